@@ -33,8 +33,8 @@ impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'0'; TEXT_CHARS];
         let mut rest = self.0;
-        for place in text.iter_mut().rev() {
-            *place = ALPHABET[(rest & 31) as usize];
+        for digit in text.iter_mut().rev() {
+            *digit = ALPHABET[(rest & 31) as usize];
             rest >>= CHAR_BITS;
         }
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())

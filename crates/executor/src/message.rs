@@ -17,9 +17,9 @@ pub use answer::{
 };
 pub use call::{Call, Submit};
 pub use failure::{cause_json, failure_json};
-pub use options::{Asked, options};
+pub use options::{RequestedOptions, options};
 pub use reader::{Reader, Value};
-pub use work::{Run, WorkerReply, leave, pickled, run};
+pub use work::{RunMessage, WorkerReply, leave, pickled, run};
 pub use writer::Writer;
 
 use crate::error::Result;

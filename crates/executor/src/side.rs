@@ -40,7 +40,7 @@ const RECALL: u8 = 2;
 
 /// Where workers connect their side sockets. Its own file goes when it is dropped, except in a forked child.
 #[derive(Debug)]
-pub struct SideDoor {
+pub struct SideListener {
     socket: OwnedFd,
     path: PathBuf,
     /// Its device and inode: somebody else's may have the name by now.
@@ -49,7 +49,7 @@ pub struct SideDoor {
     owner: u64,
 }
 
-impl SideDoor {
+impl SideListener {
     /// Listen at `path`, whose directory is the caller's alone; a file of an earlier server is replaced.
     ///
     /// # Errors
@@ -69,15 +69,15 @@ impl SideDoor {
         bind(&socket, &address).map_err(Error::system(what("bind")))?;
         let made = path.symlink_metadata();
         let made = made.map_err(Error::system(what("stat")))?;
-        let door = Self {
+        let listener = Self {
             socket,
             path: path.to_owned(),
             file: (made.dev(), made.ino()),
             owner: process::epoch(),
         };
         chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system(what("chmod")))?;
-        listen(&door.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
-        Ok(door)
+        listen(&listener.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
+        Ok(listener)
     }
 
     /// Let a worker in; `None` where nobody waits. Somebody else's process is turned away, and the next one tried.
@@ -101,7 +101,7 @@ impl SideDoor {
                 return Ok(Some(Side {
                     socket,
                     pid: pid.get(),
-                    greeted: false,
+                    identified: false,
                 }));
             }
         }
@@ -112,13 +112,13 @@ impl SideDoor {
     }
 }
 
-impl AsFd for SideDoor {
+impl AsFd for SideListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for SideDoor {
+impl Drop for SideListener {
     fn drop(&mut self) {
         let named = self.path.symlink_metadata();
         let ours = named.is_ok_and(|named| (named.dev(), named.ino()) == self.file);
@@ -142,7 +142,7 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// What a worker said; it lies in the [`Desk`].
+/// What a worker said; it lies in the [`RecordBuffer`].
 #[derive(Debug)]
 pub enum Record<'a> {
     /// The first one: who it is, and the read end of its output, which does not block.
@@ -184,9 +184,9 @@ pub enum Received<'a> {
 
 /// Where records are received: one for all side sockets of a thread.
 #[derive(Debug)]
-pub struct Desk(Box<[u8]>);
+pub struct RecordBuffer(Box<[u8]>);
 
-impl Default for Desk {
+impl Default for RecordBuffer {
     fn default() -> Self {
         Self(vec![0; SIDE_RECORD_BYTES_MAX].into_boxed_slice())
     }
@@ -197,7 +197,7 @@ impl Default for Desk {
 pub struct Side {
     socket: OwnedFd,
     pid: i32,
-    greeted: bool,
+    identified: bool,
 }
 
 impl Side {
@@ -210,20 +210,20 @@ impl Side {
     ///
     /// # Errors
     /// `Malformed` for what is no record, or another first one than a hello: close it; `System`.
-    pub fn receive<'a>(&mut self, desk: &'a mut Desk) -> Result<Received<'a>> {
-        let Some((length, mut descriptors)) = self.packet(desk)? else {
+    pub fn receive<'a>(&mut self, buffer: &'a mut RecordBuffer) -> Result<Received<'a>> {
+        let Some((length, mut descriptors)) = self.packet(buffer)? else {
             return Ok(Received::Nothing);
         };
-        let packet = &desk.0[..length];
+        let packet = &buffer.0[..length];
         if packet.is_empty() {
             return Ok(Received::End);
         }
-        let record = if self.greeted {
+        let record = if self.identified {
             read(packet)?
         } else {
             hello(packet, descriptors.pop())?
         };
-        self.greeted = true;
+        self.identified = true;
         Ok(Received::Record(record))
     }
 
@@ -232,7 +232,7 @@ impl Side {
     /// # Errors
     /// `System`: the worker has gone.
     pub fn interrupt(&self, id: RequestId, attempt: u32) -> Result<bool> {
-        self.tell(INTERRUPT, id.0, attempt)
+        self.send(INTERRUPT, id.0, attempt)
     }
 
     /// Name a call that is wanted back unless it has begun. False where the socket is full, as above.
@@ -240,10 +240,10 @@ impl Side {
     /// # Errors
     /// `System`: the worker has gone.
     pub fn recall(&self, call: u64) -> Result<bool> {
-        self.tell(RECALL, call, 0)
+        self.send(RECALL, call, 0)
     }
 
-    fn tell(&self, kind: u8, number: u64, attempt: u32) -> Result<bool> {
+    fn send(&self, kind: u8, number: u64, attempt: u32) -> Result<bool> {
         let mut record = [0; HEAD_BYTES];
         record[0] = kind;
         record[1..9].copy_from_slice(&number.to_le_bytes());
@@ -261,10 +261,10 @@ impl Side {
     }
 
     /// A packet and its descriptors; a length of 0 is the end.
-    fn packet(&self, desk: &mut Desk) -> Result<Option<(usize, Vec<OwnedFd>)>> {
+    fn packet(&self, buffer: &mut RecordBuffer) -> Result<Option<(usize, Vec<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut desk.0)];
+        let mut parts = [IoSliceMut::new(&mut buffer.0)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let message = loop {
             match recvmsg(&self.socket, &mut parts, &mut control, flags) {

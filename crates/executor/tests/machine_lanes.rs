@@ -53,7 +53,7 @@ fn a_short_request_runs_while_long_ones_hold_every_other_worker() {
     rig.take();
     let short = rig.submit("Short", lane(Lane::Short));
     assert_eq!(rig.dispatched().len(), 1);
-    assert!(rig.machine.standing(short).unwrap().slot.is_some());
+    assert!(rig.machine.view(short).unwrap().slot.is_some());
 }
 
 #[test]

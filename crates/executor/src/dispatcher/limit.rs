@@ -60,7 +60,7 @@ pub const WRITING_BYTES_MAX: usize = 64 << 20;
 pub const PARKED_MAX: usize = 10_000;
 /// And their bytes.
 pub const PARKED_BYTES_MAX: usize = 64 << 20;
-/// Workers whose side sockets are open; each holds two descriptors.
+/// WorkerProcesses whose side sockets are open; each holds two descriptors.
 pub const SIDES_MAX: usize = 4_096;
 /// Records of one worker in one turn: it may talk without end.
 pub const RECORDS_A_TURN: usize = 64;
@@ -83,4 +83,4 @@ pub const REASONS_MS: u64 = 1_000;
 /// A run from this time on is asked how much it grew; shorter ones are left in peace.
 pub const GROWTH_RUN_MS: u64 = 20;
 /// Between two signals to a run that is to end.
-pub const NUDGE_MS: u64 = 100;
+pub const INTERRUPT_REPEAT_MS: u64 = 100;

@@ -8,11 +8,13 @@ mod clients;
 mod commits;
 mod driver;
 mod hash;
+mod idle;
 pub mod limit;
-mod place;
 mod poll;
-mod seats;
+mod reload;
 mod settings;
+mod slots;
+mod socket_file;
 mod supervisor;
 mod workers;
 
@@ -26,16 +28,16 @@ use std::time::Duration;
 use forebay_base::Queue;
 
 pub use settings::Settings;
-pub use supervisor::command::{Asked, End, Finished, Hired, Order};
 pub use supervisor::mailbox::{Mailbox, Waited};
+pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, StartedWorker};
 
 use crate::clock::Clock;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};
-use crate::dispatcher::supervisor::command::{Command, Local};
+use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
 use crate::error::{Error, Result};
 use crate::id::RequestId;
-use crate::machine::{Figures, ScheduleSeen, Why, WorkerSeen};
+use crate::machine::{Figures, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
@@ -46,7 +48,7 @@ struct Shared {
     pub orders: Mailbox<Order>,
     /// Orders about source files that the crew has not taken.
     pub sources: AtomicUsize,
-    pub asked: Mailbox<Asked>,
+    pub admin_calls: Mailbox<AdminCall>,
     pub finished: Mailbox<Finished>,
 }
 
@@ -56,7 +58,7 @@ impl Shared {
             commands: Queue::new(COMMANDS_MAX).map_err(supervisor::mailbox::queue_error)?,
             orders: Mailbox::new(ORDERS_MAX)?,
             sources: AtomicUsize::new(0),
-            asked: Mailbox::new(TICKETS_MAX)?,
+            admin_calls: Mailbox::new(TICKETS_MAX)?,
             finished: Mailbox::new(FINISHED_MAX)?,
         })
     }
@@ -76,7 +78,7 @@ impl Shared {
         // What was told behind the last look is dropped, and with it what its owners wait for.
         drop(self.commands.drain(&mut Vec::new()));
         self.orders.close();
-        self.asked.close();
+        self.admin_calls.close();
         self.finished.close();
     }
 }
@@ -116,7 +118,7 @@ impl Dispatcher {
     /// `Limit` where the dispatcher is too far behind; `Closed`.
     pub fn submit(&self, name: Arc<str>, arguments: Blob, options: Arc<Options>) -> Result<u64> {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
-        self.tell(Command::Submit(Local {
+        self.send(Command::Submit(LocalSubmission {
             ticket,
             name,
             arguments,
@@ -147,14 +149,14 @@ impl Dispatcher {
     /// # Errors
     /// `System`, `Closed`.
     pub fn watch_sources(&self, paths: Vec<PathBuf>) -> Result<()> {
-        self.ask(move |driver| driver.files.watch(&driver.poll, paths))?
+        self.ask(move |driver| driver.source_files.watch(&driver.poll, paths))?
     }
 
     /// The schedules of the newest code.
     ///
     /// # Errors
     /// `Closed`.
-    pub fn schedules(&self) -> Result<Vec<ScheduleSeen>> {
+    pub fn schedules(&self) -> Result<Vec<ScheduleView>> {
         self.ask(|driver| driver.machine.schedules())
     }
 
@@ -178,8 +180,8 @@ impl Dispatcher {
     ///
     /// # Errors
     /// `Closed`.
-    pub fn worker_ready(&self, slot: Slot, hired: Hired) -> Result<()> {
-        self.tell(Command::Ready(slot, hired))
+    pub fn worker_ready(&self, slot: Slot, started: StartedWorker) -> Result<()> {
+        self.send(Command::Ready(slot, started))
     }
 
     /// A worker could not be started.
@@ -187,7 +189,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn worker_failed(&self, slot: Slot, why: Arc<str>) -> Result<()> {
-        self.tell(Command::Failed(slot, why))
+        self.send(Command::Failed(slot, why))
     }
 
     /// How a worker ended, as its keeper knows.
@@ -195,7 +197,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn worker_died(&self, slot: Slot, death: Death) -> Result<()> {
-        self.tell(Command::Died(slot, death))
+        self.send(Command::Died(slot, death))
     }
 
     /// Milliseconds since 1970 by the dispatcher's clock, from which delays count.
@@ -215,7 +217,7 @@ impl Dispatcher {
     ///
     /// # Errors
     /// `Closed`.
-    pub fn workers(&self) -> Result<Vec<WorkerSeen>> {
+    pub fn workers(&self) -> Result<Vec<WorkerView>> {
         self.ask(|driver| driver.machine.workers())
     }
 
@@ -235,11 +237,11 @@ impl Dispatcher {
     /// `Limit` where the dispatcher is too far behind, `Closed`.
     pub fn retry(&self, ids: &[RequestId]) -> Result<Vec<std::result::Result<(), String>>> {
         let ask = |id: &RequestId| {
-            let (told, done) = mpsc::channel();
-            self.tell(Command::Retry(*id, told)).map(|()| done)
+            let (reply, done) = mpsc::channel();
+            self.send(Command::Retry(*id, reply)).map(|()| done)
         };
-        let asked: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
-        let done = asked.into_iter();
+        let replies: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
+        let done = replies.into_iter();
         done.map(|done| done.recv().map_err(|_| Error::Closed))
             .collect()
     }
@@ -249,8 +251,8 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn prune(&self, rule: PruneRule) -> Result<std::result::Result<Pruned, String>> {
-        let (told, done) = mpsc::channel();
-        self.tell(Command::Prune(rule, told))?;
+        let (reply, done) = mpsc::channel();
+        self.send(Command::Prune(rule, reply))?;
         done.recv().map_err(|_| Error::Closed)
     }
 
@@ -259,9 +261,9 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn drain(&self) -> Result<Drained> {
-        let (tell, told) = mpsc::channel();
+        let (tell, reply) = mpsc::channel();
         self.ask(move |driver| driver.drain(tell))?;
-        Ok(Drained(told))
+        Ok(Drained(reply))
     }
 
     /// Wait for what the crew is to do, at most for a time.
@@ -284,17 +286,17 @@ impl Dispatcher {
     }
 
     /// Calls for the server's main thread; each is answered once.
-    pub fn asked(&self) -> &Mailbox<Asked> {
-        &self.shared.asked
+    pub fn admin_calls(&self) -> &Mailbox<AdminCall> {
+        &self.shared.admin_calls
     }
 
-    /// Answer a call of [`Self::asked`]; the head is msgpack, `[0, value]` or `[1, refusal]`. One whose caller has
+    /// Answer a call of [`Self::admin_calls`]; the head is msgpack, `[0, value]` or `[1, refusal]`. One whose caller has
     /// left is dropped.
     ///
     /// # Errors
     /// `Closed`.
     pub fn answer(&self, ticket: u64, head: Vec<u8>) -> Result<()> {
-        self.tell(Command::Answer { ticket, head })
+        self.send(Command::Answer { ticket, head })
     }
 
     /// Ends of requests that this process submitted.
@@ -305,14 +307,14 @@ impl Dispatcher {
     /// Have every thread that waits for a mailbox return.
     pub fn wake(&self) {
         self.shared.orders.wake();
-        self.shared.asked.wake();
+        self.shared.admin_calls.wake();
         self.shared.finished.wake();
     }
 
     /// Close now: workers and clients are let go of. Idempotent; waits for the thread.
     pub fn close(&self) {
         // Closed already, or the thread takes it after what was told before.
-        drop(self.tell(Command::Close));
+        drop(self.send(Command::Close));
         let thread = self
             .thread
             .lock()
@@ -323,7 +325,7 @@ impl Dispatcher {
         }
     }
 
-    fn tell(&self, command: Command) -> Result<()> {
+    fn send(&self, command: Command) -> Result<()> {
         use forebay_base::Refused;
         self.shared
             .commands
@@ -345,7 +347,7 @@ impl Dispatcher {
         question: impl FnOnce(&mut Driver) -> R + Send + 'static,
     ) -> Result<R> {
         let (answer, answered) = mpsc::channel();
-        self.tell(Command::Ask(Box::new(move |driver| {
+        self.send(Command::Ask(Box::new(move |driver| {
             drop(answer.send(question(driver)));
         })))?;
         answered.recv().map_err(|_| Error::Closed)

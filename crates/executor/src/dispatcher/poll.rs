@@ -16,12 +16,12 @@ const GENERATION_BITS: u32 = 24;
 
 /// A place in a table, told from its use before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct SlotKey {
     pub number: u32,
     pub generation: u32,
 }
 
-impl Place {
+impl SlotKey {
     /// The generation after this one.
     pub fn next_generation(generation: u32) -> u32 {
         (generation + 1) & ((1 << GENERATION_BITS) - 1)
@@ -30,20 +30,20 @@ impl Place {
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum Token {
     Commands,
     Store,
     Gauge,
-    Listener,
-    SideDoor,
-    Files,
-    Client(Place),
-    Worker(Place),
+    ClientListener,
+    SideListener,
+    SourceFiles,
+    Client(SlotKey),
+    Worker(SlotKey),
     /// The pidfd of a worker.
-    Death(Place),
-    Side(Place),
+    Death(SlotKey),
+    Side(SlotKey),
     /// The pipe of a worker's output.
-    Output(Place),
+    Output(SlotKey),
 }
 
 /// What is wanted of a descriptor, or has come.
@@ -64,7 +64,7 @@ impl Ready {
 #[derive(Debug)]
 pub struct Poll {
     epoll: OwnedFd,
-    found: Vec<(Source, Ready)>,
+    found: Vec<(Token, Ready)>,
 }
 
 impl Poll {
@@ -80,12 +80,12 @@ impl Poll {
     pub fn watch(
         &self,
         descriptor: impl AsFd,
-        source: Source,
+        token: Token,
         before: Ready,
         wanted: Ready,
     ) -> Result<(), Errno> {
         let nothing = Ready::default();
-        let data = EventData::new_u64(to_data(source));
+        let data = EventData::new_u64(to_data(token));
         match (before == nothing, wanted == nothing) {
             _ if before == wanted => Ok(()),
             (_, true) => epoll::delete(&self.epoll, descriptor),
@@ -95,19 +95,15 @@ impl Poll {
     }
 
     /// Watch what is read from for as long as this lives.
-    pub fn watch_for_good(
-        &self,
-        descriptor: impl AsFd,
-        source: Source,
-    ) -> crate::error::Result<()> {
-        self.watch(descriptor, source, Ready::default(), Ready::READ)
+    pub fn watch_for_good(&self, descriptor: impl AsFd, token: Token) -> crate::error::Result<()> {
+        self.watch(descriptor, token, Ready::default(), Ready::READ)
             .map_err(Error::system("epoll_ctl"))
     }
 
     /// Watch a descriptor no more, which may be gone already.
-    pub fn forget(&self, descriptor: impl AsFd, source: Source, before: Ready) {
+    pub fn forget(&self, descriptor: impl AsFd, token: Token, before: Ready) {
         // Refused where it was not watched, which is what is wanted.
-        let _ = self.watch(descriptor, source, before, Ready::default());
+        let _ = self.watch(descriptor, token, before, Ready::default());
     }
 
     /// Sleep until something is ready, at most for a time. A signal ends it too.
@@ -124,15 +120,15 @@ impl Poll {
             Err(errno) => return Err(errno),
         };
         let found = events.iter().filter_map(|event| {
-            let source = from_data(event.data.u64())?;
-            Some((source, ready_of(event.flags)))
+            let token = from_data(event.data.u64())?;
+            Some((token, ready_of(event.flags)))
         });
         self.found.extend(found);
         Ok(())
     }
 
     /// What the last wait found, by its place: ends with `None`.
-    pub fn event(&self, index: usize) -> Option<(Source, Ready)> {
+    pub fn event(&self, index: usize) -> Option<(Token, Ready)> {
         self.found.get(index).copied()
     }
 }
@@ -152,44 +148,44 @@ fn flags_of(wanted: Ready) -> EventFlags {
     flags
 }
 
-fn to_data(source: Source) -> u64 {
-    let nowhere = Place {
+fn to_data(token: Token) -> u64 {
+    let nowhere = SlotKey {
         number: 0,
         generation: 0,
     };
-    let (kind, place) = match source {
-        Source::Commands => (0, nowhere),
-        Source::Store => (1, nowhere),
-        Source::Gauge => (2, nowhere),
-        Source::Listener => (3, nowhere),
-        Source::SideDoor => (4, nowhere),
-        Source::Files => (5, nowhere),
-        Source::Client(place) => (6, place),
-        Source::Worker(place) => (7, place),
-        Source::Death(place) => (8, place),
-        Source::Side(place) => (9, place),
-        Source::Output(place) => (10, place),
+    let (kind, key) = match token {
+        Token::Commands => (0, nowhere),
+        Token::Store => (1, nowhere),
+        Token::Gauge => (2, nowhere),
+        Token::ClientListener => (3, nowhere),
+        Token::SideListener => (4, nowhere),
+        Token::SourceFiles => (5, nowhere),
+        Token::Client(key) => (6, key),
+        Token::Worker(key) => (7, key),
+        Token::Death(key) => (8, key),
+        Token::Side(key) => (9, key),
+        Token::Output(key) => (10, key),
     };
-    kind << (32 + GENERATION_BITS) | u64::from(place.generation) << 32 | u64::from(place.number)
+    kind << (32 + GENERATION_BITS) | u64::from(key.generation) << 32 | u64::from(key.number)
 }
 
-fn from_data(data: u64) -> Option<Source> {
-    let place = Place {
+fn from_data(data: u64) -> Option<Token> {
+    let key = SlotKey {
         number: u32::try_from(data & u64::from(u32::MAX)).ok()?,
         generation: u32::try_from(data >> 32 & ((1 << GENERATION_BITS) - 1)).ok()?,
     };
     Some(match data >> (32 + GENERATION_BITS) {
-        0 => Source::Commands,
-        1 => Source::Store,
-        2 => Source::Gauge,
-        3 => Source::Listener,
-        4 => Source::SideDoor,
-        5 => Source::Files,
-        6 => Source::Client(place),
-        7 => Source::Worker(place),
-        8 => Source::Death(place),
-        9 => Source::Side(place),
-        10 => Source::Output(place),
+        0 => Token::Commands,
+        1 => Token::Store,
+        2 => Token::Gauge,
+        3 => Token::ClientListener,
+        4 => Token::SideListener,
+        5 => Token::SourceFiles,
+        6 => Token::Client(key),
+        7 => Token::Worker(key),
+        8 => Token::Death(key),
+        9 => Token::Side(key),
+        10 => Token::Output(key),
         _ => return None,
     })
 }
@@ -200,21 +196,21 @@ mod tests {
 
     #[test]
     fn what_is_watched_is_told_apart() {
-        let place = Place {
+        let key = SlotKey {
             number: u32::MAX,
-            generation: Place::next_generation((1 << GENERATION_BITS) - 3),
+            generation: SlotKey::next_generation((1 << GENERATION_BITS) - 3),
         };
         let sources = [
-            Source::Commands,
-            Source::Files,
-            Source::Client(place),
-            Source::Worker(place),
-            Source::Death(place),
-            Source::Side(place),
-            Source::Output(place),
+            Token::Commands,
+            Token::SourceFiles,
+            Token::Client(key),
+            Token::Worker(key),
+            Token::Death(key),
+            Token::Side(key),
+            Token::Output(key),
         ];
-        for source in sources {
-            assert_eq!(from_data(to_data(source)), Some(source));
+        for token in sources {
+            assert_eq!(from_data(to_data(token)), Some(token));
         }
     }
 }

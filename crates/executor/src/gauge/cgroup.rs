@@ -52,7 +52,7 @@ impl Host {
 
     /// Where this process is, in the hierarchy that has `controller`. A controller is in one of them at most: one of
     /// the first version where it is mounted there, else the second's.
-    pub fn place(&self, controller: &str) -> Option<Ancestry> {
+    pub fn ancestry(&self, controller: &str) -> Option<Ancestry> {
         let mounts = mounts(&self.text("self/mountinfo"));
         let own = self.text("self/cgroup");
         let first = mounts
@@ -61,8 +61,8 @@ impl Host {
         if let Some(mount) = first {
             return Some(levels(mount, path_of(&own, Some(controller))?));
         }
-        let place = self.unified()?;
-        let listed = place
+        let ancestry = self.unified()?;
+        let listed = ancestry
             .levels
             .last()
             .map(|root| root.join("cgroup.controllers"));
@@ -70,7 +70,7 @@ impl Host {
         listed
             .split_ascii_whitespace()
             .any(|one| one == controller)
-            .then_some(place)
+            .then_some(ancestry)
     }
 
     /// Where this process is in the hierarchy of the second version, with or without controllers.
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn the_levels_go_up_to_the_mount_and_no_further() {
         let mounts = mounts(FIRST);
-        let place = levels(&mounts[0], "/a/b");
+        let ancestry = levels(&mounts[0], "/a/b");
         let expected = [
             "/sys/fs/cgroup/memory/a/b",
             "/sys/fs/cgroup/memory/a",
             "/sys/fs/cgroup/memory",
         ];
-        assert_eq!(place.levels, expected.map(PathBuf::from));
+        assert_eq!(ancestry.levels, expected.map(PathBuf::from));
     }
 
     #[test]

@@ -55,12 +55,12 @@ fn affinity_milli() -> u32 {
 
 /// The least CPU quota above this process.
 fn quota_milli(host: &Host) -> Option<u32> {
-    let place = host.place("cpu")?;
-    let quota = |level: &std::path::PathBuf| match place.version {
+    let ancestry = host.ancestry("cpu")?;
+    let quota = |level: &std::path::PathBuf| match ancestry.version {
         Version::One => first_quota(level),
         Version::Two => second_quota(&fs::read_to_string(level.join("cpu.max")).ok()?),
     };
-    place.levels.iter().filter_map(quota).min()
+    ancestry.levels.iter().filter_map(quota).min()
 }
 
 fn first_quota(level: &Path) -> Option<u32> {

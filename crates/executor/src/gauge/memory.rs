@@ -31,23 +31,23 @@ pub struct Memory {
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub struct MemoryUse {
     /// The limit less what is free at the tightest level.
     pub resident_bytes: u64,
-    /// See [`super::Reading::Machine`].
+    /// See [`super::Reading::MemoryUse`].
     pub pressure: f32,
 }
 
 impl Memory {
     /// Of this process: its cgroup's, those above it, and the machine's.
     pub fn find(host: &Host) -> Self {
-        let place = host.place("memory");
-        let levels = place.into_iter().flat_map(|place| {
+        let ancestry = host.ancestry("memory");
+        let levels = ancestry.into_iter().flat_map(|ancestry| {
             let level = move |directory| Level {
-                version: place.version,
+                version: ancestry.version,
                 directory,
             };
-            place.levels.into_iter().map(level)
+            ancestry.levels.into_iter().map(level)
         });
         let mut memory = Self {
             host: host.clone(),
@@ -91,7 +91,7 @@ impl Memory {
     }
 
     /// Measure now, with what the workers have. Cost: two small reads for each level with a limit.
-    pub fn measure(&self, workers_bytes: u64) -> Machine {
+    pub fn measure(&self, workers_bytes: u64) -> MemoryUse {
         let confined = self.levels.iter().filter_map(Level::free);
         let whole = self.machine().map(|(_, available)| available);
         let own = self
@@ -102,7 +102,7 @@ impl Memory {
             .chain(own)
             .min()
             .unwrap_or(self.limit_bytes);
-        Machine {
+        MemoryUse {
             resident_bytes: self.limit_bytes.saturating_sub(free),
             pressure: self.pressure.read(),
         }

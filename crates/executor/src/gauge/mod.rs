@@ -20,7 +20,7 @@ use forebay_base::Queue;
 
 pub use cgroup::Host;
 pub use limits::Limits;
-pub use memory::{Machine, Memory};
+pub use memory::{Memory, MemoryUse};
 
 use crate::error::{Error, Result};
 use crate::limit::{GAUGE_BUSY_MS, GAUGE_IDLE_MS, GAUGE_SHARE};

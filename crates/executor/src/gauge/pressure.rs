@@ -17,7 +17,7 @@ impl Pressure {
     pub fn find(host: &Host) -> Self {
         let own = host
             .unified()
-            .and_then(|place| place.levels.into_iter().next());
+            .and_then(|ancestry| ancestry.levels.into_iter().next());
         let own = own.map(|directory| directory.join("memory.pressure"));
         let files = own.into_iter().chain([host.proc.join("pressure/memory")]);
         // Being there is not enough: booted with `psi=0`, a read fails.

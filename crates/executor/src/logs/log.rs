@@ -169,8 +169,8 @@ impl Drop for Kept {
 /// The first line that begins at `wanted` or a little later; `wanted` where none does.
 fn line_start(file: &File, marker: Option<Marker>, wanted: u64) -> io::Result<u64> {
     let mut bytes = [0; LINE_BYTES_MAX];
-    let place = marker.map_or(wanted, |marker| marker.place(wanted));
-    let count = file.read_at(&mut bytes, place)?;
+    let file_offset = marker.map_or(wanted, |marker| marker.file_offset(wanted));
+    let count = file.read_at(&mut bytes, file_offset)?;
     let end = bytes[..count].iter().position(|&byte| byte == b'\n');
     Ok(end.map_or(wanted, |end| wanted + end as u64 + 1))
 }
@@ -207,10 +207,10 @@ fn cut(path: &Path, old: &File, marker: Option<Marker>, tail: u64) -> io::Result
         given_up: tail - LOG_HEAD_BYTES,
         form: Form::Cut,
     };
-    let place = marker.map_or(tail, |marker| marker.place(tail));
+    let file_offset = marker.map_or(tail, |marker| marker.file_offset(tail));
     let copied = copy(old, 0..LOG_HEAD_BYTES, &mut new)
         .and_then(|()| new.write_all(made.text().as_bytes()))
-        .and_then(|()| copy(old, place..u64::MAX, &mut new))
+        .and_then(|()| copy(old, file_offset..u64::MAX, &mut new))
         .and_then(|()| std::fs::rename(&beside, path));
     if let Err(error) = copied {
         let _ = std::fs::remove_file(&beside);

@@ -44,7 +44,7 @@ impl Marker {
     }
 
     /// Where an offset of the tail stands in the file.
-    pub fn place(&self, offset: u64) -> u64 {
+    pub fn file_offset(&self, offset: u64) -> u64 {
         match self.form {
             Form::Hole => offset,
             Form::Cut => offset - self.given_up + MARKER_SPACE,

@@ -45,17 +45,17 @@ pub fn read(file: &File, offset: u64, most: usize) -> Result<Piece> {
         });
     }
     let offset = offset.max(marker.tail());
-    piece(file, offset, marker.place(offset), most)
+    piece(file, offset, marker.file_offset(offset), most)
 }
 
-/// What stands at `place` of the file, which is `offset` of the stream.
-fn piece(file: &File, offset: u64, place: u64, most: usize) -> Result<Piece> {
-    let there = file.metadata()?.len().saturating_sub(place);
+/// What stands at `file_offset` of the file, which is `offset` of the stream.
+fn piece(file: &File, offset: u64, file_offset: u64, most: usize) -> Result<Piece> {
+    let there = file.metadata()?.len().saturating_sub(file_offset);
     let length = usize::try_from(there).unwrap_or(most).min(most);
     let mut bytes = vec![0; length];
     let mut read = 0;
     while read < length {
-        match file.read_at(&mut bytes[read..], place + read as u64)? {
+        match file.read_at(&mut bytes[read..], file_offset + read as u64)? {
             0 => break,
             count => read += count,
         }

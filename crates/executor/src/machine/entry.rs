@@ -42,7 +42,7 @@ pub(crate) struct Run {
 
 /// Where a request stands. Each place is left by the event that it names.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum State {
     /// Its row is being committed; a worker is kept for it where one was idle.
     Accepting {
         slot: Option<Slot>,
@@ -74,7 +74,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub request: Arc<Request>,
-    pub place: Place,
+    pub state: State,
     /// Runs that began or were claimed.
     pub attempts: u32,
     /// Of them, those before an operator's retry: they count no more.
@@ -107,7 +107,7 @@ impl Entry {
         self.options().lane
     }
 
-    pub(crate) fn may_run_twice(&self) -> bool {
+    pub(crate) fn is_repeatable(&self) -> bool {
         self.options().retries > 0 || self.options().idempotent
     }
 
@@ -118,24 +118,24 @@ impl Entry {
 
     /// The worker that has it, or that is kept for it.
     pub(crate) fn slot(&self) -> Option<Slot> {
-        match &self.place {
-            Place::Accepting { slot } => *slot,
-            Place::Claiming { slot } => Some(*slot),
-            Place::Running(run) => Some(run.slot),
+        match &self.state {
+            State::Accepting { slot } => *slot,
+            State::Claiming { slot } => Some(*slot),
+            State::Running(run) => Some(run.slot),
             _ => None,
         }
     }
 
     pub(crate) fn run(&self) -> Option<&Run> {
-        match &self.place {
-            Place::Running(run) => Some(run),
+        match &self.state {
+            State::Running(run) => Some(run),
             _ => None,
         }
     }
 
     pub(crate) fn run_mut(&mut self) -> Option<&mut Run> {
-        match &mut self.place {
-            Place::Running(run) => Some(run),
+        match &mut self.state {
+            State::Running(run) => Some(run),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! What the machine looks like from outside, in numbers.
 
 use super::Machine;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, State};
 use super::policy::LANES;
 use super::workers::Stage;
 use crate::id::RequestId;
@@ -9,7 +9,7 @@ use crate::request::{Lane, Millis, Slot, Status};
 
 /// Where an unfinished request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct RequestView {
     /// As it will be told: an end that is not on disk yet counts as `Running`.
     pub status: Status,
     /// Its row is on disk, so that its id may be told.
@@ -74,7 +74,7 @@ pub struct Figures {
 
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerSeen {
+pub struct WorkerView {
     pub slot: Slot,
     pub lane: Lane,
     /// "starting", "idle", "busy" or "stopping".
@@ -92,17 +92,17 @@ const LISTED_MAX: usize = 100;
 
 impl Machine {
     /// Where an unfinished request stands.
-    pub fn standing(&self, id: RequestId) -> Option<Standing> {
+    pub fn view(&self, id: RequestId) -> Option<RequestView> {
         let entry = self.register.by_id(id)?;
         let run = entry.run();
-        let ending = matches!(entry.place, Place::Ending(_));
-        Some(Standing {
+        let ending = matches!(entry.state, State::Ending(_));
+        Some(RequestView {
             status: if run.is_some() || ending {
                 Status::Running
             } else {
                 Status::Queued
             },
-            accepted: !matches!(entry.place, Place::Accepting { .. }),
+            accepted: !matches!(entry.state, State::Accepting { .. }),
             attempt: entry.attempts,
             slot: run.map(|run| run.slot),
         })
@@ -111,11 +111,11 @@ impl Machine {
     /// Costs a look at each unfinished request; ask once a second, not once a request.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));
-        let waiting = |entry: &Entry| matches!(entry.place, Place::Ready);
+        let waiting = |entry: &Entry| matches!(entry.state, State::Ready);
         let parked = |entry: &Entry| {
             matches!(
-                entry.place,
-                Place::After | Place::Until | Place::Keyed | Place::Named
+                entry.state,
+                State::After | State::Until | State::Keyed | State::Named
             )
         };
         let ready_since = self.register.iter().filter(|(_, entry)| waiting(entry));
@@ -169,11 +169,11 @@ impl Machine {
     }
 
     /// Every worker whose death is not known.
-    pub fn workers(&self) -> Vec<WorkerSeen> {
+    pub fn workers(&self) -> Vec<WorkerView> {
         let seen = self.workers.iter().map(|(slot, worker)| {
             let runs = worker.runs.iter().take(LISTED_MAX);
             let ids = runs.filter_map(|key| Some(self.register.get(*key)?.request.id));
-            WorkerSeen {
+            WorkerView {
                 slot,
                 lane: worker.lane,
                 state: match worker.stage {

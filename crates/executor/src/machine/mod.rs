@@ -28,21 +28,21 @@ mod workers;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use figures::{Figures, LaneFigures, Standing, WorkerSeen};
+pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
 pub use policy::Policy;
 pub use runs::cancel::Cancelled;
 pub use schedules::cron::Cron;
-pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
+pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleView};
 pub use why::Why;
 
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Options, Request, Status};
-use entry::{Key, Place, Register};
+use entry::{Key, Register, State};
 use policy::Jitter;
 use queues::keys::{Keys, Names};
-use queues::queue::Fair;
+use queues::queue::FairQueue;
 use queues::timers::Timers;
 use runs::ledger::Ledger;
 use runs::restore::Recent;
@@ -73,7 +73,7 @@ pub enum Submitted {
 /// One lane's queue, and what it got so far.
 #[derive(Debug, Default)]
 struct LaneQueue {
-    ready: Fair,
+    ready: FairQueue,
     /// Grows by the inverse of the lane's weight with each request that it got; the smallest is next.
     pass: u64,
     in_use: bool,
@@ -221,9 +221,9 @@ impl Machine {
         while let Some(key) = self.timers.pop(now) {
             if let Some(entry) = self.register.get_mut(key) {
                 entry.due = None;
-                match entry.place {
-                    Place::Until => self.advance(now, key),
-                    Place::Running(_) => self.time_is_up(now, key),
+                match entry.state {
+                    State::Until => self.advance(now, key),
+                    State::Running(_) => self.time_is_up(now, key),
                     _ => {}
                 }
             }
@@ -268,10 +268,10 @@ impl Machine {
     }
 
     fn status(entry: &entry::Entry) -> Status {
-        match &entry.place {
-            Place::Running(_) => Status::Running,
+        match &entry.state {
+            State::Running(_) => Status::Running,
             // Nothing has ended before the disk has it.
-            Place::Ending(_) if entry.attempts > 0 => Status::Running,
+            State::Ending(_) if entry.attempts > 0 => Status::Running,
             _ => Status::Queued,
         }
     }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::Machine;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, State};
 use super::queues::queue::Rank;
-use super::runs::dispatch::LOOK;
+use super::runs::dispatch::LOOKAHEAD;
 use crate::request::{Lane, Millis, Status};
 
 /// Notes that are kept of one request; the first ones and the newest.
@@ -81,35 +81,35 @@ impl Machine {
     fn reason(&self, now: Millis, key: u32, entry: &Entry) -> (String, String) {
         let nothing = String::new();
         let options = entry.options();
-        match &entry.place {
-            Place::Accepting { .. }
-            | Place::Claiming { .. }
-            | Place::Retrying
-            | Place::Unclaiming => ("being written to the store".into(), nothing),
-            Place::After => (
+        match &entry.state {
+            State::Accepting { .. }
+            | State::Claiming { .. }
+            | State::Retrying
+            | State::Unclaiming => ("being written to the store".into(), nothing),
+            State::After => (
                 format!(
                     "waiting: for {} of the requests it comes after",
                     entry.waits_for
                 ),
                 nothing,
             ),
-            Place::Until => {
+            State::Until => {
                 let wait = entry.due.unwrap_or(now).saturating_sub(now);
                 (
                     format!("waiting: its time is in {}", seconds(wait)),
                     nothing,
                 )
             }
-            Place::Keyed => (
+            State::Keyed => (
                 format!(
                     "waiting: {} of {} places of key {:?} are taken",
-                    self.keys.places(options),
+                    self.keys.holders(options),
                     options.key_at_once,
                     options.key.as_deref().unwrap_or_default()
                 ),
                 "raise concurrency, or cancel who holds the key".into(),
             ),
-            Place::Named => {
+            State::Named => {
                 let name = self.names.get(entry.name);
                 let limit = name.limit.unwrap_or_default();
                 (
@@ -120,12 +120,12 @@ impl Machine {
                     "raise concurrency of the request".into(),
                 )
             }
-            Place::Ready => self.ready_reason(now, key, entry),
-            Place::Running(run) if run.handed => (
+            State::Ready => self.ready_reason(now, key, entry),
+            State::Running(run) if run.handed => (
                 format!("handed: worker {} runs others of its name first", run.slot),
                 nothing,
             ),
-            Place::Running(run) => {
+            State::Running(run) => {
                 let mut text = format!(
                     "running: for {} in worker {}",
                     seconds(now.saturating_sub(run.began)),
@@ -136,7 +136,7 @@ impl Machine {
                 }
                 (text, nothing)
             }
-            Place::Ending(_) => ("its end is being written to the store".into(), nothing),
+            State::Ending(_) => ("its end is being written to the store".into(), nothing),
         }
     }
 
@@ -154,9 +154,12 @@ impl Machine {
         if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
         }
-        if queue.turn_of(submitter).is_some_and(|turn| turn >= LOOK) {
+        if queue
+            .turn_of(submitter)
+            .is_some_and(|turn| turn >= LOOKAHEAD)
+        {
             let text = format!(
-                "waiting: {LOOK} submitters come before its own, and their requests do not fit"
+                "waiting: {LOOKAHEAD} submitters come before its own, and their requests do not fit"
             );
             return (text, "see why those wait".into());
         }

@@ -40,18 +40,18 @@ pub fn check(schemas: &Schemas, request: &Described, encoded: &[u8]) -> Result<(
     }
 }
 
-fn refuse(request: &Described, place: &str, expected: &str, value: &str) -> Refusal {
-    let object = if place.is_empty() {
+fn refuse(request: &Described, path: &str, expected: &str, value: &str) -> Refusal {
+    let object = if path.is_empty() {
         request.name.to_string()
     } else {
-        format!("{}: parameter {place}", request.name)
+        format!("{}: parameter {path}", request.name)
     };
     Refusal::invalid(&object, expected, value, usage(request))
 }
 
 fn mismatch(request: &Described, parameter: &str, wrong: &Mismatch) -> Refusal {
-    let place = format!("{parameter}{}", wrong.place());
-    let mut refusal = refuse(request, &place, wrong.expected(), wrong.value());
+    let path = format!("{parameter}{}", wrong.path());
+    let mut refusal = refuse(request, &path, wrong.expected(), wrong.value());
     if let Some(near) = wrong.nearest() {
         refusal.next = format!("did you mean {near:?}?");
     }

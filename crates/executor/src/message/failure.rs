@@ -54,10 +54,10 @@ fn raised_json(described: &[u8]) -> String {
         let Ok(Value::Str(name)) = reader.value() else {
             break;
         };
-        let place = FIELDS.iter().position(|&field| field == name);
+        let index = FIELDS.iter().position(|&field| field == name);
         let mut ahead = reader.clone();
-        if let (Some(place), Ok(Value::Str(text))) = (place, ahead.value()) {
-            values[place] = text;
+        if let (Some(index), Ok(Value::Str(text))) = (index, ahead.value()) {
+            values[index] = text;
         }
         if reader.skip().is_err() {
             break;

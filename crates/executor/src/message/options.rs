@@ -28,7 +28,7 @@ const NAMES: [&str; 15] = [
 
 /// What a submission asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct RequestedOptions {
     /// The defaults themselves where nothing else was asked for.
     pub options: Arc<Options>,
     pub submitter: Option<Arc<str>>,
@@ -40,10 +40,10 @@ type Answer<T> = Result<T, Refusal>;
 ///
 /// # Errors
 /// A [`Refusal`] that names the option, its value and what is allowed.
-pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<Asked> {
+pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<RequestedOptions> {
     let mut reader = Reader::new(encoded);
     let pairs = reader.map_or_nil().map_err(unreadable)?.unwrap_or(0);
-    let mut asked = Asked {
+    let mut asked = RequestedOptions {
         options: Arc::clone(defaults),
         submitter: None,
     };

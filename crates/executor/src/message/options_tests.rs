@@ -4,7 +4,7 @@ use super::*;
 use crate::id::RequestId;
 use crate::message::Writer;
 
-fn read(fill: impl FnOnce(&mut Writer) -> &mut Writer, pairs: usize) -> Answer<Asked> {
+fn read(fill: impl FnOnce(&mut Writer) -> &mut Writer, pairs: usize) -> Answer<RequestedOptions> {
     let mut writer = Writer::default();
     writer.map(pairs);
     fill(&mut writer);

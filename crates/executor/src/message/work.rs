@@ -7,7 +7,7 @@ use crate::request::Blob;
 
 /// A run to start.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct RunMessage<'a> {
     pub name: &'a str,
     pub arguments: &'a Blob,
     pub id: RequestId,
@@ -31,7 +31,7 @@ pub enum WorkerReply<'a> {
 }
 
 /// `["run", [name, arguments, id, attempt, deadline in seconds, traceparent], nil]`.
-pub fn run(run: &Run<'_>) -> Message {
+pub fn run(run: &RunMessage<'_>) -> Message {
     let room = 96
         + run.name.len()
         + run
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_run_names_id_and_attempt() {
         let arguments: Blob = b"\x80".as_slice().into();
-        let told = run(&Run {
+        let told = run(&RunMessage {
             name: "f",
             arguments: &arguments,
             id: RequestId(1),

@@ -12,7 +12,7 @@
 //!
 //! **One copy of `SQLite` in a process.** The locks of `SQLite` are POSIX locks, which belong to the process: a second
 //! copy of the library that closes the same database drops the first one's locks, and its readers are not seen by the
-//! first one's checkpoints. The extension may carry a copy of its own, so the server's Python reads through [`Reader`],
+//! first one's checkpoints. The extension may carry a copy of its own, so the server's Python reads through [`DatabaseReader`],
 //! never through its `sqlite3`. Other processes may use what they like, read-only.
 //! Source: "How To Corrupt An `SQLite` Database File", sections 2.2 and 2.2.1.
 //!
@@ -33,8 +33,8 @@ mod fold;
 mod inbox;
 mod options;
 mod prune;
+mod read_thread;
 mod reader;
-mod reading;
 mod recovery;
 mod reserve;
 mod results;
@@ -44,7 +44,7 @@ mod shrink;
 mod statements;
 mod timeline;
 mod unread;
-mod writer;
+mod write_thread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub use config::{StoreConfig, Synchronous};
 pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
-pub use reader::{Reader, Value};
+pub use reader::{DatabaseReader, Value};
 pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
@@ -107,8 +107,8 @@ pub enum Answer {
 /// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
 #[derive(Debug)]
 pub struct Store {
-    writes: Arc<Inbox<writer::Message>>,
-    reads: Arc<Inbox<reading::Message>>,
+    writes: Arc<Inbox<write_thread::WriteJob>>,
+    reads: Arc<Inbox<read_thread::ReadJob>>,
     answers: Arc<Queue<Answer>>,
     journal: Arc<Journal>,
     unread: Arc<Unread>,
@@ -138,7 +138,7 @@ impl Store {
         // Not bounded: there are at most as many answers as changes and questions that the one who drains it has
         // given, and those have limits of their own (`queued_max`).
         let answers = Arc::new(Queue::new(usize::MAX)?);
-        let writing = writer::Writer::new(
+        let writing = write_thread::WriteThread::new(
             Arc::clone(&config),
             Arc::clone(&journal),
             Arc::clone(&writes),
@@ -146,9 +146,9 @@ impl Store {
             Arc::clone(&answers),
             Arc::clone(&filed),
         );
-        let reading = reading::Reading::new(
+        let reading = read_thread::ReadThread::new(
             Arc::clone(&config),
-            Reader::open(&config.directory)?,
+            DatabaseReader::open(&config.directory)?,
             Arc::clone(&reads),
             Arc::clone(&writes),
             Arc::clone(&answers),
@@ -175,7 +175,7 @@ impl Store {
     /// Give changes to the writer. Never blocks on the disk; each is answered once, in this order.
     pub fn write(&self, ops: Vec<Op>) {
         if !ops.is_empty() {
-            self.writes.push(writer::Message::Ops(ops));
+            self.writes.push(write_thread::WriteJob::Ops(ops));
         }
     }
 
@@ -183,12 +183,13 @@ impl Store {
     ///
     /// Never blocks. An end that is given without it has its file made by the writer, in front of its commit.
     pub fn file(&self, id: RequestId, ending: Arc<Ending>) {
-        self.reads.push(reading::Message::File { id, ending });
+        self.reads.push(read_thread::ReadJob::File { id, ending });
     }
 
     /// Remove what a run, whose worker has died, may have left for [`Store::file`]. Never blocks.
     pub fn discard(&self, id: RequestId, attempt: u32) {
-        self.reads.push(reading::Message::Discard { id, attempt });
+        self.reads
+            .push(read_thread::ReadJob::Discard { id, attempt });
     }
 
     /// Where a result lies that is [`Payload::File`].
@@ -198,7 +199,7 @@ impl Store {
 
     /// Read a request; the answer carries the ticket. Sees what was answered as committed before this call.
     pub fn fetch(&self, id: RequestId, question: Question, ticket: u64) {
-        let fetch = reading::Message::Fetch {
+        let fetch = read_thread::ReadJob::Fetch {
             id,
             question,
             ticket,
@@ -208,7 +209,8 @@ impl Store {
 
     /// Give up ended requests with their results and logs; the answer carries the ticket.
     pub fn prune(&self, rule: PruneRule, ticket: u64) {
-        self.reads.push(reading::Message::Prune { rule, ticket });
+        self.reads
+            .push(read_thread::ReadJob::Prune { rule, ticket });
     }
 
     /// Where the answers come; its descriptor is readable when there are some.

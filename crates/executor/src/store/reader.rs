@@ -16,9 +16,9 @@ pub use rusqlite::types::Value;
 /// It sees what was committed when a query began. Within the server's process this is the only way to read: see the
 /// design note of the store.
 #[derive(Debug)]
-pub struct Reader(Mutex<Connection>);
+pub struct DatabaseReader(Mutex<Connection>);
 
-impl Reader {
+impl DatabaseReader {
     /// Read the database of a state directory, which a [`super::Store`] has made.
     ///
     /// # Errors

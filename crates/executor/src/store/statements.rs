@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::types::Null;
 use rusqlite::{Connection, Result, Statement, params};
 
-use super::fold::{Claim, End, Step};
+use super::fold::{Change, Claim, End};
 use super::options;
 use crate::id::RequestId;
 use crate::message::cause_json;
@@ -111,15 +111,15 @@ impl<'c> Statements<'c> {
     }
 
     /// Make one change. `in_file`: the result of this end is a file already.
-    pub fn apply(&mut self, step: &Step<'_>, in_file: bool, now: Millis) -> Result<()> {
-        match step {
-            Step::Accept(request, claim) => self.accept(request, claim.as_ref()),
-            Step::Claim(id, claim) => {
+    pub fn apply(&mut self, change: &Change<'_>, in_file: bool, now: Millis) -> Result<()> {
+        match change {
+            Change::Accept(request, claim) => self.accept(request, claim.as_ref()),
+            Change::Claim(id, claim) => {
                 let row = params![key(*id), claim.attempt, time(claim.at)];
                 self.claim.execute(row).map(drop)
             }
-            Step::End(end, claim) => self.end(end, claim.as_ref(), in_file),
-            Step::Other(op) => self.other(op, now),
+            Change::End(end, claim) => self.end(end, claim.as_ref(), in_file),
+            Change::Other(op) => self.other(op, now),
         }
     }
 

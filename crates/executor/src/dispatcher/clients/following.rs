@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use forebay_transport::streaming::Standing;
 use forebay_transport::{Codec, Head, Reason};
 
-use crate::dispatcher::clients::Open;
-use crate::dispatcher::clients::streams::{Event, Key, Streams, What};
-use crate::dispatcher::commits::keeping::Asker;
-use crate::dispatcher::commits::stored::unknown;
+use crate::dispatcher::clients::OpenCall;
+use crate::dispatcher::clients::streams::{Event, Key, StreamKind, Streams};
+use crate::dispatcher::commits::pending_writes::Purpose;
+use crate::dispatcher::commits::store_answers::unknown;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS};
@@ -49,46 +49,46 @@ impl Following {
 
 impl Driver {
     /// A client follows a request.
-    pub fn follow(&mut self, key: Key, id: RequestId, what: What) -> Result<(), Refusal> {
-        let standing = self.machine.standing(id);
-        if standing.is_none() {
-            let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
-            keeping.ask(id, Question::Ending, Asker::Follow(key, what));
-            self.clients.owes(key.0, key.1);
+    pub fn follow(&mut self, key: Key, id: RequestId, what: StreamKind) -> Result<(), Refusal> {
+        let view = self.machine.view(id);
+        if view.is_none() {
+            let pending = self.pending.as_mut().ok_or_else(|| unknown(id))?;
+            pending.fetch(id, Question::Ending, Purpose::Follow(key, what));
+            self.clients.await_store(key.0, key.1);
             return Ok(());
         }
         self.begin_stream(key, id, what, false);
-        if let Some(standing) = standing {
-            self.tell_stream(key, status(standing.status, standing.attempt));
+        if let Some(view) = view {
+            self.queue_event(key, status(view.status, view.attempt));
         }
         if let Some(item) = self.following.progress.get(&id).cloned() {
-            self.tell_stream(key, progress(item));
+            self.queue_event(key, progress(item));
         }
-        self.tell_reason(key, id);
+        self.notify_reason(key, id);
         self.pump(key);
         Ok(())
     }
 
     /// The same for a request that has ended.
-    pub fn follow_found(&mut self, key: Key, id: RequestId, what: What, found: &Fetched) {
+    pub fn follow_found(&mut self, key: Key, id: RequestId, what: StreamKind, found: &Fetched) {
         let Fetched::Ending(ending) = found else {
             return self.refuse_stream(key, &unknown(id));
         };
         self.begin_stream(key, id, what, true);
-        self.tell_stream(key, status(ending.status, ending.attempts));
+        self.queue_event(key, status(ending.status, ending.attempts));
         self.pump(key);
     }
 
     /// A stream that is refused is one item, and its end.
     pub fn refuse_stream(&mut self, key: Key, refusal: &Refusal) {
         let item = Some(message::refused(refusal));
-        self.begin_stream(key, RequestId(0), What::Refusal(item), true);
+        self.begin_stream(key, RequestId(0), StreamKind::Refusal(item), true);
         self.pump(key);
     }
 
-    fn begin_stream(&mut self, key: Key, id: RequestId, what: What, over: bool) {
+    fn begin_stream(&mut self, key: Key, id: RequestId, what: StreamKind, over: bool) {
         if let Some(client) = self.clients.get_mut(key.0) {
-            client.open.insert(key.1, Open::Stream);
+            client.open.insert(key.1, OpenCall::Stream);
             self.following.streams.add(key, id, what, over);
         }
     }
@@ -111,14 +111,14 @@ impl Driver {
     pub fn progress(&mut self, id: RequestId, map: &[u8]) {
         if let Some(item) = message::progressed(map) {
             self.following.progress.insert(id, item.clone());
-            self.tell_event(id, &progress(item));
+            self.notify_followers(id, &progress(item));
         }
     }
 
     /// A request stands somewhere else.
-    pub fn tell_status(&mut self, id: RequestId, now: Status, attempt: u32) {
+    pub fn notify_status(&mut self, id: RequestId, now: Status, attempt: u32) {
         if self.following.streams.is_followed(id) {
-            self.tell_event(id, &status(now, attempt));
+            self.notify_followers(id, &status(now, attempt));
         }
     }
 
@@ -127,7 +127,7 @@ impl Driver {
         self.following.writing.remove(&id);
         self.following.progress.remove(&id);
         for key in self.following.streams.of(id) {
-            self.tell_stream(key, status(now, attempt));
+            self.queue_event(key, status(now, attempt));
             if let Some(stream) = self.following.streams.get_mut(key) {
                 stream.over = true;
             }
@@ -135,28 +135,28 @@ impl Driver {
         }
     }
 
-    fn tell_event(&mut self, id: RequestId, event: &Event) {
+    fn notify_followers(&mut self, id: RequestId, event: &Event) {
         for key in self.following.streams.of(id) {
-            self.tell_stream(key, event.clone());
+            self.queue_event(key, event.clone());
             self.pump(key);
         }
     }
 
-    fn tell_stream(&mut self, key: Key, event: Event) {
+    fn queue_event(&mut self, key: Key, event: Event) {
         if let Some(stream) = self.following.streams.get_mut(key) {
             stream.tell(event);
         }
     }
 
     /// Tell why a request waits, where that is not what was told last.
-    fn tell_reason(&mut self, key: Key, id: RequestId) {
+    fn notify_reason(&mut self, key: Key, id: RequestId) {
         let Some(why) = self.machine.why(self.now, id) else {
             return;
         };
         let Some(stream) = self.following.streams.get_mut(key) else {
             return;
         };
-        let What::Events { reason, .. } = &mut stream.what else {
+        let StreamKind::Events { reason, .. } = &mut stream.what else {
             return;
         };
         let every = Duration::from_millis(REASONS_MS);
@@ -173,12 +173,12 @@ impl Driver {
     }
 
     /// Look again at the reasons of what waits and is followed.
-    pub fn tell_reasons(&mut self, now: Instant) {
+    pub fn notify_reasons(&mut self, now: Instant) {
         if self.following.reasons_at.take_if(|at| *at <= now).is_none() {
             return;
         }
         for (key, id) in self.following.streams.events() {
-            self.tell_reason(key, id);
+            self.notify_reason(key, id);
             self.pump(key);
         }
     }
@@ -217,7 +217,7 @@ impl Driver {
         let Some(client) = self.clients.get_mut(client) else {
             return false;
         };
-        let Some(stream) = self.following.streams.get_mut((client.place, call)) else {
+        let Some(stream) = self.following.streams.get_mut((client.key, call)) else {
             return false;
         };
         let (head, look) = (Head::Borrowed(&item), &mut stream.look);
@@ -232,7 +232,7 @@ impl Driver {
         let following = &mut self.following;
         let stream = following.streams.get_mut(key)?;
         let item = match &mut stream.what {
-            What::Logs { offset, .. } => {
+            StreamKind::Logs { offset, .. } => {
                 let logs = following.logs.as_ref();
                 let piece =
                     logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
@@ -241,10 +241,11 @@ impl Driver {
                     message::logged(piece.offset, &piece.bytes)
                 })
             }
-            What::Events { queue, .. } => queue.pop_front().map(|event| event.item),
-            What::Refusal(item) => item.take(),
+            StreamKind::Events { queue, .. } => queue.pop_front().map(|event| event.item),
+            StreamKind::Refusal(item) => item.take(),
         };
-        let follows = !stream.over && !matches!(stream.what, What::Logs { follow: false, .. });
+        let follows =
+            !stream.over && !matches!(stream.what, StreamKind::Logs { follow: false, .. });
         if item.is_none() && !follows {
             following.streams.remove(key);
             let end = message::Message {
@@ -275,7 +276,7 @@ impl Driver {
     }
 
     /// A client takes again what was sent to it.
-    pub fn pump_client(&mut self, client: crate::dispatcher::poll::Place) {
+    pub fn pump_client(&mut self, client: crate::dispatcher::poll::SlotKey) {
         if self.following.streams.is_empty() {
             return;
         }

@@ -9,12 +9,12 @@ use crate::error::Refusal;
 
 /// What there is no room in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum Shortage {
     Clients,
     Descriptors,
 }
 
-impl Lack {
+impl Shortage {
     /// What its calls are answered with.
     pub fn refusal(self) -> Refusal {
         let (limit, most, next) = self.named();
@@ -39,16 +39,16 @@ impl Lack {
 
 /// How many were refused, and when that was last said.
 #[derive(Debug, Default)]
-pub struct Count {
+pub struct Refusals {
     refused: u64,
-    lack: Option<Lack>,
+    shortage: Option<Shortage>,
     said: Option<Instant>,
 }
 
-impl Count {
-    pub fn add(&mut self, lack: Lack) {
+impl Refusals {
+    pub fn add(&mut self, shortage: Shortage) {
         self.refused += 1;
-        self.lack = Some(lack);
+        self.shortage = Some(shortage);
     }
 
     /// What to warn of, once a minute at most.
@@ -60,7 +60,7 @@ impl Count {
         {
             return None;
         }
-        let (limit, most, next) = self.lack.take()?.named();
+        let (limit, most, next) = self.shortage.take()?.named();
         self.said = Some(now);
         let refused = std::mem::take(&mut self.refused);
         Some(format!(
@@ -75,17 +75,19 @@ mod tests {
 
     #[test]
     fn a_crowd_is_warned_of_once_a_minute_with_its_number() {
-        let (mut count, start) = (Count::default(), Instant::now());
-        assert_eq!(count.take_warning(start), None);
-        count.add(Lack::Clients);
-        let first = count.take_warning(start).unwrap();
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        assert_eq!(refusals.take_warning(start), None);
+        refusals.add(Shortage::Clients);
+        let first = refusals.take_warning(start).unwrap();
         assert!(
             first.starts_with("clients_max (1024) is reached, 1 "),
             "{first}"
         );
-        (0..9).for_each(|_| count.add(Lack::Clients));
-        assert_eq!(count.take_warning(start + Duration::from_secs(59)), None);
-        let second = count.take_warning(start + Duration::from_secs(60)).unwrap();
+        (0..9).for_each(|_| refusals.add(Shortage::Clients));
+        assert_eq!(refusals.take_warning(start + Duration::from_secs(59)), None);
+        let second = refusals
+            .take_warning(start + Duration::from_secs(60))
+            .unwrap();
         assert!(second.contains(" 9 connections"), "{second}");
     }
 }

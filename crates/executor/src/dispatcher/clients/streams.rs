@@ -6,15 +6,15 @@ use forebay_transport::streaming::LastLook;
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::EVENTS_QUEUED_MAX;
-use crate::dispatcher::poll::Place;
+use crate::dispatcher::poll::SlotKey;
 use crate::id::RequestId;
 
 /// A call of a client that is answered by a stream.
-pub type Key = (Place, u64);
+pub type Key = (SlotKey, u64);
 
 /// What is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum StreamKind {
     /// The log from this offset on; with `follow` until the request ends.
     Logs { offset: u64, follow: bool },
     /// What happens, and has not been sent; the reason that was told last.
@@ -37,7 +37,7 @@ pub struct Event {
 /// One stream.
 pub struct Stream {
     pub id: RequestId,
-    pub what: What,
+    pub what: StreamKind,
     /// Nothing more will come.
     pub over: bool,
     pub look: LastLook,
@@ -51,7 +51,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub fn add(&mut self, key: Key, id: RequestId, what: What, over: bool) {
+    pub fn add(&mut self, key: Key, id: RequestId, what: StreamKind, over: bool) {
         let look = LastLook::now();
         let stream = Stream {
             id,
@@ -91,7 +91,7 @@ impl Streams {
     }
 
     /// The streams of a client.
-    pub fn of_client(&self, client: Place) -> Vec<Key> {
+    pub fn of_client(&self, client: SlotKey) -> Vec<Key> {
         let keys = self.streams.keys().copied();
         keys.filter(|key| key.0 == client).collect()
     }
@@ -99,7 +99,7 @@ impl Streams {
     /// The streams of what happens, with their requests.
     pub fn events(&self) -> Vec<(Key, RequestId)> {
         let events = self.streams.iter();
-        let events = events.filter(|(_, one)| matches!(one.what, What::Events { .. }));
+        let events = events.filter(|(_, one)| matches!(one.what, StreamKind::Events { .. }));
         events.map(|(key, one)| (*key, one.id)).collect()
     }
 
@@ -108,7 +108,7 @@ impl Streams {
     }
 }
 
-impl What {
+impl StreamKind {
     /// The stream of what happens, from now on.
     pub fn events() -> Self {
         Self::Events {
@@ -121,7 +121,7 @@ impl What {
 impl Stream {
     /// Queue what has happened, if that is followed.
     pub fn tell(&mut self, event: Event) {
-        let What::Events { queue, .. } = &mut self.what else {
+        let StreamKind::Events { queue, .. } = &mut self.what else {
             return;
         };
         match queue.back_mut() {
@@ -148,17 +148,17 @@ mod tests {
     #[test]
     fn progress_that_nobody_took_is_replaced_and_nothing_else_is() {
         let mut streams = Streams::default();
-        let client = Place {
+        let client = SlotKey {
             number: 0,
             generation: 0,
         };
         let (key, id) = ((client, 1), RequestId(7));
-        streams.add(key, id, What::events(), false);
+        streams.add(key, id, StreamKind::events(), false);
         let stream = streams.get_mut(key).expect("it was added");
         for (name, replaceable) in [(1, false), (2, true), (3, true), (4, false), (5, true)] {
             stream.tell(event(name, replaceable));
         }
-        let What::Events { queue, .. } = &stream.what else {
+        let StreamKind::Events { queue, .. } = &stream.what else {
             panic!("no events");
         };
         let names: Vec<_> = queue.iter().map(|event| event.item[0]).collect();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::supervisor::command::{End, Finished};
 use crate::dispatcher::supervisor::mailbox::Mailbox;
+use crate::dispatcher::supervisor::protocol::{Finished, FinishedKind};
 use crate::id::RequestId;
 use crate::message::{cause_json, failure_json};
 use crate::request::{Blob, Ending, Failure, Outcome};
@@ -41,27 +41,32 @@ impl Tickets {
             return;
         };
         self.requests.remove(&ticket);
-        tell(ticket, &ending.outcome, to);
+        send_end(ticket, &ending.outcome, to);
     }
 }
 
 /// Tell the collector how the request of a ticket ended, also where it never began.
-pub fn tell(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
-    let (end, payload) = match outcome {
-        Outcome::Succeeded(result) => (End::Result, Arc::clone(result)),
-        Outcome::Failed(Failure::Raised(described)) => (End::Raised, Arc::clone(described)),
-        Outcome::Cancelled => (End::Cancelled, Blob::from([])),
+pub fn send_end(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
+    let (kind, payload) = match outcome {
+        Outcome::Succeeded(result) => (FinishedKind::Result, Arc::clone(result)),
+        Outcome::Failed(Failure::Raised(described)) => {
+            (FinishedKind::Raised, Arc::clone(described))
+        }
+        Outcome::Cancelled => (FinishedKind::Cancelled, Blob::from([])),
         Outcome::InFile(_) => {
             let why = "its result is a file, which a call by its ticket does not fetch";
             let failure = failure_json(&Failure::Refused(why.into()));
-            (End::Failure, failure.into_bytes().into())
+            (FinishedKind::Failure, failure.into_bytes().into())
         }
-        Outcome::Failed(_) => (End::Failure, cause_json(outcome).into_bytes().into()),
+        Outcome::Failed(_) => (
+            FinishedKind::Failure,
+            cause_json(outcome).into_bytes().into(),
+        ),
     };
     // Refused once closed, when nobody waits any more, or beyond a limit that queued_max stays below.
     to.push(Finished {
         ticket,
-        end,
+        kind,
         payload,
     });
 }

@@ -1,9 +1,6 @@
-//! What passes between the dispatcher's thread and those of its program.
+//! Commands of the program's threads to the dispatcher, with its orders and answers to them.
 
-pub(super) mod code;
-pub(super) mod command;
 mod commands;
-pub(super) mod files;
-pub(super) mod idle;
 pub(super) mod local;
 pub(super) mod mailbox;
+pub(super) mod protocol;

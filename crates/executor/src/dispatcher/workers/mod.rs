@@ -1,13 +1,13 @@
 //! The workers: their connections, what runs on them, how they end.
 
-mod ends;
+pub(super) mod dispatch_queue;
+mod exits;
 mod growth;
+pub(super) mod interrupts;
 pub(super) mod measures;
-pub(super) mod nudges;
+pub(super) mod output;
 pub(super) mod reply;
-pub(super) mod sides;
 mod tail;
-pub(super) mod unsent;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
-use crate::dispatcher::poll::{Place, Poll, Ready, Source};
-use crate::dispatcher::supervisor::command::Hired;
+use crate::dispatcher::poll::{Poll, Ready, SlotKey, Token};
+use crate::dispatcher::supervisor::protocol::StartedWorker;
 use crate::dispatcher::workers::growth::Mark;
 use crate::dispatcher::workers::tail::Tail;
 use crate::error::{Error, Result};
@@ -56,8 +56,8 @@ enum Stage {
 }
 
 /// A place that is taken.
-pub struct Worker {
-    place: Place,
+pub struct WorkerProcess {
+    key: SlotKey,
     pub lane: Lane,
     pub nonce: u64,
     stage: Stage,
@@ -65,7 +65,7 @@ pub struct Worker {
     pub expelled: Option<(u64, u64)>,
     touched: bool,
     /// Its side socket, once it has said who it is.
-    pub side: Option<Place>,
+    pub side: Option<SlotKey>,
     pub tail: Tail,
     /// The most private memory that was measured since its last run began.
     pub peak_bytes: Option<u64>,
@@ -79,22 +79,22 @@ pub struct Worker {
 
 /// The workers, by slot.
 #[derive(Default)]
-pub struct Workers {
-    slots: Vec<Option<Worker>>,
+pub struct WorkerProcesses {
+    slots: Vec<Option<WorkerProcess>>,
     generation: u32,
     touched: Vec<Slot>,
 }
 
-impl Workers {
+impl WorkerProcesses {
     /// A worker is being started in `slot`.
     pub fn start(&mut self, slot: Slot, lane: Lane, nonce: u64) {
         let index = slot as usize;
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        self.generation = Place::next_generation(self.generation);
-        self.slots[index] = Some(Worker {
-            place: Place {
+        self.generation = SlotKey::next_generation(self.generation);
+        self.slots[index] = Some(WorkerProcess {
+            key: SlotKey {
                 number: slot,
                 generation: self.generation,
             },
@@ -113,43 +113,43 @@ impl Workers {
         });
     }
 
-    pub fn get(&self, slot: Slot) -> Option<&Worker> {
+    pub fn get(&self, slot: Slot) -> Option<&WorkerProcess> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut WorkerProcess> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The slot of `place`, if it is the same worker still.
-    pub fn slot_of(&self, place: Place) -> Option<Slot> {
-        let worker = self.get(place.number)?;
-        (worker.place == place).then_some(place.number)
+    /// The slot of `key`, if it is the same worker still.
+    pub fn slot_of(&self, key: SlotKey) -> Option<Slot> {
+        let worker = self.get(key.number)?;
+        (worker.key == key).then_some(key.number)
     }
 
     /// Every worker, with its slot.
-    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
         let taken = self.slots.iter().flatten();
-        taken.map(|worker| (worker.place.number, worker))
+        taken.map(|worker| (worker.key.number, worker))
     }
 
     /// Take over a worker that has started. False if nobody waits for one there.
     ///
     /// # Errors
     /// `System` where the kernel watches no further descriptor; `Transport` where the connection is in use.
-    pub fn adopt(&mut self, poll: &Poll, slot: Slot, hired: Hired) -> Result<bool> {
+    pub fn adopt(&mut self, poll: &Poll, slot: Slot, started: StartedWorker) -> Result<bool> {
         let Some(worker) = self.get_mut(slot) else {
             return Ok(false);
         };
         if !matches!(worker.stage, Stage::Starting) {
             return Ok(false);
         }
-        let Hired {
+        let StartedWorker {
             connection,
             pid,
             pidfd,
             generation,
-        } = hired;
+        } = started;
         connection.attach().map_err(Error::Transport)?;
         connection.cork().map_err(Error::Transport)?;
         let mut serving = Serving {
@@ -163,10 +163,10 @@ impl Workers {
             over: false,
             kill_at: None,
         };
-        let death = Source::Death(worker.place);
+        let death = Token::Death(worker.key);
         poll.watch(&serving.pidfd, death, Ready::default(), Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
-        serving.watch(poll, worker.place, Ready::READ);
+        serving.watch(poll, worker.key, Ready::READ);
         worker.stage = Stage::Serving(serving);
         if worker.lane != Lane::Async {
             worker.set_mark();
@@ -181,7 +181,7 @@ impl Workers {
     pub fn dispatch(&mut self, slot: Slot, run: Run, message: Message) -> Result<bool> {
         let call = self.send(slot, message, false)?;
         if let Some(call) = call
-            && let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut)
+            && let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut)
         {
             serving.running.insert(call, run);
         }
@@ -240,7 +240,7 @@ impl Workers {
 
     /// Read what a worker has replied: its runs, each with its reply.
     pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
-        let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut) else {
+        let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut) else {
             return;
         };
         let Ok(finished) = serving.connection.receive() else {
@@ -260,7 +260,7 @@ impl Workers {
             return;
         };
         let told = Instant::now() + Duration::from_millis(DEATH_TOLD_MS);
-        let place = worker.place;
+        let key = worker.key;
         let Stage::Serving(mut serving) = std::mem::replace(&mut worker.stage, Stage::Ended(told))
         else {
             return;
@@ -269,18 +269,18 @@ impl Workers {
         if let Ok(finished) = serving.connection.receive() {
             serving.take(finished, replies);
         }
-        serving.watch(poll, place, Ready::default());
-        let death = Source::Death(place);
+        serving.watch(poll, key, Ready::default());
+        let death = Token::Death(key);
         poll.forget(&serving.pidfd, death, Ready::READ);
         serving.connection.close();
     }
 
     /// Give a place up.
-    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<Worker> {
+    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<WorkerProcess> {
         let worker = self.slots.get_mut(slot as usize)?.take()?;
         if let Stage::Serving(serving) = &worker.stage {
             // Closing a descriptor of which others have duplicates leaves it in the epoll.
-            serving.unwatch(poll, worker.place);
+            serving.unwatch(poll, worker.key);
             serving.connection.close();
         }
         Some(worker)
@@ -293,11 +293,11 @@ impl Workers {
                 continue;
             };
             worker.touched = false;
-            let place = worker.place;
+            let key = worker.key;
             if let Stage::Serving(serving) = &mut worker.stage {
                 let write = !serving.connection.flush().unwrap_or(true);
                 let read = !serving.over;
-                serving.watch(poll, place, Ready { read, write });
+                serving.watch(poll, key, Ready { read, write });
             }
         }
     }
@@ -324,14 +324,14 @@ impl Workers {
             let deadline = worker.deadline();
             deadline.is_some_and(|deadline| deadline <= now)
         });
-        let ended = |worker: &Worker| matches!(worker.stage, Stage::Ended(_));
+        let ended = |worker: &WorkerProcess| matches!(worker.stage, Stage::Ended(_));
         overdue
             .map(|(slot, worker)| (slot, ended(worker)))
             .collect()
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     pub fn serving(&self) -> Option<&Serving> {
         match &self.stage {
             Stage::Serving(serving) => Some(serving),
@@ -480,25 +480,25 @@ impl Serving {
         }
     }
 
-    fn watch(&mut self, poll: &Poll, place: Place, wanted: Ready) {
+    fn watch(&mut self, poll: &Poll, key: SlotKey, wanted: Ready) {
         let Some(socket) = self.connection.socket() else {
             return;
         };
-        let source = Source::Worker(place);
+        let token = Token::Worker(key);
         if poll
-            .watch(socket.as_fd(), source, self.watched, wanted)
+            .watch(socket.as_fd(), token, self.watched, wanted)
             .is_ok()
         {
             self.watched = wanted;
         }
     }
 
-    fn unwatch(&self, poll: &Poll, place: Place) {
+    fn unwatch(&self, poll: &Poll, key: SlotKey) {
         if let Some(socket) = self.connection.socket() {
-            let source = Source::Worker(place);
-            poll.forget(socket.as_fd(), source, self.watched);
+            let token = Token::Worker(key);
+            poll.forget(socket.as_fd(), token, self.watched);
         }
-        let death = Source::Death(place);
+        let death = Token::Death(key);
         poll.forget(&self.pidfd, death, Ready::READ);
     }
 }

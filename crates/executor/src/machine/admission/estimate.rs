@@ -53,8 +53,8 @@ impl Peaks {
         }
         learnt.newest.push_back(bytes);
         let mut sorted: Vec<u64> = learnt.newest.iter().copied().collect();
-        let place = (sorted.len() * 95).div_ceil(100) - 1;
-        let estimate = *sorted.select_nth_unstable(place).1;
+        let index = (sorted.len() * 95).div_ceil(100) - 1;
+        let estimate = *sorted.select_nth_unstable(index).1;
         learnt.estimate = Some(estimate);
         // Most runs of a name end alike: those that a restart would not miss are not written.
         let moved = estimate.abs_diff(learnt.stored) > learnt.stored / STORED_PART;

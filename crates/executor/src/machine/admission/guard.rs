@@ -151,13 +151,13 @@ impl Machine {
             return;
         }
         let busy = up().filter(|(_, worker)| !worker.is_idle());
-        if let Some((slot, _)) = busy.max_by_key(|(_, worker)| self.guilt(worker)) {
+        if let Some((slot, _)) = busy.max_by_key(|(_, worker)| self.expulsion_rank(worker)) {
             self.expel(now, slot, limit);
         }
     }
 
     /// Whom the guard ends first: the greatest.
-    fn guilt(&self, worker: &Worker) -> (bool, bool, bool, Millis) {
+    fn expulsion_rank(&self, worker: &Worker) -> (bool, bool, bool, Millis) {
         let run = worker
             .runs
             .first()

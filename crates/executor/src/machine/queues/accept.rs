@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::queue::Rank;
 use crate::error::Refusal;
 use crate::id::RequestId;
-use crate::machine::entry::{Entry, Key, Place};
+use crate::machine::entry::{Entry, Key, State};
 use crate::machine::runs::commit::store_refusal;
 use crate::machine::why::Notes;
 use crate::machine::{Machine, Submitted};
@@ -44,7 +44,7 @@ impl Machine {
             accepted_at: now,
             submission,
         });
-        let key = self.enter(request, Place::Accepting { slot: None });
+        let key = self.enter(request, State::Accepting { slot: None });
         let slot = self.reserve(now, key);
         let op = self
             .register
@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// Adds a request to the register, with what it waits for.
-    pub(in crate::machine) fn enter(&mut self, request: Arc<Request>, place: Place) -> Key {
+    pub(in crate::machine) fn enter(&mut self, request: Arc<Request>, state: State) -> Key {
         let id = request.id;
         let submission = &request.submission;
         let name = self.names.index(&submission.name);
@@ -112,7 +112,7 @@ impl Machine {
         }
         let key = self.register.add(Entry {
             request,
-            place,
+            state,
             attempts: 0,
             forgiven: 0,
             deaths: 0,
@@ -174,7 +174,7 @@ impl Machine {
             return None;
         }
         self.occupy(key, slot);
-        self.register.get_mut(key)?.place = Place::Accepting { slot: Some(slot) };
+        self.register.get_mut(key)?.state = State::Accepting { slot: Some(slot) };
         Some(slot)
     }
 
@@ -188,11 +188,11 @@ impl Machine {
             return;
         }
         if entry.waits_for > 0 {
-            entry.place = Place::After;
+            entry.state = State::After;
             return;
         }
         if let Some(at) = entry.not_before.filter(|at| *at > now) {
-            entry.place = Place::Until;
+            entry.state = State::Until;
             self.timers.set(key, &mut entry.due, Some(at));
             return;
         }
@@ -200,7 +200,7 @@ impl Machine {
         if self.take_key(key) {
             self.make_ready(now, key);
         } else if let Some(entry) = self.register.get_mut(key) {
-            entry.place = Place::Keyed;
+            entry.state = State::Keyed;
         }
     }
 
@@ -209,7 +209,7 @@ impl Machine {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
-        entry.place = Place::Ready;
+        entry.state = State::Ready;
         entry.ready_at = now;
         let rank = Rank::of(&entry.request, key);
         let queue = &mut self.lanes[entry.request.submission.options.lane as usize];

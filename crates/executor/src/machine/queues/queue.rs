@@ -31,23 +31,23 @@ impl Rank {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct SubmitterQueue {
     submitter: Arc<str>,
     waiting: BTreeSet<Rank>,
 }
 
 /// A queue in which submitters take turns. Each operation costs one hash look-up and O(log n).
 #[derive(Debug, Default)]
-pub(crate) struct Fair {
+pub(crate) struct FairQueue {
     index: HashMap<Arc<str>, usize>,
-    lines: Vec<Line>,
+    lines: Vec<SubmitterQueue>,
     free: Vec<usize>,
     /// Lines that have waiting requests, whose turn is next first.
     turns: VecDeque<usize>,
     len: usize,
 }
 
-impl Fair {
+impl FairQueue {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -69,7 +69,7 @@ impl Fair {
 
     fn open(&mut self, submitter: &Arc<str>) -> usize {
         let line = self.free.pop().unwrap_or_else(|| {
-            self.lines.push(Line::default());
+            self.lines.push(SubmitterQueue::default());
             self.lines.len() - 1
         });
         self.lines[line].submitter = Arc::clone(submitter);
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    fn drain(queue: &mut Fair) -> Vec<Key> {
+    fn drain(queue: &mut FairQueue) -> Vec<Key> {
         std::iter::from_fn(|| queue.take(0)).collect()
     }
 
@@ -166,7 +166,7 @@ mod tests {
         #[test]
         fn it_does_what_a_searched_list_does(steps in proptest::collection::vec((0_u8..4, 0_usize..3, 0..3), 0..200)) {
             let names: [Arc<str>; 3] = ["ann".into(), "bob".into(), "eve".into()];
-            let mut queue = Fair::default();
+            let mut queue = FairQueue::default();
             let mut list: Vec<(usize, Rank)> = Vec::new();
             let mut turns: Vec<usize> = Vec::new();
             for (id, (what, who, priority)) in steps.into_iter().enumerate() {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn submitters_take_turns_and_priority_counts_among_their_own() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
-        let mut queue = Fair::default();
+        let mut queue = FairQueue::default();
         for id in 1..=4 {
             queue.push(&ann, rank(0, id));
         }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn what_is_removed_leaves_no_turn_behind() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
-        let mut queue = Fair::default();
+        let mut queue = FairQueue::default();
         queue.push(&ann, rank(0, 1));
         queue.push(&bob, rank(0, 2));
         assert!(queue.remove(&ann, rank(0, 1)));

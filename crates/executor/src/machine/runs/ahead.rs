@@ -19,7 +19,7 @@
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Entry, Key, Place, Reason};
+use crate::machine::entry::{Entry, Key, Reason, State};
 use crate::machine::workers::{Stage, Worker};
 use crate::op::Op;
 use crate::request::{Lane, Millis, Slot};
@@ -149,7 +149,7 @@ impl Machine {
         };
         let stop = entry.run().and_then(|run| run.stop);
         entry.cancelled |= stop.is_some_and(|stop| stop.reason == Reason::Cancel);
-        entry.place = Place::Unclaiming;
+        entry.state = State::Unclaiming;
         self.timers.set(key, &mut entry.due, None);
         let (id, attempt) = (entry.request.id, entry.attempts);
         // Nobody began that run: its number is used again.

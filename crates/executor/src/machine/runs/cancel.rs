@@ -3,7 +3,7 @@
 use crate::action::{Action, Step};
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place, Reason, Stop};
+use crate::machine::entry::{Key, Reason, State, Stop};
 use crate::machine::queues::queue::Rank;
 use crate::machine::why::seconds;
 use crate::request::{Lane, Millis, Outcome, Status};
@@ -30,20 +30,20 @@ impl Machine {
         let Some(entry) = self.register.get_mut(key) else {
             return Cancelled::Unknown;
         };
-        match &entry.place {
-            Place::Ending(_) => return Cancelled::AlreadyEnded,
-            Place::Running(_) => {
+        match &entry.state {
+            State::Ending(_) => return Cancelled::AlreadyEnded,
+            State::Running(_) => {
                 self.interrupt(now, key, Reason::Cancel);
                 return Cancelled::Asked;
             }
             // The store's answer is on its way and finds the wish.
-            Place::Accepting { .. }
-            | Place::Claiming { .. }
-            | Place::Retrying
-            | Place::Unclaiming => {
+            State::Accepting { .. }
+            | State::Claiming { .. }
+            | State::Retrying
+            | State::Unclaiming => {
                 entry.cancelled = true;
             }
-            Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready => {
+            State::After | State::Until | State::Keyed | State::Named | State::Ready => {
                 self.leave_list(now, key);
                 self.end_cancelled(now, key);
             }
@@ -64,16 +64,16 @@ impl Machine {
         self.timers.set(key, &mut entry.due, None);
         let rank = Rank::of(&entry.request, key);
         let submission = &entry.request.submission;
-        match entry.place {
-            Place::After | Place::Until => self.wall.leave(entry.request.id),
-            Place::Keyed => self.keys.leave(submission, rank),
-            Place::Named => {
+        match entry.state {
+            State::After | State::Until => self.wall.leave(entry.request.id),
+            State::Keyed => self.keys.leave(submission, rank),
+            State::Named => {
                 self.names
                     .get_mut(entry.name)
                     .waiting
                     .remove(&submission.submitter, rank);
             }
-            Place::Ready => {
+            State::Ready => {
                 let queue = &mut self.lanes[submission.options.lane as usize];
                 queue.ready.remove(&submission.submitter, rank);
                 // It may have been the one that was told of a free place of its name.

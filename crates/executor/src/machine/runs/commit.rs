@@ -7,7 +7,7 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place};
+use crate::machine::entry::{Key, State};
 use crate::op::Op;
 use crate::request::Millis;
 
@@ -59,14 +59,14 @@ impl Machine {
             Op::Claim { id, .. } => self.claimed(now, key, id),
             Op::Retry { id, .. } => {
                 if let Some(entry) = self.register.same(key, id) {
-                    debug_assert!(matches!(entry.place, Place::Retrying));
+                    debug_assert!(matches!(entry.state, State::Retrying));
                     self.actions.push(Action::Retried(id, Ok(())));
                     self.advance(now, key);
                 }
             }
             Op::Unclaim { id, .. } => {
                 if let Some(entry) = self.register.same(key, id) {
-                    debug_assert!(matches!(entry.place, Place::Unclaiming));
+                    debug_assert!(matches!(entry.state, State::Unclaiming));
                     self.advance(now, key);
                 }
             }
@@ -88,9 +88,9 @@ impl Machine {
         };
         self.counts.accepted += 1;
         self.actions.push(Action::Accepted(id));
-        match entry.place {
-            Place::Accepting { slot: Some(slot) } => entry.place = Place::Claiming { slot },
-            Place::Accepting { slot: None } => self.advance(now, key),
+        match entry.state {
+            State::Accepting { slot: Some(slot) } => entry.state = State::Claiming { slot },
+            State::Accepting { slot: None } => self.advance(now, key),
             _ => debug_assert!(false, "{id} was accepted twice"),
         }
     }
@@ -99,7 +99,7 @@ impl Machine {
         let Some(entry) = self.register.same(key, id) else {
             return;
         };
-        let Place::Claiming { slot } = entry.place else {
+        let State::Claiming { slot } = entry.state else {
             return; // its run began before its claim was on disk, or was given up
         };
         if entry.cancelled {
@@ -152,7 +152,7 @@ impl Machine {
         let Some(entry) = self.register.same(key, id) else {
             return;
         };
-        if let Place::Accepting { slot: Some(slot) } = entry.place {
+        if let State::Accepting { slot: Some(slot) } = entry.state {
             self.release(now, key, slot);
         }
         self.give_key(now, key);
@@ -173,7 +173,7 @@ impl Machine {
         let Some(entry) = self.register.same(key, id) else {
             return false;
         };
-        let Place::Claiming { slot } = entry.place else {
+        let State::Claiming { slot } = entry.state else {
             return false;
         };
         self.unreserve(now, key, slot);

@@ -4,13 +4,13 @@ use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
 use crate::machine::admission::Blocked;
-use crate::machine::entry::{Entry, Key, Place, Run};
+use crate::machine::entry::{Entry, Key, Run, State};
 use crate::machine::policy::LANES;
 use crate::machine::queues::queue::Rank;
 use crate::request::{Lane, Millis, Slot};
 
 /// Submitters whose first request is tried where those before do not fit.
-pub(in crate::machine) const LOOK: usize = 8;
+pub(in crate::machine) const LOOKAHEAD: usize = 8;
 /// What a lane of weight 1 pays for a dispatch.
 const STRIDE: u64 = 1 << 16;
 
@@ -64,7 +64,7 @@ impl Machine {
         if slot.is_some() && self.is_crowded(lane) && self.look_ahead(now, lane) == Looked::Again {
             return Looked::Again;
         }
-        let turns = self.lanes[lane as usize].ready.submitters().min(LOOK);
+        let turns = self.lanes[lane as usize].ready.submitters().min(LOOKAHEAD);
         for turn in 0..turns {
             let Some(key) = self.lanes[lane as usize].ready.head(turn) else {
                 break;
@@ -115,7 +115,7 @@ impl Machine {
             return false;
         }
         self.lanes[lane as usize].ready.take(turn);
-        entry.place = Place::Named;
+        entry.state = State::Named;
         let rank = Rank::of(&entry.request, key);
         name.waiting.push(&entry.request.submission.submitter, rank);
         true
@@ -155,7 +155,7 @@ impl Machine {
         self.charge(lane);
         self.occupy(key, slot);
         self.write_claim(now, key);
-        let once = |entry: &Entry| !entry.may_run_twice();
+        let once = |entry: &Entry| !entry.is_repeatable();
         let journal = self.policy.durable && self.register.get(key).is_some_and(once);
         self.start_run(now, key, slot, journal);
     }
@@ -204,11 +204,11 @@ impl Machine {
         }
         self.workers.change(slot, |worker| {
             match worker.runs.iter().rposition(|one| *one == key) {
-                Some(place) if lane == Lane::Async => {
-                    worker.runs.swap_remove(place);
+                Some(index) if lane == Lane::Async => {
+                    worker.runs.swap_remove(index);
                 }
-                Some(place) => {
-                    worker.runs.remove(place);
+                Some(index) => {
+                    worker.runs.remove(index);
                 }
                 None => {}
             }
@@ -237,7 +237,7 @@ impl Machine {
         };
         let lane = entry.lane();
         let handed = lane != Lane::Async && !is_first;
-        entry.place = Place::Running(Run {
+        entry.state = State::Running(Run {
             slot,
             began: now,
             handed,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place};
+use crate::machine::entry::{Key, State};
 use crate::op::Op;
 use crate::request::{Ending, Failure, Millis, Outcome, Status};
 
 impl Machine {
     /// Has the end of a request written, which is in the register; its result before it, where that becomes a file.
     pub(in crate::machine) fn write_end(&mut self, now: Millis, key: Key, id: RequestId) {
-        let Some(Place::Ending(ending)) = self.register.same(key, id).map(|entry| &entry.place)
+        let Some(State::Ending(ending)) = self.register.same(key, id).map(|entry| &entry.state)
         else {
             return;
         };
@@ -48,7 +48,7 @@ impl Machine {
         }
         if let Some(key) = self.register.key(id)
             && let Some(entry) = self.register.get_mut(key)
-            && let Place::Ending(ending) = &mut entry.place
+            && let State::Ending(ending) = &mut entry.state
         {
             if let Some(why) = unfit {
                 *ending = Arc::new(Ending {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place, Reason, Run};
+use crate::machine::entry::{Key, Reason, Run, State};
 use crate::machine::why::seconds;
 use crate::op::Op;
 use crate::request::{Death, Ending, Failure, Lane, Millis, Outcome, Slot, Status};
@@ -126,9 +126,9 @@ impl Machine {
         };
         // Nobody heard of that run: its number is used again.
         entry.attempts -= 1;
-        match entry.place {
-            Place::Accepting { .. } => entry.place = Place::Accepting { slot: None },
-            Place::Claiming { .. } => self.advance(now, key),
+        match entry.state {
+            State::Accepting { .. } => entry.state = State::Accepting { slot: None },
+            State::Claiming { .. } => self.advance(now, key),
             _ => {}
         }
     }
@@ -229,7 +229,7 @@ impl Machine {
             peak_bytes: peak,
             outcome,
         });
-        entry.place = Place::Ending(ending);
+        entry.state = State::Ending(ending);
         let id = entry.request.id;
         self.write_end(now, key, id);
     }
@@ -275,7 +275,7 @@ impl Machine {
             return;
         };
         entry.waits_for = entry.waits_for.saturating_sub(1);
-        if entry.waits_for == 0 && matches!(entry.place, Place::After) {
+        if entry.waits_for == 0 && matches!(entry.state, State::After) {
             self.advance(now, key);
         }
     }
@@ -287,12 +287,12 @@ impl Machine {
             let Some(key) = self.register.key(id) else {
                 continue;
             };
-            match self.register.get(key).map(|entry| &entry.place) {
+            match self.register.get(key).map(|entry| &entry.state) {
                 // Its row is not on disk yet: when it is.
-                Some(Place::Accepting { .. } | Place::Retrying | Place::Unclaiming) => {
+                Some(State::Accepting { .. } | State::Retrying | State::Unclaiming) => {
                     later.push((id, before));
                 }
-                Some(Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready) => {
+                Some(State::After | State::Until | State::Keyed | State::Named | State::Ready) => {
                     self.leave_list(now, key);
                     let outcome = Outcome::Failed(Failure::After(before));
                     self.end(now, key, Status::Failed, outcome, None);

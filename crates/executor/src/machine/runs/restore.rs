@@ -7,7 +7,7 @@ use super::commit::retry_refusal;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Entry, IdMap, Place};
+use crate::machine::entry::{Entry, IdMap, State};
 use crate::op::{Op, Restored};
 use crate::request::{Death, Failure, Millis, Outcome, Status};
 
@@ -72,7 +72,7 @@ impl Machine {
     fn restore_one(&mut self, now: Millis, one: Restored) {
         self.last = self.last.max(one.request.id);
         self.schedules.restored(&one.request);
-        let key = self.enter(Arc::new(one.request), Place::After);
+        let key = self.enter(Arc::new(one.request), State::After);
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
@@ -162,7 +162,7 @@ impl Machine {
         if let Some(down) = &self.ledger.down {
             return Err(Box::new(retry_refusal(id, down)));
         }
-        let key = self.enter(Arc::new(ended.request), Place::Retrying);
+        let key = self.enter(Arc::new(ended.request), State::Retrying);
         if let Some(entry) = self.register.get_mut(key) {
             entry.attempts = ended.attempts;
             entry.forgiven = ended.attempts;

@@ -114,7 +114,7 @@ fn field(name: &str, text: &str, low: u64, high: u64, words: &[&str]) -> Result<
             .iter()
             .position(|word| part.eq_ignore_ascii_case(word));
         let number = word
-            .map(|place| place as u64 + low)
+            .map(|index| index as u64 + low)
             .or_else(|| part.parse().ok());
         number
             .filter(|value| (low..=high).contains(value))

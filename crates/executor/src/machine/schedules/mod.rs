@@ -57,7 +57,7 @@ pub(super) struct Schedules {
 
 /// One schedule, as a person sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScheduleSeen {
+pub struct ScheduleView {
     pub name: Arc<str>,
     pub pattern: Arc<str>,
     pub next_at: Option<Millis>,
@@ -195,8 +195,8 @@ impl Machine {
         if self.schedules.due().is_none_or(|due| due > wall) || self.draining {
             return;
         }
-        for place in 0..self.schedules.all.len() {
-            let schedule = &mut self.schedules.all[place];
+        for index in 0..self.schedules.all.len() {
+            let schedule = &mut self.schedules.all[index];
             if schedule.paused || schedule.next.is_none_or(|at| at > wall) {
                 continue;
             }
@@ -206,15 +206,15 @@ impl Machine {
             if let Some(id) = unfinished {
                 schedule.skipped += 1;
                 schedule.said = format!("skipped: {id} of the last time has not ended");
-                self.fired(now, place);
+                self.fired(now, index);
             } else {
-                self.fire_one(now, place);
+                self.fire_one(now, index);
             }
         }
     }
 
-    fn fire_one(&mut self, now: Millis, place: usize) {
-        let schedule = &self.schedules.all[place];
+    fn fire_one(&mut self, now: Millis, index: usize) {
+        let schedule = &self.schedules.all[index];
         let submission = Submission {
             name: Arc::clone(&schedule.name),
             code: Arc::clone(&self.code),
@@ -224,20 +224,20 @@ impl Machine {
         };
         match self.submit(now, submission) {
             Ok(Submitted::New(id) | Submitted::Known(id)) => {
-                let schedule = &mut self.schedules.all[place];
+                let schedule = &mut self.schedules.all[index];
                 schedule.last = Some(id);
                 schedule.said.clear();
-                self.fired(now, place);
+                self.fired(now, index);
             }
-            Err(refusal) => self.schedules.all[place].come_again(self.wall.of(now), &refusal),
+            Err(refusal) => self.schedules.all[index].come_again(self.wall.of(now), &refusal),
         }
     }
 
-    fn fired(&mut self, now: Millis, place: usize) {
-        let name = Arc::clone(&self.schedules.all[place].name);
+    fn fired(&mut self, now: Millis, index: usize) {
+        let name = Arc::clone(&self.schedules.all[index].name);
         let at = self.wall.of(now);
         let before = self.schedules.fired.insert(Arc::clone(&name), at);
-        let schedule = &mut self.schedules.all[place];
+        let schedule = &mut self.schedules.all[index];
         (schedule.before, schedule.refused) = (before, false);
         if self.policy.durable {
             self.write(now, Key::MAX, Op::Fired { name, at });
@@ -251,9 +251,9 @@ impl Machine {
     }
 
     /// The schedules of the newest code.
-    pub fn schedules(&self) -> Vec<ScheduleSeen> {
+    pub fn schedules(&self) -> Vec<ScheduleView> {
         let all = self.schedules.all.iter();
-        let seen = all.map(|schedule| ScheduleSeen {
+        let seen = all.map(|schedule| ScheduleView {
             name: Arc::clone(&schedule.name),
             pattern: Arc::clone(&schedule.pattern),
             next_at: schedule.next.filter(|_| !schedule.paused),

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use crate::id::RequestId;
 use crate::limit::STEP_MS;
 use crate::machine::Machine;
-use crate::machine::entry::Place;
+use crate::machine::entry::State;
 use crate::request::Millis;
 
 /// What is known of the wall's clock.
@@ -68,11 +68,11 @@ impl Machine {
         let Some(entry) = self.register.get_mut(key) else {
             return false;
         };
-        if !matches!(entry.place, Place::Until | Place::After) || entry.not_before.is_none() {
+        if !matches!(entry.state, State::Until | State::After) || entry.not_before.is_none() {
             return false;
         }
         entry.not_before = entry.not_before.map(|at| at.saturating_add_signed(-step));
-        if matches!(entry.place, Place::Until) {
+        if matches!(entry.state, State::Until) {
             self.timers.set(key, &mut entry.due, None);
             self.advance(now, key);
         }

@@ -99,7 +99,7 @@ impl Worker {
 
 /// One lane's workers.
 #[derive(Debug, Default)]
-pub(crate) struct Row {
+pub(crate) struct LaneWorkers {
     /// Those with room for a request, guaranteed ones and burst ones apart; the last one first, so that
     /// those in front have been idle longest.
     open: [VecDeque<Slot>; 2],
@@ -115,7 +115,7 @@ pub(crate) struct Row {
 pub(crate) struct Workers {
     slots: Vec<Option<Worker>>,
     free: BTreeSet<Slot>,
-    rows: [Row; 3],
+    rows: [LaneWorkers; 3],
     async_at_once: u32,
 }
 
@@ -127,7 +127,7 @@ impl Workers {
         }
     }
 
-    pub(crate) fn row(&self, lane: Lane) -> &Row {
+    pub(crate) fn row(&self, lane: Lane) -> &LaneWorkers {
         &self.rows[lane as usize]
     }
 
@@ -150,8 +150,8 @@ impl Workers {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> + Clone {
-        let placed = (0..).zip(self.slots.iter());
-        placed.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
+        let numbered = (0..).zip(self.slots.iter());
+        numbered.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
     }
 
     /// Puts a worker that is being started into the first free place.
@@ -216,8 +216,8 @@ impl Workers {
         };
         let open = &mut self.rows[worker.lane as usize].open[usize::from(worker.burst)];
         // Dispatch takes the last one, so the search mostly ends at once.
-        if let Some(place) = open.iter().rposition(|one| *one == slot) {
-            open.remove(place);
+        if let Some(index) = open.iter().rposition(|one| *one == slot) {
+            open.remove(index);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::action::Action;
 use crate::machine::Machine;
 use crate::machine::entry::Key;
 use crate::machine::policy::LANES;
-use crate::machine::runs::dispatch::LOOK;
+use crate::machine::runs::dispatch::LOOKAHEAD;
 use crate::machine::why::seconds;
 use crate::request::{Death, Lane, Millis, Slot};
 
@@ -137,11 +137,11 @@ impl Machine {
         {
             return false;
         }
-        self.has_place(lane)
+        self.has_worker_slot(lane)
     }
 
     /// One more worker of a lane leaves each other lane in use its place.
-    fn has_place(&self, lane: Lane) -> bool {
+    fn has_worker_slot(&self, lane: Lane) -> bool {
         if self.workers.row(lane).alive == 0 {
             return true;
         }
@@ -176,7 +176,7 @@ impl Machine {
         if self.starts.due.is_some_and(|due| due > now) {
             return false;
         }
-        while !self.has_place(lane) {
+        while !self.has_worker_slot(lane) {
             let mut others = LANES.iter().filter(|other| {
                 **other != lane
                     && self.workers.row(**other).alive > 1
@@ -196,7 +196,7 @@ impl Machine {
     /// Somebody who waits would begin in a new worker.
     fn fits_new(&self, lane: Lane) -> bool {
         let ready = &self.lanes[lane as usize].ready;
-        let heads = (0..ready.submitters().min(LOOK)).filter_map(|turn| ready.head(turn));
+        let heads = (0..ready.submitters().min(LOOKAHEAD)).filter_map(|turn| ready.head(turn));
         let mut keys = heads.filter(|key| {
             let entry = self.register.get(*key);
             entry.is_some_and(|entry| !self.names.get(entry.name).is_full())

@@ -7,13 +7,13 @@ use crate::error::Result;
 
 /// A socket that listens at a path.
 #[derive(Debug)]
-pub struct Made {
+pub struct SocketFile {
     path: PathBuf,
     /// That it is gone and cannot be made again was said.
     said: bool,
 }
 
-impl Made {
+impl SocketFile {
     /// The socket that listens at `path` now.
     pub fn at(path: &Path) -> Self {
         Self {
@@ -32,22 +32,22 @@ impl Made {
         found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
-    /// What to say of an attempt to make it again. One that failed goes back to `made`, to be tried again; that is
+    /// What to say of an attempt to make it again. One that failed goes back to `socket_file`, to be tried again; that is
     /// said once.
-    pub fn remade(
+    pub fn after_rebind(
         mut self,
         attempt: Result<()>,
-        made: &mut Option<Self>,
+        socket_file: &mut Option<Self>,
     ) -> Option<std::result::Result<(), String>> {
         let Err(why) = attempt else {
             return Some(Ok(()));
         };
         let path = self.path.display();
         let text = format!(
-            "the socket {path} was removed and cannot be made again: {why}; start the server again"
+            "the socket {path} was removed and cannot be socket_file again: {why}; start the server again"
         );
         let first = !std::mem::replace(&mut self.said, true);
-        *made = Some(self);
+        *socket_file = Some(self);
         first.then_some(Err(text))
     }
 }

@@ -6,14 +6,14 @@
 use std::time::{Duration, Instant};
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::limit::NUDGE_MS;
-use crate::dispatcher::workers::{Run, Worker};
+use crate::dispatcher::limit::INTERRUPT_REPEAT_MS;
+use crate::dispatcher::workers::{Run, WorkerProcess};
 use crate::request::{Lane, Slot};
 use crate::sys;
 
 /// A run that was asked to end.
 #[derive(Clone, Copy, Debug)]
-struct Nudge {
+struct Interrupt {
     due: Instant,
     slot: Slot,
     run: Run,
@@ -25,20 +25,20 @@ struct Nudge {
 
 /// The runs that are to end and have not.
 #[derive(Debug, Default)]
-pub struct Nudges(Vec<Nudge>);
+pub struct Interrupts(Vec<Interrupt>);
 
-impl Nudges {
+impl Interrupts {
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.iter().map(|nudge| nudge.due).min()
+        self.0.iter().map(|interrupt| interrupt.due).min()
     }
 
     /// The next step has been taken, or the worker is gone.
     pub fn forget(&mut self, slot: Slot) {
-        self.0.retain(|nudge| nudge.slot != slot);
+        self.0.retain(|interrupt| interrupt.slot != slot);
     }
 }
 
-impl Nudge {
+impl Interrupt {
     fn new(slot: Slot, run: Run, recall: Option<u64>) -> Self {
         Self {
             due: Instant::now(),
@@ -52,67 +52,73 @@ impl Nudge {
 
 impl Driver {
     /// Raise an exception in a run: name it on the side socket, and send the signal until it has ended.
-    pub fn nudge(&mut self, slot: Slot, run: Run) {
-        self.nudge_once(Nudge::new(slot, run, None));
+    pub fn begin_interrupt(&mut self, slot: Slot, run: Run) {
+        self.send_interrupt(Interrupt::new(slot, run, None));
     }
 
     /// Ask for a run back that a worker was handed behind another one. The signal has it look at its side socket, and
     /// does nothing to the one that runs.
     pub fn recall(&mut self, slot: Slot, run: Run) {
         let (id, attempt) = run;
-        if self.unsent.withdraw(slot, run) {
+        if self.dispatch_queue.withdraw(slot, run) {
             self.machine.returned(self.now, slot, id, attempt); // its worker never hears of it
             return;
         }
-        let serving = self.workers.get_mut(slot).and_then(Worker::serving_mut);
+        let serving = self
+            .workers
+            .get_mut(slot)
+            .and_then(WorkerProcess::serving_mut);
         let call = serving.and_then(|serving| serving.recall(run));
         if call.is_some() {
-            self.nudge_once(Nudge::new(slot, run, call));
+            self.send_interrupt(Interrupt::new(slot, run, call));
         }
     }
 
     /// Repeat what is due.
-    pub fn nudge_again(&mut self, now: Instant) {
-        if self.nudges.0.is_empty() {
+    pub fn repeat_interrupts(&mut self, now: Instant) {
+        if self.interrupts.0.is_empty() {
             return;
         }
         let due: Vec<_> = self
-            .nudges
+            .interrupts
             .0
-            .extract_if(.., |nudge| nudge.due <= now)
+            .extract_if(.., |interrupt| interrupt.due <= now)
             .collect();
-        for nudge in due {
-            self.nudge_once(nudge);
+        for interrupt in due {
+            self.send_interrupt(interrupt);
         }
     }
 
-    fn nudge_once(&mut self, mut nudge: Nudge) {
-        let Some(worker) = self.workers.get(nudge.slot) else {
+    fn send_interrupt(&mut self, mut interrupt: Interrupt) {
+        let Some(worker) = self.workers.get(interrupt.slot) else {
             return;
         };
         let (lane, side) = (worker.lane, worker.side);
-        let Some(serving) = worker.serving().filter(|serving| serving.runs(nudge.run)) else {
+        let Some(serving) = worker
+            .serving()
+            .filter(|serving| serving.runs(interrupt.run))
+        else {
             return; // it has ended
         };
-        if nudge.recall.is_some() && serving.has_begun(nudge.run) {
+        if interrupt.recall.is_some() && serving.has_begun(interrupt.run) {
             return;
         }
-        if !nudge.named {
-            let (id, attempt) = nudge.run;
-            let seat = side.and_then(|place| self.sides.get(place));
-            let told = seat.map(|seat| match nudge.recall {
-                Some(call) => seat.side.recall(call),
-                None => seat.side.interrupt(id, attempt),
+        if !interrupt.named {
+            let (id, attempt) = interrupt.run;
+            let channel = side.and_then(|key| self.side_channels.get(key));
+            let sent = channel.map(|channel| match interrupt.recall {
+                Some(call) => channel.side.recall(call),
+                None => channel.side.interrupt(id, attempt),
             });
-            nudge.named = matches!(told, Some(Ok(true)));
+            interrupt.named = matches!(sent, Some(Ok(true)));
         }
         let signalled = lane != Lane::Async;
-        if signalled && nudge.named {
+        if signalled && interrupt.named {
             sys::interrupt(&serving.pidfd);
         }
-        if signalled || !nudge.named {
-            nudge.due += Duration::from_millis(NUDGE_MS);
-            self.nudges.0.push(nudge);
+        if signalled || !interrupt.named {
+            interrupt.due += Duration::from_millis(INTERRUPT_REPEAT_MS);
+            self.interrupts.0.push(interrupt);
         }
     }
 }

@@ -9,7 +9,7 @@ pub enum Idleness {
     Busy,
     /// Nothing does; it is told at this time.
     Since(Instant),
-    Told,
+    ReplyTo,
 }
 
 impl Idleness {
@@ -19,10 +19,10 @@ impl Idleness {
             _ if !idle => *self = Self::Busy,
             Self::Busy => *self = Self::Since(now + after),
             Self::Since(due) if due <= now => {
-                *self = Self::Told;
+                *self = Self::ReplyTo;
                 return true;
             }
-            Self::Since(_) | Self::Told => {}
+            Self::Since(_) | Self::ReplyTo => {}
         }
         false
     }
@@ -31,7 +31,7 @@ impl Idleness {
     pub fn due(&self) -> Option<Instant> {
         match self {
             Self::Since(due) => Some(*due),
-            Self::Busy | Self::Told => None,
+            Self::Busy | Self::ReplyTo => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_transport::Connection;
 
-use crate::dispatcher::commits::keeping::Told;
+use crate::dispatcher::commits::pending_writes::ReplyTo;
 use crate::dispatcher::driver::Driver;
 use crate::id::RequestId;
 use crate::request::{Blob, Death, Lane, Options, Slot};
@@ -13,7 +13,7 @@ use crate::store::{PruneRule, Pruned};
 
 /// A request that this process submits to its own dispatcher.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub struct LocalSubmission {
     pub ticket: u64,
     pub name: Arc<str>,
     pub arguments: Blob,
@@ -21,7 +21,7 @@ pub struct Local {
 }
 
 /// A worker that has started: its connection, its process, and the generation of its lease.
-pub struct Hired {
+pub struct StartedWorker {
     pub connection: Arc<Connection>,
     pub pid: i32,
     pub pidfd: OwnedFd,
@@ -35,12 +35,12 @@ pub(in crate::dispatcher) enum Command {
         ticket: u64,
         head: Vec<u8>,
     },
-    Submit(Local),
-    Ready(Slot, Hired),
+    Submit(LocalSubmission),
+    Ready(Slot, StartedWorker),
     Failed(Slot, Arc<str>),
     Died(Slot, Death),
-    Retry(RequestId, Told<()>),
-    Prune(PruneRule, Told<Pruned>),
+    Retry(RequestId, ReplyTo<()>),
+    Prune(PruneRule, ReplyTo<Pruned>),
     /// Look at it, or change it, in its own thread.
     Ask(Box<dyn FnOnce(&mut Driver) + Send>),
     Close,
@@ -69,7 +69,7 @@ pub enum Order {
 
 /// A call that the server's main thread is to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AdminCall {
     pub ticket: u64,
     pub method: String,
     /// A msgpack array.
@@ -80,14 +80,14 @@ pub struct Asked {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
     pub ticket: u64,
-    pub end: End,
+    pub kind: FinishedKind,
     pub payload: Blob,
 }
 
 /// What the payload of an end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum End {
+pub enum FinishedKind {
     Result = 0,
     /// What the work raised, as the worker sent it.
     Raised = 1,

@@ -1,12 +1,12 @@
 //! Who waits for what of a request.
 
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::poll::Place;
+use crate::dispatcher::poll::SlotKey;
 use crate::id::RequestId;
 
 /// What a call of a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum Awaited {
     /// Its submission is on disk.
     Accepted,
     /// Its end is on disk: what it was.
@@ -18,18 +18,18 @@ pub enum For {
 /// A call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    pub client: Place,
+    pub client: SlotKey,
     pub call: u64,
-    pub wants: For,
+    pub wants: Awaited,
 }
 
 /// The calls that wait, by request. Bounded by the calls that clients may have open.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct Waiters {
     requests: ByNumber<RequestId, Vec<Waiter>>,
 }
 
-impl Waiting {
+impl Waiters {
     pub fn add(&mut self, id: RequestId, waiter: Waiter) {
         self.requests.entry(id).or_default().push(waiter);
     }
@@ -39,18 +39,21 @@ impl Waiting {
         let Some(waiters) = self.requests.get_mut(&id) else {
             return Vec::new();
         };
-        if waiters.iter().all(|waiter| waiter.wants == For::Accepted) {
+        if waiters
+            .iter()
+            .all(|waiter| waiter.wants == Awaited::Accepted)
+        {
             return self.requests.remove(&id).unwrap_or_default();
         }
         waiters
-            .extract_if(.., |waiter| waiter.wants == For::Accepted)
+            .extract_if(.., |waiter| waiter.wants == Awaited::Accepted)
             .collect()
     }
 
     /// The clients that wait for its end.
-    pub fn for_end(&self, id: RequestId) -> Vec<Place> {
+    pub fn for_end(&self, id: RequestId) -> Vec<SlotKey> {
         let waiters = self.requests.get(&id).into_iter().flatten();
-        let waiters = waiters.filter(|waiter| waiter.wants == For::End);
+        let waiters = waiters.filter(|waiter| waiter.wants == Awaited::End);
         waiters.map(|waiter| waiter.client).collect()
     }
 
@@ -60,7 +63,7 @@ impl Waiting {
     }
 
     /// A call was given up.
-    pub fn leave(&mut self, id: RequestId, client: Place, call: u64) {
+    pub fn leave(&mut self, id: RequestId, client: SlotKey, call: u64) {
         if let Some(waiters) = self.requests.get_mut(&id) {
             waiters.retain(|waiter| (waiter.client, waiter.call) != (client, call));
             if waiters.is_empty() {
@@ -74,8 +77,8 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    fn waiter(call: u64, wants: For) -> Waiter {
-        let client = Place {
+    fn waiter(call: u64, wants: Awaited) -> Waiter {
+        let client = SlotKey {
             number: 1,
             generation: 0,
         };
@@ -89,20 +92,20 @@ mod tests {
     #[test]
     fn who_waits_for_the_end_is_not_told_of_the_commit() {
         let id = RequestId(5);
-        let mut waiting = Waiting::default();
-        waiting.add(id, waiter(1, For::Accepted));
-        waiting.add(id, waiter(2, For::End));
-        assert_eq!(waiting.accepted(id), [waiter(1, For::Accepted)]);
-        assert_eq!(waiting.ended(id), [waiter(2, For::End)]);
-        assert!(waiting.ended(id).is_empty());
+        let mut waiters = Waiters::default();
+        waiters.add(id, waiter(1, Awaited::Accepted));
+        waiters.add(id, waiter(2, Awaited::End));
+        assert_eq!(waiters.accepted(id), [waiter(1, Awaited::Accepted)]);
+        assert_eq!(waiters.ended(id), [waiter(2, Awaited::End)]);
+        assert!(waiters.ended(id).is_empty());
     }
 
     #[test]
     fn a_call_that_was_given_up_is_told_nothing() {
         let id = RequestId(5);
-        let mut waiting = Waiting::default();
-        waiting.add(id, waiter(1, For::End));
-        waiting.leave(id, waiter(1, For::End).client, 1);
-        assert!(waiting.ended(id).is_empty() && waiting.requests.is_empty());
+        let mut waiters = Waiters::default();
+        waiters.add(id, waiter(1, Awaited::End));
+        waiters.leave(id, waiter(1, Awaited::End).client, 1);
+        assert!(waiters.ended(id).is_empty() && waiters.requests.is_empty());
     }
 }

@@ -12,9 +12,9 @@ use super::Answer;
 use super::config::StoreConfig;
 use super::directory::DATABASE;
 use super::error::StoreError;
-use super::fold::{Step, fold};
+use super::fold::{Change, fold};
 use super::inbox::{Inbox, Seen};
-use super::reading;
+use super::read_thread;
 use super::recovery::boot_id;
 use super::reserve::Reserve;
 use super::results::{self, Unfiled};
@@ -35,7 +35,7 @@ const IDLE: Duration = Duration::from_secs(2);
 
 /// What the writer is given.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum WriteJob {
     Ops(Vec<Op>),
     /// Remove these ended requests; the reading thread is told which went.
     Delete(Vec<RequestId>),
@@ -84,19 +84,19 @@ impl Failed {
 
 /// The thread's state.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct WriteThread {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
     /// The database's file, to see that it was not removed. Not open: the close of any descriptor of it drops the locks
     /// that `SQLite` has on it in this process.
     file: Option<FileId>,
-    inbox: Arc<Inbox<Message>>,
-    reads: Arc<Inbox<reading::Message>>,
+    inbox: Arc<Inbox<WriteJob>>,
+    reads: Arc<Inbox<read_thread::ReadJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     reserve: Reserve,
     /// Taken from the inbox and not dealt with yet.
-    taken: VecDeque<Message>,
+    taken: VecDeque<WriteJob>,
     batch: Batch,
     /// Requests of commits that failed, which may be on the disk.
     doubtful: Vec<RequestId>,
@@ -106,12 +106,12 @@ pub(super) struct Writer {
     logged: bool,
 }
 
-impl Writer {
+impl WriteThread {
     pub fn new(
         config: Arc<StoreConfig>,
         journal: Arc<Journal>,
-        inbox: Arc<Inbox<Message>>,
-        reads: Arc<Inbox<reading::Message>>,
+        inbox: Arc<Inbox<WriteJob>>,
+        reads: Arc<Inbox<read_thread::ReadJob>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
@@ -199,11 +199,11 @@ impl Writer {
         }
         while self.batch.ops.len() < BATCH_OPS_MAX {
             match self.taken.pop_front() {
-                Some(Message::Ops(mut ops)) if self.batch.ops.is_empty() => {
+                Some(WriteJob::Ops(mut ops)) if self.batch.ops.is_empty() => {
                     std::mem::swap(&mut self.batch.ops, &mut ops);
                 }
-                Some(Message::Ops(ops)) => self.batch.ops.extend(ops),
-                Some(Message::Delete(ids)) => self.batch.deletes.extend(ids),
+                Some(WriteJob::Ops(ops)) => self.batch.ops.extend(ops),
+                Some(WriteJob::Delete(ids)) => self.batch.deletes.extend(ids),
                 None => break,
             }
         }
@@ -252,11 +252,11 @@ impl Writer {
         let count = self.batch.ops.len();
         self.batch.ops.clear();
         if count > 0 {
-            self.tell(Answer::Committed(count));
+            self.answer(Answer::Committed(count));
         }
         if !self.batch.deletes.is_empty() {
             self.batch.deletes.clear();
-            self.reads.push(reading::Message::Deleted(Ok(deleted)));
+            self.reads.push(read_thread::ReadJob::Deleted(Ok(deleted)));
         }
         Ok(())
     }
@@ -284,23 +284,24 @@ impl Writer {
         connection: &Connection,
         statements: &mut Statements<'_>,
     ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
-        self.steps(connection, statements).map_err(|mut failed| {
-            // Where the transaction is over already, there is nothing to roll back.
-            if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
-                failed.broken = true;
-            }
-            failed
-        })
+        self.try_transact(connection, statements)
+            .map_err(|mut failed| {
+                // Where the transaction is over already, there is nothing to roll back.
+                if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
+                    failed.broken = true;
+                }
+                failed
+            })
     }
 
-    fn steps(
+    fn try_transact(
         &self,
         connection: &Connection,
         statements: &mut Statements<'_>,
     ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
         statements.begin.execute([])?;
         let noted = self.note_clock(connection, statements)?;
-        let deleted = self.change(statements)?;
+        let deleted = self.apply_batch(statements)?;
         let committed = statements.commit.execute([]);
         committed.map_err(|error| Failed {
             doubtful: true,
@@ -324,19 +325,19 @@ impl Writer {
         timeline::note(connection, clock, noted.is_some()).map(Some)
     }
 
-    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
+    fn apply_batch(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
         let now = self.config.clock.now();
-        let mut steps = Vec::with_capacity(self.batch.ops.len());
-        fold(&self.batch.ops, &mut steps);
-        for step in &steps {
-            let in_file = match step {
-                Step::End(end, _) => self.is_in_file(&end.ending.outcome),
+        let mut changes = Vec::with_capacity(self.batch.ops.len());
+        fold(&self.batch.ops, &mut changes);
+        for change in &changes {
+            let in_file = match change {
+                Change::End(end, _) => self.is_in_file(&end.ending.outcome),
                 _ => false,
             };
-            statements.apply(step, in_file, now)?;
+            statements.apply(change, in_file, now)?;
         }
         if self.batch.deletes.is_empty() {
             return Ok(Vec::new());
@@ -396,7 +397,7 @@ impl Writer {
         let count = self.batch.ops.len();
         self.batch.ops.clear();
         if count > 0 {
-            self.tell(Answer::NotCommitted {
+            self.answer(Answer::NotCommitted {
                 count,
                 why: failed.why.clone(),
                 permanent: failed.until == Until::Mended,
@@ -404,12 +405,12 @@ impl Writer {
         }
         if !self.batch.deletes.is_empty() {
             self.batch.deletes.clear();
-            let told = reading::Message::Deleted(Err(failed.why.clone()));
+            let told = read_thread::ReadJob::Deleted(Err(failed.why.clone()));
             self.reads.push(told);
         }
     }
 
-    fn tell(&self, answer: Answer) {
+    fn answer(&self, answer: Answer) {
         // It is closed only after this thread has ended, and holds as many as there are.
         let told = self.answers.push(answer);
         debug_assert!(told.is_ok(), "an answer was lost");
@@ -570,7 +571,7 @@ mod tests {
         super::super::directory::prepare(&directory).unwrap();
         let connection = schema::open(&config).unwrap();
         let journal = Journal::open(&directory.join("journal"), 16).unwrap();
-        let mut writer = Writer::new(
+        let mut writer = WriteThread::new(
             Arc::new(config),
             Arc::new(journal),
             Arc::new(Inbox::new()),

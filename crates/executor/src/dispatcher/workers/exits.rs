@@ -7,18 +7,18 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::action::Step;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::supervisor::command::Order;
-use crate::dispatcher::workers::{Run, Worker};
+use crate::dispatcher::supervisor::protocol::Order;
+use crate::dispatcher::workers::{Run, WorkerProcess};
 use crate::request::{Death, Outcome, Slot};
 
 impl Driver {
     /// The crew says how a worker ended.
     pub fn worker_died(&mut self, slot: Slot, death: Death) {
-        let serving = self.workers.get(slot).and_then(Worker::serving);
+        let serving = self.workers.get(slot).and_then(WorkerProcess::serving);
         if serving.is_some_and(|serving| death.pid != 0 && serving.pid != death.pid) {
             return; // of the worker before, whose end counted as unknown when nobody had told it for long
         }
-        self.hear_last_words(slot);
+        self.read_final_output(slot);
         let Some(worker) = self.workers.remove(&self.poll, slot) else {
             return;
         };
@@ -38,12 +38,12 @@ impl Driver {
             // What a worker writes goes to the dispatcher, not to its keeper.
             death.last_output = worker.tail.text().into();
         }
-        self.bury(slot, &worker);
+        self.reap(slot, &worker);
         self.machine.worker_gone(self.now, slot, death);
     }
 
     /// A worker whose socket ended before it did is killed; one whose end nobody explains has died of unknown causes.
-    pub fn see_to_worker(&mut self, slot: Slot, ended: bool) {
+    pub fn handle_overdue_worker(&mut self, slot: Slot, ended: bool) {
         if ended {
             return self.worker_died(slot, Death::of("unknown"));
         }
@@ -56,24 +56,24 @@ impl Driver {
     }
 
     /// What a worker wrote before it ended. It may have ended before it was let in.
-    pub fn hear_last_words(&mut self, slot: Slot) {
+    pub fn read_final_output(&mut self, slot: Slot) {
         if self
             .workers
             .get(slot)
             .is_some_and(|worker| worker.side.is_none())
         {
-            self.let_sides_in();
+            self.accept_sides();
         }
-        self.empty_side(slot);
+        self.drain_side(slot);
     }
 
     /// A place is free: nothing of its worker is kept.
-    pub fn bury(&mut self, slot: Slot, worker: &Worker) {
+    pub fn reap(&mut self, slot: Slot, worker: &WorkerProcess) {
         self.measures.gauge.unwatch(slot);
-        self.nudges.forget(slot);
-        self.unsent.forget(slot);
-        if let Some(place) = worker.side {
-            self.leave_side(place);
+        self.interrupts.forget(slot);
+        self.dispatch_queue.forget(slot);
+        if let Some(key) = worker.side {
+            self.close_side(key);
         }
     }
 
@@ -99,7 +99,7 @@ impl Driver {
         };
         if !serving.runs(run) {
             // It has replied meanwhile; or its worker has not heard of it, and never will.
-            if self.unsent.withdraw(slot, run) {
+            if self.dispatch_queue.withdraw(slot, run) {
                 let (id, attempt) = run;
                 self.machine
                     .finished(self.now, slot, id, attempt, Outcome::Cancelled, None);
@@ -107,14 +107,14 @@ impl Driver {
             return;
         }
         if step != Step::Exception {
-            self.nudges.forget(slot);
+            self.interrupts.forget(slot);
         }
         let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
             return;
         };
         // A process that has gone needs no signal: its end is on its way here.
         match step {
-            Step::Exception => self.nudge(slot, run),
+            Step::Exception => self.begin_interrupt(slot, run),
             Step::Terminate => {
                 let _ = pidfd_send_signal(&serving.pidfd, Signal::TERM);
             }

@@ -13,10 +13,10 @@ use super::config::StoreConfig;
 use super::fetch::{Fetched, Question, fetch};
 use super::inbox::{Inbox, Seen};
 use super::prune::{Candidate, Plan, PruneRule};
-use super::reader::Reader;
+use super::reader::DatabaseReader;
 use super::results::Unfiled;
 use super::unread::Unread;
-use super::{results, writer};
+use super::{results, write_thread};
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
 use crate::request::Ending;
@@ -29,7 +29,7 @@ const BOOT_GRACE: Duration = Duration::from_secs(3_600);
 
 /// What the reading thread is given.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum ReadJob {
     Fetch {
         id: RequestId,
         question: Question,
@@ -55,11 +55,11 @@ pub(super) enum Message {
 
 /// The thread's state.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct ReadThread {
     config: Arc<StoreConfig>,
     connection: Connection,
-    inbox: Arc<Inbox<Message>>,
-    writes: Arc<Inbox<writer::Message>>,
+    inbox: Arc<Inbox<ReadJob>>,
+    writes: Arc<Inbox<write_thread::WriteJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     unread: Arc<Unread>,
@@ -76,12 +76,12 @@ pub(super) struct Reading {
     orphans: Option<results::Orphans>,
 }
 
-impl Reading {
+impl ReadThread {
     pub fn new(
         config: Arc<StoreConfig>,
-        reader: Reader,
-        inbox: Arc<Inbox<Message>>,
-        writes: Arc<Inbox<writer::Message>>,
+        reader: DatabaseReader,
+        inbox: Arc<Inbox<ReadJob>>,
+        writes: Arc<Inbox<write_thread::WriteJob>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
         rebooted: bool,
@@ -135,9 +135,9 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: ReadJob) {
         match message {
-            Message::Fetch {
+            ReadJob::Fetch {
                 id,
                 question,
                 ticket,
@@ -151,26 +151,26 @@ impl Reading {
                 } else {
                     fetch(&self.connection, &self.config.directory, id, question)
                 };
-                self.tell(Answer::Fetched { ticket, id, found });
+                self.answer(Answer::Fetched { ticket, id, found });
             }
-            Message::File { id, ending } => {
+            ReadJob::File { id, ending } => {
                 let unfit = self.file(id, &ending);
-                self.tell(Answer::Filed { id, unfit });
+                self.answer(Answer::Filed { id, unfit });
             }
-            Message::Discard { id, attempt } => {
+            ReadJob::Discard { id, attempt } => {
                 results::discard(&self.config.directory, id, attempt);
             }
-            Message::Prune { rule, ticket } => {
+            ReadJob::Prune { rule, ticket } => {
                 self.plans.push_back(Plan::new(rule, ticket));
                 if self.plans.len() == 1 {
                     self.follow();
                 }
             }
-            Message::Deleted(Ok(ids)) => {
+            ReadJob::Deleted(Ok(ids)) => {
                 self.remove_files(&ids);
                 self.follow();
             }
-            Message::Deleted(Err(why)) => {
+            ReadJob::Deleted(Err(why)) => {
                 self.asked.clear();
                 self.end_plan(Some(why));
                 self.follow();
@@ -229,7 +229,7 @@ impl Reading {
             }
             let ids = found.iter().map(|found| found.id).collect();
             self.asked = found.into_iter().map(|found| (found.id, found)).collect();
-            self.writes.push(writer::Message::Delete(ids));
+            self.writes.push(write_thread::WriteJob::Delete(ids));
             return;
         }
     }
@@ -257,7 +257,7 @@ impl Reading {
         }
         self.asked.clear();
         if !forgotten.is_empty() {
-            self.tell(Answer::Forgotten(forgotten));
+            self.answer(Answer::Forgotten(forgotten));
         }
     }
 
@@ -267,7 +267,7 @@ impl Reading {
         };
         if let Some(ticket) = plan.ticket {
             let done = why.map_or(Ok(plan.pruned), Err);
-            self.tell(Answer::Pruned { ticket, done });
+            self.answer(Answer::Pruned { ticket, done });
         }
     }
 
@@ -294,10 +294,10 @@ impl Reading {
         self.follow();
     }
 
-    fn tell(&self, answer: Answer) {
+    fn answer(&self, answer: Answer) {
         // It is closed only after this thread has ended, and holds as many as there are.
-        let told = self.answers.push(answer);
-        debug_assert!(told.is_ok(), "an answer was lost");
+        let pushed = self.answers.push(answer);
+        debug_assert!(pushed.is_ok(), "an answer was lost");
     }
 }
 

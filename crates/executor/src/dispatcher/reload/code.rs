@@ -8,7 +8,7 @@ use forebay_transport::Call as Received;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};
-use crate::dispatcher::poll::Place;
+use crate::dispatcher::poll::SlotKey;
 use crate::error::{Refusal, Result};
 use crate::machine::Definition;
 use crate::manifest::{Described, Manifest};
@@ -32,7 +32,7 @@ pub struct Code {
     manifest: Option<Arc<Manifest>>,
     gate: Gate,
     /// Submissions that wait, in their order.
-    parked: VecDeque<(Place, Received)>,
+    parked: VecDeque<(SlotKey, Received)>,
     parked_bytes: usize,
     nobody: Arc<str>,
 }
@@ -46,7 +46,7 @@ impl Code {
     }
 
     /// Have a submission wait.
-    pub fn park(&mut self, client: Place, call: Received) {
+    pub fn park(&mut self, client: SlotKey, call: Received) {
         let segments = call.segments.iter().map(|one| one.as_slice().len());
         self.parked_bytes += call.head.as_slice().len() + segments.sum::<usize>();
         self.parked.push_back((client, call));
@@ -122,7 +122,7 @@ impl Driver {
     /// Whether a source has changed of which the crew has not heard: what it installs is older than that.
     fn is_outdated(&mut self) -> bool {
         if self.reloads {
-            self.look_at_files();
+            self.check_source_files();
         }
         self.reloads && self.shared.sources.load(Ordering::Acquire) > 0
     }

@@ -18,8 +18,8 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Source};
-use crate::dispatcher::supervisor::command::Order;
+use crate::dispatcher::poll::{Poll, Ready, Token};
+use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::{Error, Result};
 
 const EVENTS_BYTES: usize = 16 << 10;
@@ -28,7 +28,7 @@ const LINKS_MAX: usize = 40;
 
 /// The files that are watched.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct SourceFiles {
     inotify: Option<OwnedFd>,
     /// By the kernel's number; one directory may have several paths.
     directories: HashMap<i32, Vec<PathBuf>>,
@@ -37,14 +37,14 @@ pub struct Files {
     names: HashMap<PathBuf, Vec<PathBuf>>,
 }
 
-impl Files {
+impl SourceFiles {
     /// Watch these files instead of those before. What cannot be watched, since it is gone, counts as unchanged.
     ///
     /// # Errors
     /// `System` where the kernel gives no inotify (`fs.inotify.max_user_instances`).
     pub fn watch(&mut self, poll: &Poll, paths: Vec<PathBuf>) -> Result<()> {
         if let Some(old) = self.inotify.take() {
-            poll.forget(&old, Source::Files, Ready::READ);
+            poll.forget(&old, Token::SourceFiles, Ready::READ);
         }
         self.directories.clear();
         self.names.clear();
@@ -53,7 +53,7 @@ impl Files {
             return Ok(());
         }
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(
-            Error::system("watch source files: inotify_init1 (fs.inotify.max_user_instances)"),
+            Error::system("watch token files: inotify_init1 (fs.inotify.max_user_instances)"),
         )?;
         for path in &self.watched {
             for name in names_of(path) {
@@ -76,7 +76,7 @@ impl Files {
                 paths.push(parent.to_owned());
             }
         }
-        poll.watch(&inotify, Source::Files, Ready::default(), Ready::READ)
+        poll.watch(&inotify, Token::SourceFiles, Ready::default(), Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
         self.inotify = Some(inotify);
         Ok(())
@@ -137,8 +137,8 @@ fn names_of(path: &Path) -> BTreeSet<PathBuf> {
 impl Driver {
     /// Look whether source files have changed. Where that is so and `reload` is set, nothing is dispatched or taken
     /// from here on until the new code is installed.
-    pub fn look_at_files(&mut self) {
-        let changed = self.files.changed();
+    pub fn check_source_files(&mut self) {
+        let changed = self.source_files.changed();
         let Some(first) = changed.first() else {
             return;
         };
@@ -176,9 +176,9 @@ mod tests {
         }
     }
 
-    fn watching(path: &Path) -> (Poll, Files) {
+    fn watching(path: &Path) -> (Poll, SourceFiles) {
         let poll = Poll::new().unwrap();
-        let mut files = Files::default();
+        let mut files = SourceFiles::default();
         files.watch(&poll, vec![path.to_owned()]).unwrap();
         assert!(files.changed().is_empty());
         (poll, files)
