@@ -1,11 +1,11 @@
-//! The number of a request, which sorts by time.
+//! Request ids, which sort by time.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Milliseconds since 1970 of 2025-01-01, where the ids begin.
+/// 2025-01-01 in milliseconds since 1970, where the ids begin.
 pub const EPOCH_MS: u64 = 1_735_689_600_000;
-/// Bits below the milliseconds: requests of one millisecond.
+/// Bits below the milliseconds, for requests of one millisecond.
 pub const SEQUENCE_BITS: u32 = 16;
 /// Characters of an id as text.
 pub const TEXT_CHARS: usize = 12;
@@ -41,7 +41,7 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// This is no id: another length, or a character that is not of the alphabet.
+/// The text is not an id: another length, or a character outside the alphabet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request's id has 12 characters of 0-9 and a-z without i, l, o and u")]
 pub struct NotAnId;

@@ -1,11 +1,11 @@
-//! The side sockets: what workers tell without being asked, and interrupts.
+//! The side sockets: what workers send without being asked, and interrupts.
 //!
-//! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind
-//! a call, and output must not wait for a result. A packet is a record, so there is no framing:
-//! `[u8 kind][u64 id][u32 attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the
-//! read end of the worker's output pipe. Recalls and what is returned name a call of the worker's connection instead of a
-//! request: its number tells the worker whether that call has begun, as calls begin in the order of their numbers.
-//! Nothing here blocks. Sources: unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
+//! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind a
+//! call, and output must not wait for a result. A packet is a record, so there is no framing: `[u8 kind][u64 id][u32
+//! attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the read end of the worker's
+//! output pipe. Recalls and returns name a call of the worker's connection instead of a request: its number tells the
+//! worker whether that call has begun, as calls begin in the order of their numbers. Nothing here blocks. Sources:
+//! unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -38,22 +38,22 @@ const DESCRIPTORS_MAX: usize = 4;
 const INTERRUPT: u8 = 1;
 const RECALL: u8 = 2;
 
-/// Where workers connect their side sockets. Its own file goes when it is dropped, except in a forked child.
+/// The socket that workers connect to. Its file is removed when it is dropped, except in a forked child.
 #[derive(Debug)]
 pub struct SideListener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Its device and inode: somebody else's may have the name by now.
+    /// Device and inode of its file: another socket may have the name by now.
     file: (u64, u64),
-    /// The process that made it; a forked child has another number.
+    /// The process that created it; a forked child has another number.
     owner: u64,
 }
 
 impl SideListener {
-    /// Listen at `path`, whose directory is the caller's alone; a file of an earlier server is replaced.
+    /// Listen at `path`, whose directory is private to the caller; a file of an earlier server is replaced.
     ///
     /// # Errors
-    /// `Config` for a path that is too long or is something else than a socket; `System`.
+    /// `Config` for a path that is too long or is not a socket; `System`.
     pub fn bind(path: &Path) -> Result<Self> {
         let address = SocketAddrUnix::new(path).map_err(|errno| {
             Error::Config(format!(
@@ -80,7 +80,7 @@ impl SideListener {
         Ok(listener)
     }
 
-    /// Let a worker in; `None` where nobody waits. Somebody else's process is turned away, and the next one tried.
+    /// Accept a worker; `None` if none waits. Another user's process is rejected, and the next one tried.
     ///
     /// # Errors
     /// `System`, for example with EMFILE: pause accepting then.
@@ -93,7 +93,7 @@ impl SideListener {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => return Err(Error::system("accept a side socket")(errno)),
             };
-            // Who cannot be asked for, or has no process here, is no worker of ours.
+            // A peer without credentials, or from another pid namespace, is not one of our workers.
             if let Ok(peer) = peer_of(&socket)
                 && peer.uid == getuid().as_raw()
                 && let Some(pid) = peer.pid
@@ -142,10 +142,10 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// What a worker said; it lies in the [`RecordBuffer`].
+/// A record of a worker; it borrows from the [`RecordBuffer`].
 #[derive(Debug)]
 pub enum Record<'a> {
-    /// The first one: who it is, and the read end of its output, which does not block.
+    /// The first record: who the worker is, and the read end of its output, which does not block.
     Hello {
         slot: Slot,
         nonce: u64,
@@ -163,9 +163,9 @@ pub enum Record<'a> {
         attempt: u32,
         map: &'a [u8],
     },
-    /// A call that was recalled has not begun, and will not.
+    /// A recalled call has not begun, and will not.
     Returned { call: u64 },
-    /// For the log of the server.
+    /// A warning for the log of its request.
     Warning {
         id: RequestId,
         attempt: u32,
@@ -173,7 +173,7 @@ pub enum Record<'a> {
     },
 }
 
-/// What [`Side::receive`] found.
+/// The result of [`Side::receive`].
 #[derive(Debug)]
 pub enum Received<'a> {
     Record(Record<'a>),
@@ -182,7 +182,7 @@ pub enum Received<'a> {
     End,
 }
 
-/// Where records are received: one for all side sockets of a thread.
+/// The buffer for received records: one for all side sockets of a thread.
 #[derive(Debug)]
 pub struct RecordBuffer(Box<[u8]>);
 
@@ -201,15 +201,15 @@ pub struct Side {
 }
 
 impl Side {
-    /// The process that connected it, by the kernel's word.
+    /// The process that connected it, as the kernel reports.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// The next record. Bound the turns that you take for one worker: it may talk without end.
+    /// The next record. Bound the number of calls per turn: a worker may send without end.
     ///
     /// # Errors
-    /// `Malformed` for what is no record, or another first one than a hello: close it; `System`.
+    /// `Malformed` for an invalid record, or a first one that is not a hello: close the socket; `System`.
     pub fn receive<'a>(&mut self, buffer: &'a mut RecordBuffer) -> Result<Received<'a>> {
         let Some((length, mut descriptors)) = self.packet(buffer)? else {
             return Ok(Received::Nothing);
@@ -227,7 +227,7 @@ impl Side {
         Ok(Received::Record(record))
     }
 
-    /// Name the run to interrupt. False where the socket is full: the worker does not read, try again later.
+    /// Name the run to interrupt. False if the socket is full: the worker does not read, try again later.
     ///
     /// # Errors
     /// `System`: the worker has gone.
@@ -235,7 +235,7 @@ impl Side {
         self.send(INTERRUPT, id.0, attempt)
     }
 
-    /// Name a call that is wanted back unless it has begun. False where the socket is full, as above.
+    /// Name a call to return unless it has begun. False if the socket is full, as above.
     ///
     /// # Errors
     /// `System`: the worker has gone.
@@ -260,7 +260,7 @@ impl Side {
         }
     }
 
-    /// A packet and its descriptors; a length of 0 is the end.
+    /// A packet with its descriptors; a length of 0 is the end.
     fn packet(&self, buffer: &mut RecordBuffer) -> Result<Option<(usize, Vec<OwnedFd>)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! Doing what the machine has decided.
+//! Performs what the machine has decided.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::op::Op;
 use crate::request::{Blob, Lane, Status};
 use crate::store::Question;
 
-/// The name of pickled functions: `forebay.Executor` knows no other.
+/// The name of pickled functions, the only one that `forebay.Executor` uses.
 const CALL: &str = "@call";
 
 impl Driver {
@@ -93,7 +93,10 @@ impl Driver {
         }
     }
 
-    /// A run begins: it is noted, its arguments are read where they are on disk, and its worker is told.
+    /// Begin a run: note it in the journal, read its arguments if they are on disk, then send it to its worker.
+    ///
+    /// A run that may not be repeated must be in the journal before its worker receives it: a server that dies in
+    /// between would otherwise run it twice.
     fn dispatch(&mut self, run: PendingRun, journal: bool) {
         if let Some(pending) = &mut self.pending {
             if journal && !pending.note_in_journal(run) {
@@ -113,10 +116,10 @@ impl Driver {
         self.begin(run, None);
     }
 
-    /// A run has room in the journal now.
+    /// Continue with a run that is in the journal now.
     pub fn begin_noted(&mut self, run: PendingRun) {
         match &mut self.pending {
-            // One that is not to begin any more needs none of them.
+            // A run that was withdrawn needs no arguments.
             Some(pending) if pending.is_on_disk(run.id) && self.dispatch_queue.contains(run) => {
                 pending.fetch(run.id, Question::Arguments, Purpose::Run(run));
             }
@@ -124,14 +127,14 @@ impl Driver {
         }
     }
 
-    /// A run had to wait and need not any more: it begins, unless it is behind another one that has to.
+    /// Begin a run that no longer waits, unless an earlier run of its worker still does.
     pub fn begin_in_turn(&mut self, run: PendingRun, arguments: Option<Blob>) {
         for (run, arguments) in self.dispatch_queue.ready(run, arguments) {
             self.begin(run, arguments.as_ref());
         }
     }
 
-    /// Tell a worker to run a request; its arguments, if they had to be read.
+    /// Send a run to its worker, with `arguments` if they had to be read.
     fn begin(&mut self, run: PendingRun, arguments: Option<&Blob>) {
         let PendingRun {
             slot, id, attempt, ..
@@ -139,7 +142,7 @@ impl Driver {
         let view = self.machine.view(id);
         let current = view.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
         let Some(request) = self.machine.request(id).filter(|_| current) else {
-            return; // it has ended meanwhile, or its worker has
+            return; // the run or its worker has ended meanwhile
         };
         let request = Arc::clone(request);
         let submission = &request.submission;
@@ -163,7 +166,7 @@ impl Driver {
             worker.begin();
         }
         if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {
-            self.fail_run(run, &format!("its worker could not be told: {error}"));
+            self.fail_run(run, &format!("it could not be sent to its worker: {error}"));
         }
     }
 }

@@ -1,8 +1,13 @@
-//! The dispatcher's thread: what it owns, and its turns.
+//! The dispatcher's thread: its state and its turns.
 //!
-//! A turn takes in what has come from workers, clients, the store and the program's threads, lets the machine decide,
-//! does what it decided in its order, and hands what is to be said to the kernel: once for each connection, so that a
-//! thousand requests in flight cost few system calls. Nothing here waits but the epoll, and nothing attaches to Python.
+//! A turn takes in what workers, clients, the store and the program's threads have sent, lets the machine decide,
+//! performs its actions in their order, and flushes each connection once, so that a thousand requests in flight cost
+//! few system calls. Only the epoll blocks, and nothing here attaches to Python.
+//!
+//! Order within a turn is part of the design. Input comes before time, because a reply that has arrived must count
+//! before the time-out of its run. Actions run until none is left, because performing one may let the machine decide
+//! more. The store's batch is written before the flush, so that a commit is on its way while the kernel takes the
+//! bytes. Workers are flushed before clients, because they compute while clients are notified.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -42,7 +47,7 @@ use crate::store::Answer;
 pub(super) struct Driver {
     pub poll: Poll,
     pub clock: Clock,
-    /// Of this turn.
+    /// The time of this turn, the same for every event in it.
     pub now: Millis,
     pub shared: Arc<Shared>,
     pub machine: Machine,
@@ -51,8 +56,9 @@ pub(super) struct Driver {
     pub tickets: Tickets,
     pub waiters: Waiters,
     pub admin_calls: AdminCalls,
-    /// The store, where there is one.
+    /// The store with what is on its way to it; `None` if requests are kept in memory alone.
     pub pending: Option<PendingWrites>,
+    /// Scratch space, as are `commands`, `actions` and `replies`: kept so that a turn allocates nothing.
     pub answers: Vec<Answer>,
     idleness: Idleness,
     drains: Vec<Sender<()>>,
@@ -106,7 +112,8 @@ impl Driver {
         if let Some(path) = &settings.side_socket {
             side_channels.listen(&poll, path)?;
         }
-        // Nobody is let in before everything that was accepted is known.
+        // Clients connect last: until the store was read, no id, token or idempotency key of theirs could be
+        // recognized.
         let mut clients = Clients::default();
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;
@@ -149,7 +156,7 @@ impl Driver {
         while !self.closing {
             let timeout = self.timeout();
             if self.poll.wait(timeout).is_err() {
-                break; // its own descriptor is no epoll any more
+                break; // only an invalid epoll descriptor fails
             }
             self.turn();
         }
@@ -157,6 +164,8 @@ impl Driver {
 
     fn turn(&mut self) {
         self.now = self.clock.now();
+        // Before any event: a schedule that is due by the wall clock must not fire by a time that the clock no longer
+        // shows.
         self.machine.set_wall(self.now, self.clock.wall());
         for index in 0.. {
             let Some((token, ready)) = self.poll.event(index) else {
@@ -179,7 +188,7 @@ impl Driver {
         self.flush();
         if !self.drains.is_empty() && (self.machine.is_idle() || self.machine.is_stuck()) {
             for drained in self.drains.drain(..) {
-                let _ = drained.send(()); // refused where nobody waits for it any more
+                let _ = drained.send(()); // fails if the caller no longer waits
             }
         }
     }
@@ -236,7 +245,7 @@ impl Driver {
         self.closing |= closed;
     }
 
-    /// What a worker has replied.
+    /// Take in the replies of a worker.
     pub fn read_worker(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
         self.workers.receive(slot, &mut replies);
@@ -244,18 +253,21 @@ impl Driver {
         self.take_replies(slot, &mut replies);
     }
 
-    /// What a worker wrote before it replied comes before the end of its runs.
+    /// Take in what a worker wrote before it replied, so that the output of a run precedes its end.
+    ///
+    /// Output and replies come by different descriptors, so the kernel keeps no order between them.
     fn read_output_before(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
         let Some(worker) = self.workers.get_mut(slot).filter(|_| !replies.is_empty()) else {
             return;
         };
         worker.closing.extend(replies.iter().map(|(run, _)| *run));
         if worker.side.is_none() {
-            // It connects before it takes its first run, and may have been heard on the other socket first.
+            // A worker connects its side socket before it takes its first run, but this epoll may report the reply
+            // first.
             self.accept_sides();
         }
         match self.workers.get(slot).and_then(WorkerProcess::serving) {
-            // It has begun the next one, and had nothing left in its pipe before it replied.
+            // It has begun its next run, and its pipe was empty when it replied: what is there now belongs to that run.
             Some(serving) if !serving.is_idle() => self.read_side_of(slot),
             _ => self.drain_side(slot),
         }
@@ -266,6 +278,7 @@ impl Driver {
 
     fn worker_ended(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
+        // Before the connection closes: closing it ends the runs whose output this still is.
         self.read_final_output(slot);
         self.workers.end(&self.poll, slot, &mut replies);
         self.take_replies(slot, &mut replies);
@@ -286,7 +299,7 @@ impl Driver {
         self.replies = std::mem::take(replies);
     }
 
-    /// Do what the machine has decided, until nothing is left to do.
+    /// Perform the machine's actions until none is left: performing one may produce others.
     fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         loop {
@@ -301,7 +314,7 @@ impl Driver {
         self.actions = actions;
     }
 
-    /// WorkerProcesses first: they compute while clients are told.
+    /// Flush workers before clients: they compute while clients are notified.
     fn flush(&mut self) {
         self.workers.flush(&self.poll);
         for key in self.clients.flush(&self.poll) {
@@ -312,20 +325,20 @@ impl Driver {
         }
     }
 
-    /// Take no more, and tell when nothing runs.
-    pub fn drain(&mut self, tell: Sender<()>) {
+    /// Take no more, and reply_to when nothing runs.
+    pub fn drain(&mut self, reply_to: Sender<()>) {
         self.machine.drain(self.now);
         self.machine.retry_store(self.now); // once more: it may have room again
-        self.drains.push(tell);
+        self.drains.push(reply_to);
     }
 
-    /// Let go of workers, which leave when their connection ends, and of clients.
+    /// Close the listener; the connections close with this driver, and a worker exits when its connection ends.
     pub fn close(&mut self) {
         self.closing = true;
         self.clients.stop_listening(&self.poll);
     }
 
-    /// A number that nobody can guess, by which a worker names itself.
+    /// An unpredictable number by which a worker identifies itself on its side socket.
     pub fn nonce(&self) -> u64 {
         RandomState::new().hash_one(self.now)
     }
@@ -358,7 +371,7 @@ impl Driver {
         if let Some(after) = self.idle_end
             && self.idleness.look(self.machine.is_idle(), now, after)
         {
-            // Looking at each request is done once a second at most.
+            // Counting walks every request, so it happens only when nothing runs, and once a second at most.
             match self.machine.figures(self.now).unfinished {
                 0 => self.shared.order(Order::Idle),
                 _ => self.idleness = Idleness::Busy,
@@ -366,7 +379,7 @@ impl Driver {
         }
     }
 
-    /// A clean-up of the runtime directory takes sockets with it: they are made again, or a person is told.
+    /// Bind sockets again whose files were removed, or warn: a clean-up of the runtime directory deletes them.
     fn rebind_removed_sockets(&mut self) {
         let clients = self.clients.rebind_if_removed(&self.poll);
         let side_channels = self.side_channels.rebind_if_removed(&self.poll);
@@ -405,7 +418,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Also where the thread panicked: whoever waits for it is told that it is gone.
+    /// Closes the queues also when the thread panicked, so that waiting threads learn that it is gone.
     fn drop(&mut self) {
         self.shared.close();
     }

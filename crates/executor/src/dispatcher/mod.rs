@@ -1,7 +1,7 @@
-//! The dispatcher: a thread around the machine, which decides; see the page `docs/concepts/executor.md`.
+//! The dispatcher: the thread that drives the machine. The design note is the page `docs/concepts/executor.md`.
 //!
-//! [`Dispatcher`] is its handle, for any thread. Every method but those that take from a mailbox returns at once; what
-//! it asks for is done in the dispatcher's next turn.
+//! [`Dispatcher`] is its handle, for any thread. A method that only sends a command returns at once; one that asks for
+//! an answer waits for the dispatcher's next turn, and one that takes from a mailbox waits for an item.
 
 mod actions;
 mod clients;
@@ -46,7 +46,7 @@ use crate::store::{PruneRule, Pruned};
 struct Shared {
     pub commands: Queue<Command>,
     pub orders: Mailbox<Order>,
-    /// Orders about source files that the crew has not taken.
+    /// Orders about source files that the supervisor has not taken yet.
     pub sources: AtomicUsize,
     pub admin_calls: Mailbox<AdminCall>,
     pub finished: Mailbox<Finished>,
@@ -63,7 +63,8 @@ impl Shared {
         })
     }
 
-    /// Tell the crew. One that takes none of so many orders starts no worker either.
+    /// Send an order to the supervisor. A full mailbox drops it: a supervisor that takes none of so many orders starts
+    /// no worker either.
     pub fn order(&self, order: Order) {
         let sources = usize::from(matches!(order, Order::Sources(_)));
         self.sources.fetch_add(sources, Ordering::AcqRel);
@@ -72,10 +73,10 @@ impl Shared {
         }
     }
 
-    /// Nobody is told anything any more.
+    /// Close every queue.
     pub fn close(&self) {
         self.commands.close();
-        // What was told behind the last look is dropped, and with it what its owners wait for.
+        // Commands that came after the last look are dropped, and with them the channels that their senders wait on.
         drop(self.commands.drain(&mut Vec::new()));
         self.orders.close();
         self.admin_calls.close();
@@ -112,7 +113,7 @@ impl Dispatcher {
         })
     }
 
-    /// Submit a request of this process; how it ended comes from [`Self::finished`] with the ticket.
+    /// Submit a request of this process; its end comes from [`Self::finished`] with the ticket.
     ///
     /// # Errors
     /// `Limit` where the dispatcher is too far behind; `Closed`.
@@ -127,7 +128,7 @@ impl Dispatcher {
         Ok(ticket)
     }
 
-    /// Cancel the request of a ticket, if it has not begun: true, and nothing more is told of it. Waits for the dispatcher.
+    /// Cancel the request of a ticket if it has not begun: true, and no end will come for it. Waits for the dispatcher.
     ///
     /// # Errors
     /// `Closed`.
@@ -135,10 +136,10 @@ impl Dispatcher {
         self.ask(move |driver| driver.cancel_ticket(ticket))
     }
 
-    /// A code is ready, which its manifest describes: submissions are checked against it from now on.
+    /// Install the code that this manifest describes: submissions are checked against it from now on.
     ///
     /// # Errors
-    /// `Config` for what is no manifest, `Refused` for a schedule that is none, `Closed`.
+    /// `Config` for an invalid manifest, `Refused` for an invalid schedule, `Closed`.
     pub fn install(&self, manifest: &[u8]) -> Result<()> {
         let manifest = Arc::new(Manifest::parse(manifest)?);
         self.ask(move |driver| driver.install(manifest))?
@@ -160,7 +161,7 @@ impl Dispatcher {
         self.ask(|driver| driver.machine.schedules())
     }
 
-    /// Pause a schedule, or let it go on; false: there is none of that name.
+    /// Pause a schedule or resume it; false if there is none of that name.
     ///
     /// # Errors
     /// `Closed`.
@@ -168,7 +169,7 @@ impl Dispatcher {
         self.ask(move |driver| driver.machine.set_schedule(driver.now, &name, paused))
     }
 
-    /// Dispatch nothing for this reason and refuse what is submitted, or go on. In force when this returns.
+    /// Stop dispatching for this reason and refuse submissions, or resume with `None`. In force when this returns.
     ///
     /// # Errors
     /// `Closed`.
@@ -176,7 +177,7 @@ impl Dispatcher {
         self.ask(move |driver| driver.hold(reason))
     }
 
-    /// A worker has started: the dispatcher is from now on the one that reads its connection.
+    /// Hand over a worker that has started: from now on the dispatcher reads its connection.
     ///
     /// # Errors
     /// `Closed`.
@@ -184,7 +185,7 @@ impl Dispatcher {
         self.send(Command::Ready(slot, started))
     }
 
-    /// A worker could not be started.
+    /// Report that a worker could not be started.
     ///
     /// # Errors
     /// `Closed`.
@@ -192,7 +193,7 @@ impl Dispatcher {
         self.send(Command::Failed(slot, why))
     }
 
-    /// How a worker ended, as its keeper knows.
+    /// Report how a worker ended, as its keeper knows it.
     ///
     /// # Errors
     /// `Closed`.
@@ -205,7 +206,7 @@ impl Dispatcher {
         self.clock.now()
     }
 
-    /// The whole machine in numbers. Costs a look at each unfinished request.
+    /// The machine's metrics. Cost: a look at each unfinished request.
     ///
     /// # Errors
     /// `Closed`.
@@ -221,7 +222,7 @@ impl Dispatcher {
         self.ask(|driver| driver.machine.workers())
     }
 
-    /// Why an unfinished request is where it is; `None`: there is none of that id.
+    /// Why an unfinished request is where it is; `None` if no unfinished request has this id.
     ///
     /// # Errors
     /// `Closed`.
@@ -229,7 +230,8 @@ impl Dispatcher {
         self.ask(move |driver| driver.machine.why(driver.now, id))
     }
 
-    /// Run ended requests again. Waits until that is on disk; what is refused, or could not be written, says why.
+    /// Run ended requests again. Waits until that is on disk; an error says why one was refused or could not be
+    /// written.
     ///
     /// All of them may share a commit.
     ///
@@ -237,8 +239,8 @@ impl Dispatcher {
     /// `Limit` where the dispatcher is too far behind, `Closed`.
     pub fn retry(&self, ids: &[RequestId]) -> Result<Vec<std::result::Result<(), String>>> {
         let ask = |id: &RequestId| {
-            let (reply, done) = mpsc::channel();
-            self.send(Command::Retry(*id, reply)).map(|()| done)
+            let (reply_to, done) = mpsc::channel();
+            self.send(Command::Retry(*id, reply_to)).map(|()| done)
         };
         let replies: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
         let done = replies.into_iter();
@@ -246,27 +248,28 @@ impl Dispatcher {
             .collect()
     }
 
-    /// Give up ended requests, their results and logs. Waits for the store; what went wrong is for a person.
+    /// Remove ended requests with their results and logs. Waits for the store; the inner error is a message for a
+    /// person.
     ///
     /// # Errors
     /// `Closed`.
     pub fn prune(&self, rule: PruneRule) -> Result<std::result::Result<Pruned, String>> {
-        let (reply, done) = mpsc::channel();
-        self.send(Command::Prune(rule, reply))?;
+        let (reply_to, done) = mpsc::channel();
+        self.send(Command::Prune(rule, reply_to))?;
         done.recv().map_err(|_| Error::Closed)
     }
 
-    /// Dispatch nothing more and take no submission; what runs goes on.
+    /// Dispatch nothing more and refuse submissions; what runs continues.
     ///
     /// # Errors
     /// `Closed`.
     pub fn drain(&self) -> Result<Drained> {
-        let (tell, reply) = mpsc::channel();
-        self.ask(move |driver| driver.drain(tell))?;
+        let (reply_to, reply) = mpsc::channel();
+        self.ask(move |driver| driver.drain(reply_to))?;
         Ok(Drained(reply))
     }
 
-    /// Wait for what the crew is to do, at most for a time.
+    /// Wait for orders to the supervisor, at most for a time.
     ///
     /// # Errors
     /// `System`.
@@ -290,8 +293,8 @@ impl Dispatcher {
         &self.shared.admin_calls
     }
 
-    /// Answer a call of [`Self::admin_calls`]; the head is msgpack, `[0, value]` or `[1, refusal]`. One whose caller has
-    /// left is dropped.
+    /// Answer a call of [`Self::admin_calls`]; the head is msgpack, `[0, value]` or `[1, refusal]`. The answer is
+    /// dropped if the caller has left.
     ///
     /// # Errors
     /// `Closed`.
@@ -304,16 +307,16 @@ impl Dispatcher {
         &self.shared.finished
     }
 
-    /// Have every thread that waits for a mailbox return.
+    /// Make every thread that waits on a mailbox return.
     pub fn wake(&self) {
         self.shared.orders.wake();
         self.shared.admin_calls.wake();
         self.shared.finished.wake();
     }
 
-    /// Close now: workers and clients are let go of. Idempotent; waits for the thread.
+    /// Close now: release workers and clients. Idempotent; waits for the thread.
     pub fn close(&self) {
-        // Closed already, or the thread takes it after what was told before.
+        // An error means that it is closed already; otherwise the thread handles earlier commands first.
         drop(self.send(Command::Close));
         let thread = self
             .thread
@@ -341,7 +344,7 @@ impl Dispatcher {
             })
     }
 
-    /// Have something done in the thread, and wait for its answer.
+    /// Run a closure in the dispatcher's thread and wait for its result.
     fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Driver) -> R + Send + 'static,
@@ -358,7 +361,7 @@ impl Dispatcher {
 pub struct Drained(mpsc::Receiver<()>);
 
 impl Drained {
-    /// Wait until nothing runs, at most for a time: true, or `None` after that; false where the dispatcher was closed.
+    /// Wait until nothing runs, at most for a time: true, or `None` on timeout; false if the dispatcher was closed.
     pub fn wait(&mut self, timeout: Duration) -> Option<bool> {
         match self.0.recv_timeout(timeout) {
             Ok(()) => Some(true),

@@ -1,4 +1,4 @@
-//! A table of places that are used again, each use told from the one before.
+//! A table of reusable slots whose keys tell one use from the next.
 
 use crate::dispatcher::poll::SlotKey;
 
@@ -8,7 +8,7 @@ struct Seat<T> {
     taken: Option<T>,
 }
 
-/// Things by place. A place that was given up names nothing any more, whoever sits there next.
+/// Values by key. A key of an earlier use finds nothing, whatever its slot holds now.
 #[derive(Debug)]
 pub struct Slots<T> {
     slots: Vec<Seat<T>>,
@@ -25,7 +25,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Put something in, which is told its place first.
+    /// Add the value that `make` returns for its key.
     pub fn add(&mut self, make: impl FnOnce(SlotKey) -> T) -> SlotKey {
         let number = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Seat {
@@ -55,7 +55,7 @@ impl<T> Slots<T> {
         seat.taken.as_mut().filter(|_| same)
     }
 
-    /// Take it out; its number may be given again.
+    /// Take a value out; its slot is free again.
     pub fn remove(&mut self, key: SlotKey) -> Option<T> {
         let seat = self.slots.get_mut(key.number as usize)?;
         if seat.generation != key.generation {

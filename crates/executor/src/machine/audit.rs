@@ -1,4 +1,4 @@
-//! Whether the machine's books agree with each other; for the simulation.
+//! Checks the machine's counters against the state that they count; for the simulation.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::workers::{Stage, Worker};
 use crate::request::{Lane, Slot};
 
 impl Machine {
-    /// Counts again what is counted on the way, by a look at everything.
+    /// Recounts everything that is counted incrementally, by a walk over all requests and workers.
     ///
     /// # Errors
     /// What disagrees.
@@ -50,7 +50,7 @@ impl Machine {
         self.workers.get(slot).map_or(0, |worker| worker.promise)
     }
 
-    /// What waits behind a run is promised when it begins.
+    /// A handed run is promised its cores when it begins.
     fn audit_cores(&self) -> Result<(), String> {
         let mut cores = [0; 3];
         for (_, worker) in self.workers.iter() {
@@ -81,7 +81,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Each request has what its place needs: a time, a reason to wait for its key, or a place of that.
+    /// Each request has what its state needs: a time, a reason to wait for its key, or a share of it.
     fn audit_states(&self) -> Result<(), String> {
         for (_, entry) in self.register.iter() {
             let options = entry.options();
@@ -129,7 +129,7 @@ impl Machine {
                 name.waiting.len(),
                 waiting.get(&index).copied().unwrap_or(0),
             )?;
-            // For each free place one was told that there is room, and is ready.
+            // For each free slot of a name one waiting request was made ready.
             let told = |entry: &Entry| entry.name == index && matches!(entry.state, State::Ready);
             let ready = self.register.iter().filter(|(_, entry)| told(entry));
             let taken = ready.count() + name.running as usize;

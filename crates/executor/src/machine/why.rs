@@ -1,4 +1,4 @@
-//! What a person is told about one unfinished request: why it waits, and what was decided so far.
+//! Explains one unfinished request to a person: why it waits, what was decided so far.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::queues::queue::Rank;
 use super::runs::dispatch::LOOKAHEAD;
 use crate::request::{Lane, Millis, Status};
 
-/// Notes that are kept of one request; the first ones and the newest.
+/// Notes kept of one request: the first ones and the newest.
 const NOTES_MAX: usize = 16;
 /// Requests before it that are counted.
 const BEFORE_MAX: usize = 1_000;
 
-/// What was decided about a request beyond its ordinary way: most requests have none, which costs no allocation.
+/// Decisions about a request beyond its ordinary way. Most requests have none, which costs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Vec<(Millis, String)>);
 
@@ -22,7 +22,7 @@ impl Notes {
     pub(crate) fn add(&mut self, at: Millis, text: impl Into<String>) {
         let notes = &mut self.0;
         if notes.len() == NOTES_MAX {
-            // The first half tells how it began.
+            // The first half shows how it began.
             notes.remove(NOTES_MAX / 2);
         }
         notes.push((at, text.into()));
@@ -36,28 +36,28 @@ impl Notes {
 /// Why an unfinished request is where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// `queued` or `running`; the end that is being committed otherwise.
+    /// `queued` or `running`; an end that is being committed has its own status.
     pub status: Status,
     /// Such as `waiting: needs 210 MB, 95 MB free of 750 MB`.
     pub reason: String,
-    /// What a person can do about it; empty where there is nothing.
+    /// What a person can do about it; empty if there is nothing.
     pub next: String,
-    /// What was decided, oldest first; the middle of a long history is left out.
+    /// Decisions so far, oldest first; the middle of a long history is left out.
     pub decisions: Vec<(Millis, String)>,
 }
 
-/// Bytes as a person reads them.
+/// Bytes for a person.
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
 
-/// A time span as a person reads it.
+/// A time span for a person.
 pub(crate) fn seconds(span_ms: u64) -> String {
     format!("{}.{} s", span_ms / 1_000, span_ms % 1_000 / 100)
 }
 
 impl Machine {
-    /// Why a request that has not ended is where it is; `None`: there is none of that id.
+    /// Why an unfinished request is where it is; `None` if no unfinished request has this id.
     pub fn why(&self, now: Millis, id: crate::id::RequestId) -> Option<Why> {
         let key = self.register.key(id)?;
         let entry = self.register.get(key)?;
@@ -187,7 +187,7 @@ impl Machine {
         )
     }
 
-    /// The reason of a request that others of its submitter come before: how many, and what holds the first of them.
+    /// The reason of a request behind others of its submitter: how many, and what holds the first of them.
     fn behind_others(&self, lane: Lane, submitter: &Arc<str>, before: usize) -> (String, String) {
         let queue = &self.lanes[lane as usize].ready;
         let mut text = match before {

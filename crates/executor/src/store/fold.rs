@@ -1,4 +1,4 @@
-//! What a batch does to each request, with as few statements as that takes.
+//! Combines the operations of a batch into as few statements as possible.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,19 +25,21 @@ pub(super) struct End<'a> {
 /// One change of the database.
 #[derive(Debug)]
 pub(super) enum Change<'a> {
-    /// With the claim, where the run began within the batch.
+    /// With the claim if the run began within the batch.
     Accept(&'a Arc<Request>, Option<Claim>),
     Claim(RequestId, Claim),
-    /// With the claim, where the whole run was within the batch.
+    /// With the claim if the whole run was within the batch.
     End(End<'a>, Option<Claim>),
     Other(&'a Op),
 }
 
-/// Put what belongs together into one step: a claim into its accept, or into its end.
+/// Combine a claim with its accept, or with its end.
+///
+/// A batch is on disk as a whole, so no reader sees the states in between.
 ///
 /// A batch is on disk as a whole, so nobody sees the states in between.
 pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
-    // The last step of each request that a later operation may join.
+    // The last change of each request that a later operation may join.
     let mut last: HashMap<RequestId, usize> = HashMap::with_capacity(ops.len());
     for op in ops {
         match op {

@@ -1,4 +1,4 @@
-//! The thread that reads: answers to questions, plans of what goes, and the removal of files.
+//! The reading thread: answers questions, plans removals, removes files.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
 use crate::request::Ending;
 
-/// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
+/// A request whose row was read is kept this long, since the reader may retry it (`prune_grace`).
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The clock of a machine that has booted may be wrong for so long; what is too old by it stays (`boot_grace`).
+/// A machine's clock may be wrong this long after its boot: meanwhile nothing is removed for its age (`boot_grace`).
 const BOOT_GRACE: Duration = Duration::from_secs(3_600);
 
-/// What the reading thread is given.
+/// A job of the reading thread.
 #[derive(Debug)]
 pub(super) enum ReadJob {
     Fetch {
@@ -35,12 +35,12 @@ pub(super) enum ReadJob {
         question: Question,
         ticket: u64,
     },
-    /// An end whose result becomes a file.
+    /// Write the result of this end to its file.
     File {
         id: RequestId,
         ending: Arc<Ending>,
     },
-    /// What this run may have left.
+    /// Remove what this run may have left.
     Discard {
         id: RequestId,
         attempt: u32,
@@ -49,7 +49,7 @@ pub(super) enum ReadJob {
         rule: PruneRule,
         ticket: u64,
     },
-    /// By the writer: what went of the last step, or why nothing did.
+    /// From the writer: what it removed of the last step, or why it removed nothing.
     Deleted(Result<Vec<RequestId>, String>),
 }
 
@@ -63,16 +63,16 @@ pub(super) struct ReadThread {
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     unread: Arc<Unread>,
-    /// The first is the one that is followed.
+    /// The first is being carried out.
     plans: VecDeque<Plan>,
     /// What the writer was asked to remove.
     asked: HashMap<RequestId, Candidate>,
     /// Requests that were read as a whole, and when.
     spared: VecDeque<(Instant, RequestId)>,
     retention_at: Instant,
-    /// Before then, nothing goes for its age.
+    /// Until then nothing is removed for its age.
     ages_from: Instant,
-    /// Files of an earlier server that may belong to nothing, as long as there are any to look at.
+    /// Files of an earlier server that may belong to no request, while there are any left to look at.
     orphans: Option<results::Orphans>,
 }
 
@@ -110,7 +110,7 @@ impl ReadThread {
         }
     }
 
-    /// The results that the retention spares.
+    /// The results that the retention keeps for clients.
     pub fn unread(&self) -> &Arc<Unread> {
         &self.unread
     }
@@ -145,7 +145,7 @@ impl ReadThread {
                 if question == Question::Row {
                     self.spared.push_back((Instant::now(), id));
                 }
-                // Whoever reads a row may retry it, and one that the writer removes meanwhile cannot be.
+                // The caller of a row may retry it, which fails for a request that the writer removes meanwhile.
                 let found = if question == Question::Row && self.asked.contains_key(&id) {
                     Fetched::Missing
                 } else {
@@ -178,7 +178,7 @@ impl ReadThread {
         }
     }
 
-    /// Have a result in its file; what is wrong with what its worker left.
+    /// Write a result to its file; the reason if what its worker left is unfit.
     fn file(&self, id: RequestId, ending: &Ending) -> Option<String> {
         let directory = &self.config.directory;
         let filed = results::file(directory, id, ending);
@@ -188,12 +188,12 @@ impl ReadThread {
                 None
             }
             Err(Unfiled::Unfit(what)) => Some(what),
-            // The writer tries once more with the end, and says why it cannot.
+            // The writer tries again with the end, and reports the error.
             Err(Unfiled::Disk(_)) => None,
         }
     }
 
-    /// Have the writer remove the next of the first plan; plans that are done make room for the next.
+    /// Ask the writer to remove the next step of the first plan that is not done.
     fn follow(&mut self) {
         let now = Instant::now();
         while self.spared.front().is_some_and(|(at, _)| now - *at > GRACE) {
@@ -222,7 +222,7 @@ impl ReadThread {
                 continue;
             }
             if plan.ticket.is_none() {
-                // Before the rows go: whoever then finds none is told why.
+                // Before the rows go, so that a client that then finds none is told why.
                 for found in &found {
                     self.unread.lose(found.id);
                 }
@@ -234,7 +234,7 @@ impl ReadThread {
         }
     }
 
-    /// The rows are gone, and that is on disk: the files go now.
+    /// Remove the files of requests whose rows are gone on disk: in this order no row ever names a missing file.
     fn remove_files(&mut self, ids: &[RequestId]) {
         let Some(plan) = self.plans.front_mut() else {
             return;
@@ -271,14 +271,15 @@ impl ReadThread {
         }
     }
 
-    /// What is too old goes, and the oldest of what is too much.
+    /// Plan the removal of what is too old, then of the oldest of what is too much.
     fn plan_retention(&mut self) {
         let config = &self.config;
         self.retention_at = Instant::now() + Duration::from_millis(config.retention_every_ms);
         if !self.plans.is_empty() {
             return;
         }
-        // Ends are by this clock. The wall's may have been set back to what it should have been before, too.
+        // Ends are stored by this clock. The wall clock may have been corrected backwards since, so the earlier of both
+        // counts.
         let now = config.clock.now().min(config.clock.wall());
         if Instant::now() >= self.ages_from {
             let before = now.saturating_sub(config.retention_age_ms);
@@ -295,13 +296,13 @@ impl ReadThread {
     }
 
     fn answer(&self, answer: Answer) {
-        // It is closed only after this thread has ended, and holds as many as there are.
+        // The queue is unbounded, and closed only after this thread has ended.
         let pushed = self.answers.push(answer);
         debug_assert!(pushed.is_ok(), "an answer was lost");
     }
 }
 
-/// Most requests have neither file; what cannot be removed is an orphan, which the next open removes.
+/// Remove a file that most requests do not have. One that cannot be removed is an orphan, which the next open removes.
 fn remove(path: PathBuf) {
     let _ = std::fs::remove_file(path);
 }

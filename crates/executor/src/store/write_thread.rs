@@ -1,4 +1,4 @@
-//! The thread that writes: batches, their commits, and what happens when one fails.
+//! The writing thread: batches, their commits, their failures.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,20 +28,20 @@ use crate::journal::Journal;
 use crate::op::Op;
 use crate::request::Outcome;
 
-/// Changes of one commit, at most: what waits beyond them is told later rather than all of it late (`batch_ops_max`).
+/// Changes of one commit, at most: a bound on how long the first of them waits for its answer (`batch_ops_max`).
 const BATCH_OPS_MAX: usize = 8_192;
-/// The writer has had nothing to do for so long: it writes the log back into the database meanwhile.
+/// How long the writer is idle before it writes the WAL back into the database.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// What the writer is given.
+/// A job of the writing thread.
 #[derive(Debug)]
 pub(super) enum WriteJob {
     Ops(Vec<Op>),
-    /// Remove these ended requests; the reading thread is told which went.
+    /// Remove these ended requests, and report to the reading thread which are gone.
     Delete(Vec<RequestId>),
 }
 
-/// What is committed as one.
+/// What is committed as one transaction.
 #[derive(Debug, Default)]
 struct Batch {
     ops: Vec<Op>,
@@ -53,25 +53,25 @@ struct Batch {
 struct Failed {
     why: String,
     until: Until,
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     broken: bool,
-    /// The disk may have it all the same.
+    /// The disk may have the batch all the same.
     doubtful: bool,
 }
 
-/// When what failed may work.
+/// When another attempt may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
-    /// There is room on the disk.
+    /// Once there is room on the disk.
     Room,
-    /// The next time, or later.
+    /// At the next attempt, or later.
     Later,
-    /// A person did something.
+    /// After a person has acted.
     Mended,
 }
 
 impl Failed {
-    /// Before anything of the batch was given to the database.
+    /// A failure before anything of the batch was given to the database.
     fn before(why: String, until: Until) -> Self {
         Self {
             why,
@@ -87,22 +87,22 @@ impl Failed {
 pub(super) struct WriteThread {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
-    /// The database's file, to see that it was not removed. Not open: the close of any descriptor of it drops the locks
-    /// that `SQLite` has on it in this process.
+    /// The identity of the database's file, to notice its removal. Not an open descriptor: closing any descriptor of
+    /// the file drops the locks that `SQLite` has on it in this process.
     file: Option<FileId>,
     inbox: Arc<Inbox<WriteJob>>,
     reads: Arc<Inbox<read_thread::ReadJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     reserve: Reserve,
-    /// Taken from the inbox and not dealt with yet.
+    /// Jobs from the inbox that do not fit into the current batch.
     taken: VecDeque<WriteJob>,
     batch: Batch,
-    /// Requests of commits that failed, which may be on the disk.
+    /// Requests of failed commits that may be on disk.
     doubtful: Vec<RequestId>,
-    /// By which clock its times are, as the database has it, and that of which boot.
+    /// The clock and the boot as noted in the database.
     noted: Option<Timeline>,
-    /// Something was committed since the log was last written back.
+    /// Something was committed since the WAL was last written back.
     logged: bool,
 }
 
@@ -159,7 +159,7 @@ impl WriteThread {
         }
     }
 
-    /// Commit the batch and those that follow. `false`: the connection is of no use any more.
+    /// Commit the batch and those that follow. `false`: the connection is unusable.
     fn serve(&mut self, connection: &Connection) -> bool {
         let mut statements = match Statements::prepare(connection) {
             Ok(statements) => statements,
@@ -188,7 +188,7 @@ impl WriteThread {
         }
     }
 
-    /// Fill the batch with what waits; block until there is something.
+    /// Fill the batch with the waiting jobs; block until there is one.
     fn gather(&mut self, timeout: Option<Duration>) -> Seen {
         debug_assert!(self.batch.ops.is_empty() && self.batch.deletes.is_empty());
         if self.taken.is_empty() {
@@ -216,11 +216,13 @@ impl WriteThread {
         statements: &mut Statements<'_>,
     ) -> Result<(), Failed> {
         self.look_at_file()?;
+        // Only submissions need the reserve to exist: ends and prunes are what it is kept for.
         let submits = self.batch.ops.iter().any(|op| matches!(op, Op::Accept(_)));
         if submits {
             let held = self.reserve.hold();
             held.map_err(|error| without_reserve(&error))?;
         }
+        // Before the rows, so that no committed row names a file that is not on disk.
         self.write_files()?;
         let mut changed = self.transact(connection, statements);
         if let Err(failed) = &changed
@@ -235,6 +237,7 @@ impl WriteThread {
         self.noted = noted.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
+        // The claims and ends are on disk, so their notes in the journal are redundant now.
         for op in &self.batch.ops {
             match op {
                 Op::Claim { id, attempt, .. } | Op::Unclaim { id, attempt } => {
@@ -261,7 +264,8 @@ impl WriteThread {
         Ok(())
     }
 
-    /// `SQLite` writes on into a file that was removed, and all of it would be gone with this process.
+    /// Check that the database's file still exists: `SQLite` would keep writing into a removed file, and all of it
+    /// would be lost with this process.
     fn look_at_file(&self) -> Result<(), Failed> {
         let database = self.config.directory.join(DATABASE);
         let found = database.metadata().map(|found| FileId::of(&found));
@@ -278,7 +282,7 @@ impl WriteThread {
         Err(Failed::before(why, until))
     }
 
-    /// Make one transaction of the batch; which requests it removed, and what it noted of the clock.
+    /// Commit the batch as one transaction; the requests that it removed, and the clock that it noted.
     fn transact(
         &self,
         connection: &Connection,
@@ -286,7 +290,7 @@ impl WriteThread {
     ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
         self.try_transact(connection, statements)
             .map_err(|mut failed| {
-                // Where the transaction is over already, there is nothing to roll back.
+                // Some errors end the transaction; then there is nothing to roll back.
                 if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
                     failed.broken = true;
                 }
@@ -303,6 +307,7 @@ impl WriteThread {
         let noted = self.note_clock(connection, statements)?;
         let deleted = self.apply_batch(statements)?;
         let committed = statements.commit.execute([]);
+        // Only a failed commit is doubtful: without a commit the disk has nothing of the batch.
         committed.map_err(|error| Failed {
             doubtful: true,
             ..Failed::from(error)
@@ -310,7 +315,7 @@ impl WriteThread {
         Ok((deleted, noted))
     }
 
-    /// Where the database does not say it: this boot, and by which clock this server's times are.
+    /// Note this boot and this server's clock, unless the database has them.
     fn note_clock(
         &self,
         connection: &Connection,
@@ -352,7 +357,7 @@ impl WriteThread {
         Ok(deleted)
     }
 
-    /// Whether a result lies in a file.
+    /// Whether a result is stored as a file.
     fn is_in_file(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Succeeded(result) => result.len() as u64 > self.config.result_bytes_max,
@@ -361,7 +366,7 @@ impl WriteThread {
         }
     }
 
-    /// Have the large results of the batch on disk before its rows, where they are not already.
+    /// Write the large results of the batch to their files before its rows, unless that is done.
     fn write_files(&self) -> Result<(), Failed> {
         let mut any = false;
         for op in &self.batch.ops {
@@ -374,8 +379,8 @@ impl WriteThread {
             match results::file(&self.config.directory, *id, ending) {
                 Ok(()) => any = true,
                 Err(Unfiled::Disk(error)) => return Err(error.into()),
-                // It was fit when its worker had left it, and the disk did not take it then. No other try brings it
-                // back: the end is kept, and who asks for the result is told that it is gone.
+                // It was fit when its worker left it, and the disk refused it then. No further attempt brings it back:
+                // the end is kept, and a client that asks for the result learns that it is gone.
                 Err(Unfiled::Unfit(_)) => {}
             }
         }
@@ -385,7 +390,7 @@ impl WriteThread {
         Ok(())
     }
 
-    /// The batch is not on disk.
+    /// Answer that the batch is not on disk.
     fn refuse(&mut self, failed: &Failed) {
         if failed.doubtful {
             let accepted = self.batch.ops.iter().filter_map(|op| match op {
@@ -411,19 +416,19 @@ impl WriteThread {
     }
 
     fn answer(&self, answer: Answer) {
-        // It is closed only after this thread has ended, and holds as many as there are.
-        let told = self.answers.push(answer);
-        debug_assert!(told.is_ok(), "an answer was lost");
+        // The queue is unbounded, and closed only after this thread has ended.
+        let pushed = self.answers.push(answer);
+        debug_assert!(pushed.is_ok(), "an answer was lost");
     }
 }
 
-/// Write the log back into the database; that it does not work out is seen by the next commit.
+/// Write the WAL back into the database. The next commit notices a failure.
 fn checkpoint(connection: &Connection, mode: &str) {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
     let _ = connection.query_row(&sql, [], |_| Ok(()));
 }
 
-/// A submission would take the last of the disk.
+/// The failure of a submission that would take the last of the disk.
 fn without_reserve(error: &io::Error) -> Failed {
     let why = format!(
         "the store cannot keep room for the ends of what was accepted: {error}; \

@@ -1,4 +1,4 @@
-//! Calls that the dispatcher hands on to the server's main thread, by ticket.
+//! Calls that the server's main thread answers, forwarded by ticket.
 
 use crate::dispatcher::clients::OpenCall;
 use crate::dispatcher::clients::answers::plain;
@@ -9,7 +9,7 @@ use crate::dispatcher::poll::SlotKey;
 use crate::dispatcher::supervisor::protocol::AdminCall;
 use crate::error::Refusal;
 
-/// Which call is which ticket's.
+/// The forwarded calls by ticket.
 #[derive(Debug, Default)]
 pub struct AdminCalls {
     last: u64,
@@ -17,7 +17,7 @@ pub struct AdminCalls {
 }
 
 impl AdminCalls {
-    /// A ticket for a call, unless there are too many.
+    /// A ticket for a call, unless too many are open.
     fn open(&mut self, client: SlotKey, call: u64) -> Option<u64> {
         if self.calls.len() >= TICKETS_MAX {
             return None;
@@ -27,14 +27,14 @@ impl AdminCalls {
         Some(self.last)
     }
 
-    /// The caller has left; the answer will be dropped.
+    /// Drop a ticket whose caller has left; the answer is dropped when it comes.
     pub fn forget(&mut self, ticket: u64) {
         self.calls.remove(&ticket);
     }
 }
 
 impl Driver {
-    /// Hand a call on.
+    /// Forward a call to the main thread.
     pub fn forward_to_admin(
         &mut self,
         client: SlotKey,
@@ -62,7 +62,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The main thread has answered.
+    /// Pass the main thread's answer on.
     pub fn answer_ticket(&mut self, ticket: u64, head: Vec<u8>) {
         if let Some((client, call)) = self.admin_calls.calls.remove(&ticket) {
             self.answer(client, call, plain(head));

@@ -1,4 +1,4 @@
-//! Telling clients what became of requests.
+//! Notifies clients of what became of their requests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::message::{self, Message};
 use crate::request::{Ending, Outcome, Status};
 
 impl Driver {
-    /// A call waits for something of a request from now on.
+    /// Let a call wait for an event of a request.
     pub fn wait_for(&mut self, id: RequestId, waiter: Waiter) {
         self.wait_with(id, waiter, None);
     }
@@ -29,28 +29,28 @@ impl Driver {
         }
     }
 
-    /// A submission is on disk.
+    /// Answer the calls that wait for this submission to be on disk.
     pub fn notify_accepted(&mut self, id: RequestId) {
         for waiter in self.waiters.accepted(id) {
             self.answer(waiter.client, waiter.call, plain(message::accepted(id)));
         }
     }
 
-    /// The end of a request goes to the disk, where its result stays until those who wait have it.
+    /// Before an end is written: keep its result from the retention until the clients that wait for it have read it.
     pub fn protect_result_of(&mut self, id: RequestId, outcome: &Outcome) {
-        let told_apart = match outcome {
+        let is_separate = match outcome {
             Outcome::InFile(_) => true,
             Outcome::Succeeded(result) => result.len() > ANSWER_BYTES_SMALL,
             Outcome::Failed(_) | Outcome::Cancelled => false,
         };
-        if told_apart {
+        if is_separate {
             for client in self.waiters.for_end(id) {
                 self.spare(client, id);
             }
         }
     }
 
-    /// The end of a request is on disk.
+    /// Answer the calls that wait for this end, which is on disk.
     pub fn notify_ended(&mut self, id: RequestId, ending: &Arc<Ending>) {
         for waiter in self.waiters.ended(id) {
             let answer = match waiter.wants {
@@ -71,21 +71,21 @@ impl Driver {
         }
     }
 
-    /// Whether a result is sent with the end of its request. One that lies on disk is not where its client has not taken
-    /// those before: it asks for it when it is wanted.
+    /// Whether a result is sent with the end of its request. A large one is not while its client has earlier ones
+    /// unread: it is on disk, and the client fetches it when it wants it.
     pub fn sends(&mut self, client: SlotKey, bytes: usize) -> bool {
         bytes <= ANSWER_BYTES_SMALL || self.pending.is_none() || self.clients.takes_results(client)
     }
 
-    /// Who asks for a result that lies in a file is told where: clients are this user's, on this machine. One that
-    /// does not see it there, from a container, asks for the whole of it.
+    /// Answer with the path of a result's file: clients run as this user on this machine. A client that cannot see the
+    /// path, such as one in a container, asks for the whole result instead.
     pub fn in_file(&self, id: RequestId, status: Status, bytes: u64) -> Message {
         let pending = self.pending.as_ref();
         let path = pending.map(|pending| pending.store.result_path(id));
         message::in_file(id, status, &path.unwrap_or_default(), bytes)
     }
 
-    /// A client may have to come for a result: it stays meanwhile.
+    /// Keep a result from the retention, since this client may still fetch it.
     pub fn spare(&mut self, client: SlotKey, id: RequestId) {
         let (Some(pending), Some(client)) = (&self.pending, self.clients.get_mut(client)) else {
             return;
@@ -95,7 +95,7 @@ impl Driver {
             return;
         }
         let added = unread.len() < UNREAD_RESULTS_PER_CLIENT_MAX && all.add(id);
-        // Where there is no room, its oldest makes some: the oldest go first in any case.
+        // At the limit its oldest makes room: the retention removes the oldest first in any case.
         let oldest = if added { None } else { unread.pop_first() };
         if let Some(oldest) = oldest {
             all.remove(oldest);
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// A submission could not be written.
+    /// Answer the calls of a submission that could not be written.
     pub fn notify_refused(&mut self, id: RequestId, refusal: &Refusal) {
         for waiter in self.waiters.ended(id) {
             self.result_read(waiter.client, id);
@@ -130,7 +130,7 @@ impl Driver {
         self.answer(client, call, plain(message::refused(refusal)));
     }
 
-    /// A client is gone, or is to go: its waits end, its requests go on.
+    /// Remove a client that has gone or is to be disconnected: its calls end, its requests continue.
     pub fn client_left(&mut self, key: SlotKey) {
         let Some(client) = self.clients.remove(&self.poll, key) else {
             return;
@@ -144,12 +144,12 @@ impl Driver {
         }
     }
 
-    /// Nobody waits for the answer to this call any more.
+    /// Drop what an abandoned call waits for.
     pub fn abandon(&mut self, client: SlotKey, call: u64, open: OpenCall) {
         match open {
             OpenCall::Request(id, _) => self.waiters.leave(id, client, call),
             OpenCall::Ticket(ticket) => self.admin_calls.forget(ticket),
-            OpenCall::Stored | OpenCall::Fetching | OpenCall::Later => {} // its answer will be dropped
+            OpenCall::Stored | OpenCall::Fetching | OpenCall::Later => {} // its answer is dropped when it comes
             OpenCall::Stream => self.leave_stream((client, call)),
         }
     }

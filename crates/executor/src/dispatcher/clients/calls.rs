@@ -1,4 +1,4 @@
-//! What clients ask, as far as the dispatcher answers it.
+//! The calls of clients that the dispatcher itself answers.
 
 use forebay_transport::{Buffer, Call as Received};
 
@@ -18,10 +18,10 @@ use crate::request::Submission;
 use crate::store::Question;
 
 impl Driver {
-    /// Take in a turn's worth of what a client has sent.
+    /// Take in a turn's worth of a client's input.
     pub fn read_client(&mut self, key: SlotKey) {
         let input = self.clients.receive(key);
-        // What changed before a submission was sent is seen before it is taken.
+        // A source change that preceded a submission must be noticed before the submission is accepted.
         if self.reloads && !input.calls.is_empty() {
             self.check_source_files();
         }
@@ -83,7 +83,7 @@ impl Driver {
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.refuse(key, call, &refusal);
         }
-        // A token names a submission that may be waiting itself.
+        // A token may name a submission that is parked itself.
         let waits = matches!(
             asked,
             Call::Submit(_) | Call::Run(_) | Call::Accepted { .. }
@@ -146,7 +146,7 @@ impl Driver {
             .or_else(|refusal| self.fetch_predecessors(refusal, submit, waiter))
     }
 
-    /// Give a submission to the machine, and its call what it waits for.
+    /// Give a submission to the machine, and register what its call waits for.
     pub fn enter(
         &mut self,
         mut submission: Submission,
@@ -168,7 +168,7 @@ impl Driver {
                 self.wait_with(id, waiter, token);
             }
             Submitted::Known(id) if waiter.wants == Awaited::Accepted => self.answer_id(id, waiter),
-            // Sent again after its server was killed, it is asked about by its token as before.
+            // A client that sends it again after its server was killed asks for it by its token as before.
             Submitted::Known(id) if self.machine.view(id).is_some() => {
                 self.wait_with(id, waiter, token);
             }
@@ -177,7 +177,8 @@ impl Driver {
         Ok(())
     }
 
-    /// A submission may come after requests that ended long ago: only the store knows how.
+    /// Fetch how the requests ended that a submission comes after. The machine remembers the latest ends; only the
+    /// store has those of long ago.
     fn fetch_predecessors(
         &mut self,
         refusal: Refusal,
@@ -202,7 +203,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Tell an id as soon as its row is on disk.
+    /// Answer with an id as soon as its row is on disk.
     fn answer_id(&mut self, id: RequestId, waiter: Waiter) {
         let view = self.machine.view(id);
         if view.is_some_and(|view| !view.accepted) {
@@ -224,7 +225,7 @@ impl Driver {
     }
 
     fn wait(&mut self, id: RequestId, waiter: Waiter, question: Question) -> Result<(), Refusal> {
-        self.spare(waiter.client, id); // it may end, and go, before it is told
+        self.spare(waiter.client, id); // the retention may remove it before the answer is sent
         if self.machine.view(id).is_some() {
             self.wait_for(id, waiter);
             return Ok(());
@@ -237,7 +238,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Ask the store for what a client may be sent now.
+    /// Ask the store for the answers that a client can take now.
     pub fn fetch_more(&mut self, client: SlotKey) {
         let Some(pending) = &mut self.pending else {
             return;
@@ -253,8 +254,8 @@ impl Driver {
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
-        let told = match self.machine.cancel(self.now, id) {
-            // Told when it is on disk: until then a restart would run it.
+        let how = match self.machine.cancel(self.now, id) {
+            // Answered once the end is on disk: until then a restart would run the request.
             Cancelled::Now => {
                 self.wait_for(id, waiter);
                 return Ok(());
@@ -265,11 +266,11 @@ impl Driver {
                 return self.ask_store(id, Question::Ending, Purpose::Cancel(waiter), waiter);
             }
         };
-        self.answer(waiter.client, waiter.call, plain(message::cancelled(told)));
+        self.answer(waiter.client, waiter.call, plain(message::cancelled(how)));
         Ok(())
     }
 
-    /// What is not unfinished may be in the store.
+    /// Ask the store about a request that is not unfinished.
     fn ask_store(
         &mut self,
         id: RequestId,

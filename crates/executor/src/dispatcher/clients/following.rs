@@ -1,4 +1,4 @@
-//! Keeping the output of requests, and telling those who follow them.
+//! The output of requests, with the clients that follow it.
 
 use std::time::{Duration, Instant};
 
@@ -19,21 +19,21 @@ use crate::message;
 use crate::request::Status;
 use crate::store::{Fetched, Question};
 
-/// What requests write and say.
+/// Logs and progress of requests, with the streams that follow them.
 #[derive(Default)]
 pub struct Following {
     pub logs: Option<Logs>,
-    /// Those of the requests that run.
+    /// The logs of running requests.
     writing: ByNumber<RequestId, Log>,
     progress: ByNumber<RequestId, Vec<u8>>,
     pub streams: Streams,
     reasons_at: Option<Instant>,
-    /// Streams that have more than a turn's worth.
+    /// Streams with more than a turn's worth.
     again: Vec<Key>,
 }
 
 impl Following {
-    /// When the reasons of what waits are looked at again.
+    /// When the reasons of waiting requests are checked again.
     pub fn deadline(&self) -> Option<Instant> {
         self.reasons_at
     }
@@ -48,16 +48,16 @@ impl Following {
 }
 
 impl Driver {
-    /// A client follows a request.
-    pub fn follow(&mut self, key: Key, id: RequestId, what: StreamKind) -> Result<(), Refusal> {
+    /// Begin a stream about a request.
+    pub fn follow(&mut self, key: Key, id: RequestId, kind: StreamKind) -> Result<(), Refusal> {
         let view = self.machine.view(id);
         if view.is_none() {
             let pending = self.pending.as_mut().ok_or_else(|| unknown(id))?;
-            pending.fetch(id, Question::Ending, Purpose::Follow(key, what));
+            pending.fetch(id, Question::Ending, Purpose::Follow(key, kind));
             self.clients.await_store(key.0, key.1);
             return Ok(());
         }
-        self.begin_stream(key, id, what, false);
+        self.begin_stream(key, id, kind, false);
         if let Some(view) = view {
             self.queue_event(key, status(view.status, view.attempt));
         }
@@ -69,45 +69,45 @@ impl Driver {
         Ok(())
     }
 
-    /// The same for a request that has ended.
-    pub fn follow_found(&mut self, key: Key, id: RequestId, what: StreamKind, found: &Fetched) {
+    /// Begin a stream about a request that has ended.
+    pub fn follow_found(&mut self, key: Key, id: RequestId, kind: StreamKind, found: &Fetched) {
         let Fetched::Ending(ending) = found else {
             return self.refuse_stream(key, &unknown(id));
         };
-        self.begin_stream(key, id, what, true);
+        self.begin_stream(key, id, kind, true);
         self.queue_event(key, status(ending.status, ending.attempts));
         self.pump(key);
     }
 
-    /// A stream that is refused is one item, and its end.
+    /// Answer a refused stream with the refusal as its only item.
     pub fn refuse_stream(&mut self, key: Key, refusal: &Refusal) {
         let item = Some(message::refused(refusal));
         self.begin_stream(key, RequestId(0), StreamKind::Refusal(item), true);
         self.pump(key);
     }
 
-    fn begin_stream(&mut self, key: Key, id: RequestId, what: StreamKind, over: bool) {
+    fn begin_stream(&mut self, key: Key, id: RequestId, kind: StreamKind, over: bool) {
         if let Some(client) = self.clients.get_mut(key.0) {
             client.open.insert(key.1, OpenCall::Stream);
-            self.following.streams.add(key, id, what, over);
+            self.following.streams.add(key, id, kind, over);
         }
     }
 
-    /// A run has written something.
+    /// Append a run's output to its log.
     pub fn log(&mut self, id: RequestId, bytes: &[u8]) {
         let following = &mut self.following;
         let Some(logs) = &following.logs else {
             return;
         };
         let log = following.writing.entry(id).or_insert_with(|| logs.log(id));
-        // A log is no promise: what is lost is said in it when there is room again.
+        // Logging is best effort: the log itself says what was lost once there is room again.
         drop(log.append(bytes));
         for key in following.streams.of(id) {
             self.pump(key);
         }
     }
 
-    /// A run has said how far it is.
+    /// Record the progress of a run.
     pub fn progress(&mut self, id: RequestId, map: &[u8]) {
         if let Some(item) = message::progressed(map) {
             self.following.progress.insert(id, item.clone());
@@ -115,14 +115,14 @@ impl Driver {
         }
     }
 
-    /// A request stands somewhere else.
+    /// Notify followers that the status of a request has changed.
     pub fn notify_status(&mut self, id: RequestId, now: Status, attempt: u32) {
         if self.following.streams.is_followed(id) {
             self.notify_followers(id, &status(now, attempt));
         }
     }
 
-    /// A request has ended: so do its streams, once they have told everything.
+    /// End the streams about a request that has ended, once they have sent everything.
     pub fn end_following(&mut self, id: RequestId, now: Status, attempt: u32) {
         self.following.writing.remove(&id);
         self.following.progress.remove(&id);
@@ -144,11 +144,11 @@ impl Driver {
 
     fn queue_event(&mut self, key: Key, event: Event) {
         if let Some(stream) = self.following.streams.get_mut(key) {
-            stream.tell(event);
+            stream.push(event);
         }
     }
 
-    /// Tell why a request waits, where that is not what was told last.
+    /// Queue the reason why a request waits, unless it was sent already.
     fn notify_reason(&mut self, key: Key, id: RequestId) {
         let Some(why) = self.machine.why(self.now, id) else {
             return;
@@ -156,7 +156,7 @@ impl Driver {
         let Some(stream) = self.following.streams.get_mut(key) else {
             return;
         };
-        let StreamKind::Events { reason, .. } = &mut stream.what else {
+        let StreamKind::Events { reason, .. } = &mut stream.kind else {
             return;
         };
         let every = Duration::from_millis(REASONS_MS);
@@ -166,13 +166,13 @@ impl Driver {
         }
         let item = message::reasoned(&why.reason);
         *reason = why.reason;
-        stream.tell(Event {
+        stream.push(Event {
             item,
             replaceable: false,
         });
     }
 
-    /// Look again at the reasons of what waits and is followed.
+    /// Check the reasons of all followed requests that wait.
     pub fn notify_reasons(&mut self, now: Instant) {
         if self.following.reasons_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -183,7 +183,7 @@ impl Driver {
         }
     }
 
-    /// Send what a stream has and its client takes.
+    /// Send what a stream has, as far as its client's credit allows.
     pub fn pump(&mut self, key: Key) {
         for _ in 0..ITEMS_A_TURN {
             if !self.send_next(key) {
@@ -194,7 +194,7 @@ impl Driver {
         self.following.again.push(key);
     }
 
-    /// Send one item; false where there is none, or its client takes none.
+    /// Send one item; false if there is none, or the client has no credit.
     fn send_next(&mut self, (client, call): Key) -> bool {
         let Some(connection) = self
             .clients
@@ -227,11 +227,11 @@ impl Driver {
             .is_ok()
     }
 
-    /// The next item of a stream. One that is over and has none ends.
+    /// The next item of a stream. A finished stream without one ends here.
     fn next_item(&mut self, key: Key) -> Option<Vec<u8>> {
         let following = &mut self.following;
         let stream = following.streams.get_mut(key)?;
-        let item = match &mut stream.what {
+        let item = match &mut stream.kind {
             StreamKind::Logs { offset, .. } => {
                 let logs = following.logs.as_ref();
                 let piece =
@@ -245,7 +245,7 @@ impl Driver {
             StreamKind::Refusal(item) => item.take(),
         };
         let follows =
-            !stream.over && !matches!(stream.what, StreamKind::Logs { follow: false, .. });
+            !stream.over && !matches!(stream.kind, StreamKind::Logs { follow: false, .. });
         if item.is_none() && !follows {
             following.streams.remove(key);
             let end = message::Message {
@@ -257,7 +257,7 @@ impl Driver {
         item
     }
 
-    /// A client follows no more.
+    /// End a stream that its client has cancelled.
     pub fn leave_stream(&mut self, key: Key) {
         if !self.following.streams.remove(key) {
             return;
@@ -265,7 +265,7 @@ impl Driver {
         if let Some(client) = self.clients.get_mut(key.0) {
             client.close(key.1);
             let nothing = Head::Borrowed(&[]);
-            // Refused where the client has left altogether.
+            // Fails if the client has disconnected.
             drop(
                 client
                     .connection
@@ -275,7 +275,7 @@ impl Driver {
         }
     }
 
-    /// A client takes again what was sent to it.
+    /// Continue the streams of a client that can be written to again.
     pub fn pump_client(&mut self, client: crate::dispatcher::poll::SlotKey) {
         if self.following.streams.is_empty() {
             return;

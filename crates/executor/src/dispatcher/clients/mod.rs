@@ -1,4 +1,4 @@
-//! The connections of clients: accepted, read in turns, written once a turn.
+//! The connections of clients: accepted, read in bounded turns, flushed once a turn.
 
 pub(super) mod admin_calls;
 pub(super) mod answers;
@@ -34,20 +34,20 @@ use crate::id::RequestId;
 use crate::message::Message;
 use crate::store::Question;
 
-/// What a call that is not answered waits for.
+/// What an unanswered call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenCall {
-    /// Something of this request, which was submitted with this token.
+    /// An event of this request, which was submitted with this token.
     Request(RequestId, Option<u64>),
-    /// The store, or the server's main thread.
+    /// The server's main thread.
     Ticket(u64),
-    /// The store is asked for the answer.
+    /// The store, which was asked for the answer.
     Stored,
-    /// The store is asked for an end, with its result.
+    /// The store, which was asked for an end with its result.
     Fetching,
-    /// The store will be asked once the client has taken what it was sent.
+    /// Its client: the store is asked once the client has read earlier answers.
     Later,
-    /// It is answered by a stream.
+    /// Nothing: a stream answers it.
     Stream,
 }
 
@@ -57,41 +57,43 @@ pub struct Client {
     pub key: SlotKey,
     watched: Ready,
     touched: bool,
-    /// Nothing more is taken from it for now.
+    /// Nothing more is read from it for now.
     paused: bool,
-    /// An answer came while it had not taken more than so much of those before.
+    /// An answer came while it had too many bytes unread: it is disconnected at the end of the turn.
     behind: bool,
-    /// The longest answer since it had taken all.
+    /// The longest answer since it had read everything.
     longest: usize,
-    /// It is refused for want of this, and has to leave by then.
+    /// It is refused for this shortage, and is disconnected at this time.
     refused: Option<(Shortage, Instant)>,
-    /// Questions to the store that it has not answered, whether or not somebody waits still.
+    /// Questions that the store has not answered, also those whose call was abandoned: they occupy the store all the
+    /// same.
     fetching: usize,
-    /// And those that are not asked yet.
+    /// Questions that the store was not asked yet.
     later: VecDeque<(u64, RequestId, Question)>,
-    /// Of these, those that were given up: half of them at most.
+    /// Of these, the abandoned ones: at most half, so that their removal costs a constant per call.
     dead: usize,
-    /// Calls that are not answered.
+    /// Unanswered calls.
     pub open: ByNumber<u64, OpenCall>,
-    /// Requests that it was told of without their results, and has not come for.
+    /// Requests whose end it received without the result, which it has not fetched.
     pub unread: BTreeSet<RequestId>,
-    /// Submissions that are not answered, by the token that the client chose.
+    /// Unanswered submissions by the token that the client chose: a keyed hash, since the client could choose colliding
+    /// ones.
     pub tokens: HashMap<u64, RequestId>,
 }
 
-/// What a client has sent in one turn.
+/// What a client sent in one turn.
 #[derive(Default)]
 pub struct Input {
     pub calls: Vec<Call>,
-    /// Calls that it gave up.
+    /// Calls that it cancelled.
     pub cancelled: Vec<u64>,
-    /// Streams that may go on.
+    /// Streams that have credit again.
     pub granted: Vec<u64>,
-    /// It has left.
+    /// It has disconnected.
     pub over: bool,
 }
 
-/// All clients, and the door.
+/// All clients, with the listener.
 #[derive(Default)]
 pub struct Clients {
     listener: Option<Listener>,
@@ -103,7 +105,7 @@ pub struct Clients {
     paused: Vec<SlotKey>,
     awaiting_fetch: Vec<SlotKey>,
     socket_file: Option<SocketFile>,
-    /// A descriptor that is given up to tell a client that there is none.
+    /// A spare descriptor: closing it makes room to accept a client that can then be refused.
     spare: Option<File>,
     refused: Vec<SlotKey>,
     refusals: Refusals,
@@ -113,7 +115,7 @@ impl Clients {
     /// Listen at `path`, for this user alone.
     ///
     /// # Errors
-    /// `Transport` where somebody listens there, or the path is none for a socket.
+    /// `Transport` if another process listens there, or the path is invalid for a socket.
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
         self.socket_file = Some(SocketFile::at(path));
@@ -122,18 +124,18 @@ impl Clients {
         self.set_accepting(poll, true)
     }
 
-    /// Make the socket again where it was removed; what became of that.
+    /// Bind the socket again if its file was removed; the outcome, if there is one to report.
     pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
         let gone = self
             .socket_file
             .take_if(|socket_file| socket_file.is_gone())?;
         drop(self.set_accepting(poll, false));
-        self.listener = None; // its lock is that of the new one
+        self.listener = None; // the new listener takes the same lock
         let attempt = self.listen(poll, gone.path());
         gone.after_rebind(attempt, &mut self.socket_file)
     }
 
-    /// Accept nobody any more.
+    /// Accept no more clients.
     pub fn stop_listening(&mut self, poll: &Poll) {
         drop(self.set_accepting(poll, false));
         self.listener = None;
@@ -144,7 +146,7 @@ impl Clients {
         self.slots.get_mut(key)
     }
 
-    /// Let in who waits; the places of those who came.
+    /// Accept the clients that wait; their keys.
     pub fn accept(&mut self, poll: &Poll) -> Vec<SlotKey> {
         let mut came = Vec::new();
         for _ in 0..ACCEPTS_A_TURN {
@@ -165,7 +167,7 @@ impl Clients {
                     }
                 }
                 Err(_) => {
-                    // No descriptor is left, and nobody says when there is one again.
+                    // The process has no descriptor left, and no event reports when it has one again.
                     self.set_spare();
                     self.refusals.add(Shortage::Descriptors);
                     drop(self.set_accepting(poll, false));
@@ -178,7 +180,7 @@ impl Clients {
         came
     }
 
-    /// Accept again, if a pause was made that is over.
+    /// Accept again if a pause is over.
     pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
         if self.resumes.is_some_and(|resumes| resumes > now) {
             return;
@@ -190,14 +192,14 @@ impl Clients {
         }
     }
 
-    /// When accepting goes on, or one who is refused has to leave.
+    /// When accepting resumes, or a refused client is disconnected.
     pub fn resumes(&self) -> Option<Instant> {
         let refused = self.refused.iter();
         let refused = refused.filter_map(|key| self.slots.get(*key)?.refused);
         refused.map(|(_, leaves)| leaves).chain(self.resumes).min()
     }
 
-    /// Those who are refused and have to leave now.
+    /// The refused clients to disconnect now.
     pub fn take_overdue(&mut self, now: Instant) -> Vec<SlotKey> {
         let slots = &self.slots;
         let leaves = |key: &mut SlotKey| {
@@ -207,7 +209,7 @@ impl Clients {
         self.refused.extract_if(.., leaves).collect()
     }
 
-    /// That clients are refused, for the server's log.
+    /// A warning about refused clients, for the server's log.
     pub fn take_warning(&mut self, now: Instant) -> Option<String> {
         self.refusals.take_warning(now)
     }
@@ -218,7 +220,7 @@ impl Clients {
         }
     }
 
-    /// Read a turn's worth of what a client has sent.
+    /// Read a turn's worth of input from a client.
     pub fn receive(&mut self, key: SlotKey) -> Input {
         let mut input = Input::default();
         let Some(client) = self.slots.get_mut(key) else {
@@ -239,12 +241,12 @@ impl Clients {
         input
     }
 
-    /// Clients that have more than a turn's worth.
+    /// The clients whose input exceeded a turn's worth.
     pub fn take_again(&mut self) -> Vec<SlotKey> {
         std::mem::take(&mut self.again)
     }
 
-    /// Take nothing more from a client until all go on: it waits where its kernel's buffers are full.
+    /// Stop reading from a client until `resume`. Its sends block once the kernel's buffers are full.
     pub fn pause(&mut self, key: SlotKey) {
         let Some(client) = self.slots.get_mut(key) else {
             return;
@@ -256,7 +258,7 @@ impl Clients {
         self.touch(key);
     }
 
-    /// All go on.
+    /// Read from all clients again.
     pub fn resume(&mut self) {
         for key in std::mem::take(&mut self.paused) {
             if let Some(client) = self.slots.get_mut(key) {
@@ -267,26 +269,26 @@ impl Clients {
         }
     }
 
-    /// Whether somebody has more than a turn's worth.
+    /// Whether a client's input exceeded a turn's worth.
     pub fn has_more(&self) -> bool {
         !self.again.is_empty()
     }
 
-    /// A call is answered when the store has been asked.
+    /// Note that a call waits for an answer of the store.
     pub fn await_store(&mut self, key: SlotKey, call: u64) {
         if let Some(client) = self.slots.get_mut(key) {
             client.open.insert(call, OpenCall::Stored);
         }
     }
 
-    /// Whether a client has taken enough to be sent more that is large.
+    /// Whether a client has read enough to be sent another large answer.
     pub fn takes_results(&mut self, key: SlotKey) -> bool {
         self.slots
             .get_mut(key)
             .is_some_and(|client| client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX)
     }
 
-    /// Ask the store for the answer to a call when its client takes results.
+    /// Queue a question to the store until the client has read enough.
     pub fn fetch_later(&mut self, key: SlotKey, call: u64, id: RequestId, question: Question) {
         if let Some(client) = self.slots.get_mut(key) {
             client.open.insert(call, OpenCall::Later);
@@ -295,19 +297,19 @@ impl Clients {
         }
     }
 
-    /// Clients with questions that the store was not asked yet, where they may take an answer now.
+    /// Clients with queued questions that may take an answer now.
     pub fn take_awaiting_fetch(&mut self) -> Vec<SlotKey> {
         std::mem::take(&mut self.awaiting_fetch)
     }
 
-    /// The next question to the store of a client that takes results; it is owed the answer then.
+    /// The next queued question of a client that takes results; the caller asks the store.
     pub fn next_fetch(&mut self, key: SlotKey) -> Option<(u64, RequestId, Question)> {
         let client = self.slots.get_mut(key)?;
         while client.fetching < CLIENT_FETCHES_MAX
             && client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX
         {
             let (call, id, question) = client.later.pop_front()?;
-            // Unless it was given up.
+            // Otherwise the call was abandoned.
             if client.open.get(&call) == Some(&OpenCall::Later) {
                 client.open.insert(call, OpenCall::Fetching);
                 client.fetching += 1;
@@ -326,31 +328,31 @@ impl Clients {
         self.touch(key); // for its next one
     }
 
-    /// Answer a call, if its client is there. What is said leaves at the end of the turn.
+    /// Answer a call if its client is connected. The answer is flushed at the end of the turn.
     pub fn answer(&mut self, key: SlotKey, call: u64, message: Message) {
         let Some(client) = self.slots.get_mut(key) else {
             return;
         };
         client.close(call);
         let unsent_bytes = client.connection.outbox_bytes();
-        // A large answer alone is no reason to part.
+        // One large answer alone is no reason to disconnect.
         let longest = if unsent_bytes == 0 { 0 } else { client.longest };
         client.behind |= unsent_bytes > CLIENT_OUTBOX_BYTES_MAX + longest;
         client.longest = longest.max(message.segment.as_ref().map_or(0, |blob| blob.len()));
         let segments = message.segment.into_iter();
         let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
         let head = Head::Borrowed(&message.head);
-        let said = client
+        let sent = client
             .connection
             .reply(call, Codec::Msgpack, head, segments);
-        if let Err(error) = said {
-            let told = crate::message::refused(&crate::error::Refusal::invalid(
+        if let Err(error) = sent {
+            let refusal = crate::message::refused(&crate::error::Refusal::invalid(
                 "the answer",
                 "one that both ends take",
                 &error.to_string(),
                 "ask for less at once",
             ));
-            let head = Head::Borrowed(&told);
+            let head = Head::Borrowed(&refusal);
             drop(
                 client
                     .connection
@@ -360,16 +362,16 @@ impl Clients {
         self.touch(key);
     }
 
-    /// Hand what waits to the kernel now.
+    /// Flush a client now.
     pub fn flush_now(&mut self, key: SlotKey) {
         if let Some(client) = self.slots.get_mut(key) {
-            // A connection that broke is found over at the end of the turn.
+            // A broken connection is found at the end of the turn.
             drop(client.connection.flush());
         }
         self.touch(key);
     }
 
-    /// Have what waits for a client leave at the end of the turn.
+    /// Have a client flushed at the end of the turn.
     pub fn touch(&mut self, key: SlotKey) {
         if let Some(client) = self.slots.get_mut(key)
             && !std::mem::replace(&mut client.touched, true)
@@ -378,7 +380,7 @@ impl Clients {
         }
     }
 
-    /// Hand what waits to the kernel, once for each client; those that take too little, or have gone.
+    /// Flush each touched client once; the keys of those to disconnect, since they read too little or have gone.
     pub fn flush(&mut self, poll: &Poll) -> Vec<SlotKey> {
         let mut behind = Vec::new();
         for key in std::mem::take(&mut self.touched) {
@@ -387,7 +389,7 @@ impl Clients {
             };
             client.touched = false;
             drop(client.connection.flush());
-            // Where writing has found it broken, nothing of it is watched any more.
+            // A connection that a write found broken is not watched again.
             if client.behind || client.connection.is_over() {
                 behind.push(key);
                 continue;
@@ -402,7 +404,7 @@ impl Clients {
         behind
     }
 
-    /// Take a client out, whose requests go on.
+    /// Disconnect a client; its requests continue.
     pub fn remove(&mut self, poll: &Poll, key: SlotKey) -> Option<Client> {
         let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
@@ -414,12 +416,13 @@ impl Clients {
     }
 
     fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<SlotKey> {
-        // The file's mode keeps others out; its directory may have been made by somebody else.
+        // The file's mode excludes other users, but another user may have created its directory.
         let uid = peer_uid(&socket).ok()?;
         if uid != geteuid().as_raw() {
             return None;
         }
-        // A program may submit for long before it reads its first result; it waits before it is parted with.
+        // A program may submit for a long time before it reads its first result: it is made to wait before it is
+        // disconnected.
         let limits = Limits {
             answers_bytes_max: CLIENT_UNREAD_BYTES_MAX,
             ..Limits::default()
@@ -475,7 +478,7 @@ impl Clients {
 }
 
 impl Client {
-    /// Why it is not served, if it is not; it has to leave soon after it was told.
+    /// The refusal of a client that is not served; it is disconnected soon after its first answer.
     pub fn refusal(&mut self) -> Option<Refusal> {
         let (shortage, leaves) = self.refused.as_mut()?;
         let soon = Instant::now() + Duration::from_millis(REFUSED_ANSWERED_MS);
@@ -483,7 +486,7 @@ impl Client {
         Some(shortage.refusal())
     }
 
-    /// A call is answered, or was given up.
+    /// Forget a call that was answered or abandoned.
     pub fn close(&mut self, call: u64) -> Option<OpenCall> {
         let open = self.open.remove(&call)?;
         if open == OpenCall::Later {
@@ -521,7 +524,7 @@ mod tests {
 
     use super::*;
 
-    /// A client, and its end, which has to stay.
+    /// A client, with the peer's socket, which must stay open.
     fn connected(clients: &mut Clients) -> (SlotKey, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let poll = Poll::new().expect("a poll");
@@ -563,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_its_questions_has_no_more_of_them_at_the_store() {
+    fn a_client_that_abandons_its_questions_has_no_more_of_them_at_the_store() {
         let mut clients = Clients::default();
         let (key, _theirs) = connected(&mut clients);
         for call in 0..100 {

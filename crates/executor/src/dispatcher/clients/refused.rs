@@ -1,4 +1,4 @@
-//! Clients that come where there is no room: they are told so, rather than left to wait.
+//! Refusals for lack of room: a client that cannot be served is answered rather than left waiting.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::dispatcher::limit::{CLIENTS_MAX, REFUSED_WARNING_MS};
 use crate::error::Refusal;
 
-/// What there is no room in.
+/// What the server lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     Clients,
@@ -15,7 +15,7 @@ pub enum Shortage {
 }
 
 impl Shortage {
-    /// What its calls are answered with.
+    /// The answer to each call of a refused client.
     pub fn refusal(self) -> Refusal {
         let (limit, most, next) = self.named();
         Refusal::limit("the clients of the server", limit, most, most + 1, next)
@@ -37,12 +37,12 @@ impl Shortage {
     }
 }
 
-/// How many were refused, and when that was last said.
+/// How many clients were refused, and when that was last reported.
 #[derive(Debug, Default)]
 pub struct Refusals {
     refused: u64,
     shortage: Option<Shortage>,
-    said: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Refusals {
@@ -51,17 +51,17 @@ impl Refusals {
         self.shortage = Some(shortage);
     }
 
-    /// What to warn of, once a minute at most.
+    /// A warning, once a minute at most.
     pub fn take_warning(&mut self, now: Instant) -> Option<String> {
         let every = Duration::from_millis(REFUSED_WARNING_MS);
         if self
-            .said
-            .is_some_and(|said| now.saturating_duration_since(said) < every)
+            .reported
+            .is_some_and(|reported| now.saturating_duration_since(reported) < every)
         {
             return None;
         }
         let (limit, most, next) = self.shortage.take()?.named();
-        self.said = Some(now);
+        self.reported = Some(now);
         let refused = std::mem::take(&mut self.refused);
         Some(format!(
             "{limit} ({most}) is reached, {refused} connections were refused; {next}"

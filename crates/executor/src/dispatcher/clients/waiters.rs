@@ -1,17 +1,17 @@
-//! Who waits for what of a request.
+//! The calls that wait for an event of a request.
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::poll::SlotKey;
 use crate::id::RequestId;
 
-/// What a call of a client waits for.
+/// The event that a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// Its submission is on disk.
+    /// The submission is on disk.
     Accepted,
-    /// Its end is on disk: what it was.
+    /// The end is on disk; the answer carries it.
     End,
-    /// The same, for who cancelled it.
+    /// The same, for a call that cancelled the request.
     Cancelled,
 }
 
@@ -23,7 +23,7 @@ pub struct Waiter {
     pub wants: Awaited,
 }
 
-/// The calls that wait, by request. Bounded by the calls that clients may have open.
+/// The waiting calls by request. Bounded by the open calls of the clients.
 #[derive(Debug, Default)]
 pub struct Waiters {
     requests: ByNumber<RequestId, Vec<Waiter>>,
@@ -34,7 +34,7 @@ impl Waiters {
         self.requests.entry(id).or_default().push(waiter);
     }
 
-    /// The row is on disk: those who waited for that.
+    /// The row is on disk: the calls that waited for that.
     pub fn accepted(&mut self, id: RequestId) -> Vec<Waiter> {
         let Some(waiters) = self.requests.get_mut(&id) else {
             return Vec::new();
@@ -50,19 +50,19 @@ impl Waiters {
             .collect()
     }
 
-    /// The clients that wait for its end.
+    /// The clients that wait for the end.
     pub fn for_end(&self, id: RequestId) -> Vec<SlotKey> {
         let waiters = self.requests.get(&id).into_iter().flatten();
         let waiters = waiters.filter(|waiter| waiter.wants == Awaited::End);
         waiters.map(|waiter| waiter.client).collect()
     }
 
-    /// The request has ended, or was refused: all who waited.
+    /// The request has ended or was refused: all waiting calls.
     pub fn ended(&mut self, id: RequestId) -> Vec<Waiter> {
         self.requests.remove(&id).unwrap_or_default()
     }
 
-    /// A call was given up.
+    /// A call was abandoned.
     pub fn leave(&mut self, id: RequestId, client: SlotKey, call: u64) {
         if let Some(waiters) = self.requests.get_mut(&id) {
             waiters.retain(|waiter| (waiter.client, waiter.call) != (client, call));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_end_is_not_told_of_the_commit() {
+    fn a_call_that_waits_for_the_end_is_not_answered_at_the_commit() {
         let id = RequestId(5);
         let mut waiters = Waiters::default();
         waiters.add(id, waiter(1, Awaited::Accepted));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_given_up_is_told_nothing() {
+    fn an_abandoned_call_is_not_answered() {
         let id = RequestId(5);
         let mut waiters = Waiters::default();
         waiters.add(id, waiter(1, Awaited::End));

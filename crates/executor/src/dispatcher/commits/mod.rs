@@ -1,4 +1,4 @@
-//! What waits for the store, with what the store answers.
+//! Changes on their way to the store, with the store's answers.
 
 pub(super) mod pending_writes;
 pub(super) mod recovery;

@@ -1,4 +1,10 @@
-//! What the dispatcher has given to the store, and what it asked it.
+//! What the dispatcher has given to the store, with what it asked of it.
+//!
+//! The machine's changes of one turn are one batch, so that the store's writer can commit the batches of several turns
+//! as one transaction. Changes are counted, not named: the store answers them in their order.
+//!
+//! Arguments have a budget in memory (`queue_bytes_max`). Beyond it they travel with their row to the disk, are dropped
+//! here once written, and are read back before the run.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,20 +20,21 @@ use crate::op::Op;
 use crate::request::{Blob, Request, Slot, Submission};
 use crate::store::{Keyed, Pruned, Question, Store};
 
-/// Whoever wants to know what became of an order to the store.
+/// Where the outcome of an order to the store is sent.
 pub type ReplyTo<T> = Sender<std::result::Result<T, String>>;
 
-/// A run whose worker has not heard of it yet.
+/// A run that its worker has not received yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingRun {
     pub slot: Slot,
     pub id: RequestId,
     pub attempt: u32,
-    /// Which dispatch it is: the number of an attempt that never began is used again.
+    /// The number of this dispatch: a run that never began gives its attempt number to the next one, so the attempt
+    /// does not identify it.
     pub dispatch: u64,
 }
 
-/// A submission that comes after requests that have ended long ago: how they ended is read one by one.
+/// A submission that comes after requests which ended long ago: how they ended is read one by one.
 pub struct LateSubmission {
     pub submission: Submission,
     pub waiter: Waiter,
@@ -35,11 +42,11 @@ pub struct LateSubmission {
     pub left: Vec<RequestId>,
 }
 
-/// What a question to the store is for.
+/// Why the store was asked.
 pub enum Purpose {
     /// A client waits for the end.
     End(Waiter),
-    /// A client cancels what has ended.
+    /// A client cancels a request that has ended.
     Cancel(Waiter),
     /// A client follows it.
     Follow(Key, StreamKind),
@@ -50,38 +57,39 @@ pub enum Purpose {
     Prune(ReplyTo<Pruned>),
 }
 
-/// The store, and what is on its way to it.
+/// The store, with what is on its way to it.
 pub struct PendingWrites {
     pub store: Store,
     batch: Vec<Op>,
-    /// Changes that were ever given, and those that were answered.
+    /// Changes given to the store so far; `answered` is how many of them it has answered.
     given: u64,
     answered: u64,
     purposes: ByNumber<u64, Purpose>,
-    /// Who wants these requests run again, until that is on disk.
+    /// The callers of `retry`, until their retry is on disk.
     retries: ByNumber<RequestId, ReplyTo<()>>,
     last_ticket: u64,
     /// Requests whose arguments are on disk alone.
     on_disk: Numbers<RequestId>,
-    /// Arguments that go to the disk with their request's row, and are forgotten then.
+    /// Arguments that are dropped from memory once they are written with their request's row.
     arguments_to_write: ByNumber<RequestId, Blob>,
-    /// Bytes of arguments that are held, by request.
+    /// Bytes of the arguments in memory, by request.
     arguments_bytes: ByNumber<RequestId, usize>,
     held_bytes: usize,
-    /// Bytes of arguments that are on their way to the disk alone, each with the change that has them.
+    /// Bytes of arguments on their way to the disk alone, each with the number of the change that carries them.
     writing: VecDeque<(u64, usize)>,
     writing_bytes: usize,
     queue_bytes_max: usize,
-    /// Idempotency keys of requests that are kept.
+    /// Idempotency keys of the requests in the store.
     keys: ByNumber<RequestId, Arc<str>>,
-    /// The journal has no room for these: they begin when so many changes were answered.
+    /// Runs for which the journal had no room: each begins when this many changes were answered, its claim among them.
     waiting_for_journal: Vec<(u64, PendingRun)>,
-    /// It took nothing; it is tried again then.
+    /// When a store that could not write is tried again.
     retry_at: Option<Instant>,
 }
 
 impl PendingWrites {
-    /// What the last server left: `held` are the bytes of the arguments that were read, `on_disk` who has none here.
+    /// The state after a restart: `held` are the bytes of the arguments that were read, `on_disk` the requests whose
+    /// arguments were not.
     pub fn new(
         store: Store,
         held: Vec<(RequestId, usize)>,
@@ -128,15 +136,15 @@ impl PendingWrites {
         }
     }
 
-    /// Keep the arguments of a submission in memory, or with its row alone where they are too many. They are left out
-    /// of it then, and to be told by [`Self::took`] once it has an id.
+    /// Take the arguments out of a submission that exceeds the budget in memory. The caller passes them to
+    /// [`Self::track_arguments`] once the request has an id.
     pub fn detach_arguments(&self, submission: &mut Submission) -> Option<Blob> {
         let bytes = submission.arguments.len();
         let fits = self.held_bytes + bytes <= self.queue_bytes_max;
         (!fits && bytes > 0).then(|| std::mem::replace(&mut submission.arguments, Blob::from([])))
     }
 
-    /// The machine has taken a submission.
+    /// Account for the arguments of a submission that the machine has accepted.
     pub fn track_arguments(&mut self, id: RequestId, bytes: usize, detached: Option<Blob>) {
         if let Some(arguments) = detached {
             self.arguments_to_write.insert(id, arguments);
@@ -146,57 +154,58 @@ impl PendingWrites {
         }
     }
 
-    /// The arguments of a request stay on the disk alone, where they are.
+    /// The arguments of a retried request stay on disk, where they are.
     pub fn keep_on_disk(&mut self, id: RequestId) {
         self.on_disk.insert(id);
     }
 
-    /// Whether as much as may be is on its way to the disk.
+    /// Whether so many bytes are on their way to the disk that clients must wait.
     pub fn is_behind(&self) -> bool {
         self.writing_bytes > WRITING_BYTES_MAX
     }
 
-    /// A request has ended, or was refused.
+    /// Forget the arguments of a request that has ended or was refused.
     pub fn ended(&mut self, id: RequestId) {
         self.held_bytes -= self.arguments_bytes.remove(&id).unwrap_or(0);
         self.on_disk.remove(&id);
         self.arguments_to_write.remove(&id);
     }
 
-    /// Whether the arguments of a request are to be read before it runs.
+    /// Whether the arguments of a request must be read before it runs.
     pub fn is_on_disk(&self, id: RequestId) -> bool {
         self.on_disk.contains(&id)
     }
 
-    /// Read something of a request for somebody.
+    /// Ask the store about a request.
     pub fn fetch(&mut self, id: RequestId, question: Question, purpose: Purpose) {
         let ticket = self.ticket_for(purpose);
         self.store.fetch(id, question, ticket);
     }
 
-    /// A number for who asks.
+    /// A ticket by which the answer finds its purpose.
     pub fn ticket_for(&mut self, purpose: Purpose) -> u64 {
         self.last_ticket += 1;
         self.purposes.insert(self.last_ticket, purpose);
         self.last_ticket
     }
 
-    /// Who asked.
+    /// The purpose of a ticket.
     pub fn take_purpose(&mut self, ticket: u64) -> Option<Purpose> {
         self.purposes.remove(&ticket)
     }
 
-    /// A retry was given to the machine.
+    /// Note who waits for a retry that the machine has accepted.
     pub fn add_retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
         self.retries.insert(id, reply_to);
     }
 
-    /// It is on disk, or could not be written: who wanted it, unless that was told already.
+    /// The caller of a retry that is on disk or could not be written; `None` if it was answered already.
     pub fn take_retry(&mut self, id: RequestId) -> Option<ReplyTo<()>> {
         self.retries.remove(&id)
     }
 
-    /// Note a run in the journal. False where there is no room: it is held until its claim is on disk.
+    /// Note a run in the journal. If there is no room, it waits here until its claim is on disk, and this returns
+    /// false.
     pub fn note_in_journal(&mut self, run: PendingRun) -> bool {
         let noted = self.store.journal().note(run.id, run.attempt);
         if !noted {
@@ -205,8 +214,8 @@ impl PendingWrites {
         noted
     }
 
-    /// So many changes were answered: the runs that were held for that, and may begin. Those that are not to begin any
-    /// more (`waits`) are among them, and are not noted: after the death of the server they would count as begun.
+    /// Count answered changes; the runs that may begin now. They include runs that were withdrawn (`waits` is false):
+    /// those are not noted, because after the death of the server a note counts as a run that began.
     pub fn take_answered(
         &mut self,
         count: usize,
@@ -221,7 +230,7 @@ impl PendingWrites {
             self.writing.pop_front();
         }
         if !on_disk {
-            // The claim of any of them may be among what failed: only the journal lets them begin.
+            // The claim of any of them may be among the changes that failed, so only room in the journal lets them begin.
             let retry_at = Duration::from_millis(STORE_AGAIN_MS);
             self.retry_at = Instant::now().checked_add(retry_at);
             for (due, _) in &mut self.waiting_for_journal {
@@ -241,17 +250,17 @@ impl PendingWrites {
         self.retry_at
     }
 
-    /// Whether it is to be tried again at `now`; then that is done.
+    /// Whether the store is to be tried again at `now`; true once.
     pub fn take_retry_due(&mut self, now: Instant) -> bool {
         self.retry_at.take_if(|retry_at| *retry_at <= now).is_some()
     }
 
-    /// A request that is no longer kept: its key is free.
+    /// The idempotency key of a request that was removed from the store.
     pub fn take_key(&mut self, id: RequestId) -> Option<Arc<str>> {
         self.keys.remove(&id)
     }
 
-    /// The request as it is to be written.
+    /// The request as the store is to write it, with detached arguments put back.
     fn complete(&mut self, request: Arc<Request>) -> Arc<Request> {
         if let Some(key) = &request.submission.options.idempotency {
             self.keys.insert(request.id, Arc::clone(key));

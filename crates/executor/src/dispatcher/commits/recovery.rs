@@ -1,4 +1,4 @@
-//! The start: what the last server left goes to the machine.
+//! Recovery at the start: hands what the last server left to the machine.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::op::Restored;
 use crate::request::{Millis, Status};
 use crate::store::{DatabaseReader, Store, StoreConfig, Value};
 
-/// Open the store, and hand what it knows to the machine.
+/// Open the store, and hand its contents to the machine.
 ///
 /// # Errors
 /// `Store`: the directory is in use, of a later version, or cannot be read.
@@ -48,7 +48,7 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<P
     ))
 }
 
-/// How the requests ended that unfinished ones come after.
+/// How the predecessors of unfinished requests ended.
 fn before(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<(RequestId, Status)>> {
     let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
     let named = restored

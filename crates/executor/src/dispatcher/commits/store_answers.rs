@@ -1,4 +1,4 @@
-//! What the store answers.
+//! Handles the answers of the store.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
 const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
 
 impl Driver {
-    /// Take in what the store has done.
+    /// Take in the answers that have come.
     pub fn take_store_answers(&mut self) {
         let mut answers = std::mem::take(&mut self.answers);
         if let Some(pending) = &self.pending {
-            // Closed only with the store, which is this thread's.
+            // The queue closes with the store alone, which this thread owns.
             drop(pending.store.answers().drain(&mut answers));
         }
         for answer in answers.drain(..) {
@@ -51,7 +51,7 @@ impl Driver {
                     .as_mut()
                     .and_then(|pending| pending.take_purpose(ticket));
                 if let Some(Purpose::Prune(reply_to)) = purpose {
-                    let _ = reply_to.send(done); // refused where nobody waits any more
+                    let _ = reply_to.send(done); // fails if the caller no longer waits
                 }
             }
             Answer::Forgotten(ids) => {
@@ -105,12 +105,12 @@ impl Driver {
                 }
                 other => self.answer_found(id, waiter, other),
             },
-            Purpose::Follow(key, what) => self.follow_found(key, id, what, &found),
+            Purpose::Follow(key, kind) => self.follow_found(key, id, kind, &found),
             Purpose::Run(run) => self.begin_with_arguments(run, found),
             Purpose::After(late) => self.submit_late(*late, id, &found),
             Purpose::Retry(reply_to) => match (self.retry_found(id, found), &mut self.pending) {
                 (Ok(()), Some(pending)) => pending.add_retry(id, reply_to),
-                (done, _) => drop(reply_to.send(done)), // refused where nobody waits any more
+                (done, _) => drop(reply_to.send(done)), // fails if the caller no longer waits
             },
             Purpose::Prune(_) => {}
         }
@@ -143,7 +143,7 @@ impl Driver {
         }
     }
 
-    /// Why a request is not there, as far as that is known.
+    /// Why the store has no such request, as far as that is known.
     fn missing(&self, id: RequestId) -> Refusal {
         let store = self.pending.as_ref().map(|pending| &pending.store);
         match store.filter(|store| store.unread().is_lost(id)) {
@@ -152,18 +152,18 @@ impl Driver {
         }
     }
 
-    /// The arguments of a run were read, if it is still to begin.
+    /// Begin a run whose arguments were read.
     fn begin_with_arguments(&mut self, run: PendingRun, found: Fetched) {
         match found {
             Fetched::Arguments(arguments) => self.begin_in_turn(run, Some(arguments)),
-            // It was taken back meanwhile, and may be another worker's: those behind it may begin.
+            // It was withdrawn meanwhile, and may be another worker's now: the runs behind it may begin.
             _ if !self.dispatch_queue.contains(run) => self.begin_in_turn(run, None),
             Fetched::Failed(why) => self.fail_run(run, &why),
             _ => self.fail_run(run, "its arguments are not in the store any more"),
         }
     }
 
-    /// A run cannot begin.
+    /// End a run that cannot begin.
     pub fn fail_run(&mut self, run: PendingRun, why: &str) {
         let outcome = Outcome::Failed(Failure::Refused(why.into()));
         let PendingRun {
@@ -172,11 +172,11 @@ impl Driver {
         self.machine
             .finished(self.now, slot, id, attempt, outcome, None);
         if self.dispatch_queue.has_runs(slot) {
-            self.begin_in_turn(run, None); // it has ended; those behind it may begin
+            self.begin_in_turn(run, None); // it has ended, so those behind it may begin
         }
     }
 
-    /// How a request ended that a submission comes after.
+    /// Take in how one predecessor of a submission ended, then fetch the next or submit.
     fn submit_late(&mut self, mut late: LateSubmission, id: RequestId, found: &Fetched) {
         if let Fetched::Ending(ending) = found {
             self.machine.remember(id, ending.status);
@@ -191,7 +191,7 @@ impl Driver {
         }
     }
 
-    /// An operator wants an ended request run again.
+    /// Run an ended request again, for an operator.
     pub fn retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
         match &mut self.pending {
             Some(pending) => pending.fetch(id, Question::Row, Purpose::Retry(reply_to)),
@@ -199,16 +199,16 @@ impl Driver {
         }
     }
 
-    /// A retry is on disk, or is not.
+    /// Answer the caller of a retry that is on disk or could not be written.
     pub fn notify_retried(&mut self, id: RequestId, done: Result<(), Arc<Refusal>>) {
         let reply_to = self.pending.as_mut();
         if let Some(reply_to) = reply_to.and_then(|pending| pending.take_retry(id)) {
             let done = done.map_err(|refusal| refusal.to_string());
-            let _ = reply_to.send(done); // refused where nobody waits any more
+            let _ = reply_to.send(done); // fails if the caller no longer waits
         }
     }
 
-    /// Give up ended requests.
+    /// Remove ended requests.
     pub fn prune(&mut self, rule: PruneRule, reply_to: ReplyTo<Pruned>) {
         match &mut self.pending {
             Some(pending) => {
@@ -252,13 +252,13 @@ impl Driver {
     }
 }
 
-/// There is no request of this id.
+/// The refusal for an id that no request has.
 pub fn unknown(id: RequestId) -> Refusal {
     let next = "see `forebay ps --all`; ended requests are pruned after a while";
     Refusal::unknown("request", &id.to_string(), next)
 }
 
-/// There was too much that nobody has read.
+/// The refusal for a result that the retention removed before it was read.
 fn pruned_unread(id: RequestId, retention_bytes: u64) -> Refusal {
     Refusal {
         code: "limit",

@@ -1,4 +1,4 @@
-//! What the program's threads tell the dispatcher.
+//! Applies the commands of the program's threads.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ impl Driver {
                 }
             }
             Command::Died(slot, death) => self.worker_died(slot, death),
-            Command::Retry(id, told) => self.retry(id, told),
-            Command::Prune(rule, told) => self.prune(rule, told),
+            Command::Retry(id, reply_to) => self.retry(id, reply_to),
+            Command::Prune(rule, reply_to) => self.prune(rule, reply_to),
             Command::Ask(question) => question(self),
             Command::Close => self.close(),
         }
@@ -51,7 +51,7 @@ impl Driver {
         }
     }
 
-    /// Cancel the request of a ticket, if it has not begun; then nothing more is told of it.
+    /// Cancel the request of a ticket if it has not begun; then no end is sent for it.
     pub fn cancel_ticket(&mut self, ticket: u64) -> bool {
         let Some(id) = self.tickets.request(ticket) else {
             return false;
@@ -74,7 +74,7 @@ impl Driver {
                 self.measures.gauge.watch(slot, pid);
                 self.machine.worker_ready(self.now, slot);
             }
-            // Nobody waits for it any more.
+            // The machine has given this worker up meanwhile.
             Ok(false) => self.shared.order(Order::Stop { slot }),
             Err(error) => {
                 if let Some(worker) = self.workers.remove(&self.poll, slot) {

@@ -9,7 +9,7 @@ use crate::id::RequestId;
 use crate::message::{cause_json, failure_json};
 use crate::request::{Blob, Ending, Failure, Outcome};
 
-/// Which request is which ticket's.
+/// Tickets and requests, each found by the other.
 #[derive(Default)]
 pub struct Tickets {
     tickets: ByNumber<RequestId, u64>,
@@ -17,25 +17,25 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// The request of `ticket` was taken.
+    /// The request of `ticket` was accepted.
     pub fn begin(&mut self, ticket: u64, id: RequestId) {
         self.tickets.insert(id, ticket);
         self.requests.insert(ticket, id);
     }
 
-    /// The request of a ticket that has not ended.
+    /// The unfinished request of a ticket.
     pub fn request(&self, ticket: u64) -> Option<RequestId> {
         self.requests.get(&ticket).copied()
     }
 
-    /// Nobody wants to know how the request of a ticket ends.
+    /// Drop a ticket whose end is no longer wanted.
     pub fn forget(&mut self, ticket: u64) {
         if let Some(id) = self.requests.remove(&ticket) {
             self.tickets.remove(&id);
         }
     }
 
-    /// Tell how a request ended, if it is one of a ticket.
+    /// Send the end of a request that a ticket submitted.
     pub fn end(&mut self, id: RequestId, ending: &Ending, to: &Mailbox<Finished>) {
         let Some(ticket) = self.tickets.remove(&id) else {
             return;
@@ -45,7 +45,7 @@ impl Tickets {
     }
 }
 
-/// Tell the collector how the request of a ticket ended, also where it never began.
+/// Send the end of a ticket's request, also of one that never began.
 pub fn send_end(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
     let (kind, payload) = match outcome {
         Outcome::Succeeded(result) => (FinishedKind::Result, Arc::clone(result)),
@@ -63,7 +63,7 @@ pub fn send_end(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
             cause_json(outcome).into_bytes().into(),
         ),
     };
-    // Refused once closed, when nobody waits any more, or beyond a limit that queued_max stays below.
+    // Fails only once closed, when no thread waits, or beyond a limit that `queued_max` stays below.
     to.push(Finished {
         ticket,
         kind,

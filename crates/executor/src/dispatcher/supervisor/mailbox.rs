@@ -1,6 +1,6 @@
-//! What the dispatcher tells threads of the program: a bounded queue that they wait on.
+//! Bounded queues from the dispatcher to threads of the program.
 //!
-//! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding runs its handlers then.
+//! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding then runs its handlers.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -14,18 +14,18 @@ use crate::error::{Error, Result};
 /// How a wait ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Waited<T> {
-    /// What had come: nothing after the timeout, or after a `wake`.
+    /// The items that had come: none after the timeout or after `wake`.
     Items(Vec<T>),
-    /// A signal: run its handlers, and wait again.
+    /// A signal interrupted it: run its handlers, then wait again.
     Interrupted,
-    /// Closed, and everything was taken.
+    /// The mailbox is closed and empty.
     Closed,
 }
 
 /// A queue from the dispatcher to one thread. Any thread may push; one at a time waits.
 #[derive(Debug)]
 pub struct Mailbox<T> {
-    /// `None` wakes without saying anything.
+    /// `None` wakes the waiting thread without an item.
     queue: Queue<Option<T>>,
 }
 
@@ -44,23 +44,24 @@ impl<T> Mailbox<T> {
         self.queue.push(Some(item)).is_ok()
     }
 
-    /// Let the thread that waits return with what there is.
+    /// Make the waiting thread return with what there is.
     pub fn wake(&self) {
-        // Full means that it has something to return with.
+        // A full queue wakes it anyway.
         drop(self.queue.push(None));
     }
 
-    /// Take nothing more in. Idempotent.
+    /// Accept no more items. Idempotent.
     pub fn close(&self) {
         self.queue.close();
     }
 
-    /// A descriptor that is readable while `take` would return at once, for who waits on others too. It stays ours.
+    /// A descriptor that is readable while `take` would return at once, for a caller that waits on others too. The
+    /// mailbox keeps it.
     pub fn fileno(&self) -> RawFd {
         self.queue.fileno()
     }
 
-    /// Wait for items, at most for a time; without one for ever.
+    /// Wait for items, at most for a time; for ever without one.
     ///
     /// # Errors
     /// `System` if the poll fails for another reason than a signal.
@@ -95,7 +96,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// A queue that could not be made, as an error of this crate.
+/// The error of a queue that could not be created, as an error of this crate.
 pub fn queue_error(error: forebay_base::Error) -> Error {
     match error {
         forebay_base::Error::Descriptor { source } => Error::system("eventfd")(source),

@@ -1,4 +1,4 @@
-//! What threads of the program tell the dispatcher, and what it tells them.
+//! The messages between the dispatcher and the threads of its program.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct LocalSubmission {
     pub options: Arc<Options>,
 }
 
-/// A worker that has started: its connection, its process, and the generation of its lease.
+/// A started worker: its connection, its process, and the generation of its lease.
 pub struct StartedWorker {
     pub connection: Arc<Connection>,
     pub pid: i32,
@@ -28,7 +28,7 @@ pub struct StartedWorker {
     pub generation: u32,
 }
 
-/// To the dispatcher.
+/// A command to the dispatcher.
 pub(in crate::dispatcher) enum Command {
     /// The server's main thread has answered a call.
     Answer {
@@ -41,21 +41,21 @@ pub(in crate::dispatcher) enum Command {
     Died(Slot, Death),
     Retry(RequestId, ReplyTo<()>),
     Prune(PruneRule, ReplyTo<Pruned>),
-    /// Look at it, or change it, in its own thread.
+    /// Run this in the dispatcher's thread.
     Ask(Box<dyn FnOnce(&mut Driver) + Send>),
     Close,
 }
 
-/// To the crew, which starts and ends workers.
+/// An order to the supervisor, which starts and ends workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Start a worker; it names itself by the nonce when it connects the side socket.
+    /// Start a worker; it identifies itself by the nonce when it connects its side socket.
     Start { slot: Slot, lane: Lane, nonce: u64 },
-    /// It was told to leave; see that it does.
+    /// It was asked to leave: make sure that it exits.
     Stop { slot: Slot },
-    /// Its process has ended: say how.
+    /// Its process has ended: report how.
     Died { slot: Slot },
-    /// It was killed because it outgrew what there is; `Died` follows.
+    /// It was killed because it used too much memory; `Died` follows.
     Expelled { slot: Slot },
     /// Source files of the application have changed.
     Sources(Vec<String>),
@@ -67,7 +67,7 @@ pub enum Order {
     Warn(String),
 }
 
-/// A call that the server's main thread is to answer.
+/// A call that the server's main thread answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminCall {
     pub ticket: u64,
@@ -76,7 +76,7 @@ pub struct AdminCall {
     pub arguments: Vec<u8>,
 }
 
-/// How an in-process submission ended.
+/// The end of an in-process submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
     pub ticket: u64,
@@ -89,7 +89,7 @@ pub struct Finished {
 #[repr(u8)]
 pub enum FinishedKind {
     Result = 0,
-    /// What the work raised, as the worker sent it.
+    /// The exception of the work, as the worker encoded it.
     Raised = 1,
     /// JSON.
     Failure = 2,

@@ -1,12 +1,11 @@
-//! Runs whose workers have not heard of them yet, worker by worker, in the order of their dispatch.
+//! Dispatched runs that their workers have not received, in the order of dispatch per worker.
 //!
-//! A run may have to wait for room in the journal, or until its arguments are read. One that was handed to the same
-//! worker behind it must not be heard of first: the machine takes the first one without an answer for the one that
-//! runs.
+//! A run may wait for room in the journal, or until its arguments are read. A later run of the same worker must not
+//! overtake it: at a worker's death the machine takes the first run without a reply for the one that was running.
 //!
-//! A run that was recalled, or whose worker died before it heard of it, may be dispatched again with the same attempt,
-//! to a worker of the same slot, while what the first dispatch waits for has not come. So each dispatch has a number of
-//! its own, and what came for one that waits no more begins nothing.
+//! A run that was recalled, or whose worker died before it received the run, may be dispatched again with the same
+//! attempt to a worker of the same slot, while the answer for the first dispatch is still on its way. So each dispatch
+//! has its own number, and an answer for a withdrawn dispatch begins nothing.
 
 use std::collections::VecDeque;
 
@@ -16,35 +15,35 @@ use crate::dispatcher::workers::Run;
 use crate::id::RequestId;
 use crate::request::{Blob, Slot};
 
-/// What one run waits for.
+/// What a run waits for.
 #[derive(Debug)]
 enum State {
     /// Room in the journal, or its arguments.
     Blocked,
-    /// Those before it alone; with arguments that had to be read.
+    /// Only the runs before it; with its arguments if they had to be read.
     Ready(Option<Blob>),
 }
 
-/// A run of which its worker has not heard.
+/// A run that its worker has not received.
 #[derive(Debug)]
 struct QueuedRun {
     run: PendingRun,
     state: State,
-    /// Its worker will not hear of it: it only keeps those behind it in their order.
+    /// Its worker will not receive it: it only keeps the order of those behind it.
     withdrawn: bool,
 }
 
-/// All of them. Empty, but for moments.
+/// All queued runs. Empty most of the time.
 #[derive(Debug, Default)]
 pub struct DispatchQueue {
-    /// Each in the order of the dispatches' numbers.
+    /// Each in the order of the dispatch numbers.
     queues: ByNumber<Slot, VecDeque<QueuedRun>>,
     /// Dispatches so far.
     dispatches: u64,
 }
 
 impl DispatchQueue {
-    /// A run is dispatched: it gets the next number.
+    /// Give a dispatched run the next number.
     pub fn next_dispatch(&mut self, slot: Slot, id: RequestId, attempt: u32) -> PendingRun {
         self.dispatches += 1;
         PendingRun {
@@ -55,12 +54,12 @@ impl DispatchQueue {
         }
     }
 
-    /// Whether a run for this worker has to wait behind others.
+    /// Whether further runs of this worker must queue.
     pub fn has_runs(&self, slot: Slot) -> bool {
         !self.queues.is_empty() && self.queues.contains_key(&slot)
     }
 
-    /// A run waits; `ready`: for those before it alone.
+    /// Queue a run; `ready` if it waits only for the runs before it.
     pub fn push(&mut self, run: PendingRun, ready: bool) {
         let state = if ready {
             State::Ready(None)
@@ -75,7 +74,7 @@ impl DispatchQueue {
         });
     }
 
-    /// Whether this dispatch still waits, and its worker is to hear of it.
+    /// Whether this dispatch is queued and not withdrawn.
     pub fn contains(&self, run: PendingRun) -> bool {
         let queued = self.queues.get(&run.slot);
         queued
@@ -83,7 +82,8 @@ impl DispatchQueue {
             .is_some_and(|one| !one.withdrawn)
     }
 
-    /// A run may be sent: what is to be sent now, itself among it unless others come first or it waits no more.
+    /// A run need not wait any more: the runs to send now, in order. It is among them unless earlier runs still wait,
+    /// or it was withdrawn.
     pub fn ready(
         &mut self,
         run: PendingRun,
@@ -114,7 +114,7 @@ impl DispatchQueue {
         sent
     }
 
-    /// A run is not to begin. False: its worker has heard of it, or is gone.
+    /// Withdraw a run. False if its worker has received it or is gone.
     pub fn withdraw(&mut self, slot: Slot, run: Run) -> bool {
         if self.queues.is_empty() {
             return false;
@@ -124,7 +124,7 @@ impl DispatchQueue {
         found.map(|one| one.withdrawn = true).is_some()
     }
 
-    /// A worker is gone.
+    /// Drop the runs of a worker that is gone.
     pub fn forget(&mut self, slot: Slot) {
         self.queues.remove(&slot);
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_before_those_that_were_dispatched_first() {
+    fn runs_are_sent_in_the_order_of_their_dispatch() {
         let mut queue = DispatchQueue::default();
         assert!(!queue.has_runs(SLOT));
         let first = run(&mut queue, 1, false);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_for_a_worker_that_is_gone_is_in_nobodys_way() {
+    fn a_run_of_a_dead_worker_blocks_no_other() {
         let mut queue = DispatchQueue::default();
         let first = run(&mut queue, 1, false);
         queue.forget(SLOT);

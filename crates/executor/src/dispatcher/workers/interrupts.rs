@@ -1,7 +1,7 @@
-//! Interrupts of runs that are repeated until they are heeded.
+//! Interrupts of runs, repeated until they take effect.
 //!
-//! A signal that comes between Python's last look for signals and a system call that blocks is seen only after that
-//! call. The next one ends the call.
+//! A signal that arrives between Python's last check for signals and a blocking system call is handled only after that
+//! call; the next signal ends the call.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ struct Interrupt {
     due: Instant,
     slot: Slot,
     run: Run,
-    /// The call of the run, where that is wanted back and not to be ended.
+    /// The call of a run that is recalled, not ended.
     recall: Option<u64>,
     /// The side socket has taken the record that names the run.
     named: bool,
 }
 
-/// The runs that are to end and have not.
+/// The runs that were interrupted and have not ended.
 #[derive(Debug, Default)]
 pub struct Interrupts(Vec<Interrupt>);
 
@@ -32,7 +32,7 @@ impl Interrupts {
         self.0.iter().map(|interrupt| interrupt.due).min()
     }
 
-    /// The next step has been taken, or the worker is gone.
+    /// The next step follows, or the worker is gone.
     pub fn forget(&mut self, slot: Slot) {
         self.0.retain(|interrupt| interrupt.slot != slot);
     }
@@ -51,17 +51,17 @@ impl Interrupt {
 }
 
 impl Driver {
-    /// Raise an exception in a run: name it on the side socket, and send the signal until it has ended.
+    /// Raise an exception in a run: name it on the side socket, then send the signal until it has ended.
     pub fn begin_interrupt(&mut self, slot: Slot, run: Run) {
         self.send_interrupt(Interrupt::new(slot, run, None));
     }
 
-    /// Ask for a run back that a worker was handed behind another one. The signal has it look at its side socket, and
-    /// does nothing to the one that runs.
+    /// Recall a run that a worker was handed behind another one. The signal makes the worker read its side socket, and
+    /// does nothing to the current run.
     pub fn recall(&mut self, slot: Slot, run: Run) {
         let (id, attempt) = run;
         if self.dispatch_queue.withdraw(slot, run) {
-            self.machine.returned(self.now, slot, id, attempt); // its worker never hears of it
+            self.machine.returned(self.now, slot, id, attempt); // its worker never receives it
             return;
         }
         let serving = self
@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Repeat what is due.
+    /// Repeat the interrupts that are due.
     pub fn repeat_interrupts(&mut self, now: Instant) {
         if self.interrupts.0.is_empty() {
             return;

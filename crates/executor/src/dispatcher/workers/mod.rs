@@ -1,4 +1,4 @@
-//! The workers: their connections, what runs on them, how they end.
+//! Worker processes: their connections, the runs on them, their exits.
 
 pub(super) mod dispatch_queue;
 mod exits;
@@ -18,7 +18,7 @@ use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
+use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Poll, Ready, SlotKey, Token};
 use crate::dispatcher::supervisor::protocol::StartedWorker;
 use crate::dispatcher::workers::growth::Mark;
@@ -39,45 +39,45 @@ pub struct Serving {
     generation: u32,
     watched: Ready,
     running: ByNumber<u64, Run>,
-    /// Runs that were asked for back, by their calls, until it is known which came first.
+    /// Recalled runs by their calls, until the worker has either returned or ended them.
     recalled: ByNumber<u64, Run>,
-    /// Nothing more comes from its socket.
+    /// Its socket has ended: nothing more comes from it.
     over: bool,
-    /// Its socket ended first; the process has until then.
+    /// When a process that outlives its socket is killed.
     kill_at: Option<Instant>,
 }
 
 enum Stage {
-    /// The crew starts it.
+    /// The supervisor starts it.
     Starting,
     Serving(Serving),
-    /// Its process has ended; until then the crew may say how.
+    /// Its process has ended; the supervisor has until then to report how.
     Ended(Instant),
 }
 
-/// A place that is taken.
+/// The worker of one slot.
 pub struct WorkerProcess {
     key: SlotKey,
     pub lane: Lane,
     pub nonce: u64,
     stage: Stage,
-    /// It was killed because it outgrew what there is: peak and limit.
+    /// The peak and the limit of a worker that was killed for using too much memory.
     pub expelled: Option<(u64, u64)>,
     touched: bool,
-    /// Its side socket, once it has said who it is.
+    /// Its side socket, once it has identified itself.
     pub side: Option<SlotKey>,
     pub tail: Tail,
-    /// The most private memory that was measured since its last run began.
+    /// The most private memory measured since its last run began.
     pub peak_bytes: Option<u64>,
-    /// Where it stood before its last long run: what it had for itself, and the kernel's mark.
+    /// Its private memory before its last long run; `mark` is the kernel's high-water mark then.
     base_bytes: Option<u64>,
     mark: Option<Mark>,
     began: Instant,
-    /// Runs that it has replied to, while what it wrote before is taken.
+    /// Runs that it has replied to, while their last output is being read.
     pub closing: Vec<Run>,
 }
 
-/// The workers, by slot.
+/// The workers by slot.
 #[derive(Default)]
 pub struct WorkerProcesses {
     slots: Vec<Option<WorkerProcess>>,
@@ -121,7 +121,7 @@ impl WorkerProcesses {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The slot of `key`, if it is the same worker still.
+    /// The slot of `key`, if it still holds the same worker.
     pub fn slot_of(&self, key: SlotKey) -> Option<Slot> {
         let worker = self.get(key.number)?;
         (worker.key == key).then_some(key.number)
@@ -133,10 +133,10 @@ impl WorkerProcesses {
         taken.map(|worker| (worker.key.number, worker))
     }
 
-    /// Take over a worker that has started. False if nobody waits for one there.
+    /// Take over a worker that has started. False if the slot no longer waits for one.
     ///
     /// # Errors
-    /// `System` where the kernel watches no further descriptor; `Transport` where the connection is in use.
+    /// `System` if the kernel watches no further descriptor; `Transport` if the connection is in use.
     pub fn adopt(&mut self, poll: &Poll, slot: Slot, started: StartedWorker) -> Result<bool> {
         let Some(worker) = self.get_mut(slot) else {
             return Ok(false);
@@ -174,10 +174,10 @@ impl WorkerProcesses {
         Ok(true)
     }
 
-    /// Send a run to a worker. False if its process is on its way out: its death will be told.
+    /// Send a run to a worker. False if its process is exiting: its death will be reported.
     ///
     /// # Errors
-    /// `Transport` with what the connection does not take, such as a frame that is too long.
+    /// `Transport` if the connection refuses it, such as a frame that is too long.
     pub fn dispatch(&mut self, slot: Slot, run: Run, message: Message) -> Result<bool> {
         let call = self.send(slot, message, false)?;
         if let Some(call) = call
@@ -197,17 +197,17 @@ impl WorkerProcesses {
             serving.ended(run);
         }
         if worker.lane != Lane::Async && worker.serving().is_some_and(|one| !one.is_idle()) {
-            worker.begin(); // the next one has
+            worker.begin(); // its next run has begun
         }
     }
 
-    /// Tell a worker to leave.
+    /// Ask a worker to leave.
     pub fn dismiss(&mut self, slot: Slot) {
         let leave = Message {
             head: crate::message::leave(),
             segment: None,
         };
-        // One that is gone already has left.
+        // Fails if it has gone already.
         drop(self.send(slot, leave, true));
     }
 
@@ -238,7 +238,7 @@ impl WorkerProcesses {
         }
     }
 
-    /// Read what a worker has replied: its runs, each with its reply.
+    /// Read the replies of a worker, each with its run.
     pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut) else {
             return;
@@ -254,14 +254,15 @@ impl WorkerProcesses {
         }
     }
 
-    /// The process of a worker has ended: what it replied before.
+    /// The process of a worker has ended: read its last replies.
     pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         let Some(worker) = self.get_mut(slot) else {
             return;
         };
-        let told = Instant::now() + Duration::from_millis(DEATH_TOLD_MS);
+        let report_until = Instant::now() + Duration::from_millis(DEATH_REPORT_MS);
         let key = worker.key;
-        let Stage::Serving(mut serving) = std::mem::replace(&mut worker.stage, Stage::Ended(told))
+        let Stage::Serving(mut serving) =
+            std::mem::replace(&mut worker.stage, Stage::Ended(report_until))
         else {
             return;
         };
@@ -275,18 +276,18 @@ impl WorkerProcesses {
         serving.connection.close();
     }
 
-    /// Give a place up.
+    /// Free a slot.
     pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<WorkerProcess> {
         let worker = self.slots.get_mut(slot as usize)?.take()?;
         if let Stage::Serving(serving) = &worker.stage {
-            // Closing a descriptor of which others have duplicates leaves it in the epoll.
+            // Explicitly: a descriptor that was duplicated stays in the epoll after it is closed here.
             serving.unwatch(poll, worker.key);
             serving.connection.close();
         }
         Some(worker)
     }
 
-    /// Hand what waits to the kernel, once for each worker.
+    /// Flush each touched worker once.
     pub fn flush(&mut self, poll: &Poll) {
         for slot in std::mem::take(&mut self.touched) {
             let Some(worker) = self.get_mut(slot) else {
@@ -302,7 +303,7 @@ impl WorkerProcesses {
         }
     }
 
-    /// Note that bytes wait for a worker.
+    /// Have a worker flushed at the end of the turn.
     pub fn touch(&mut self, slot: Slot) {
         if let Some(worker) = self.get_mut(slot)
             && !std::mem::replace(&mut worker.touched, true)
@@ -311,14 +312,14 @@ impl WorkerProcesses {
         }
     }
 
-    /// When a worker that is half dead, or whose end nobody has told, is next to be seen to.
+    /// When the next worker is overdue.
     pub fn deadline(&self) -> Option<Instant> {
         self.iter()
             .filter_map(|(_, worker)| worker.deadline())
             .min()
     }
 
-    /// The workers that are to be seen to at `now`: to be killed, or gone for an unknown reason (true).
+    /// The workers that are overdue at `now`: to be killed, or ended for an unknown reason (true).
     pub fn overdue(&self, now: Instant) -> Vec<(Slot, bool)> {
         let overdue = self.iter().filter(|(_, worker)| {
             let deadline = worker.deadline();
@@ -353,7 +354,7 @@ impl WorkerProcess {
         self.began = Instant::now();
     }
 
-    /// It was measured.
+    /// Record a measurement.
     pub fn measured(&mut self, private_bytes: u64) {
         self.peak_bytes = self.peak_bytes.max(Some(private_bytes));
         if self
@@ -364,14 +365,14 @@ impl WorkerProcess {
         }
     }
 
-    /// The most that its run had for itself, now that it has ended, as far as anybody knows.
+    /// The peak of private memory of a run that has ended, if it was measured.
     pub fn peak_of_run(&mut self) -> Option<u64> {
         let long = Duration::from_millis(GROWTH_RUN_MS);
         if self.lane == Lane::Async || self.began.elapsed() < long {
             return self.peak_bytes;
         }
         let growth = self.mark.and_then(|mark| mark.growth());
-        // Without knowing where it began, the growth alone would be too little.
+        // Without the private memory at its beginning, the growth alone would be too small a peak.
         let grown = growth
             .zip(self.base_bytes)
             .map(|(growth, base)| base + growth);
@@ -383,19 +384,19 @@ impl WorkerProcess {
         self.mark = self.serving().and_then(|serving| Mark::set(serving.pid));
     }
 
-    /// Whether it is this process that runs here.
+    /// Whether this process runs here.
     pub fn is_process(&self, pid: i32) -> bool {
         self.serving().is_some_and(|serving| serving.pid == pid)
     }
 
-    /// Whether this run is the worker's.
+    /// Whether the worker has this run.
     pub fn runs(&self, run: Run) -> bool {
         let runs = self.serving().is_some_and(|serving| serving.runs(run));
         runs || self.closing.contains(&run)
     }
 
-    /// What it runs, if that is one request: then what it writes is that one's. Of several that it has replied to and
-    /// whose output was not taken the last one: the pipe was empty before each of the others was replied to.
+    /// The run that the worker's output belongs to, if that is a single one. Of several runs that it has replied to and
+    /// whose output was not read, it is the last: the pipe was empty before it replied to each of the others.
     pub fn only_run(&self) -> Option<Run> {
         if self.lane == Lane::Async {
             return None;
@@ -404,7 +405,7 @@ impl WorkerProcess {
         self.closing.last().copied().or_else(running)
     }
 
-    /// It was handed further runs behind the one that it runs.
+    /// Whether it was handed further runs behind the current one.
     pub fn has_handed(&self) -> bool {
         let running = self.serving().map_or(0, |serving| serving.running.len());
         self.lane != Lane::Async && running > 1
@@ -414,24 +415,24 @@ impl WorkerProcess {
         match &self.stage {
             Stage::Starting => None,
             Stage::Serving(serving) => serving.kill_at,
-            Stage::Ended(told) => Some(*told),
+            Stage::Ended(report_until) => Some(*report_until),
         }
     }
 }
 
 impl Serving {
-    /// Whether this run is the worker's.
+    /// Whether the worker has this run.
     pub fn runs(&self, run: Run) -> bool {
         self.running.values().any(|&one| one == run)
     }
 
-    /// The run that it has begun, where it begins one after the other, and its call.
+    /// The current run of a worker that runs one after the other, with its call.
     fn first(&self) -> Option<(u64, Run)> {
         let first = self.running.iter().min_by_key(|(call, _)| **call);
         first.map(|(call, run)| (*call, *run))
     }
 
-    /// Whether this run is the first one, as far as its replies say.
+    /// Whether this run is the current one, as far as the replies show.
     pub fn has_begun(&self, run: Run) -> bool {
         self.first().is_some_and(|(_, first)| first == run)
     }
@@ -440,7 +441,7 @@ impl Serving {
         self.running.is_empty()
     }
 
-    /// The call of a run that waits behind another one and is wanted back.
+    /// Note that a run is being recalled; its call, unless it is the current run.
     pub fn recall(&mut self, run: Run) -> Option<u64> {
         let mut running = self.running.iter();
         let call = running.find(|(_, one)| **one == run).map(|(call, _)| *call);
@@ -449,21 +450,21 @@ impl Serving {
         Some(call)
     }
 
-    /// A call was given back: the run that will not begin.
+    /// The worker has returned a call: the run that will not begin.
     pub fn returned(&mut self, call: u64) -> Option<Run> {
         let run = self.recalled.remove(&call)?;
         self.running.remove(&call);
         Some(run)
     }
 
-    /// A run has ended: it was not given back.
+    /// A run has ended, so it was not returned.
     pub fn ended(&mut self, run: Run) {
         if !self.recalled.is_empty() {
             self.recalled.retain(|_, one| *one != run);
         }
     }
 
-    /// It was killed for closing its socket: that is not done twice.
+    /// It was killed for closing its socket: kill it once only.
     pub fn killed(&mut self) {
         self.kill_at = None;
     }

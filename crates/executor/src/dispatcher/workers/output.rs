@@ -1,4 +1,4 @@
-//! The side sockets of workers: who connects, what they tell, and the output of what they run.
+//! The side sockets of workers: output, progress, warnings, returned calls.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -20,23 +20,23 @@ use crate::id::RequestId;
 use crate::request::Slot;
 use crate::side::{Received, Record, RecordBuffer, Side, SideListener};
 
-/// The side socket of one worker, and the pipe that its output comes from.
+/// The side socket of one worker, with the pipe of its output.
 pub struct SideChannel {
     pub side: Side,
     key: SlotKey,
-    /// Whose it is, once it has said so.
+    /// The worker's slot, once it has identified itself.
     slot: Option<Slot>,
     output: Option<OwnedFd>,
 }
 
-/// All of them, and the door.
+/// All side sockets, with their listener.
 pub struct SideChannels {
     listener: Option<SideListener>,
     socket_file: Option<SocketFile>,
-    /// No descriptor was left: the door is closed until then.
+    /// The process had no descriptor left: accepting resumes then.
     resumes: Option<Instant>,
     slots: Slots<SideChannel>,
-    /// Those who have not said yet who they are.
+    /// Side sockets whose worker has not identified itself.
     unidentified: Vec<SlotKey>,
     record_buffer: RecordBuffer,
     buffer: Box<[u8]>,
@@ -57,7 +57,7 @@ impl Default for SideChannels {
 }
 
 impl SideChannels {
-    /// Let workers in at `path`.
+    /// Accept workers at `path`.
     ///
     /// # Errors
     /// Those of [`SideListener::bind`].
@@ -67,7 +67,7 @@ impl SideChannels {
         Ok(())
     }
 
-    /// Make the socket again where it was removed; what became of that.
+    /// Bind the socket again if its file was removed; the outcome, if there is one to report.
     pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
         let gone = self
             .socket_file
@@ -103,7 +103,7 @@ impl SideChannels {
                 Ok(Some(side)) => side,
                 Ok(None) => return,
                 Err(_) => {
-                    // No descriptor is left, and nobody says when there is one again: the worker waits.
+                    // The process has no descriptor left, and no event reports when it has one again: the worker waits.
                     poll.forget(listener, Token::SideListener, Ready::READ);
                     let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
                     self.resumes = Instant::now().checked_add(pause);
@@ -111,7 +111,7 @@ impl SideChannels {
                 }
             };
             if self.slots.len() >= SIDES_MAX {
-                continue; // it works without a side
+                continue; // the worker runs without a side socket
             }
             let key = self.slots.add(|key| SideChannel {
                 side,
@@ -132,17 +132,17 @@ impl SideChannels {
         }
     }
 
-    /// Let workers in again, if a pause was made that is over.
+    /// Accept again if a pause is over.
     pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
         if let (Some(listener), true) = (&self.listener, self.resumes.is_some_and(|at| at <= now)) {
             let watched = poll.watch(listener, Token::SideListener, Ready::default(), Ready::READ);
-            // Where the kernel watches nothing more either, the pause goes on.
+            // If the kernel cannot watch the listener either, the pause continues.
             let again = now.checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
             self.resumes = again.filter(|_| watched.is_err());
         }
     }
 
-    /// When workers are let in again.
+    /// When accepting resumes.
     pub fn resumes(&self) -> Option<Instant> {
         self.resumes
     }
@@ -170,7 +170,7 @@ impl SideChannel {
 }
 
 impl Driver {
-    /// Let workers in, and hear who they are.
+    /// Accept workers, and read who they are.
     pub fn accept_sides(&mut self) {
         self.side_channels.accept(&self.poll);
         for key in std::mem::take(&mut self.side_channels.unidentified) {
@@ -182,7 +182,7 @@ impl Driver {
         }
     }
 
-    /// A worker has something to tell. True: it may have more.
+    /// Read a turn's worth of records from a worker; true if there may be more.
     pub fn read_side(&mut self, key: SlotKey) -> bool {
         let mut record_buffer = std::mem::take(&mut self.side_channels.record_buffer);
         let mut more = true;
@@ -198,7 +198,7 @@ impl Driver {
                     break;
                 }
                 Ok(Received::End) | Err(_) => {
-                    // Its last words lie in the pipe still.
+                    // Its last output is still in the pipe.
                     self.read_output(key, OUTPUT_BYTES_A_TURN);
                     self.close_side(key);
                     more = false;
@@ -227,7 +227,7 @@ impl Driver {
             Record::Warning { id, attempt, text } if self.is_of(key, id, attempt) => {
                 self.log(id, format!("[forebay: {text}]\n").as_bytes());
             }
-            // Of a run that has ended, or is none of this worker's.
+            // Records of a run that has ended, or of another worker's.
             Record::Log { .. } | Record::Progress { .. } | Record::Warning { .. } => {}
         }
     }
@@ -235,7 +235,7 @@ impl Driver {
     fn identify(&mut self, key: SlotKey, slot: Slot, nonce: u64, output: OwnedFd) {
         let worker = self.workers.get_mut(slot);
         let Some(worker) = worker.filter(|worker| worker.nonce == nonce) else {
-            return self.close_side(key); // of another server, or of a worker that was given up
+            return self.close_side(key); // from another server's worker, or one that was given up
         };
         worker.side = Some(key);
         if let Some(channel) = self.side_channels.get(key) {
@@ -250,7 +250,7 @@ impl Driver {
         worker.is_some_and(|worker| worker.side == Some(key) && worker.runs((id, attempt)))
     }
 
-    /// A worker has given a run back.
+    /// A worker has returned a run that it had not begun.
     fn take_returned(&mut self, key: SlotKey, call: u64) {
         let Some(slot) = self.side_channels.get(key).and_then(|channel| channel.slot) else {
             return;
@@ -264,7 +264,7 @@ impl Driver {
         }
     }
 
-    /// A worker's pipe has something.
+    /// A worker's pipe is readable.
     pub fn output_is_readable(&mut self, key: SlotKey) {
         let channel = self.side_channels.get(key);
         let slot = channel.as_ref().and_then(|channel| channel.slot);
@@ -273,19 +273,19 @@ impl Driver {
         let Some(slot) = slot.filter(|_| handed) else {
             return self.read_output(key, OUTPUT_BYTES_A_TURN);
         };
-        // The pipe is empty whenever such a worker replies. So what is there before its replies are taken was written
-        // by whichever run is the first one after that.
+        // The pipe is empty whenever such a worker replies. So the bytes that are there before its replies are taken
+        // belong to the run that is the current one afterwards.
         let output = channel.and_then(|channel| channel.output.as_ref());
         let there = output.and_then(|output| rustix::io::ioctl_fionread(output).ok());
         self.read_worker(slot);
         let there = there.map_or(OUTPUT_BYTES_A_TURN, |there| {
             usize::try_from(there).unwrap_or(OUTPUT_BYTES_A_TURN)
         });
-        // Nothing is there at the pipe's end, which the read then finds.
+        // At the end of the pipe nothing is there; the read then finds the end.
         self.read_output(key, there.max(1));
     }
 
-    /// What a worker has written since: it belongs to what it runs, if that is one request.
+    /// Read a worker's output, which belongs to its run if that is a single one.
     fn read_output(&mut self, key: SlotKey, bytes_max: usize) {
         let mut buffer = std::mem::take(&mut self.side_channels.buffer);
         let mut left = bytes_max;
@@ -324,11 +324,12 @@ impl Driver {
         }
     }
 
-    /// Take what a worker has said and written before its run or its process ended.
+    /// Read everything that a worker sent and wrote before the end of its run or its process.
     pub fn drain_side(&mut self, slot: Slot) {
         let side = self.workers.get(slot).and_then(|worker| worker.side);
         if let Some(key) = side {
-            // Many runs of one worker talk at once: one that never stops holds up its own end for so long.
+            // Many runs of one worker may send at once: a run that never stops sending delays its own end by this much
+            // at most.
             for _ in 0..RECORD_TURNS_AT_END {
                 if !self.read_side(key) {
                     break;
@@ -338,7 +339,7 @@ impl Driver {
         }
     }
 
-    /// Take what a worker has said.
+    /// Read a turn's worth of a worker's records.
     pub fn read_side_of(&mut self, slot: Slot) {
         if let Some(key) = self.workers.get(slot).and_then(|worker| worker.side) {
             self.read_side(key);

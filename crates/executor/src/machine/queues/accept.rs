@@ -1,4 +1,4 @@
-//! From a submission to its place in a queue.
+//! The way of a submission into a queue.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ impl Machine {
     /// Takes a submission. `Action::Accepted` or `Action::Refused` follows for a new one.
     ///
     /// # Errors
-    /// `draining`, `store`, `limit` (`queued_max`), and `unknown` for a request to come after that neither
-    /// has not ended nor was remembered.
+    /// `draining`, `store`, `limit` (`queued_max`), and `unknown` if a predecessor is neither unfinished nor in the
+    /// recent history.
     pub fn submit(
         &mut self,
         now: Millis,
@@ -149,8 +149,8 @@ impl Machine {
         key
     }
 
-    /// Keeps an idle worker for a request that would run as soon as it is on disk, so that its claim shares
-    /// the commit of its row. Nothing waits for the worker meanwhile: the lane's queue is empty.
+    /// Reserves an idle worker for a request that would run as soon as it is on disk, so that its claim shares the
+    /// commit of its row. Nothing else waits for the worker meanwhile: the lane's queue is empty.
     fn reserve(&mut self, now: Millis, key: Key) -> Option<u32> {
         let entry = self.register.get(key)?;
         let lane = entry.lane();
@@ -160,7 +160,7 @@ impl Machine {
             .last()
             .is_some_and(|(id, _)| *id == entry.request.id);
         let queued = !self.lanes[lane as usize].ready.is_empty();
-        // Async workers have room for all, and need no claim before the commit to be fast.
+        // Async workers have room for all, and are fast without a claim before the commit.
         if !self.policy.durable || waits || doomed || queued || lane == Lane::Async {
             return None;
         }
@@ -178,7 +178,7 @@ impl Machine {
         Some(slot)
     }
 
-    /// Puts a request that is in no list into the first place that it has to wait in.
+    /// Moves a request that is in no list into the first state that it has to wait in.
     pub(in crate::machine) fn advance(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -204,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// Into its lane's queue.
+    /// Puts a request into its lane's queue.
     pub(in crate::machine) fn make_ready(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -214,7 +214,7 @@ impl Machine {
         let rank = Rank::of(&entry.request, key);
         let queue = &mut self.lanes[entry.request.submission.options.lane as usize];
         if queue.ready.is_empty() {
-            // It does not catch up on what it did not ask for.
+            // An idle lane does not accumulate credit for the time in which it wanted nothing.
             queue.pass = queue.pass.max(self.pass);
         }
         queue.ready.push(&entry.request.submission.submitter, rank);
@@ -231,7 +231,7 @@ impl Machine {
         entry.holds_key
     }
 
-    /// Leaves the wait for its key.
+    /// Stops waiting for its key.
     pub(in crate::machine) fn leave_key(&mut self, key: Key) {
         if let Some(entry) = self.register.get(key) {
             self.keys
@@ -239,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// Gives its key's place back; the next one that waits for it goes on.
+    /// Releases its key; the next request that waits for it advances.
     pub(in crate::machine) fn give_key(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -252,7 +252,7 @@ impl Machine {
     }
 }
 
-/// The key of another request: whoever submits would get a result of another type.
+/// The refusal of a key that a request of another name has: the submitter would get a result of another type.
 fn key_refusal(key: &str, id: RequestId, of: &str, name: &str) -> Refusal {
     Refusal {
         code: "invalid",

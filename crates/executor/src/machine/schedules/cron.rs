@@ -1,8 +1,8 @@
-//! Patterns of minute, hour, day, month and weekday, in UTC: which times they name.
+//! Cron patterns of minute, hour, day, month, weekday in UTC: which times they name.
 //!
-//! Written here rather than taken from a crate: the maintained ones bring twelve others that derive code at
-//! build time, for what is a search over days. UTC, because an hour that a clock skips or repeats twice a
-//! year would make a schedule run never or twice.
+//! Written here rather than taken from a crate: the maintained ones bring twelve others that derive code at build time,
+//! for what is a search over days. UTC, because a local hour that is skipped or repeated twice a year would run a
+//! schedule never or twice.
 
 use crate::request::Millis;
 
