@@ -73,7 +73,7 @@ impl Journal {
         if magic != 0 && (magic, layout) != (MAGIC, LAYOUT) {
             return Err(StoreError::Damaged {
                 path: path.into(),
-                what: format!("this is no journal of layout {LAYOUT}"),
+                what: format!("this is not a journal of layout {LAYOUT}"),
             });
         }
         words[1].store(LAYOUT, Relaxed);

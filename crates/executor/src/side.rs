@@ -1,4 +1,4 @@
-//! The side sockets: what workers send without being asked, and interrupts.
+//! The side sockets: unrequested records of workers, interrupts of their runs.
 //!
 //! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind a
 //! call, and output must not wait for a result. A packet is a record, so there is no framing: `[u8 kind][u64 id][u32
@@ -306,7 +306,7 @@ fn hello(packet: &[u8], output: Option<OwnedFd>) -> Result<Record<'static>> {
     let what = fstat(&output).map_err(Error::system("fstat the output"))?;
     // Anything else might block, or be readable for ever.
     if FileType::from_raw_mode(what.st_mode) != FileType::Fifo {
-        return Err(malformed("a hello whose descriptor is no pipe"));
+        return Err(malformed("a hello whose descriptor is not a pipe"));
     }
     let flags = fcntl_getfl(&output).map_err(Error::system("fcntl"))?;
     fcntl_setfl(&output, flags | OFlags::NONBLOCK).map_err(Error::system("fcntl"))?;

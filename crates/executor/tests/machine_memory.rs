@@ -99,7 +99,10 @@ fn an_unknown_request_begins_beside_one_that_never_ends_where_half_is_free() {
     rig.succeed(1, unknown, 1);
     assert!(rig.start_and_dispatch().is_empty(), "too little is free");
     let why = rig.machine.why(rig.now, third).unwrap();
-    assert!(why.reason.contains("nobody knows its need"), "{why:?}");
+    assert!(
+        why.reason.contains("its need of memory is unknown"),
+        "{why:?}"
+    );
     rig.succeed(0, endless, 1);
     assert_eq!(rig.start_and_dispatch().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! The dispatcher's thread: its state and its turns.
+//! The dispatcher's thread, which runs in turns.
 //!
 //! A turn takes in what workers, clients, the store and the program's threads have sent, lets the machine decide,
 //! performs its actions in their order, and flushes each connection once, so that a thousand requests in flight cost
@@ -325,7 +325,7 @@ impl Driver {
         }
     }
 
-    /// Take no more, and reply_to when nothing runs.
+    /// Refuse further work, and send to `reply_to` when nothing runs.
     pub fn drain(&mut self, reply_to: Sender<()>) {
         self.machine.drain(self.now);
         self.machine.retry_store(self.now); // once more: it may have room again

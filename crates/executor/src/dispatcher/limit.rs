@@ -61,7 +61,7 @@ pub const WRITING_BYTES_MAX: usize = 64 << 20;
 pub const PARKED_MAX: usize = 10_000;
 /// Bytes of these submissions.
 pub const PARKED_BYTES_MAX: usize = 64 << 20;
-/// WorkerProcesses whose side sockets are open; each holds two descriptors.
+/// Workers whose side sockets are open; each holds two descriptors.
 pub const SIDES_MAX: usize = 4_096;
 /// Records of one worker in one turn: a worker may send without end.
 pub const RECORDS_A_TURN: usize = 64;

@@ -96,7 +96,7 @@ impl Dispatcher {
     /// Start the thread.
     ///
     /// # Errors
-    /// `Config` for a socket path that cannot be, or at which somebody listens; `System`.
+    /// `Config` for an invalid socket path, or one at which another process listens; `System`.
     pub fn start(settings: Settings) -> Result<Self> {
         let shared = Arc::new(Shared::new()?);
         let driver = Driver::new(settings, Arc::clone(&shared))?;

@@ -1,4 +1,4 @@
-//! What the dispatcher sleeps on: one epoll, and names for what it watches.
+//! The dispatcher's epoll, whose tokens name what is watched.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::error::Error;
 const EVENTS_MAX: usize = 256;
 const GENERATION_BITS: u32 = 24;
 
-/// A place in a table, told from its use before.
+/// A slot of a table, distinguished from its earlier uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotKey {
     pub number: u32,
@@ -28,7 +28,7 @@ impl SlotKey {
     }
 }
 
-/// What is watched.
+/// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token {
     Commands,
@@ -75,8 +75,8 @@ impl Poll {
         })
     }
 
-    /// Change what is watched of a descriptor, from `before` to `wanted`; nothing wanted is not watched at all,
-    /// since a hang-up would be reported for ever.
+    /// Change what is watched of a descriptor from `before` to `wanted`. A descriptor of which nothing is wanted is
+    /// removed, since a hang-up would be reported for ever.
     pub fn watch(
         &self,
         descriptor: impl AsFd,
@@ -94,15 +94,15 @@ impl Poll {
         }
     }
 
-    /// Watch what is read from for as long as this lives.
+    /// Watch a descriptor for reading as long as it lives.
     pub fn watch_for_good(&self, descriptor: impl AsFd, token: Token) -> crate::error::Result<()> {
         self.watch(descriptor, token, Ready::default(), Ready::READ)
             .map_err(Error::system("epoll_ctl"))
     }
 
-    /// Watch a descriptor no more, which may be gone already.
+    /// Stop watching a descriptor, which may be closed already.
     pub fn forget(&self, descriptor: impl AsFd, token: Token, before: Ready) {
-        // Refused where it was not watched, which is what is wanted.
+        // Fails if it was not watched.
         let _ = self.watch(descriptor, token, before, Ready::default());
     }
 
@@ -127,7 +127,7 @@ impl Poll {
         Ok(())
     }
 
-    /// What the last wait found, by its place: ends with `None`.
+    /// An event of the last wait; `None` after the last one.
     pub fn event(&self, index: usize) -> Option<(Token, Ready)> {
         self.found.get(index).copied()
     }

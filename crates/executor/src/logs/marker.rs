@@ -1,6 +1,6 @@
-//! The line behind the head that says how much of the middle was discarded, and how.
+//! The line behind the head that says how much of the middle was discarded.
 //!
-//! It is the only state of a log, so a log can be read and continued from its file alone. A program that writes exactly
+//! It is the only state of a log, so a log can be read or continued from its file alone. A program that writes exactly
 //! this line at exactly this offset misleads only the readers of its own log.
 
 use std::fs::File;

@@ -90,7 +90,7 @@ impl Machine {
             if options.key.is_some() {
                 holding = self.register.iter().filter(|(_, one)| mine(one)).count();
                 let booked = self.keys.holders(options) as usize;
-                same("places of a key", booked, holding)?;
+                same("holders of a key", booked, holding)?;
             }
             let most = options.key_at_once.max(1) as usize;
             let has_reason = match &entry.state {
@@ -130,12 +130,13 @@ impl Machine {
                 waiting.get(&index).copied().unwrap_or(0),
             )?;
             // For each free slot of a name one waiting request was made ready.
-            let told = |entry: &Entry| entry.name == index && matches!(entry.state, State::Ready);
-            let ready = self.register.iter().filter(|(_, entry)| told(entry));
+            let is_ready =
+                |entry: &Entry| entry.name == index && matches!(entry.state, State::Ready);
+            let ready = self.register.iter().filter(|(_, entry)| is_ready(entry));
             let taken = ready.count() + name.running as usize;
             if !name.waiting.is_empty() && name.limit.is_none_or(|limit| taken < limit as usize) {
                 return Err(format!(
-                    "{} wait for {} and none is told",
+                    "{} wait for {} and none was made ready",
                     name.waiting.len(),
                     name.text
                 ));

@@ -1,4 +1,4 @@
-//! The machine's metrics, with views of single requests and workers.
+//! The machine's metrics, with views of single requests, of workers.
 
 use super::Machine;
 use super::entry::{Entry, State};

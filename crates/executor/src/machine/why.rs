@@ -102,12 +102,12 @@ impl Machine {
             }
             State::Keyed => (
                 format!(
-                    "waiting: {} of {} places of key {:?} are taken",
+                    "waiting: {} of {} requests hold key {:?}",
                     self.keys.holders(options),
                     options.key_at_once,
                     options.key.as_deref().unwrap_or_default()
                 ),
-                "raise concurrency, or cancel who holds the key".into(),
+                "raise concurrency, or cancel a request that holds the key".into(),
             ),
             State::Named => {
                 let name = self.names.get(entry.name);
@@ -172,7 +172,7 @@ impl Machine {
         }
         if self.workers.open(lane).is_some() {
             return (
-                "waiting: nothing keeps it; this is a fault of the executor".into(),
+                "waiting: nothing holds it; this is a fault of the executor".into(),
                 "report it".into(),
             );
         }

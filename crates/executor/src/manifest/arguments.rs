@@ -1,4 +1,4 @@
-//! Arguments of one submission.
+//! Checks the arguments of one submission.
 
 use std::fmt::Write;
 
@@ -141,7 +141,7 @@ fn value_text(encoded: &[u8]) -> String {
     }
 }
 
-/// FNV-1a: tells long keys apart, and is no defence against who wants them to meet.
+/// FNV-1a: distinguishes long keys; it does not withstand an adversary who wants a collision.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

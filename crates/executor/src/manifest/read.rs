@@ -123,7 +123,7 @@ fn options(request: &Part<'_>, concurrency: Option<u32>) -> Result<Options> {
         Some(other) => {
             return Err(wrong(
                 &format!("{}.lane", request.path),
-                &format!("{other:?} is no lane"),
+                &format!("{other:?} is not a lane"),
             ));
         }
     };
@@ -155,7 +155,7 @@ fn options(request: &Part<'_>, concurrency: Option<u32>) -> Result<Options> {
     })
 }
 
-/// An object of the manifest, and where it stands.
+/// An object of the manifest, with its path.
 struct Part<'a> {
     path: String,
     map: &'a Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Walks bytes and schema side by side.
+//! Walks the bytes beside the schema.
 
 use super::node::{Bounds, Choice, Fields, Kinds, List, Node, NodeId, Number, Rest, Set, Text};
 use super::{Schemas, describe};

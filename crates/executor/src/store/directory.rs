@@ -34,7 +34,7 @@ const NETWORK: [(u64, &str); 11] = [
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     make(directory)?;
     let stat = rustix::fs::statfs(directory).map_err(StoreError::file(
-        "cannot tell the file system of",
+        "cannot determine the file system of",
         directory,
     ))?;
     // The kernel's number has 32 bits; on some machines its type is wider and signed.

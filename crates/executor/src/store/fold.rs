@@ -36,8 +36,6 @@ pub(super) enum Change<'a> {
 /// Combine a claim with its accept, or with its end.
 ///
 /// A batch is on disk as a whole, so no reader sees the states in between.
-///
-/// A batch is on disk as a whole, so nobody sees the states in between.
 pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
     // The last change of each request that a later operation may join.
     let mut last: HashMap<RequestId, usize> = HashMap::with_capacity(ops.len());

@@ -1,4 +1,4 @@
-//! The store: accepted requests, their runs and ends, on disk.
+//! The store of requests on disk.
 //!
 //! # Design note
 //!

@@ -91,8 +91,6 @@ fn forget_old_peaks(connection: &Connection, clock: &Clock) -> rusqlite::Result<
 /// Commit that the journal's runs have begun, then empty the journal.
 ///
 /// A note without a row is of a request that was never acknowledged.
-///
-/// A note without its request is of a request that nobody was told of.
 fn commit_journal(connection: &mut Connection, journal: &Journal) -> rusqlite::Result<()> {
     let notes = journal.notes();
     if !notes.is_empty() {

@@ -1,10 +1,10 @@
-//! A reserve of disk space that submissions may not use: on a full disk accepted requests still end, and a prune can
-//! make room.
+//! A reserve of disk space that submissions may not use.
 //!
-//! It is a file with blocks and no content. A batch without submissions that finds the disk full removes it and is
-//! written again; a batch with submissions is written only while the file exists, or can be created again. On a file
-//! system that cannot allocate blocks in advance there is no reserve: a full disk refuses everything until there is
-//! room again. The file is removed with the store, so that an application that is not served takes no room.
+//! On a full disk accepted requests can still end, and a prune can make room. The reserve is a file with blocks and no
+//! content. A batch without submissions that finds the disk full removes it and is written again; a batch with
+//! submissions is written only while the file exists, or can be created again. On a file system that cannot allocate
+//! blocks in advance there is no reserve: a full disk refuses everything until there is room again. The file is removed
+//! with the store, so that an application that is not served takes no room.
 
 use std::fs::remove_file;
 use std::io;

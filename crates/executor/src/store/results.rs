@@ -92,7 +92,7 @@ fn look(path: &Path, bytes: u64) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     Ok(if !found.is_file() {
-        Some("is no regular file".into())
+        Some("is not a regular file".into())
     } else if found.uid() != rustix::process::geteuid().as_raw() {
         Some(format!("belongs to user {}", found.uid()))
     } else if found.nlink() != 1 {

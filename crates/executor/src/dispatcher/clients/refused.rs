@@ -1,4 +1,4 @@
-//! Refusals for lack of room: a client that cannot be served is answered rather than left waiting.
+//! Refuses clients for lack of room: they are answered rather than left waiting.
 
 use std::time::{Duration, Instant};
 

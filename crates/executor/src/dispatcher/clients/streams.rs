@@ -1,4 +1,4 @@
-//! The streams that clients follow: logs and events of requests.
+//! The streams that clients follow, about logs or events of requests.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -159,7 +159,7 @@ impl PendingWrites {
         self.on_disk.insert(id);
     }
 
-    /// Whether so many bytes are on their way to the disk that clients must wait.
+    /// Whether too many bytes are on their way to the disk to accept more.
     pub fn is_behind(&self) -> bool {
         self.writing_bytes > WRITING_BYTES_MAX
     }
@@ -194,7 +194,7 @@ impl PendingWrites {
         self.purposes.remove(&ticket)
     }
 
-    /// Note who waits for a retry that the machine has accepted.
+    /// Remember the caller of a retry that the machine has accepted.
     pub fn add_retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
         self.retries.insert(id, reply_to);
     }

@@ -13,7 +13,7 @@ use crate::message;
 use crate::request::{Failure, Outcome, Status};
 use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
 
-const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
+const NO_STORE: &str = "the server stores no requests: it has no state directory";
 
 impl Driver {
     /// Take in the answers that have come.

@@ -1,4 +1,4 @@
-//! The code that checks submissions, and what happens to them while another one is being loaded.
+//! The code that checks submissions, which wait here while another one is being loaded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

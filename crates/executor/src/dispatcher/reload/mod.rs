@@ -1,4 +1,4 @@
-//! The application's code: which one checks submissions, with the source files that a reload follows.
+//! Reloads the application: code that checks submissions, source files that are watched.
 
 pub(super) mod code;
 pub(super) mod source_files;

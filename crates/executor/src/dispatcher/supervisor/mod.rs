@@ -1,4 +1,4 @@
-//! Commands of the program's threads to the dispatcher, with its orders and answers to them.
+//! The exchange with the program's threads: commands in, orders or answers out.
 
 mod commands;
 pub(super) mod local;

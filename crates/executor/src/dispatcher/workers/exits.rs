@@ -1,4 +1,4 @@
-//! Ends of runs and workers: how they are brought about, what they mean.
+//! Ends of runs, of workers: how they are brought about, what they mean.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -44,9 +44,6 @@ impl Measures {
     ///
     /// If a worker ended after the machine was measured, that reading still contains the worker's memory and is
     /// dropped, so that no other worker is expelled for it; a newer reading follows.
-    ///
-    /// Where a worker ended after the machine was measured, the reading holds what that one had, and nobody else is to
-    /// end for it: a newer one follows.
     fn take(&mut self, mut of_worker: impl FnMut(Slot, i32, u64)) -> Option<(u64, f32)> {
         // The queue stays open while this thread lives.
         drop(self.readings.drain(&mut self.batch));

@@ -13,14 +13,12 @@ use crate::request::{Failure, Outcome};
 /// if it returned the run, which its side socket reports.
 ///
 /// Without a store (`kept` is false) a result in a file is a failure.
-///
-/// Where nothing is `kept`, nor is a file.
 pub fn outcome_of(reply: &Reply, kept: bool) -> Option<Outcome> {
     let frame = match reply {
         Reply::Reply(frame) => frame,
         Reply::Failure(_, frame) => {
             let why = String::from_utf8_lossy(frame.head.as_slice());
-            return Some(refused(&format!("its worker could not take it: {why}")));
+            return Some(refused(&format!("its worker could not accept it: {why}")));
         }
         Reply::Broken { .. } => return None,
     };

@@ -125,7 +125,7 @@ impl Blocked {
             ),
             Self::Unknown { running } => {
                 format!(
-                    "nobody knows its need of memory, so it runs first alone; {running} others run"
+                    "its need of memory is unknown, so it runs alone first; {running} others run"
                 )
             }
             Self::Alone => "another request runs alone until its need of memory is known".into(),

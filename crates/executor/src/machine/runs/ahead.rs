@@ -155,7 +155,7 @@ impl Machine {
         let (id, attempt) = (entry.request.id, entry.attempts);
         // The run never began: its number is used again.
         entry.attempts -= 1;
-        let text = format!("worker {slot} gave it back before it began");
+        let text = format!("worker {slot} returned it before it began");
         entry.notes.add(now, text);
         self.write(now, key, Op::Unclaim { id, attempt });
     }

@@ -1,4 +1,4 @@
-//! Gives changes to the store, and acts on its answers.
+//! The machine's exchange with the store: changes out, answers in.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The changes given to the store and not answered yet, with those that it could not write.
+//! The changes that the store has not answered, beside those that it could not write.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -317,10 +317,10 @@ fn kind(failure: &Failure) -> &'static str {
     match failure {
         Failure::Raised(_) => "it raised",
         Failure::Died(_) => "its worker died",
-        Failure::TimedOut { .. } => "its time was up",
-        Failure::After(_) => "what it waited for failed",
-        Failure::OutcomeUnknown => "nobody knows how it ended",
-        Failure::Unkept(_) => "its result was not kept",
+        Failure::TimedOut { .. } => "it timed out",
+        Failure::After(_) => "a request that it waited for failed",
+        Failure::OutcomeUnknown => "its outcome is unknown",
+        Failure::Unkept(_) => "its result could not be stored",
         Failure::Refused(_) => "it was refused",
     }
 }

@@ -1,4 +1,4 @@
-//! Takes over what was unfinished when the last server ended, and ended requests that an operator retries.
+//! Brings requests back: unfinished ones after a restart, ended ones by an operator's retry.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

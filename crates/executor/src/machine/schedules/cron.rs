@@ -58,7 +58,7 @@ impl Cron {
         };
         cron.after(0)
             .map(|_| cron)
-            .ok_or_else(|| "it names no day that exists".into())
+            .ok_or_else(|| "no such day exists".into())
     }
 
     /// The first time that it names after `now`.
@@ -217,7 +217,7 @@ mod tests {
             ("* * * foo *", "month"),
             ("5-1 * * * *", "minute"),
             ("*/0 * * * *", "minute"),
-            ("0 0 30 2 *", "no day"),
+            ("0 0 30 2 *", "no such day"),
         ] {
             let error = Cron::parse(pattern).unwrap_err();
             assert!(

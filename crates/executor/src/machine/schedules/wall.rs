@@ -1,7 +1,7 @@
-//! The wall clock beside the machine's own time: schedules follow it, and a wrong one does not keep requests waiting.
+//! The wall clock beside the machine's own time: schedules follow it, other waits do not.
 //!
-//! Everything but schedules counts by the machine's time, which does not step: a run's time-out and a delay are
-//! lengths, whatever the wall clock is set to meanwhile.
+//! Everything but schedules counts by the machine's time, which does not step: a run's time-out or a delay is a length,
+//! whatever the wall clock is set to meanwhile.
 
 use std::collections::HashSet;
 

@@ -10,9 +10,9 @@ use crate::request::Millis;
 
 /// Weight of the past in the mean.
 const PAST: u64 = 15;
-/// A run counts for at most so many times the least mean, so that one long run alone changes nothing.
+/// A run counts at most this many times the smallest mean, so that one long run alone changes nothing.
 const OUTLIER: u64 = 4;
-/// Ends longer ago than this say nothing of the runs that go on.
+/// Ends longer ago than this say nothing about the runs that have not ended.
 const LATELY_MS: u64 = 1_000;
 
 /// What one lane's runs were like lately.

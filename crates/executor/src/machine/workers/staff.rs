@@ -1,4 +1,4 @@
-//! Decides when workers start and end.
+//! Starts workers on demand, ends those that are idle, worn or of old code.
 
 use std::sync::Arc;
 
