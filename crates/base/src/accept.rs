@@ -55,8 +55,12 @@ fn reserve() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
-/// The next connection; an error where it is this process that cannot have it.
-fn next(listener: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
+/// Accept without a reserve, for a loop that has something better to do with the connection that it has no descriptor
+/// for: leave it in the queue until there is one, or answer it. Nonblocking and close-on-exec; `None` if none waits.
+///
+/// # Errors
+/// `MFILE`, `NFILE`, `NOBUFS`, `NOMEM`: this process cannot have the connection, which stays in the queue.
+pub fn next(listener: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         match accept_with(&listener, flags) {

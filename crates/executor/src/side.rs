@@ -10,20 +10,17 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use forebay_base::peer::peer_of;
-use forebay_base::process;
+use forebay_base::{accept, packet, process};
 use rustix::fs::{FileType, Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    listen, recvmsg, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
+    socket_with,
 };
 use rustix::process::getuid;
 
@@ -34,7 +31,6 @@ use crate::request::Slot;
 
 const HELLO_BYTES: usize = 13;
 const HEAD_BYTES: usize = 13;
-const DESCRIPTORS_MAX: usize = 4;
 const INTERRUPT: u8 = 1;
 const RECALL: u8 = 2;
 
@@ -85,13 +81,10 @@ impl SideListener {
     /// # Errors
     /// `System`, for example with EMFILE: pause accepting then.
     pub fn accept(&self) -> Result<Option<Side>> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            let socket = match accept_with(&self.socket, flags) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(errno) => return Err(Error::system("accept a side socket")(errno)),
+            let next = accept::next(&self.socket);
+            let Some(socket) = next.map_err(Error::system("accept a side socket"))? else {
+                return Ok(None);
             };
             // A peer without credentials, or from another pid namespace, is not one of our workers.
             if let Ok(peer) = peer_of(&socket)
@@ -248,43 +241,28 @@ impl Side {
         record[0] = kind;
         record[1..9].copy_from_slice(&number.to_le_bytes());
         record[9..].copy_from_slice(&attempt.to_le_bytes());
-        let mut control = SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        loop {
-            match sendmsg(&self.socket, &[IoSlice::new(&record)], &mut control, flags) {
-                Ok(_) => return Ok(true),
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::system("send to a side socket")(errno)),
-            }
+        match packet::send(&self.socket, &record, &[], SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(Error::system("send to a side socket")(errno)),
         }
     }
 
     /// A packet with its descriptors; a length of 0 is the end.
     fn packet(&self, buffer: &mut RecordBuffer) -> Result<Option<(usize, Vec<OwnedFd>)>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut buffer.0)];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = loop {
-            match recvmsg(&self.socket, &mut parts, &mut control, flags) {
-                Ok(message) => break message,
+        let received = loop {
+            match packet::receive(&self.socket, &mut buffer.0, RecvFlags::DONTWAIT) {
+                Ok(received) => break received,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(Some((0, Vec::new()))),
                 Err(errno) => return Err(Error::system("receive from a side socket")(errno)),
             }
         };
-        let mut descriptors = Vec::new();
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = part {
-                descriptors.extend(received);
-            }
-        }
-        if message.flags.contains(ReturnFlags::TRUNC) {
+        if received.cut {
             return Err(malformed("a record longer than side_record_bytes_max"));
         }
-        Ok(Some((message.bytes, descriptors)))
+        Ok(Some((received.bytes, received.descriptors)))
     }
 }
 

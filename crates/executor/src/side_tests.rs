@@ -2,8 +2,9 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use rustix::net::{SendAncillaryMessage, connect};
+use rustix::net::connect;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// A path of this test's own.
@@ -33,18 +34,7 @@ fn connected(listener: &SideListener) -> (OwnedFd, Side) {
 }
 
 fn send(socket: &OwnedFd, record: &[u8], descriptors: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
-    }
-    sendmsg(
-        socket,
-        &[IoSlice::new(record)],
-        &mut control,
-        SendFlags::empty(),
-    )
-    .expect("send");
+    packet::send(socket, record, descriptors, SendFlags::empty()).expect("send");
 }
 
 fn hello_record(slot: u32, nonce: u64) -> Vec<u8> {
@@ -94,7 +84,7 @@ fn a_hello_brings_the_output_which_does_not_block() {
 }
 
 #[test]
-fn records_keep_their_borders_and_the_end_is_told() {
+fn records_keep_their_borders_and_the_end_is_reported() {
     let listener = SideListener::bind(&path()).expect("bind");
     let (socket, mut side, ..) = identified(&listener);
     let long = vec![b'x'; SIDE_RECORD_BYTES_MAX - HEAD_BYTES];
@@ -178,10 +168,7 @@ mod as_root {
             &listener,
             rustix::event::PollFlags::IN,
         )];
-        let limit = rustix::event::Timespec {
-            tv_sec: 10,
-            tv_nsec: 0,
-        };
+        let limit = forebay_base::time::timespec(Duration::from_secs(10));
         assert_eq!(
             rustix::event::poll(&mut polled, Some(&limit)),
             Ok(1),
@@ -215,7 +202,7 @@ fn hostile_records_are_errors() {
 }
 
 #[test]
-fn an_interrupt_names_the_run_and_a_full_socket_is_told() {
+fn an_interrupt_names_the_run_and_a_full_socket_is_reported() {
     let listener = SideListener::bind(&path()).expect("bind");
     let (socket, side, ..) = identified(&listener);
     assert!(side.interrupt(RequestId(5), 2).expect("send"));
@@ -250,7 +237,7 @@ fn the_file_is_private_replaced_when_stale_and_gone_at_the_end() {
 }
 
 #[test]
-fn a_door_that_goes_leaves_the_file_of_its_successor() {
+fn a_listener_that_closes_leaves_the_file_of_its_successor() {
     let path = path();
     let first = SideListener::bind(&path).expect("bind");
     std::fs::remove_file(&path).expect("as those who clean /tmp do");

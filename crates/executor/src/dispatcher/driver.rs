@@ -26,7 +26,7 @@ use crate::dispatcher::clients::waiters::Waiters;
 use crate::dispatcher::commits::pending_writes::PendingWrites;
 use crate::dispatcher::commits::recovery;
 use crate::dispatcher::idle::Idleness;
-use crate::dispatcher::poll::{Poll, Ready, Token};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::reload::code::Code;
 use crate::dispatcher::reload::source_files::SourceFiles;
 use crate::dispatcher::settings::Settings;
@@ -82,7 +82,8 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
         let poll = Poll::new().map_err(Error::system("epoll_create"))?;
-        poll.watch_for_good(&shared.commands, Token::Commands)?;
+        poll.add(&shared.commands, Token::only(Source::Commands), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))?;
         let store = settings.store.as_ref();
         let clock = store.map_or_else(Clock::new, |store| store.clock);
         let now = clock.now();
@@ -101,7 +102,12 @@ impl Driver {
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(pending) = &pending {
-            poll.watch_for_good(&**pending.store.answers(), Token::Store)?;
+            poll.add(
+                &**pending.store.answers(),
+                Token::only(Source::Store),
+                Ready::READ,
+            )
+            .map_err(Error::system("epoll_ctl"))?;
         }
         let mut following = Following::default();
         following.logs = directory
@@ -194,19 +200,20 @@ impl Driver {
     }
 
     fn handle(&mut self, token: Token, ready: Ready) {
-        match token {
-            Token::Commands => self.take_commands(),
-            Token::ClientListener => {
+        let Token { kind, key } = token;
+        match kind {
+            Source::Commands => self.take_commands(),
+            Source::ClientListener => {
                 for key in self.clients.accept(&self.poll) {
                     self.read_client(key);
                 }
             }
-            Token::Client(key) if ready.read => self.read_client(key),
-            Token::Client(key) => {
+            Source::Client if ready.read => self.read_client(key),
+            Source::Client => {
                 self.clients.flush_now(key);
                 self.pump_client(key);
             }
-            Token::Worker(key) => {
+            Source::Worker => {
                 if let Some(slot) = self.workers.slot_of(key) {
                     if ready.write {
                         self.workers.touch(slot);
@@ -216,22 +223,22 @@ impl Driver {
                     }
                 }
             }
-            Token::Death(key) => {
+            Source::Death => {
                 if let Some(slot) = self.workers.slot_of(key) {
                     self.worker_ended(slot);
                 }
             }
-            Token::Store => self.take_store_answers(),
-            Token::Gauge => {
+            Source::Store => self.take_store_answers(),
+            Source::Gauge => {
                 self.take_readings();
                 self.rebind_removed_sockets();
             }
-            Token::SideListener => self.accept_sides(),
-            Token::SourceFiles => self.check_source_files(),
-            Token::Side(key) => {
+            Source::SideListener => self.accept_sides(),
+            Source::Inotify => self.check_source_files(),
+            Source::Side => {
                 self.read_side(key);
             }
-            Token::Output(key) => self.output_is_readable(key),
+            Source::Output => self.output_is_readable(key),
         }
     }
 

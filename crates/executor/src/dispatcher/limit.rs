@@ -34,8 +34,6 @@ const _: () = assert!(CLIENT_UNREAD_BYTES_MAX < CLIENT_OUTBOX_BYTES_MAX);
 pub const ANSWER_BYTES_SMALL: usize = 256;
 /// Calls of one client in one turn, so that no client keeps the workers waiting: about 100 us.
 pub const CALLS_A_TURN: usize = 64;
-/// Connections accepted in one turn.
-pub const ACCEPTS_A_TURN: usize = 16;
 /// Submissions and other commands of the program's threads that wait for the dispatcher.
 pub const COMMANDS_MAX: usize = 1 << 20;
 /// Orders that the supervisor has not taken.

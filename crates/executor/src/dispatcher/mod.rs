@@ -13,7 +13,6 @@ pub mod limit;
 mod poll;
 mod reload;
 mod settings;
-mod slots;
 mod socket_file;
 mod supervisor;
 mod workers;

@@ -44,7 +44,7 @@ impl SocketFile {
         };
         let path = self.path.display();
         let text = format!(
-            "the socket {path} was removed and cannot be socket_file again: {why}; start the server again"
+            "the socket {path} was removed and cannot be made again: {why}; start the server again"
         );
         let first = !std::mem::replace(&mut self.is_reported, true);
         *socket_file = Some(self);

@@ -1,11 +1,12 @@
 //! Calls that the server's main thread answers, forwarded by ticket.
 
+use forebay_base::slots::Key;
+
 use crate::dispatcher::clients::OpenCall;
 use crate::dispatcher::clients::answers::plain;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::TICKETS_MAX;
-use crate::dispatcher::poll::SlotKey;
 use crate::dispatcher::supervisor::protocol::AdminCall;
 use crate::error::Refusal;
 
@@ -13,12 +14,12 @@ use crate::error::Refusal;
 #[derive(Debug, Default)]
 pub struct AdminCalls {
     last: u64,
-    calls: ByNumber<u64, (SlotKey, u64)>,
+    calls: ByNumber<u64, (Key, u64)>,
 }
 
 impl AdminCalls {
     /// A ticket for a call, unless too many are open.
-    fn open(&mut self, client: SlotKey, call: u64) -> Option<u64> {
+    fn open(&mut self, client: Key, call: u64) -> Option<u64> {
         if self.calls.len() >= TICKETS_MAX {
             return None;
         }
@@ -37,7 +38,7 @@ impl Driver {
     /// Forward a call to the main thread.
     pub fn forward_to_admin(
         &mut self,
-        client: SlotKey,
+        client: Key,
         call: u64,
         method: &str,
         arguments: &[u8],

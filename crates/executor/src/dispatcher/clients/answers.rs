@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use forebay_base::slots::Key;
+
 use crate::dispatcher::clients::OpenCall;
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{ANSWER_BYTES_SMALL, UNREAD_RESULTS_PER_CLIENT_MAX};
-use crate::dispatcher::poll::SlotKey;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::message::{self, Message};
@@ -73,7 +74,7 @@ impl Driver {
 
     /// Whether a result is sent with the end of its request. A large one is not while its client has earlier ones
     /// unread: it is on disk, and the client fetches it when it wants it.
-    pub fn sends(&mut self, client: SlotKey, bytes: usize) -> bool {
+    pub fn sends(&mut self, client: Key, bytes: usize) -> bool {
         bytes <= ANSWER_BYTES_SMALL || self.pending.is_none() || self.clients.takes_results(client)
     }
 
@@ -86,7 +87,7 @@ impl Driver {
     }
 
     /// Keep a result from the retention, since this client may still fetch it.
-    pub fn spare(&mut self, client: SlotKey, id: RequestId) {
+    pub fn spare(&mut self, client: Key, id: RequestId) {
         let (Some(pending), Some(client)) = (&self.pending, self.clients.get_mut(client)) else {
             return;
         };
@@ -106,7 +107,7 @@ impl Driver {
     }
 
     /// A client has a result, or there is none.
-    pub fn result_read(&mut self, client: SlotKey, id: RequestId) {
+    pub fn result_read(&mut self, client: Key, id: RequestId) {
         if let (Some(pending), Some(client)) = (&self.pending, self.clients.get_mut(client))
             && client.unread.remove(&id)
         {
@@ -122,16 +123,16 @@ impl Driver {
         }
     }
 
-    pub fn answer(&mut self, client: SlotKey, call: u64, message: Message) {
+    pub fn answer(&mut self, client: Key, call: u64, message: Message) {
         self.clients.answer(client, call, message);
     }
 
-    pub fn refuse(&mut self, client: SlotKey, call: u64, refusal: &Refusal) {
+    pub fn refuse(&mut self, client: Key, call: u64, refusal: &Refusal) {
         self.answer(client, call, plain(message::refused(refusal)));
     }
 
     /// Remove a client that has gone or is to be disconnected: its calls end, its requests continue.
-    pub fn client_left(&mut self, key: SlotKey) {
+    pub fn client_left(&mut self, key: Key) {
         let Some(client) = self.clients.remove(&self.poll, key) else {
             return;
         };
@@ -145,7 +146,7 @@ impl Driver {
     }
 
     /// Drop what an abandoned call waits for.
-    pub fn abandon(&mut self, client: SlotKey, call: u64, open: OpenCall) {
+    pub fn abandon(&mut self, client: Key, call: u64, open: OpenCall) {
         match open {
             OpenCall::Request(id, _) => self.waiters.leave(id, client, call),
             OpenCall::Ticket(ticket) => self.admin_calls.forget(ticket),

@@ -1,5 +1,6 @@
 //! The calls of clients that the dispatcher itself answers.
 
+use forebay_base::slots::Key;
 use forebay_transport::{Buffer, Call as Received};
 
 use crate::dispatcher::clients::answers::plain;
@@ -9,7 +10,6 @@ use crate::dispatcher::commits::pending_writes::{LateSubmission, PendingWrites, 
 use crate::dispatcher::commits::store_answers::unknown;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::CALLS_PER_CLIENT_MAX;
-use crate::dispatcher::poll::SlotKey;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
@@ -19,7 +19,7 @@ use crate::store::Question;
 
 impl Driver {
     /// Take in a turn's worth of a client's input.
-    pub fn read_client(&mut self, key: SlotKey) {
+    pub fn read_client(&mut self, key: Key) {
         let input = self.clients.receive(key);
         // A source change that preceded a submission must be noticed before the submission is accepted.
         if self.reloads && !input.calls.is_empty() {
@@ -47,7 +47,7 @@ impl Driver {
     }
 
     /// Take in one call.
-    pub fn take_call(&mut self, key: SlotKey, received: Received) {
+    pub fn take_call(&mut self, key: Key, received: Received) {
         let Some(client) = self.clients.get_mut(key) else {
             return;
         };
@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    fn serve(&mut self, client: SlotKey, call: u64, asked: Call<'_>) -> Result<(), Refusal> {
+    fn serve(&mut self, client: Key, call: u64, asked: Call<'_>) -> Result<(), Refusal> {
         let waiter = |wants| Waiter {
             client,
             call,
@@ -239,7 +239,7 @@ impl Driver {
     }
 
     /// Ask the store for the answers that a client can take now.
-    pub fn fetch_more(&mut self, client: SlotKey) {
+    pub fn fetch_more(&mut self, client: Key) {
         let Some(pending) = &mut self.pending else {
             return;
         };

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::Key;
 use forebay_transport::streaming::Standing;
 use forebay_transport::{Codec, Head, Reason};
 
 use crate::dispatcher::clients::OpenCall;
-use crate::dispatcher::clients::streams::{Event, Key, StreamKind, Streams};
+use crate::dispatcher::clients::streams::{Event, StreamKey, StreamKind, Streams};
 use crate::dispatcher::commits::pending_writes::Purpose;
 use crate::dispatcher::commits::store_answers::unknown;
 use crate::dispatcher::driver::Driver;
@@ -29,7 +30,7 @@ pub struct Following {
     pub streams: Streams,
     reasons_at: Option<Instant>,
     /// Streams with more than a turn's worth.
-    again: Vec<Key>,
+    again: Vec<StreamKey>,
 }
 
 impl Following {
@@ -42,14 +43,19 @@ impl Following {
         !self.again.is_empty()
     }
 
-    pub fn take_again(&mut self) -> Vec<Key> {
+    pub fn take_again(&mut self) -> Vec<StreamKey> {
         std::mem::take(&mut self.again)
     }
 }
 
 impl Driver {
     /// Begin a stream about a request.
-    pub fn follow(&mut self, key: Key, id: RequestId, kind: StreamKind) -> Result<(), Refusal> {
+    pub fn follow(
+        &mut self,
+        key: StreamKey,
+        id: RequestId,
+        kind: StreamKind,
+    ) -> Result<(), Refusal> {
         let view = self.machine.view(id);
         if view.is_none() {
             let pending = self.pending.as_mut().ok_or_else(|| unknown(id))?;
@@ -70,7 +76,13 @@ impl Driver {
     }
 
     /// Begin a stream about a request that has ended.
-    pub fn follow_found(&mut self, key: Key, id: RequestId, kind: StreamKind, found: &Fetched) {
+    pub fn follow_found(
+        &mut self,
+        key: StreamKey,
+        id: RequestId,
+        kind: StreamKind,
+        found: &Fetched,
+    ) {
         let Fetched::Ending(ending) = found else {
             return self.refuse_stream(key, &unknown(id));
         };
@@ -80,13 +92,13 @@ impl Driver {
     }
 
     /// Answer a refused stream with the refusal as its only item.
-    pub fn refuse_stream(&mut self, key: Key, refusal: &Refusal) {
+    pub fn refuse_stream(&mut self, key: StreamKey, refusal: &Refusal) {
         let item = Some(message::refused(refusal));
         self.begin_stream(key, RequestId(0), StreamKind::Refusal(item), true);
         self.pump(key);
     }
 
-    fn begin_stream(&mut self, key: Key, id: RequestId, kind: StreamKind, over: bool) {
+    fn begin_stream(&mut self, key: StreamKey, id: RequestId, kind: StreamKind, over: bool) {
         if let Some(client) = self.clients.get_mut(key.0) {
             client.open.insert(key.1, OpenCall::Stream);
             self.following.streams.add(key, id, kind, over);
@@ -142,14 +154,14 @@ impl Driver {
         }
     }
 
-    fn queue_event(&mut self, key: Key, event: Event) {
+    fn queue_event(&mut self, key: StreamKey, event: Event) {
         if let Some(stream) = self.following.streams.get_mut(key) {
             stream.push(event);
         }
     }
 
     /// Queue the reason why a request waits, unless it was sent already.
-    fn notify_reason(&mut self, key: Key, id: RequestId) {
+    fn notify_reason(&mut self, key: StreamKey, id: RequestId) {
         let Some(why) = self.machine.why(self.now, id) else {
             return;
         };
@@ -184,7 +196,7 @@ impl Driver {
     }
 
     /// Send what a stream has, as far as its client's credit allows.
-    pub fn pump(&mut self, key: Key) {
+    pub fn pump(&mut self, key: StreamKey) {
         for _ in 0..ITEMS_A_TURN {
             if !self.send_next(key) {
                 return self.clients.touch(key.0);
@@ -195,7 +207,7 @@ impl Driver {
     }
 
     /// Send one item; false if there is none, or the client has no credit.
-    fn send_next(&mut self, (client, call): Key) -> bool {
+    fn send_next(&mut self, (client, call): StreamKey) -> bool {
         let Some(connection) = self
             .clients
             .get_mut(client)
@@ -228,7 +240,7 @@ impl Driver {
     }
 
     /// The next item of a stream. A finished stream without one ends here.
-    fn next_item(&mut self, key: Key) -> Option<Vec<u8>> {
+    fn next_item(&mut self, key: StreamKey) -> Option<Vec<u8>> {
         let following = &mut self.following;
         let stream = following.streams.get_mut(key)?;
         let item = match &mut stream.kind {
@@ -258,7 +270,7 @@ impl Driver {
     }
 
     /// End a stream that its client has cancelled.
-    pub fn leave_stream(&mut self, key: Key) {
+    pub fn leave_stream(&mut self, key: StreamKey) {
         if !self.following.streams.remove(key) {
             return;
         }
@@ -276,7 +288,7 @@ impl Driver {
     }
 
     /// Continue the streams of a client that can be written to again.
-    pub fn pump_client(&mut self, client: crate::dispatcher::poll::SlotKey) {
+    pub fn pump_client(&mut self, client: Key) {
         if self.following.streams.is_empty() {
             return;
         }

@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::slots::{Key, Slots};
 use forebay_transport::limit::Limits;
 use forebay_transport::unix::{Listener, peer_uid};
 use forebay_transport::{Call, Codec, Connection, Head, Options, Payload, Role};
@@ -22,12 +24,11 @@ use rustix::process::geteuid;
 use crate::dispatcher::clients::refused::{Refusals, Shortage};
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
+    ACCEPT_PAUSE_MS, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
     CLIENT_RESULTS_BYTES_MAX, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS,
     REFUSED_MAX, REFUSED_MS,
 };
-use crate::dispatcher::poll::{Poll, Ready, SlotKey, Token};
-use crate::dispatcher::slots::Slots;
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::socket_file::SocketFile;
 use crate::error::{Error, Refusal, Result};
 use crate::id::RequestId;
@@ -54,7 +55,7 @@ pub enum OpenCall {
 /// One client.
 pub struct Client {
     pub connection: Connection,
-    pub key: SlotKey,
+    pub key: Key,
     watched: Ready,
     touched: bool,
     /// Nothing more is read from it for now.
@@ -100,14 +101,14 @@ pub struct Clients {
     accepting: Ready,
     resumes: Option<Instant>,
     slots: Slots<Client>,
-    touched: Vec<SlotKey>,
-    again: Vec<SlotKey>,
-    paused: Vec<SlotKey>,
-    awaiting_fetch: Vec<SlotKey>,
+    touched: Vec<Key>,
+    again: Vec<Key>,
+    paused: Vec<Key>,
+    awaiting_fetch: Vec<Key>,
     socket_file: Option<SocketFile>,
     /// A spare descriptor: closing it makes room to accept a client that can then be refused.
     spare: Option<File>,
-    refused: Vec<SlotKey>,
+    refused: Vec<Key>,
     refusals: Refusals,
 }
 
@@ -142,14 +143,14 @@ impl Clients {
         self.socket_file = None;
     }
 
-    pub fn get_mut(&mut self, key: SlotKey) -> Option<&mut Client> {
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
         self.slots.get_mut(key)
     }
 
     /// Accept the clients that wait; their keys.
-    pub fn accept(&mut self, poll: &Poll) -> Vec<SlotKey> {
+    pub fn accept(&mut self, poll: &Poll) -> Vec<Key> {
         let mut came = Vec::new();
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..ACCEPTS_PER_TURN {
             if self.slots.len() >= CLIENTS_MAX + REFUSED_MAX {
                 drop(self.set_accepting(poll, false));
                 break;
@@ -200,9 +201,9 @@ impl Clients {
     }
 
     /// The refused clients to disconnect now.
-    pub fn take_overdue(&mut self, now: Instant) -> Vec<SlotKey> {
+    pub fn take_overdue(&mut self, now: Instant) -> Vec<Key> {
         let slots = &self.slots;
-        let leaves = |key: &mut SlotKey| {
+        let leaves = |key: &mut Key| {
             let client = slots.get(*key).and_then(|client| client.refused);
             client.is_none_or(|(_, leaves)| leaves <= now)
         };
@@ -221,7 +222,7 @@ impl Clients {
     }
 
     /// Read a turn's worth of input from a client.
-    pub fn receive(&mut self, key: SlotKey) -> Input {
+    pub fn receive(&mut self, key: Key) -> Input {
         let mut input = Input::default();
         let Some(client) = self.slots.get_mut(key) else {
             return input;
@@ -242,12 +243,12 @@ impl Clients {
     }
 
     /// The clients whose input exceeded a turn's worth.
-    pub fn take_again(&mut self) -> Vec<SlotKey> {
+    pub fn take_again(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.again)
     }
 
     /// Stop reading from a client until `resume`. Its sends block once the kernel's buffers are full.
-    pub fn pause(&mut self, key: SlotKey) {
+    pub fn pause(&mut self, key: Key) {
         let Some(client) = self.slots.get_mut(key) else {
             return;
         };
@@ -275,21 +276,21 @@ impl Clients {
     }
 
     /// Note that a call waits for an answer of the store.
-    pub fn await_store(&mut self, key: SlotKey, call: u64) {
+    pub fn await_store(&mut self, key: Key, call: u64) {
         if let Some(client) = self.slots.get_mut(key) {
             client.open.insert(call, OpenCall::Stored);
         }
     }
 
     /// Whether a client has read enough to be sent another large answer.
-    pub fn takes_results(&mut self, key: SlotKey) -> bool {
+    pub fn takes_results(&mut self, key: Key) -> bool {
         self.slots
             .get_mut(key)
             .is_some_and(|client| client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX)
     }
 
     /// Queue a question to the store until the client has read enough.
-    pub fn fetch_later(&mut self, key: SlotKey, call: u64, id: RequestId, question: Question) {
+    pub fn fetch_later(&mut self, key: Key, call: u64, id: RequestId, question: Question) {
         if let Some(client) = self.slots.get_mut(key) {
             client.open.insert(call, OpenCall::Later);
             client.later.push_back((call, id, question));
@@ -298,12 +299,12 @@ impl Clients {
     }
 
     /// Clients with queued questions that may take an answer now.
-    pub fn take_awaiting_fetch(&mut self) -> Vec<SlotKey> {
+    pub fn take_awaiting_fetch(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.awaiting_fetch)
     }
 
     /// The next queued question of a client that takes results; the caller asks the store.
-    pub fn next_fetch(&mut self, key: SlotKey) -> Option<(u64, RequestId, Question)> {
+    pub fn next_fetch(&mut self, key: Key) -> Option<(u64, RequestId, Question)> {
         let client = self.slots.get_mut(key)?;
         while client.fetching < CLIENT_FETCHES_MAX
             && client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX
@@ -321,7 +322,7 @@ impl Clients {
     }
 
     /// The store has answered a question of a client.
-    pub fn fetched(&mut self, key: SlotKey) {
+    pub fn fetched(&mut self, key: Key) {
         if let Some(client) = self.slots.get_mut(key) {
             client.fetching -= 1;
         }
@@ -329,7 +330,7 @@ impl Clients {
     }
 
     /// Answer a call if its client is connected. The answer is flushed at the end of the turn.
-    pub fn answer(&mut self, key: SlotKey, call: u64, message: Message) {
+    pub fn answer(&mut self, key: Key, call: u64, message: Message) {
         let Some(client) = self.slots.get_mut(key) else {
             return;
         };
@@ -363,7 +364,7 @@ impl Clients {
     }
 
     /// Flush a client now.
-    pub fn flush_now(&mut self, key: SlotKey) {
+    pub fn flush_now(&mut self, key: Key) {
         if let Some(client) = self.slots.get_mut(key) {
             // A broken connection is found at the end of the turn.
             drop(client.connection.flush());
@@ -372,7 +373,7 @@ impl Clients {
     }
 
     /// Have a client flushed at the end of the turn.
-    pub fn touch(&mut self, key: SlotKey) {
+    pub fn touch(&mut self, key: Key) {
         if let Some(client) = self.slots.get_mut(key)
             && !std::mem::replace(&mut client.touched, true)
         {
@@ -381,7 +382,7 @@ impl Clients {
     }
 
     /// Flush each touched client once; the keys of those to disconnect, since they read too little or have gone.
-    pub fn flush(&mut self, poll: &Poll) -> Vec<SlotKey> {
+    pub fn flush(&mut self, poll: &Poll) -> Vec<Key> {
         let mut behind = Vec::new();
         for key in std::mem::take(&mut self.touched) {
             let Some(client) = self.slots.get_mut(key) else {
@@ -405,7 +406,7 @@ impl Clients {
     }
 
     /// Disconnect a client; its requests continue.
-    pub fn remove(&mut self, poll: &Poll, key: SlotKey) -> Option<Client> {
+    pub fn remove(&mut self, poll: &Poll, key: Key) -> Option<Client> {
         let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
         client.connection.close();
@@ -415,7 +416,7 @@ impl Clients {
         Some(client)
     }
 
-    fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<SlotKey> {
+    fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<Key> {
         // The file's mode excludes other users, but another user may have created its directory.
         let uid = peer_uid(&socket).ok()?;
         if uid != geteuid().as_raw() {
@@ -435,7 +436,7 @@ impl Clients {
         let connection = Connection::new(socket, options).ok()?;
         connection.attach().ok()?;
         connection.cork().ok()?;
-        let key = self.slots.add(|key| Client {
+        let key = self.slots.insert_with(|key| Client {
             connection,
             key,
             watched: Ready::default(),
@@ -470,8 +471,13 @@ impl Clients {
             read: accepting,
             write: false,
         };
-        poll.watch(listener, Token::ClientListener, self.accepting, wanted)
-            .map_err(Error::system("epoll_ctl"))?;
+        poll.change(
+            listener,
+            Token::only(Source::ClientListener),
+            self.accepting,
+            wanted,
+        )
+        .map_err(Error::system("epoll_ctl"))?;
         self.accepting = wanted;
         Ok(())
     }
@@ -510,9 +516,9 @@ impl Client {
         let Some(socket) = self.connection.socket() else {
             return;
         };
-        let token = Token::Client(self.key);
+        let token = Token::new(Source::Client, self.key);
         let socket: BorrowedFd<'_> = socket.as_fd();
-        if poll.watch(socket, token, self.watched, wanted).is_ok() {
+        if poll.change(socket, token, self.watched, wanted).is_ok() {
             self.watched = wanted;
         }
     }
@@ -525,18 +531,18 @@ mod tests {
     use super::*;
 
     /// A client, with the peer's socket, which must stay open.
-    fn connected(clients: &mut Clients) -> (SlotKey, UnixStream) {
+    fn connected(clients: &mut Clients) -> (Key, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let poll = Poll::new().expect("a poll");
         let key = clients.add(&poll, ours.into(), None).expect("a key");
         (key, theirs)
     }
 
-    fn ask(clients: &mut Clients, key: SlotKey, call: u64) {
+    fn ask(clients: &mut Clients, key: Key, call: u64) {
         clients.fetch_later(key, call, RequestId(7), Question::Whole);
     }
 
-    fn abandon(clients: &mut Clients, key: SlotKey, call: u64) {
+    fn abandon(clients: &mut Clients, key: Key, call: u64) {
         clients.get_mut(key).expect("a client").close(call);
     }
 

@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use forebay_base::slots::Key;
 use forebay_transport::streaming::LastLook;
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::EVENTS_QUEUED_MAX;
-use crate::dispatcher::poll::SlotKey;
 use crate::id::RequestId;
 
 /// A call of a client that a stream answers.
-pub type Key = (SlotKey, u64);
+pub type StreamKey = (Key, u64);
 
 /// What a stream carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +46,12 @@ pub struct Stream {
 /// All streams. Bounded by the open calls of the clients.
 #[derive(Default)]
 pub struct Streams {
-    streams: HashMap<Key, Stream>,
-    requests: ByNumber<RequestId, Vec<Key>>,
+    streams: HashMap<StreamKey, Stream>,
+    requests: ByNumber<RequestId, Vec<StreamKey>>,
 }
 
 impl Streams {
-    pub fn add(&mut self, key: Key, id: RequestId, kind: StreamKind, over: bool) {
+    pub fn add(&mut self, key: StreamKey, id: RequestId, kind: StreamKind, over: bool) {
         let look = LastLook::now();
         let stream = Stream {
             id,
@@ -63,11 +63,11 @@ impl Streams {
         self.requests.entry(id).or_default().push(key);
     }
 
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut Stream> {
+    pub fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
         self.streams.get_mut(&key)
     }
 
-    pub fn remove(&mut self, key: Key) -> bool {
+    pub fn remove(&mut self, key: StreamKey) -> bool {
         let Some(stream) = self.streams.remove(&key) else {
             return false;
         };
@@ -81,7 +81,7 @@ impl Streams {
     }
 
     /// The streams about a request.
-    pub fn of(&self, id: RequestId) -> Vec<Key> {
+    pub fn of(&self, id: RequestId) -> Vec<StreamKey> {
         self.requests.get(&id).cloned().unwrap_or_default()
     }
 
@@ -91,13 +91,13 @@ impl Streams {
     }
 
     /// The streams of a client.
-    pub fn of_client(&self, client: SlotKey) -> Vec<Key> {
+    pub fn of_client(&self, client: Key) -> Vec<StreamKey> {
         let keys = self.streams.keys().copied();
         keys.filter(|key| key.0 == client).collect()
     }
 
     /// The event streams with their requests.
-    pub fn events(&self) -> Vec<(Key, RequestId)> {
+    pub fn events(&self) -> Vec<(StreamKey, RequestId)> {
         let events = self.streams.iter();
         let events = events.filter(|(_, one)| matches!(one.kind, StreamKind::Events { .. }));
         events.map(|(key, one)| (*key, one.id)).collect()
@@ -148,10 +148,7 @@ mod tests {
     #[test]
     fn unread_progress_is_replaced_and_nothing_else_is() {
         let mut streams = Streams::default();
-        let client = SlotKey {
-            number: 0,
-            generation: 0,
-        };
+        let client = Key::default();
         let (key, id) = ((client, 1), RequestId(7));
         streams.add(key, id, StreamKind::events(), false);
         let stream = streams.get_mut(key).expect("it was added");

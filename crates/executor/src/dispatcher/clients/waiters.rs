@@ -1,7 +1,8 @@
 //! The calls that wait for an event of a request.
 
+use forebay_base::slots::Key;
+
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::poll::SlotKey;
 use crate::id::RequestId;
 
 /// The event that a call waits for.
@@ -18,7 +19,7 @@ pub enum Awaited {
 /// A call of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    pub client: SlotKey,
+    pub client: Key,
     pub call: u64,
     pub wants: Awaited,
 }
@@ -51,7 +52,7 @@ impl Waiters {
     }
 
     /// The clients that wait for the end.
-    pub fn for_end(&self, id: RequestId) -> Vec<SlotKey> {
+    pub fn for_end(&self, id: RequestId) -> Vec<Key> {
         let waiters = self.requests.get(&id).into_iter().flatten();
         let waiters = waiters.filter(|waiter| waiter.wants == Awaited::End);
         waiters.map(|waiter| waiter.client).collect()
@@ -63,7 +64,7 @@ impl Waiters {
     }
 
     /// A call was abandoned.
-    pub fn leave(&mut self, id: RequestId, client: SlotKey, call: u64) {
+    pub fn leave(&mut self, id: RequestId, client: Key, call: u64) {
         if let Some(waiters) = self.requests.get_mut(&id) {
             waiters.retain(|waiter| (waiter.client, waiter.call) != (client, call));
             if waiters.is_empty() {
@@ -78,9 +79,9 @@ mod tests {
     use super::*;
 
     fn waiter(call: u64, wants: Awaited) -> Waiter {
-        let client = SlotKey {
-            number: 1,
-            generation: 0,
+        let client = Key {
+            index: 1,
+            ..Key::default()
         };
         Waiter {
             client,

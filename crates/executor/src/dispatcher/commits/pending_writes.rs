@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::dispatcher::clients::streams::{Key, StreamKind};
+use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
 use crate::dispatcher::clients::waiters::Waiter;
 use crate::dispatcher::hash::{ByNumber, Numbers};
 use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
@@ -49,7 +49,7 @@ pub enum Purpose {
     /// A client cancels a request that has ended.
     Cancel(Waiter),
     /// A client follows it.
-    Follow(Key, StreamKind),
+    Follow(StreamKey, StreamKind),
     /// A run is to begin.
     Run(PendingRun),
     After(Box<LateSubmission>),

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::slots::Key;
 use forebay_transport::Call as Received;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};
-use crate::dispatcher::poll::SlotKey;
 use crate::error::{Refusal, Result};
 use crate::machine::Definition;
 use crate::manifest::{Described, Manifest};
@@ -32,7 +32,7 @@ pub struct Code {
     manifest: Option<Arc<Manifest>>,
     gate: Gate,
     /// Submissions that wait, in their order.
-    parked: VecDeque<(SlotKey, Received)>,
+    parked: VecDeque<(Key, Received)>,
     parked_bytes: usize,
     unnamed: Arc<str>,
 }
@@ -46,7 +46,7 @@ impl Code {
     }
 
     /// Let a submission wait.
-    pub fn park(&mut self, client: SlotKey, call: Received) {
+    pub fn park(&mut self, client: Key, call: Received) {
         let segments = call.segments.iter().map(|one| one.as_slice().len());
         self.parked_bytes += call.head.as_slice().len() + segments.sum::<usize>();
         self.parked.push_back((client, call));

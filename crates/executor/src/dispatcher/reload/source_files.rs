@@ -18,7 +18,7 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Token};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::{Error, Result};
 
@@ -45,7 +45,7 @@ impl SourceFiles {
     /// `System` if the kernel refuses an inotify descriptor (`fs.inotify.max_user_instances`).
     pub fn watch(&mut self, poll: &Poll, paths: Vec<PathBuf>) -> Result<()> {
         if let Some(old) = self.inotify.take() {
-            poll.forget(&old, Token::SourceFiles, Ready::READ);
+            poll.remove(&old);
         }
         self.directories.clear();
         self.names.clear();
@@ -54,7 +54,7 @@ impl SourceFiles {
             return Ok(());
         }
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(
-            Error::system("watch token files: inotify_init1 (fs.inotify.max_user_instances)"),
+            Error::system("watch source files: inotify_init1 (fs.inotify.max_user_instances)"),
         )?;
         for path in &self.watched {
             for name in names_of(path) {
@@ -77,7 +77,7 @@ impl SourceFiles {
                 paths.push(parent.to_owned());
             }
         }
-        poll.watch(&inotify, Token::SourceFiles, Ready::default(), Ready::READ)
+        poll.add(&inotify, Token::only(Source::Inotify), Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
         self.inotify = Some(inotify);
         Ok(())

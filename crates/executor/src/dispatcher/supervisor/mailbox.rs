@@ -2,12 +2,12 @@
 //!
 //! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding then runs its handlers.
 
+use std::io::ErrorKind;
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_base::Queue;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use forebay_base::time;
 
 use crate::error::{Error, Result};
 
@@ -66,7 +66,7 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// `System` if the poll fails for another reason than a signal.
     pub fn take(&self, timeout: Option<Duration>) -> Result<Waited<T>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = time::deadline(timeout);
         let mut batch = Vec::new();
         loop {
             match self.queue.drain(&mut batch) {
@@ -74,25 +74,15 @@ impl<T> Mailbox<T> {
                 Ok(_) => return Ok(Waited::Items(batch.into_iter().flatten().collect())),
                 Err(_) => return Ok(Waited::Closed),
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(Waited::Items(Vec::new()));
-            }
-            match self.sleep(left) {
-                Err(Errno::INTR) => return Ok(Waited::Interrupted),
-                Err(errno) => return Err(Error::system("poll")(errno)),
-                Ok(()) => {}
+            match self.queue.wait(deadline) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Waited::Items(Vec::new())),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    return Ok(Waited::Interrupted);
+                }
+                Err(error) => return Err(Error::system("poll")(error)),
             }
         }
-    }
-
-    fn sleep(&self, left: Option<Duration>) -> std::result::Result<(), Errno> {
-        let left = left.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
-        let mut watched = [PollFd::new(&self.queue, PollFlags::IN)];
-        poll(&mut watched, left.as_ref()).map(drop)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_base::Queue;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Token};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::supervisor::mailbox::queue_error;
 use crate::error::{Error, Result};
 use crate::gauge::{Gauge, Host, Memory, Reading};
@@ -26,7 +26,7 @@ impl Measures {
     /// `System`.
     pub fn start(poll: &Poll, memory_limit: Option<u64>) -> Result<Self> {
         let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
-        poll.watch(&*readings, Token::Gauge, Ready::default(), Ready::READ)
+        poll.add(&*readings, Token::only(Source::Gauge), Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
         let memory = Memory::find(&Host::default());
         let memory = match memory_limit {

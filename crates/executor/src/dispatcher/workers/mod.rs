@@ -13,13 +13,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::Key;
 use forebay_transport::call::{Outcome as Reply, Taker};
 use forebay_transport::connection::Outgoing;
 use forebay_transport::{Codec, Connection, Error as Fault, Head, Payload};
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
-use crate::dispatcher::poll::{Poll, Ready, SlotKey, Token};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::supervisor::protocol::StartedWorker;
 use crate::dispatcher::workers::growth::Mark;
 use crate::dispatcher::workers::tail::Tail;
@@ -57,7 +58,7 @@ enum Stage {
 
 /// The worker of one slot.
 pub struct WorkerProcess {
-    key: SlotKey,
+    key: Key,
     pub lane: Lane,
     pub nonce: u64,
     stage: Stage,
@@ -65,7 +66,7 @@ pub struct WorkerProcess {
     pub expelled: Option<(u64, u64)>,
     touched: bool,
     /// Its side socket, once it has identified itself.
-    pub side: Option<SlotKey>,
+    pub side: Option<Key>,
     pub tail: Tail,
     /// The most private memory measured since its last run began.
     pub peak_bytes: Option<u64>,
@@ -92,12 +93,14 @@ impl WorkerProcesses {
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        self.generation = SlotKey::next_generation(self.generation);
+        self.generation = self.generation.wrapping_add(1);
+        let key = Key {
+            index: slot,
+            generation: self.generation,
+        };
         self.slots[index] = Some(WorkerProcess {
-            key: SlotKey {
-                number: slot,
-                generation: self.generation,
-            },
+            // As a token carries it, so that the key of an event equals this one.
+            key: Key::from_bits(key.to_bits()),
             lane,
             nonce,
             stage: Stage::Starting,
@@ -122,15 +125,15 @@ impl WorkerProcesses {
     }
 
     /// The slot of `key`, if it still holds the same worker.
-    pub fn slot_of(&self, key: SlotKey) -> Option<Slot> {
-        let worker = self.get(key.number)?;
-        (worker.key == key).then_some(key.number)
+    pub fn slot_of(&self, key: Key) -> Option<Slot> {
+        let worker = self.get(key.index)?;
+        (worker.key == key).then_some(key.index)
     }
 
     /// Every worker, with its slot.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
         let taken = self.slots.iter().flatten();
-        taken.map(|worker| (worker.key.number, worker))
+        taken.map(|worker| (worker.key.index, worker))
     }
 
     /// Take over a worker that has started. False if the slot no longer waits for one.
@@ -163,8 +166,8 @@ impl WorkerProcesses {
             over: false,
             kill_at: None,
         };
-        let death = Token::Death(worker.key);
-        poll.watch(&serving.pidfd, death, Ready::default(), Ready::READ)
+        let death = Token::new(Source::Death, worker.key);
+        poll.add(&serving.pidfd, death, Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
         serving.watch(poll, worker.key, Ready::READ);
         worker.stage = Stage::Serving(serving);
@@ -271,8 +274,7 @@ impl WorkerProcesses {
             serving.take(finished, replies);
         }
         serving.watch(poll, key, Ready::default());
-        let death = Token::Death(key);
-        poll.forget(&serving.pidfd, death, Ready::READ);
+        poll.remove(&serving.pidfd);
         serving.connection.close();
     }
 
@@ -281,7 +283,7 @@ impl WorkerProcesses {
         let worker = self.slots.get_mut(slot as usize)?.take()?;
         if let Stage::Serving(serving) = &worker.stage {
             // Explicitly: a descriptor that was duplicated stays in the epoll after it is closed here.
-            serving.unwatch(poll, worker.key);
+            serving.unwatch(poll);
             serving.connection.close();
         }
         Some(worker)
@@ -481,25 +483,23 @@ impl Serving {
         }
     }
 
-    fn watch(&mut self, poll: &Poll, key: SlotKey, wanted: Ready) {
+    fn watch(&mut self, poll: &Poll, key: Key, wanted: Ready) {
         let Some(socket) = self.connection.socket() else {
             return;
         };
-        let token = Token::Worker(key);
+        let token = Token::new(Source::Worker, key);
         if poll
-            .watch(socket.as_fd(), token, self.watched, wanted)
+            .change(socket.as_fd(), token, self.watched, wanted)
             .is_ok()
         {
             self.watched = wanted;
         }
     }
 
-    fn unwatch(&self, poll: &Poll, key: SlotKey) {
+    fn unwatch(&self, poll: &Poll) {
         if let Some(socket) = self.connection.socket() {
-            let token = Token::Worker(key);
-            poll.forget(socket.as_fd(), token, self.watched);
+            poll.remove(socket.as_fd());
         }
-        let death = Token::Death(key);
-        poll.forget(&self.pidfd, death, Ready::READ);
+        poll.remove(&self.pidfd);
     }
 }

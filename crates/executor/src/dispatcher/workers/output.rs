@@ -4,15 +4,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::slots::{Key, Slots};
 use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END,
-    RECORDS_A_TURN, SIDES_MAX,
+    ACCEPT_PAUSE_MS, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END, RECORDS_A_TURN,
+    SIDES_MAX,
 };
-use crate::dispatcher::poll::{Poll, Ready, SlotKey, Token};
-use crate::dispatcher::slots::Slots;
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::socket_file::SocketFile;
 use crate::dispatcher::workers::WorkerProcess;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ use crate::side::{Received, Record, RecordBuffer, Side, SideListener};
 /// The side socket of one worker, with the pipe of its output.
 pub struct SideChannel {
     pub side: Side,
-    key: SlotKey,
+    key: Key,
     /// The worker's slot, once it has identified itself.
     slot: Option<Slot>,
     output: Option<OwnedFd>,
@@ -37,7 +38,7 @@ pub struct SideChannels {
     resumes: Option<Instant>,
     slots: Slots<SideChannel>,
     /// Side sockets whose worker has not identified itself.
-    unidentified: Vec<SlotKey>,
+    unidentified: Vec<Key>,
     record_buffer: RecordBuffer,
     buffer: Box<[u8]>,
 }
@@ -79,23 +80,18 @@ impl SideChannels {
 
     fn open(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         let listener = SideListener::bind(path)?;
-        poll.watch(
-            &listener,
-            Token::SideListener,
-            Ready::default(),
-            Ready::READ,
-        )
-        .map_err(Error::system("epoll_ctl"))?;
+        poll.add(&listener, Token::only(Source::SideListener), Ready::READ)
+            .map_err(Error::system("epoll_ctl"))?;
         self.listener = Some(listener);
         Ok(())
     }
 
-    pub fn get(&mut self, key: SlotKey) -> Option<&mut SideChannel> {
+    pub fn get(&mut self, key: Key) -> Option<&mut SideChannel> {
         self.slots.get_mut(key)
     }
 
     fn accept(&mut self, poll: &Poll) {
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = &self.listener else {
                 return;
             };
@@ -104,7 +100,7 @@ impl SideChannels {
                 Ok(None) => return,
                 Err(_) => {
                     // The process has no descriptor left, and no event reports when it has one again: the worker waits.
-                    poll.forget(listener, Token::SideListener, Ready::READ);
+                    poll.remove(listener);
                     let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
                     self.resumes = Instant::now().checked_add(pause);
                     return;
@@ -113,18 +109,15 @@ impl SideChannels {
             if self.slots.len() >= SIDES_MAX {
                 continue; // the worker runs without a side socket
             }
-            let key = self.slots.add(|key| SideChannel {
+            let key = self.slots.insert_with(|key| SideChannel {
                 side,
                 key,
                 slot: None,
                 output: None,
             });
             if let Some(channel) = self.slots.get_mut(key) {
-                let token = Token::Side(key);
-                if poll
-                    .watch(&channel.side, token, Ready::default(), Ready::READ)
-                    .is_err()
-                {
+                let token = Token::new(Source::Side, key);
+                if poll.add(&channel.side, token, Ready::READ).is_err() {
                     self.slots.remove(key);
                 }
             }
@@ -135,7 +128,7 @@ impl SideChannels {
     /// Accept again if a pause is over.
     pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
         if let (Some(listener), true) = (&self.listener, self.resumes.is_some_and(|at| at <= now)) {
-            let watched = poll.watch(listener, Token::SideListener, Ready::default(), Ready::READ);
+            let watched = poll.add(listener, Token::only(Source::SideListener), Ready::READ);
             // If the kernel cannot watch the listener either, the pause continues.
             let again = now.checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
             self.resumes = again.filter(|_| watched.is_err());
@@ -147,11 +140,11 @@ impl SideChannels {
         self.resumes
     }
 
-    fn remove(&mut self, poll: &Poll, key: SlotKey) {
+    fn remove(&mut self, poll: &Poll, key: Key) {
         if let Some(channel) = self.slots.remove(key) {
-            poll.forget(&channel.side, Token::Side(key), Ready::READ);
+            poll.remove(&channel.side);
             if let Some(output) = &channel.output {
-                poll.forget(output, Token::Output(key), Ready::READ);
+                poll.remove(output);
             }
         }
     }
@@ -159,11 +152,8 @@ impl SideChannels {
 
 impl SideChannel {
     fn read_from(&mut self, poll: &Poll, output: OwnedFd) {
-        let token = Token::Output(self.key);
-        if poll
-            .watch(&output, token, Ready::default(), Ready::READ)
-            .is_ok()
-        {
+        let token = Token::new(Source::Output, self.key);
+        if poll.add(&output, token, Ready::READ).is_ok() {
             self.output = Some(output);
         }
     }
@@ -183,7 +173,7 @@ impl Driver {
     }
 
     /// Read a turn's worth of records from a worker; true if there may be more.
-    pub fn read_side(&mut self, key: SlotKey) -> bool {
+    pub fn read_side(&mut self, key: Key) -> bool {
         let mut record_buffer = std::mem::take(&mut self.side_channels.record_buffer);
         let mut more = true;
         for _ in 0..RECORDS_A_TURN {
@@ -210,7 +200,7 @@ impl Driver {
         more
     }
 
-    fn take_record(&mut self, key: SlotKey, record: Record<'_>) {
+    fn take_record(&mut self, key: Key, record: Record<'_>) {
         match record {
             Record::Hello {
                 slot,
@@ -232,7 +222,7 @@ impl Driver {
         }
     }
 
-    fn identify(&mut self, key: SlotKey, slot: Slot, nonce: u64, output: OwnedFd) {
+    fn identify(&mut self, key: Key, slot: Slot, nonce: u64, output: OwnedFd) {
         let worker = self.workers.get_mut(slot);
         let Some(worker) = worker.filter(|worker| worker.nonce == nonce) else {
             return self.close_side(key); // from another server's worker, or one that was given up
@@ -244,14 +234,14 @@ impl Driver {
         }
     }
 
-    fn is_of(&mut self, key: SlotKey, id: RequestId, attempt: u32) -> bool {
+    fn is_of(&mut self, key: Key, id: RequestId, attempt: u32) -> bool {
         let slot = self.side_channels.get(key).and_then(|channel| channel.slot);
         let worker = slot.and_then(|slot| self.workers.get(slot));
         worker.is_some_and(|worker| worker.side == Some(key) && worker.runs((id, attempt)))
     }
 
     /// A worker has returned a run that it had not begun.
-    fn take_returned(&mut self, key: SlotKey, call: u64) {
+    fn take_returned(&mut self, key: Key, call: u64) {
         let Some(slot) = self.side_channels.get(key).and_then(|channel| channel.slot) else {
             return;
         };
@@ -265,7 +255,7 @@ impl Driver {
     }
 
     /// A worker's pipe is readable.
-    pub fn output_is_readable(&mut self, key: SlotKey) {
+    pub fn output_is_readable(&mut self, key: Key) {
         let channel = self.side_channels.get(key);
         let slot = channel.as_ref().and_then(|channel| channel.slot);
         let handed = slot.and_then(|slot| self.workers.get(slot));
@@ -286,7 +276,7 @@ impl Driver {
     }
 
     /// Read a worker's output, which belongs to its run if that is a single one.
-    fn read_output(&mut self, key: SlotKey, bytes_max: usize) {
+    fn read_output(&mut self, key: Key, bytes_max: usize) {
         let mut buffer = std::mem::take(&mut self.side_channels.buffer);
         let mut left = bytes_max;
         while left > 0 {
@@ -304,8 +294,7 @@ impl Driver {
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Ok(_) | Err(_) => {
                     if let Some(output) = channel.output.take() {
-                        let token = Token::Output(key);
-                        self.poll.forget(output.as_fd(), token, Ready::READ);
+                        self.poll.remove(output.as_fd());
                     }
                     break;
                 }
@@ -346,7 +335,7 @@ impl Driver {
         }
     }
 
-    pub fn close_side(&mut self, key: SlotKey) {
+    pub fn close_side(&mut self, key: Key) {
         self.side_channels.remove(&self.poll, key);
     }
 }
