@@ -26,7 +26,7 @@ use crate::dispatcher::clients::waiters::Waiters;
 use crate::dispatcher::commits::pending_writes::PendingWrites;
 use crate::dispatcher::commits::recovery;
 use crate::dispatcher::idle::Idleness;
-use crate::dispatcher::poll::{Poll, Ready, Source, Token};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::reload::code::Code;
 use crate::dispatcher::reload::source_files::SourceFiles;
 use crate::dispatcher::settings::Settings;
@@ -82,8 +82,7 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
         let poll = Poll::new().map_err(Error::system("epoll_create"))?;
-        poll.add(&shared.commands, Token::only(Source::Commands), Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
+        watch_only(&poll, &shared.commands, Source::Commands)?;
         let store = settings.store.as_ref();
         let clock = store.map_or_else(Clock::new, |store| store.clock);
         let now = clock.now();
@@ -102,12 +101,7 @@ impl Driver {
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
         if let Some(pending) = &pending {
-            poll.add(
-                &**pending.store.answers(),
-                Token::only(Source::Store),
-                Ready::READ,
-            )
-            .map_err(Error::system("epoll_ctl"))?;
+            watch_only(&poll, &**pending.store.answers(), Source::Store)?;
         }
         let mut following = Following::default();
         following.logs = directory

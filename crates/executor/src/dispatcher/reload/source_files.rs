@@ -18,7 +18,7 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Source, Token};
+use crate::dispatcher::poll::{Poll, Source, watch_only};
 use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::{Error, Result};
 
@@ -77,8 +77,7 @@ impl SourceFiles {
                 paths.push(parent.to_owned());
             }
         }
-        poll.add(&inotify, Token::only(Source::Inotify), Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
+        watch_only(poll, &inotify, Source::Inotify)?;
         self.inotify = Some(inotify);
         Ok(())
     }

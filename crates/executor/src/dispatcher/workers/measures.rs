@@ -5,9 +5,9 @@ use std::sync::Arc;
 use forebay_base::Queue;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Source, Token};
+use crate::dispatcher::poll::{Poll, Source, watch_only};
 use crate::dispatcher::supervisor::mailbox::queue_error;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gauge::{Gauge, Host, Memory, Reading};
 use crate::limit::READINGS_MAX;
 use crate::request::Slot;
@@ -26,8 +26,7 @@ impl Measures {
     /// `System`.
     pub fn start(poll: &Poll, memory_limit: Option<u64>) -> Result<Self> {
         let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
-        poll.add(&*readings, Token::only(Source::Gauge), Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
+        watch_only(poll, &*readings, Source::Gauge)?;
         let memory = Memory::find(&Host::default());
         let memory = match memory_limit {
             Some(limit) => memory.limited(limit),

@@ -13,10 +13,10 @@ use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END, RECORDS_A_TURN,
     SIDES_MAX,
 };
-use crate::dispatcher::poll::{Poll, Ready, Source, Token};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::socket_file::SocketFile;
 use crate::dispatcher::workers::WorkerProcess;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::id::RequestId;
 use crate::request::Slot;
 use crate::side::{Received, Record, RecordBuffer, Side, SideListener};
@@ -80,8 +80,7 @@ impl SideChannels {
 
     fn open(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         let listener = SideListener::bind(path)?;
-        poll.add(&listener, Token::only(Source::SideListener), Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
+        watch_only(poll, &listener, Source::SideListener)?;
         self.listener = Some(listener);
         Ok(())
     }
