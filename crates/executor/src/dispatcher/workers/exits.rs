@@ -1,4 +1,4 @@
-//! How runs and workers are ended, and what their ends mean.
+//! Ends of runs, of workers: how they are brought about, what they mean.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::action::Step;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::supervisor::command::Order;
-use crate::dispatcher::workers::{Run, Worker};
+use crate::dispatcher::supervisor::protocol::Order;
+use crate::dispatcher::workers::{Run, WorkerProcess};
 use crate::request::{Death, Outcome, Slot};
 
 impl Driver {
-    /// The crew says how a worker ended.
+    /// The supervisor reports how a worker ended.
     pub fn worker_died(&mut self, slot: Slot, death: Death) {
-        let serving = self.workers.get(slot).and_then(Worker::serving);
+        let serving = self.workers.get(slot).and_then(WorkerProcess::serving);
         if serving.is_some_and(|serving| death.pid != 0 && serving.pid != death.pid) {
-            return; // of the worker before, whose end counted as unknown when nobody had told it for long
+            return; // of the previous worker, whose death was reported too late and counted as unknown
         }
-        self.hear_last_words(slot);
+        self.read_final_output(slot);
         let Some(worker) = self.workers.remove(&self.poll, slot) else {
             return;
         };
@@ -35,15 +35,15 @@ impl Driver {
             death.limit_bytes = death.limit_bytes.or(self.memory_limit);
         }
         if death.last_output.is_empty() {
-            // What a worker writes goes to the dispatcher, not to its keeper.
+            // A worker's output comes to the dispatcher, not to its keeper.
             death.last_output = worker.tail.text().into();
         }
-        self.bury(slot, &worker);
+        self.reap(slot, &worker);
         self.machine.worker_gone(self.now, slot, death);
     }
 
-    /// A worker whose socket ended before it did is killed; one whose end nobody explains has died of unknown causes.
-    pub fn see_to_worker(&mut self, slot: Slot, ended: bool) {
+    /// Kill a worker that outlives its socket, or count a death that was not reported in time as unknown.
+    pub fn handle_overdue_worker(&mut self, slot: Slot, ended: bool) {
         if ended {
             return self.worker_died(slot, Death::of("unknown"));
         }
@@ -55,25 +55,25 @@ impl Driver {
         }
     }
 
-    /// What a worker wrote before it ended. It may have ended before it was let in.
-    pub fn hear_last_words(&mut self, slot: Slot) {
+    /// Read what a worker wrote before it ended, also if its side socket was not accepted yet.
+    pub fn read_final_output(&mut self, slot: Slot) {
         if self
             .workers
             .get(slot)
             .is_some_and(|worker| worker.side.is_none())
         {
-            self.let_sides_in();
+            self.accept_sides();
         }
-        self.empty_side(slot);
+        self.drain_side(slot);
     }
 
-    /// A place is free: nothing of its worker is kept.
-    pub fn bury(&mut self, slot: Slot, worker: &Worker) {
+    /// Forget everything about the worker of a slot that is free now.
+    pub fn reap(&mut self, slot: Slot, worker: &WorkerProcess) {
         self.measures.gauge.unwatch(slot);
-        self.nudges.forget(slot);
-        self.unsent.forget(slot);
-        if let Some(place) = worker.side {
-            self.leave_side(place);
+        self.interrupts.forget(slot);
+        self.dispatch_queue.forget(slot);
+        if let Some(key) = worker.side {
+            self.close_side(key);
         }
     }
 
@@ -91,15 +91,15 @@ impl Driver {
     /// End a run, and no other.
     pub fn interrupt(&mut self, slot: Slot, run: Run, step: Step) {
         if step != Step::Exception {
-            // Its answer may be there, and the worker be at the next one, which is not to be hit.
+            // Its reply may have arrived: then the worker is at its next run, which must not be hit.
             self.read_worker(slot);
         }
         let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
             return;
         };
         if !serving.runs(run) {
-            // It has replied meanwhile; or its worker has not heard of it, and never will.
-            if self.unsent.withdraw(slot, run) {
+            // It has replied meanwhile; or it is still queued here, and its worker will never receive it.
+            if self.dispatch_queue.withdraw(slot, run) {
                 let (id, attempt) = run;
                 self.machine
                     .finished(self.now, slot, id, attempt, Outcome::Cancelled, None);
@@ -107,14 +107,14 @@ impl Driver {
             return;
         }
         if step != Step::Exception {
-            self.nudges.forget(slot);
+            self.interrupts.forget(slot);
         }
         let Some(serving) = self.workers.get(slot).and_then(|worker| worker.serving()) else {
             return;
         };
         // A process that has gone needs no signal: its end is on its way here.
         match step {
-            Step::Exception => self.nudge(slot, run),
+            Step::Exception => self.begin_interrupt(slot, run),
             Step::Terminate => {
                 let _ = pidfd_send_signal(&serving.pidfd, Signal::TERM);
             }
@@ -123,8 +123,9 @@ impl Driver {
     }
 }
 
-/// Kill a process by its pidfd: a number that is used again cannot be hit. Its keeper kills what is left of its group.
+/// Kill a process by its pidfd, since its number may be another process's by now. Its keeper kills the rest of its
+/// group.
 fn kill(pidfd: &OwnedFd) {
-    // Refused where it has ended, which is what is wanted.
+    // Fails if it has ended already.
     let _ = pidfd_send_signal(pidfd, Signal::KILL);
 }

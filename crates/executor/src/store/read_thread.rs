@@ -1,4 +1,4 @@
-//! The thread that reads: answers to questions, plans of what goes, and the removal of files.
+//! The reading thread: answers questions, plans removals, removes files.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -13,34 +13,34 @@ use super::config::StoreConfig;
 use super::fetch::{Fetched, Question, fetch};
 use super::inbox::{Inbox, Seen};
 use super::prune::{Candidate, Plan, PruneRule};
-use super::reader::Reader;
+use super::reader::DatabaseReader;
 use super::results::Unfiled;
 use super::unread::Unread;
-use super::{results, writer};
+use super::{results, write_thread};
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
 use crate::request::Ending;
 
-/// A request whose row was read stays for so long: whoever read it may retry it (`prune_grace`).
+/// A request whose row was read is kept this long, since the reader may retry it (`prune_grace`).
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The clock of a machine that has booted may be wrong for so long; what is too old by it stays (`boot_grace`).
+/// A machine's clock may be wrong this long after its boot: meanwhile nothing is removed for its age (`boot_grace`).
 const BOOT_GRACE: Duration = Duration::from_secs(3_600);
 
-/// What the reading thread is given.
+/// A job of the reading thread.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum ReadJob {
     Fetch {
         id: RequestId,
         question: Question,
         ticket: u64,
     },
-    /// An end whose result becomes a file.
+    /// Write the result of this end to its file.
     File {
         id: RequestId,
         ending: Arc<Ending>,
     },
-    /// What this run may have left.
+    /// Remove what this run may have left.
     Discard {
         id: RequestId,
         attempt: u32,
@@ -49,39 +49,39 @@ pub(super) enum Message {
         rule: PruneRule,
         ticket: u64,
     },
-    /// By the writer: what went of the last step, or why nothing did.
+    /// From the writer: what it removed of the last step, or why it removed nothing.
     Deleted(Result<Vec<RequestId>, String>),
 }
 
 /// The thread's state.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct ReadThread {
     config: Arc<StoreConfig>,
     connection: Connection,
-    inbox: Arc<Inbox<Message>>,
-    writes: Arc<Inbox<writer::Message>>,
+    inbox: Arc<Inbox<ReadJob>>,
+    writes: Arc<Inbox<write_thread::WriteJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     unread: Arc<Unread>,
-    /// The first is the one that is followed.
+    /// The first is being carried out.
     plans: VecDeque<Plan>,
     /// What the writer was asked to remove.
     asked: HashMap<RequestId, Candidate>,
     /// Requests that were read as a whole, and when.
     spared: VecDeque<(Instant, RequestId)>,
     retention_at: Instant,
-    /// Before then, nothing goes for its age.
+    /// Until then nothing is removed for its age.
     ages_from: Instant,
-    /// Files of an earlier server that may belong to nothing, as long as there are any to look at.
+    /// Files of an earlier server that may belong to no request, while there are any left to look at.
     orphans: Option<results::Orphans>,
 }
 
-impl Reading {
+impl ReadThread {
     pub fn new(
         config: Arc<StoreConfig>,
-        reader: Reader,
-        inbox: Arc<Inbox<Message>>,
-        writes: Arc<Inbox<writer::Message>>,
+        reader: DatabaseReader,
+        inbox: Arc<Inbox<ReadJob>>,
+        writes: Arc<Inbox<write_thread::WriteJob>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
         rebooted: bool,
@@ -110,7 +110,7 @@ impl Reading {
         }
     }
 
-    /// The results that the retention spares.
+    /// The results that the retention keeps for clients.
     pub fn unread(&self) -> &Arc<Unread> {
         &self.unread
     }
@@ -135,9 +135,9 @@ impl Reading {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: ReadJob) {
         match message {
-            Message::Fetch {
+            ReadJob::Fetch {
                 id,
                 question,
                 ticket,
@@ -145,32 +145,32 @@ impl Reading {
                 if question == Question::Row {
                     self.spared.push_back((Instant::now(), id));
                 }
-                // Whoever reads a row may retry it, and one that the writer removes meanwhile cannot be.
+                // The caller of a row may retry it, which fails for a request that the writer removes meanwhile.
                 let found = if question == Question::Row && self.asked.contains_key(&id) {
                     Fetched::Missing
                 } else {
                     fetch(&self.connection, &self.config.directory, id, question)
                 };
-                self.tell(Answer::Fetched { ticket, id, found });
+                self.answer(Answer::Fetched { ticket, id, found });
             }
-            Message::File { id, ending } => {
+            ReadJob::File { id, ending } => {
                 let unfit = self.file(id, &ending);
-                self.tell(Answer::Filed { id, unfit });
+                self.answer(Answer::Filed { id, unfit });
             }
-            Message::Discard { id, attempt } => {
+            ReadJob::Discard { id, attempt } => {
                 results::discard(&self.config.directory, id, attempt);
             }
-            Message::Prune { rule, ticket } => {
+            ReadJob::Prune { rule, ticket } => {
                 self.plans.push_back(Plan::new(rule, ticket));
                 if self.plans.len() == 1 {
                     self.follow();
                 }
             }
-            Message::Deleted(Ok(ids)) => {
+            ReadJob::Deleted(Ok(ids)) => {
                 self.remove_files(&ids);
                 self.follow();
             }
-            Message::Deleted(Err(why)) => {
+            ReadJob::Deleted(Err(why)) => {
                 self.asked.clear();
                 self.end_plan(Some(why));
                 self.follow();
@@ -178,7 +178,7 @@ impl Reading {
         }
     }
 
-    /// Have a result in its file; what is wrong with what its worker left.
+    /// Write a result to its file; the reason if what its worker left is unfit.
     fn file(&self, id: RequestId, ending: &Ending) -> Option<String> {
         let directory = &self.config.directory;
         let filed = results::file(directory, id, ending);
@@ -188,12 +188,12 @@ impl Reading {
                 None
             }
             Err(Unfiled::Unfit(what)) => Some(what),
-            // The writer tries once more with the end, and says why it cannot.
+            // The writer tries again with the end, and reports the error.
             Err(Unfiled::Disk(_)) => None,
         }
     }
 
-    /// Have the writer remove the next of the first plan; plans that are done make room for the next.
+    /// Ask the writer to remove the next step of the first plan that is not done.
     fn follow(&mut self) {
         let now = Instant::now();
         while self.spared.front().is_some_and(|(at, _)| now - *at > GRACE) {
@@ -222,19 +222,19 @@ impl Reading {
                 continue;
             }
             if plan.ticket.is_none() {
-                // Before the rows go: whoever then finds none is told why.
+                // Before the rows go, so that a client that then finds none is told why.
                 for found in &found {
                     self.unread.lose(found.id);
                 }
             }
             let ids = found.iter().map(|found| found.id).collect();
             self.asked = found.into_iter().map(|found| (found.id, found)).collect();
-            self.writes.push(writer::Message::Delete(ids));
+            self.writes.push(write_thread::WriteJob::Delete(ids));
             return;
         }
     }
 
-    /// The rows are gone, and that is on disk: the files go now.
+    /// Remove the files of requests whose rows are gone on disk: in this order no row ever names a missing file.
     fn remove_files(&mut self, ids: &[RequestId]) {
         let Some(plan) = self.plans.front_mut() else {
             return;
@@ -257,7 +257,7 @@ impl Reading {
         }
         self.asked.clear();
         if !forgotten.is_empty() {
-            self.tell(Answer::Forgotten(forgotten));
+            self.answer(Answer::Forgotten(forgotten));
         }
     }
 
@@ -267,18 +267,19 @@ impl Reading {
         };
         if let Some(ticket) = plan.ticket {
             let done = why.map_or(Ok(plan.pruned), Err);
-            self.tell(Answer::Pruned { ticket, done });
+            self.answer(Answer::Pruned { ticket, done });
         }
     }
 
-    /// What is too old goes, and the oldest of what is too much.
+    /// Plan the removal of what is too old, then of the oldest of what is too much.
     fn plan_retention(&mut self) {
         let config = &self.config;
         self.retention_at = Instant::now() + Duration::from_millis(config.retention_every_ms);
         if !self.plans.is_empty() {
             return;
         }
-        // Ends are by this clock. The wall's may have been set back to what it should have been before, too.
+        // Ends are stored by this clock. The wall clock may have been corrected backwards since, so the earlier of both
+        // counts.
         let now = config.clock.now().min(config.clock.wall());
         if Instant::now() >= self.ages_from {
             let before = now.saturating_sub(config.retention_age_ms);
@@ -294,14 +295,14 @@ impl Reading {
         self.follow();
     }
 
-    fn tell(&self, answer: Answer) {
-        // It is closed only after this thread has ended, and holds as many as there are.
-        let told = self.answers.push(answer);
-        debug_assert!(told.is_ok(), "an answer was lost");
+    fn answer(&self, answer: Answer) {
+        // The queue is unbounded, and closed only after this thread has ended.
+        let pushed = self.answers.push(answer);
+        debug_assert!(pushed.is_ok(), "an answer was lost");
     }
 }
 
-/// Most requests have neither file; what cannot be removed is an orphan, which the next open removes.
+/// Remove a file that most requests do not have. One that cannot be removed is an orphan, which the next open removes.
 fn remove(path: PathBuf) {
     let _ = std::fs::remove_file(path);
 }

@@ -1,24 +1,23 @@
-//! A socket's file, which somebody else may remove.
+//! A socket's file, which another process may remove.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 
-/// A socket that listens at a path.
+/// The file of a socket that listens.
 #[derive(Debug)]
-pub struct Made {
+pub struct SocketFile {
     path: PathBuf,
-    /// That it is gone and cannot be made again was said.
-    said: bool,
+    is_reported: bool,
 }
 
-impl Made {
+impl SocketFile {
     /// The socket that listens at `path` now.
     pub fn at(path: &Path) -> Self {
         Self {
             path: path.into(),
-            said: false,
+            is_reported: false,
         }
     }
 
@@ -26,18 +25,19 @@ impl Made {
         &self.path
     }
 
-    /// Whether nothing is there any more; what somebody else has put there is theirs.
+    /// Whether the file was removed. A file that another process created there counts as present: it is not ours to
+    /// replace.
     pub fn is_gone(&self) -> bool {
         let found = self.path.symlink_metadata();
         found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
-    /// What to say of an attempt to make it again. One that failed goes back to `made`, to be tried again; that is
-    /// said once.
-    pub fn remade(
+    /// What to report of an attempt to bind it again. A failed one puts the file back into `socket_file`, to be tried
+    /// again, and is reported once.
+    pub fn after_rebind(
         mut self,
         attempt: Result<()>,
-        made: &mut Option<Self>,
+        socket_file: &mut Option<Self>,
     ) -> Option<std::result::Result<(), String>> {
         let Err(why) = attempt else {
             return Some(Ok(()));
@@ -46,8 +46,8 @@ impl Made {
         let text = format!(
             "the socket {path} was removed and cannot be made again: {why}; start the server again"
         );
-        let first = !std::mem::replace(&mut self.said, true);
-        *made = Some(self);
+        let first = !std::mem::replace(&mut self.is_reported, true);
+        *socket_file = Some(self);
         first.then_some(Err(text))
     }
 }

@@ -1,37 +1,37 @@
-//! Whether there is nothing to do, told once when it has stayed so for a while.
+//! Detects that the server has been idle for a while.
 
 use std::time::{Duration, Instant};
 
-/// What was seen of it.
+/// What was seen so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idleness {
     /// Requests wait or run.
     Busy,
-    /// Nothing does; it is told at this time.
+    /// Nothing does, and idleness is reported at this time.
     Since(Instant),
-    Told,
+    ReplyTo,
 }
 
 impl Idleness {
-    /// Take in whether there is anything to do at `now`; true when idleness is to be told.
+    /// Record whether the server is idle at `now`; true once, when it has been for `after`.
     pub fn look(&mut self, idle: bool, now: Instant, after: Duration) -> bool {
         match *self {
             _ if !idle => *self = Self::Busy,
             Self::Busy => *self = Self::Since(now + after),
             Self::Since(due) if due <= now => {
-                *self = Self::Told;
+                *self = Self::ReplyTo;
                 return true;
             }
-            Self::Since(_) | Self::Told => {}
+            Self::Since(_) | Self::ReplyTo => {}
         }
         false
     }
 
-    /// When it is to be told.
+    /// When idleness is to be reported.
     pub fn due(&self) -> Option<Instant> {
         match self {
             Self::Since(due) => Some(*due),
-            Self::Busy | Self::Told => None,
+            Self::Busy | Self::ReplyTo => None,
         }
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idleness_is_told_once_and_only_where_it_lasts() {
+    fn idleness_is_reported_once_and_only_if_it_lasts() {
         const IDLE_MS: u64 = 1_000;
         let (start, after) = (Instant::now(), Duration::from_millis(IDLE_MS));
         let at = |ms| start + Duration::from_millis(ms);
@@ -54,6 +54,9 @@ mod tests {
         assert!(!idleness.look(true, at(IDLE_MS), after));
         assert_eq!(idleness.due(), Some(at(2 * IDLE_MS)));
         assert!(idleness.look(true, at(2 * IDLE_MS), after));
-        assert!(!idleness.look(true, at(9 * IDLE_MS), after), "it was told");
+        assert!(
+            !idleness.look(true, at(9 * IDLE_MS), after),
+            "it was reported"
+        );
     }
 }

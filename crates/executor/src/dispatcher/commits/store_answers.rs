@@ -1,10 +1,10 @@
-//! What the store answers.
+//! Handles the answers of the store.
 
 use std::sync::Arc;
 
 use crate::dispatcher::clients::answers::plain;
-use crate::dispatcher::clients::waiting::Waiter;
-use crate::dispatcher::commits::keeping::{Asker, Held, Late, Told};
+use crate::dispatcher::clients::waiters::Waiter;
+use crate::dispatcher::commits::pending_writes::{LateSubmission, PendingRun, Purpose, ReplyTo};
 use crate::dispatcher::driver::Driver;
 use crate::error::Refusal;
 use crate::id::RequestId;
@@ -13,15 +13,15 @@ use crate::message;
 use crate::request::{Failure, Outcome, Status};
 use crate::store::{Answer, Fetched, Payload, PruneRule, Pruned, Question};
 
-const NO_STORE: &str = "requests are kept nowhere: the server has no state directory";
+const NO_STORE: &str = "the server stores no requests: it has no state directory";
 
 impl Driver {
-    /// Take in what the store has done.
-    pub fn take_stored(&mut self) {
+    /// Take in the answers that have come.
+    pub fn take_store_answers(&mut self) {
         let mut answers = std::mem::take(&mut self.answers);
-        if let Some(keeping) = &self.keeping {
-            // Closed only with the store, which is this thread's.
-            drop(keeping.store.answers().drain(&mut answers));
+        if let Some(pending) = &self.pending {
+            // The queue closes with the store alone, which this thread owns.
+            drop(pending.store.answers().drain(&mut answers));
         }
         for answer in answers.drain(..) {
             self.take_answer(answer);
@@ -33,7 +33,7 @@ impl Driver {
         match answer {
             Answer::Committed(count) => {
                 self.machine.committed(self.now, count);
-                self.begin_held(count, true);
+                self.begin_waiting_runs(count, true);
             }
             Answer::NotCommitted {
                 count,
@@ -41,25 +41,25 @@ impl Driver {
                 permanent,
             } => {
                 self.machine.not_committed(self.now, count, &why, permanent);
-                self.begin_held(count, false);
+                self.begin_waiting_runs(count, false);
             }
             Answer::Filed { id, unfit } => self.machine.filed(self.now, id, unfit.as_deref()),
-            Answer::Fetched { ticket, id, found } => self.take_found(ticket, id, found),
+            Answer::Fetched { ticket, id, found } => self.take_fetched(ticket, id, found),
             Answer::Pruned { ticket, done } => {
-                let asker = self
-                    .keeping
+                let purpose = self
+                    .pending
                     .as_mut()
-                    .and_then(|keeping| keeping.asker(ticket));
-                if let Some(Asker::Prune(told)) = asker {
-                    let _ = told.send(done); // refused where nobody waits any more
+                    .and_then(|pending| pending.take_purpose(ticket));
+                if let Some(Purpose::Prune(reply_to)) = purpose {
+                    let _ = reply_to.send(done); // fails if the caller no longer waits
                 }
             }
             Answer::Forgotten(ids) => {
                 for id in ids {
                     let key = self
-                        .keeping
+                        .pending
                         .as_mut()
-                        .and_then(|keeping| keeping.forgotten(id));
+                        .and_then(|pending| pending.take_key(id));
                     if let Some(key) = key {
                         self.machine.forget(&key);
                     }
@@ -68,68 +68,68 @@ impl Driver {
         }
     }
 
-    fn begin_held(&mut self, count: usize, on_disk: bool) {
-        let Some(keeping) = &mut self.keeping else {
+    fn begin_waiting_runs(&mut self, count: usize, on_disk: bool) {
+        let Some(pending) = &mut self.pending else {
             return;
         };
-        let unsent = &self.unsent;
-        for run in keeping.answered(count, on_disk, |run| unsent.has(run)) {
+        let dispatch_queue = &self.dispatch_queue;
+        for run in pending.take_answered(count, on_disk, |run| dispatch_queue.contains(run)) {
             self.begin_noted(run);
         }
         if self
-            .keeping
+            .pending
             .as_ref()
-            .is_some_and(|keeping| !keeping.is_behind())
+            .is_some_and(|pending| !pending.is_behind())
         {
             self.clients.resume();
         }
     }
 
-    fn take_found(&mut self, ticket: u64, id: RequestId, found: Fetched) {
-        let Some(asker) = self
-            .keeping
+    fn take_fetched(&mut self, ticket: u64, id: RequestId, found: Fetched) {
+        let Some(purpose) = self
+            .pending
             .as_mut()
-            .and_then(|keeping| keeping.asker(ticket))
+            .and_then(|pending| pending.take_purpose(ticket))
         else {
             return;
         };
-        match asker {
-            Asker::End(waiter) => {
+        match purpose {
+            Purpose::End(waiter) => {
                 self.clients.fetched(waiter.client);
-                self.tell_found(id, waiter, found);
+                self.answer_found(id, waiter, found);
             }
-            Asker::Cancel(waiter) => match found {
+            Purpose::Cancel(waiter) => match found {
                 Fetched::Ending(_) => {
                     let ended = plain(message::cancelled("ended"));
                     self.answer(waiter.client, waiter.call, ended);
                 }
-                other => self.tell_found(id, waiter, other),
+                other => self.answer_found(id, waiter, other),
             },
-            Asker::Follow(key, what) => self.follow_found(key, id, what, &found),
-            Asker::Run(run) => self.begin_found(run, found),
-            Asker::After(late) => self.submit_late(*late, id, &found),
-            Asker::Retry(told) => match (self.retry_found(id, found), &mut self.keeping) {
-                (Ok(()), Some(keeping)) => keeping.retries(id, told),
-                (done, _) => drop(told.send(done)), // refused where nobody waits any more
+            Purpose::Follow(key, kind) => self.follow_found(key, id, kind, &found),
+            Purpose::Run(run) => self.begin_with_arguments(run, found),
+            Purpose::After(late) => self.submit_late(*late, id, &found),
+            Purpose::Retry(reply_to) => match (self.retry_found(id, found), &mut self.pending) {
+                (Ok(()), Some(pending)) => pending.add_retry(id, reply_to),
+                (done, _) => drop(reply_to.send(done)), // fails if the caller no longer waits
             },
-            Asker::Prune(_) => {}
+            Purpose::Prune(_) => {}
         }
     }
 
-    fn tell_found(&mut self, id: RequestId, waiter: Waiter, found: Fetched) {
+    fn answer_found(&mut self, id: RequestId, waiter: Waiter, found: Fetched) {
         match found {
             Fetched::Ending(ending) => {
                 if !matches!(ending.payload, Payload::File(_)) {
-                    self.taken(waiter.client, id); // of a file it says so itself
+                    self.result_read(waiter.client, id); // of a file it says so itself
                 }
-                let told = match ending.payload {
+                let reply_to = match ending.payload {
                     Payload::Result(result) => message::stood(id, ending.status, result),
                     Payload::File(bytes) => self.in_file(id, ending.status, bytes),
                     Payload::Failure(json) => {
                         message::stood(id, ending.status, json.into_bytes().into())
                     }
                 };
-                self.answer(waiter.client, waiter.call, told);
+                self.answer(waiter.client, waiter.call, reply_to);
             }
             Fetched::Failed(why) => {
                 let refusal = unreadable(id, &why);
@@ -137,52 +137,52 @@ impl Driver {
             }
             _ => {
                 let refusal = self.missing(id);
-                self.taken(waiter.client, id);
+                self.result_read(waiter.client, id);
                 self.refuse(waiter.client, waiter.call, &refusal);
             }
         }
     }
 
-    /// Why a request is not there, as far as that is known.
+    /// Why the store has no such request, as far as that is known.
     fn missing(&self, id: RequestId) -> Refusal {
-        let store = self.keeping.as_ref().map(|keeping| &keeping.store);
+        let store = self.pending.as_ref().map(|pending| &pending.store);
         match store.filter(|store| store.unread().is_lost(id)) {
             Some(store) => pruned_unread(id, store.config().retention_bytes),
             None => unknown(id),
         }
     }
 
-    /// The arguments of a run were read, if it is still to begin.
-    fn begin_found(&mut self, run: Held, found: Fetched) {
+    /// Begin a run whose arguments were read.
+    fn begin_with_arguments(&mut self, run: PendingRun, found: Fetched) {
         match found {
             Fetched::Arguments(arguments) => self.begin_in_turn(run, Some(arguments)),
-            // It was taken back meanwhile, and may be another worker's: those behind it may begin.
-            _ if !self.unsent.has(run) => self.begin_in_turn(run, None),
-            Fetched::Failed(why) => self.give_back(run, &why),
-            _ => self.give_back(run, "its arguments are not in the store any more"),
+            // It was withdrawn meanwhile, and may be another worker's now: the runs behind it may begin.
+            _ if !self.dispatch_queue.contains(run) => self.begin_in_turn(run, None),
+            Fetched::Failed(why) => self.fail_run(run, &why),
+            _ => self.fail_run(run, "its arguments are not in the store any more"),
         }
     }
 
-    /// A run cannot begin.
-    pub fn give_back(&mut self, run: Held, why: &str) {
+    /// End a run that cannot begin.
+    pub fn fail_run(&mut self, run: PendingRun, why: &str) {
         let outcome = Outcome::Failed(Failure::Refused(why.into()));
-        let Held {
+        let PendingRun {
             slot, id, attempt, ..
         } = run;
         self.machine
             .finished(self.now, slot, id, attempt, outcome, None);
-        if self.unsent.is_before(slot) {
-            self.begin_in_turn(run, None); // it has ended; those behind it may begin
+        if self.dispatch_queue.has_runs(slot) {
+            self.begin_in_turn(run, None); // it has ended, so those behind it may begin
         }
     }
 
-    /// How a request ended that a submission comes after.
-    fn submit_late(&mut self, mut late: Late, id: RequestId, found: &Fetched) {
+    /// Take in how one predecessor of a submission ended, then fetch the next or submit.
+    fn submit_late(&mut self, mut late: LateSubmission, id: RequestId, found: &Fetched) {
         if let Fetched::Ending(ending) = found {
             self.machine.remember(id, ending.status);
         }
-        if let (Some(next), Some(keeping)) = (late.left.pop(), &mut self.keeping) {
-            keeping.ask(next, Question::Ending, Asker::After(Box::new(late)));
+        if let (Some(next), Some(pending)) = (late.left.pop(), &mut self.pending) {
+            pending.fetch(next, Question::Ending, Purpose::After(Box::new(late)));
             return;
         }
         let waiter = late.waiter;
@@ -191,31 +191,31 @@ impl Driver {
         }
     }
 
-    /// An operator wants an ended request run again.
-    pub fn retry(&mut self, id: RequestId, told: Told<()>) {
-        match &mut self.keeping {
-            Some(keeping) => keeping.ask(id, Question::Row, Asker::Retry(told)),
-            None => drop(told.send(Err(NO_STORE.into()))),
+    /// Run an ended request again, for an operator.
+    pub fn retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
+        match &mut self.pending {
+            Some(pending) => pending.fetch(id, Question::Row, Purpose::Retry(reply_to)),
+            None => drop(reply_to.send(Err(NO_STORE.into()))),
         }
     }
 
-    /// A retry is on disk, or is not.
-    pub fn tell_retried(&mut self, id: RequestId, done: Result<(), Arc<Refusal>>) {
-        let told = self.keeping.as_mut();
-        if let Some(told) = told.and_then(|keeping| keeping.retried(id)) {
+    /// Answer the caller of a retry that is on disk or could not be written.
+    pub fn notify_retried(&mut self, id: RequestId, done: Result<(), Arc<Refusal>>) {
+        let reply_to = self.pending.as_mut();
+        if let Some(reply_to) = reply_to.and_then(|pending| pending.take_retry(id)) {
             let done = done.map_err(|refusal| refusal.to_string());
-            let _ = told.send(done); // refused where nobody waits any more
+            let _ = reply_to.send(done); // fails if the caller no longer waits
         }
     }
 
-    /// Give up ended requests.
-    pub fn prune(&mut self, rule: PruneRule, told: Told<Pruned>) {
-        match &mut self.keeping {
-            Some(keeping) => {
-                let ticket = keeping.ticket(Asker::Prune(told));
-                keeping.store.prune(rule, ticket);
+    /// Remove ended requests.
+    pub fn prune(&mut self, rule: PruneRule, reply_to: ReplyTo<Pruned>) {
+        match &mut self.pending {
+            Some(pending) => {
+                let ticket = pending.ticket_for(Purpose::Prune(reply_to));
+                pending.store.prune(rule, ticket);
             }
-            None => drop(told.send(Err(NO_STORE.into()))),
+            None => drop(reply_to.send(Err(NO_STORE.into()))),
         }
     }
 
@@ -234,31 +234,31 @@ impl Driver {
         let mut again = row.restored();
         let submission = &mut again.request.submission;
         let bytes = submission.arguments.len();
-        let keeping = self.keeping.as_ref();
-        let parted = keeping.and_then(|keeping| keeping.part(submission));
-        let told = |refusal: Box<Refusal>| refusal.to_string();
-        if !ended || !self.machine.retry(self.now, again).map_err(told)? {
+        let pending = self.pending.as_ref();
+        let detached = pending.and_then(|pending| pending.detach_arguments(submission));
+        let reply_to = |refusal: Box<Refusal>| refusal.to_string();
+        if !ended || !self.machine.retry(self.now, again).map_err(reply_to)? {
             return Err(format!(
                 "request {id} has not ended; wait for it, or cancel it"
             ));
         }
-        if let Some(keeping) = &mut self.keeping {
-            match parted {
-                Some(_) => keeping.stays(id),
-                None => keeping.took(id, bytes, None),
+        if let Some(pending) = &mut self.pending {
+            match detached {
+                Some(_) => pending.keep_on_disk(id),
+                None => pending.track_arguments(id, bytes, None),
             }
         }
         Ok(())
     }
 }
 
-/// There is no request of this id.
+/// The refusal for an id that no request has.
 pub fn unknown(id: RequestId) -> Refusal {
     let next = "see `forebay ps --all`; ended requests are pruned after a while";
     Refusal::unknown("request", &id.to_string(), next)
 }
 
-/// There was too much that nobody has read.
+/// The refusal for a result that the retention removed before it was read.
 fn pruned_unread(id: RequestId, retention_bytes: u64) -> Refusal {
     Refusal {
         code: "limit",

@@ -1,4 +1,4 @@
-//! The thread that writes: batches, their commits, and what happens when one fails.
+//! The writing thread: batches, their commits, their failures.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,9 +12,9 @@ use super::Answer;
 use super::config::StoreConfig;
 use super::directory::DATABASE;
 use super::error::StoreError;
-use super::fold::{Step, fold};
+use super::fold::{Change, fold};
 use super::inbox::{Inbox, Seen};
-use super::reading;
+use super::read_thread;
 use super::recovery::boot_id;
 use super::reserve::Reserve;
 use super::results::{self, Unfiled};
@@ -28,20 +28,20 @@ use crate::journal::Journal;
 use crate::op::Op;
 use crate::request::Outcome;
 
-/// Changes of one commit, at most: what waits beyond them is told later rather than all of it late (`batch_ops_max`).
+/// Changes of one commit, at most: a bound on how long the first of them waits for its answer (`batch_ops_max`).
 const BATCH_OPS_MAX: usize = 8_192;
-/// The writer has had nothing to do for so long: it writes the log back into the database meanwhile.
+/// How long the writer is idle before it writes the WAL back into the database.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// What the writer is given.
+/// A job of the writing thread.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum WriteJob {
     Ops(Vec<Op>),
-    /// Remove these ended requests; the reading thread is told which went.
+    /// Remove these ended requests, and report to the reading thread which are gone.
     Delete(Vec<RequestId>),
 }
 
-/// What is committed as one.
+/// What is committed as one transaction.
 #[derive(Debug, Default)]
 struct Batch {
     ops: Vec<Op>,
@@ -53,25 +53,25 @@ struct Batch {
 struct Failed {
     why: String,
     until: Until,
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     broken: bool,
-    /// The disk may have it all the same.
+    /// The disk may have the batch all the same.
     doubtful: bool,
 }
 
-/// When what failed may work.
+/// When another attempt may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
-    /// There is room on the disk.
+    /// Once there is room on the disk.
     Room,
-    /// The next time, or later.
+    /// At the next attempt, or later.
     Later,
-    /// A person did something.
+    /// After a person has acted.
     Mended,
 }
 
 impl Failed {
-    /// Before anything of the batch was given to the database.
+    /// A failure before anything of the batch was given to the database.
     fn before(why: String, until: Until) -> Self {
         Self {
             why,
@@ -84,34 +84,34 @@ impl Failed {
 
 /// The thread's state.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct WriteThread {
     config: Arc<StoreConfig>,
     journal: Arc<Journal>,
-    /// The database's file, to see that it was not removed. Not open: the close of any descriptor of it drops the locks
-    /// that `SQLite` has on it in this process.
+    /// The identity of the database's file, to notice its removal. Not an open descriptor: closing any descriptor of
+    /// the file drops the locks that `SQLite` has on it in this process.
     file: Option<FileId>,
-    inbox: Arc<Inbox<Message>>,
-    reads: Arc<Inbox<reading::Message>>,
+    inbox: Arc<Inbox<WriteJob>>,
+    reads: Arc<Inbox<read_thread::ReadJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     reserve: Reserve,
-    /// Taken from the inbox and not dealt with yet.
-    taken: VecDeque<Message>,
+    /// Jobs from the inbox that do not fit into the current batch.
+    taken: VecDeque<WriteJob>,
     batch: Batch,
-    /// Requests of commits that failed, which may be on the disk.
+    /// Requests of failed commits that may be on disk.
     doubtful: Vec<RequestId>,
-    /// By which clock its times are, as the database has it, and that of which boot.
+    /// The clock and the boot as noted in the database.
     noted: Option<Timeline>,
-    /// Something was committed since the log was last written back.
+    /// Something was committed since the WAL was last written back.
     logged: bool,
 }
 
-impl Writer {
+impl WriteThread {
     pub fn new(
         config: Arc<StoreConfig>,
         journal: Arc<Journal>,
-        inbox: Arc<Inbox<Message>>,
-        reads: Arc<Inbox<reading::Message>>,
+        inbox: Arc<Inbox<WriteJob>>,
+        reads: Arc<Inbox<read_thread::ReadJob>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
@@ -159,7 +159,7 @@ impl Writer {
         }
     }
 
-    /// Commit the batch and those that follow. `false`: the connection is of no use any more.
+    /// Commit the batch and those that follow. `false`: the connection is unusable.
     fn serve(&mut self, connection: &Connection) -> bool {
         let mut statements = match Statements::prepare(connection) {
             Ok(statements) => statements,
@@ -188,7 +188,7 @@ impl Writer {
         }
     }
 
-    /// Fill the batch with what waits; block until there is something.
+    /// Fill the batch with the waiting jobs; block until there is one.
     fn gather(&mut self, timeout: Option<Duration>) -> Seen {
         debug_assert!(self.batch.ops.is_empty() && self.batch.deletes.is_empty());
         if self.taken.is_empty() {
@@ -199,11 +199,11 @@ impl Writer {
         }
         while self.batch.ops.len() < BATCH_OPS_MAX {
             match self.taken.pop_front() {
-                Some(Message::Ops(mut ops)) if self.batch.ops.is_empty() => {
+                Some(WriteJob::Ops(mut ops)) if self.batch.ops.is_empty() => {
                     std::mem::swap(&mut self.batch.ops, &mut ops);
                 }
-                Some(Message::Ops(ops)) => self.batch.ops.extend(ops),
-                Some(Message::Delete(ids)) => self.batch.deletes.extend(ids),
+                Some(WriteJob::Ops(ops)) => self.batch.ops.extend(ops),
+                Some(WriteJob::Delete(ids)) => self.batch.deletes.extend(ids),
                 None => break,
             }
         }
@@ -216,11 +216,13 @@ impl Writer {
         statements: &mut Statements<'_>,
     ) -> Result<(), Failed> {
         self.look_at_file()?;
+        // Only submissions need the reserve to exist: ends and prunes are what it is kept for.
         let submits = self.batch.ops.iter().any(|op| matches!(op, Op::Accept(_)));
         if submits {
             let held = self.reserve.hold();
             held.map_err(|error| without_reserve(&error))?;
         }
+        // Before the rows, so that no committed row names a file that is not on disk.
         self.write_files()?;
         let mut changed = self.transact(connection, statements);
         if let Err(failed) = &changed
@@ -235,6 +237,7 @@ impl Writer {
         self.noted = noted.or(self.noted.take());
         self.logged = true;
         self.doubtful.clear();
+        // The claims and ends are on disk, so their notes in the journal are redundant now.
         for op in &self.batch.ops {
             match op {
                 Op::Claim { id, attempt, .. } | Op::Unclaim { id, attempt } => {
@@ -252,16 +255,17 @@ impl Writer {
         let count = self.batch.ops.len();
         self.batch.ops.clear();
         if count > 0 {
-            self.tell(Answer::Committed(count));
+            self.answer(Answer::Committed(count));
         }
         if !self.batch.deletes.is_empty() {
             self.batch.deletes.clear();
-            self.reads.push(reading::Message::Deleted(Ok(deleted)));
+            self.reads.push(read_thread::ReadJob::Deleted(Ok(deleted)));
         }
         Ok(())
     }
 
-    /// `SQLite` writes on into a file that was removed, and all of it would be gone with this process.
+    /// Check that the database's file still exists: `SQLite` would keep writing into a removed file, and all of it
+    /// would be lost with this process.
     fn look_at_file(&self) -> Result<(), Failed> {
         let database = self.config.directory.join(DATABASE);
         let found = database.metadata().map(|found| FileId::of(&found));
@@ -278,30 +282,32 @@ impl Writer {
         Err(Failed::before(why, until))
     }
 
-    /// Make one transaction of the batch; which requests it removed, and what it noted of the clock.
+    /// Commit the batch as one transaction; the requests that it removed, and the clock that it noted.
     fn transact(
         &self,
         connection: &Connection,
         statements: &mut Statements<'_>,
     ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
-        self.steps(connection, statements).map_err(|mut failed| {
-            // Where the transaction is over already, there is nothing to roll back.
-            if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
-                failed.broken = true;
-            }
-            failed
-        })
+        self.try_transact(connection, statements)
+            .map_err(|mut failed| {
+                // Some errors end the transaction; then there is nothing to roll back.
+                if !connection.is_autocommit() && connection.execute_batch("ROLLBACK").is_err() {
+                    failed.broken = true;
+                }
+                failed
+            })
     }
 
-    fn steps(
+    fn try_transact(
         &self,
         connection: &Connection,
         statements: &mut Statements<'_>,
     ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
         statements.begin.execute([])?;
         let noted = self.note_clock(connection, statements)?;
-        let deleted = self.change(statements)?;
+        let deleted = self.apply_batch(statements)?;
         let committed = statements.commit.execute([]);
+        // Only a failed commit is doubtful: without a commit the disk has nothing of the batch.
         committed.map_err(|error| Failed {
             doubtful: true,
             ..Failed::from(error)
@@ -309,7 +315,7 @@ impl Writer {
         Ok((deleted, noted))
     }
 
-    /// Where the database does not say it: this boot, and by which clock this server's times are.
+    /// Note this boot and this server's clock, unless the database has them.
     fn note_clock(
         &self,
         connection: &Connection,
@@ -324,19 +330,19 @@ impl Writer {
         timeline::note(connection, clock, noted.is_some()).map(Some)
     }
 
-    fn change(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
+    fn apply_batch(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
         let now = self.config.clock.now();
-        let mut steps = Vec::with_capacity(self.batch.ops.len());
-        fold(&self.batch.ops, &mut steps);
-        for step in &steps {
-            let in_file = match step {
-                Step::End(end, _) => self.is_in_file(&end.ending.outcome),
+        let mut changes = Vec::with_capacity(self.batch.ops.len());
+        fold(&self.batch.ops, &mut changes);
+        for change in &changes {
+            let in_file = match change {
+                Change::End(end, _) => self.is_in_file(&end.ending.outcome),
                 _ => false,
             };
-            statements.apply(step, in_file, now)?;
+            statements.apply(change, in_file, now)?;
         }
         if self.batch.deletes.is_empty() {
             return Ok(Vec::new());
@@ -351,7 +357,7 @@ impl Writer {
         Ok(deleted)
     }
 
-    /// Whether a result lies in a file.
+    /// Whether a result is stored as a file.
     fn is_in_file(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Succeeded(result) => result.len() as u64 > self.config.result_bytes_max,
@@ -360,7 +366,7 @@ impl Writer {
         }
     }
 
-    /// Have the large results of the batch on disk before its rows, where they are not already.
+    /// Write the large results of the batch to their files before its rows, unless that is done.
     fn write_files(&self) -> Result<(), Failed> {
         let mut any = false;
         for op in &self.batch.ops {
@@ -373,8 +379,8 @@ impl Writer {
             match results::file(&self.config.directory, *id, ending) {
                 Ok(()) => any = true,
                 Err(Unfiled::Disk(error)) => return Err(error.into()),
-                // It was fit when its worker had left it, and the disk did not take it then. No other try brings it
-                // back: the end is kept, and who asks for the result is told that it is gone.
+                // It was fit when its worker left it, and the disk refused it then. No further attempt brings it back:
+                // the end is kept, and a client that asks for the result learns that it is gone.
                 Err(Unfiled::Unfit(_)) => {}
             }
         }
@@ -384,7 +390,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The batch is not on disk.
+    /// Answer that the batch is not on disk.
     fn refuse(&mut self, failed: &Failed) {
         if failed.doubtful {
             let accepted = self.batch.ops.iter().filter_map(|op| match op {
@@ -396,7 +402,7 @@ impl Writer {
         let count = self.batch.ops.len();
         self.batch.ops.clear();
         if count > 0 {
-            self.tell(Answer::NotCommitted {
+            self.answer(Answer::NotCommitted {
                 count,
                 why: failed.why.clone(),
                 permanent: failed.until == Until::Mended,
@@ -404,25 +410,25 @@ impl Writer {
         }
         if !self.batch.deletes.is_empty() {
             self.batch.deletes.clear();
-            let told = reading::Message::Deleted(Err(failed.why.clone()));
+            let told = read_thread::ReadJob::Deleted(Err(failed.why.clone()));
             self.reads.push(told);
         }
     }
 
-    fn tell(&self, answer: Answer) {
-        // It is closed only after this thread has ended, and holds as many as there are.
-        let told = self.answers.push(answer);
-        debug_assert!(told.is_ok(), "an answer was lost");
+    fn answer(&self, answer: Answer) {
+        // The queue is unbounded, and closed only after this thread has ended.
+        let pushed = self.answers.push(answer);
+        debug_assert!(pushed.is_ok(), "an answer was lost");
     }
 }
 
-/// Write the log back into the database; that it does not work out is seen by the next commit.
+/// Write the WAL back into the database. The next commit notices a failure.
 fn checkpoint(connection: &Connection, mode: &str) {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
     let _ = connection.query_row(&sql, [], |_| Ok(()));
 }
 
-/// A submission would take the last of the disk.
+/// The failure of a submission that would take the last of the disk.
 fn without_reserve(error: &io::Error) -> Failed {
     let why = format!(
         "the store cannot keep room for the ends of what was accepted: {error}; \
@@ -570,7 +576,7 @@ mod tests {
         super::super::directory::prepare(&directory).unwrap();
         let connection = schema::open(&config).unwrap();
         let journal = Journal::open(&directory.join("journal"), 16).unwrap();
-        let mut writer = Writer::new(
+        let mut writer = WriteThread::new(
             Arc::new(config),
             Arc::new(journal),
             Arc::new(Inbox::new()),

@@ -1,25 +1,25 @@
-//! Which code runs, and what happens to submissions while another one is being loaded.
+//! The code that checks submissions, which wait here while another one is being loaded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::slots::Key;
 use forebay_transport::calls::Call as Received;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};
-use crate::dispatcher::poll::Place;
 use crate::error::{Refusal, Result};
 use crate::machine::Definition;
 use crate::manifest::{Described, Manifest};
 use crate::message::{self, Submit};
 use crate::request::Submission;
 
-/// Whether submissions are taken.
+/// Whether submissions are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
     Open,
-    /// They wait: the code that is to check them is being loaded.
+    /// They wait: the code that will check them is being loaded.
     #[default]
     Loading,
     /// They are refused: there is no code that could run them.
@@ -32,9 +32,9 @@ pub struct Code {
     manifest: Option<Arc<Manifest>>,
     gate: Gate,
     /// Submissions that wait, in their order.
-    parked: VecDeque<(Place, Received)>,
+    parked: VecDeque<(Key, Received)>,
     parked_bytes: usize,
-    nobody: Arc<str>,
+    unnamed: Arc<str>,
 }
 
 impl Code {
@@ -45,23 +45,23 @@ impl Code {
             && self.parked_bytes < PARKED_BYTES_MAX
     }
 
-    /// Have a submission wait.
-    pub fn park(&mut self, client: Place, call: Received) {
+    /// Let a submission wait.
+    pub fn park(&mut self, client: Key, call: Received) {
         let segments = call.segments.iter().map(|one| one.as_slice().len());
         self.parked_bytes += call.head.as_slice().len() + segments.sum::<usize>();
         self.parked.push_back((client, call));
     }
 
-    /// The name of the code, for requests of this process.
+    /// The code's hash, for requests of this process.
     pub fn name(&self) -> Arc<str> {
         let manifest = self.manifest.as_ref();
-        Arc::clone(manifest.map_or(&self.nobody, |manifest| &manifest.code))
+        Arc::clone(manifest.map_or(&self.unnamed, |manifest| &manifest.code))
     }
 
-    /// A submission that was checked against the application, with the options that hold for it.
+    /// Check a submission against the application; the result has the options that apply to it.
     ///
     /// # Errors
-    /// Why it is refused: the application cannot be loaded, has no such request, or takes no such arguments or options.
+    /// The application cannot be loaded, has no such request, or does not take such arguments or options.
     pub fn check(&self, submit: &Submit<'_>, now: u64) -> std::result::Result<Submission, Refusal> {
         let manifest = match (&self.gate, &self.manifest) {
             (Gate::Closed(reason), _) => return Err(held(reason)),
@@ -83,7 +83,7 @@ impl Code {
         Ok(Submission {
             name: Arc::clone(&described.name),
             code: Arc::clone(&manifest.code),
-            submitter: Arc::clone(submitter.unwrap_or(&self.nobody)),
+            submitter: Arc::clone(submitter.unwrap_or(&self.unnamed)),
             arguments: submit.arguments.into(),
             options: asked.options,
         })
@@ -91,10 +91,10 @@ impl Code {
 }
 
 impl Driver {
-    /// A code is ready: submissions are checked against it from now on.
+    /// Install new code: submissions are checked against it from now on.
     ///
     /// # Errors
-    /// `Refused` for a schedule that is none.
+    /// `Refused` for an invalid schedule.
     pub fn install(&mut self, manifest: Arc<Manifest>) -> Result<()> {
         let definitions: Vec<_> = manifest.requests().iter().map(definition).collect();
         let code = Arc::clone(&manifest.code);
@@ -108,10 +108,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Dispatch nothing for this reason and refuse what comes, or go on.
+    /// Stop dispatching for this reason and refuse submissions, or resume with `None`.
     pub fn hold(&mut self, reason: Option<Arc<str>>) {
         if reason.is_none() && self.is_outdated() {
-            return; // the crew will load what has changed, and come again
+            return; // the supervisor will load what has changed, and call this again
         }
         self.machine.hold(self.now, reason.clone());
         if self.code.manifest.is_some() || reason.is_some() {
@@ -119,15 +119,16 @@ impl Driver {
         }
     }
 
-    /// Whether a source has changed of which the crew has not heard: what it installs is older than that.
+    /// Whether a source has changed since the supervisor last took such an order: then what it installs is already out
+    /// of date.
     fn is_outdated(&mut self) -> bool {
         if self.reloads {
-            self.look_at_files();
+            self.check_source_files();
         }
         self.reloads && self.shared.sources.load(Ordering::Acquire) > 0
     }
 
-    /// The application changes: what is submitted from now on waits for its new code.
+    /// Begin a reload: submissions wait for the new code from now on.
     pub fn load(&mut self, reason: Arc<str>) {
         self.machine.hold(self.now, Some(reason));
         self.code.gate = Gate::Loading;
@@ -143,7 +144,7 @@ impl Driver {
 }
 
 fn definition(described: &Described) -> Definition {
-    // Without a parameter that keys it, a limit is the name's.
+    // Without a keyed parameter a limit applies to all requests of the name.
     let by_name = described.key(EMPTY_MAP).as_ref() == Some(&described.name);
     Definition {
         name: Arc::clone(&described.name),

@@ -1,11 +1,11 @@
-//! Watching the application's source files.
+//! Watches the application's source files.
 //!
-//! Directories are watched, not files: an editor may write a file in its place or put another one there. The kernel
-//! queues an event before the change returns to the editor, so who looks before taking a submission that came after
-//! an edit has seen it.
+//! Directories are watched, not files, because an editor may write a file in place or put another one there. The kernel
+//! queues an event before the change returns to the editor, so a check before each submission sees every edit that
+//! preceded it. Source: inotify(7).
 //!
-//! Where a path leads over symbolic links, the directory of each link is watched too, and what it leads to: a release
-//! is switched by a link, and a source may be edited at its other name.
+//! Where a path leads over symbolic links, the directory of each link is watched too, as is the link's target: a
+//! release is switched by a link, and a source may be edited under its other name.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -18,33 +18,34 @@ use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Source};
-use crate::dispatcher::supervisor::command::Order;
+use crate::dispatcher::poll::{Poll, Source, watch_only};
+use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::{Error, Result};
 
 const EVENTS_BYTES: usize = 16 << 10;
 /// Links that one path may lead over, as the kernel has it (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
 
-/// The files that are watched.
+/// The watched files.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct SourceFiles {
     inotify: Option<OwnedFd>,
-    /// By the kernel's number; one directory may have several paths.
+    /// Directories by the kernel's watch number; one directory may have several paths.
     directories: HashMap<i32, Vec<PathBuf>>,
     watched: HashSet<PathBuf>,
-    /// The sources that are others when something of this name is.
+    /// The sources that change with a file of this name.
     names: HashMap<PathBuf, Vec<PathBuf>>,
 }
 
-impl Files {
-    /// Watch these files instead of those before. What cannot be watched, since it is gone, counts as unchanged.
+impl SourceFiles {
+    /// Watch these files instead of the previous ones. A file that cannot be watched because it is gone counts as
+    /// unchanged.
     ///
     /// # Errors
-    /// `System` where the kernel gives no inotify (`fs.inotify.max_user_instances`).
+    /// `System` if the kernel refuses an inotify descriptor (`fs.inotify.max_user_instances`).
     pub fn watch(&mut self, poll: &Poll, paths: Vec<PathBuf>) -> Result<()> {
         if let Some(old) = self.inotify.take() {
-            poll.forget(&old, Source::Files, Ready::READ);
+            poll.remove(&old);
         }
         self.directories.clear();
         self.names.clear();
@@ -76,13 +77,12 @@ impl Files {
                 paths.push(parent.to_owned());
             }
         }
-        poll.watch(&inotify, Source::Files, Ready::default(), Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
+        watch_only(poll, &inotify, Source::Inotify)?;
         self.inotify = Some(inotify);
         Ok(())
     }
 
-    /// The watched files that have changed since the last look.
+    /// The watched files that have changed since the last check.
     pub fn changed(&mut self) -> Vec<PathBuf> {
         let Some(inotify) = &self.inotify else {
             return Vec::new();
@@ -104,7 +104,7 @@ impl Files {
                 let sources = paths.filter_map(|path| self.names.get(&path)).flatten();
                 changed.extend(sources.cloned());
             } else {
-                // Events were lost, or a directory is another one: anything may have changed.
+                // The kernel dropped events, or a directory was replaced: any file may have changed.
                 changed.extend(self.watched.iter().cloned());
             }
         }
@@ -112,7 +112,7 @@ impl Files {
     }
 }
 
-/// The names that a path leads over: its own, each link on its way, and the file that it leads to in the end.
+/// The names that a path resolves through: its own, each link on the way, and the final target.
 fn names_of(path: &Path) -> BTreeSet<PathBuf> {
     let mut names = BTreeSet::from([path.to_owned()]);
     let mut path = path.to_owned();
@@ -125,7 +125,7 @@ fn names_of(path: &Path) -> BTreeSet<PathBuf> {
         let Some((part, mut to)) = link else {
             break;
         };
-        // What is behind the link; nothing where it was the last part.
+        // The rest of the path behind the link; empty if the link was its last part.
         to.extend(path.strip_prefix(&part).unwrap_or(Path::new("")).iter());
         names.insert(part);
         path = to;
@@ -135,10 +135,10 @@ fn names_of(path: &Path) -> BTreeSet<PathBuf> {
 }
 
 impl Driver {
-    /// Look whether source files have changed. Where that is so and `reload` is set, nothing is dispatched or taken
-    /// from here on until the new code is installed.
-    pub fn look_at_files(&mut self) {
-        let changed = self.files.changed();
+    /// Check for changed source files. With `reload`, a change stops dispatch and acceptance until the new code is
+    /// installed.
+    pub fn check_source_files(&mut self) {
+        let changed = self.source_files.changed();
         let Some(first) = changed.first() else {
             return;
         };
@@ -176,9 +176,9 @@ mod tests {
         }
     }
 
-    fn watching(path: &Path) -> (Poll, Files) {
+    fn watching(path: &Path) -> (Poll, SourceFiles) {
         let poll = Poll::new().unwrap();
-        let mut files = Files::default();
+        let mut files = SourceFiles::default();
         files.watch(&poll, vec![path.to_owned()]).unwrap();
         assert!(files.changed().is_empty());
         (poll, files)
