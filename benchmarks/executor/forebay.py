@@ -59,7 +59,7 @@ def queue(client: forebay.Client) -> Queue[Any]:
     from benchmarks.executor.application import noop
 
     def submit(index: int) -> Any:
-        return client.submit(noop, index)
+        return client.submit_nowait(noop, index)
 
     def take(request: Any) -> int:
         value: int = request.result(RESULT_S)

@@ -112,7 +112,7 @@ def submitted(client: Any, group: Cgroup, *, megabytes: int = MEGABYTES) -> dict
     before, kills = group.anonymous_bytes(), group.kills()
     started = time.monotonic()
     requests = [
-        client.submit("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)
+        client.submit_nowait("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)
     ]
     peak = _watch(group, lambda: all(request.status() in ENDED for request in requests))
     took = time.monotonic() - started
@@ -162,7 +162,8 @@ def idle_workers(state: str) -> list[int]:
         client.run("work", megabytes=MEGABYTES, seconds=0.0)  # what one needs is learnt
         staying = workers()
         calls = [
-            client.submit("work", megabytes=MEGABYTES, seconds=SECONDS) for _ in range(1 + FURTHER)
+            client.submit_nowait("work", megabytes=MEGABYTES, seconds=SECONDS)
+            for _ in range(1 + FURTHER)
         ]
         for call in calls:
             call.result(timeout=END_S)
