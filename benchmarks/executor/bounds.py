@@ -84,7 +84,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def restart() -> float:
     """Seconds from the start of a server, after SIGKILL, until what had waited has ended."""
     with tempfile.TemporaryDirectory(prefix="fb-", dir=ON_DISK) as folder:
-        server = Server(folder, WORKERS_MAX="2")
+        server = Server(folder, MAX_WORKERS="2")
         with server.running() as (client, process):
             client.submit("occupy", seconds=600.0)
             ids = [client.submit("occupy", seconds=0.0).id for _ in range(BEGUN)]

@@ -39,7 +39,7 @@ def served(workers: int, synchronous: str = "full", **settings: str) -> Iterator
         os.environ |= {
             "FOREBAY_STATE_DIR": str(folder),
             "XDG_RUNTIME_DIR": str(folder),
-            "FOREBAY_EXECUTOR_WORKERS_MAX": str(workers),
+            "FOREBAY_EXECUTOR_MAX_WORKERS": str(workers),
             "FOREBAY_EXECUTOR_SHORT_WORKERS": str(workers),
             "FOREBAY_EXECUTOR_LONG_WORKERS": "0",
             "FOREBAY_EXECUTOR_SYNCHRONOUS": synchronous,

@@ -37,7 +37,7 @@ MEGABYTES, SECONDS = 60, 2.0
 READY_S, END_S = 120.0, 600.0
 ENDED = ("succeeded", "failed", "dead")
 SETTLE_S = 5.0
-"""After a burst, until idle burst workers have ended: `worker_idle` of the server."""
+"""After a burst, until idle burst workers have ended: `worker_idle_timeout` of the server."""
 FURTHER = 4
 """Idle workers that are looked at, beyond those that stay."""
 LOOK_S = 0.05
@@ -52,7 +52,7 @@ def server(group: Cgroup | None, state: str, *, idle: str = "1s") -> Iterator[tu
     environment = os.environ | {
         "FOREBAY_STATE_DIR": state,
         "XDG_RUNTIME_DIR": state,
-        "FOREBAY_EXECUTOR_WORKER_IDLE": idle,
+        "FOREBAY_EXECUTOR_WORKER_IDLE_TIMEOUT": idle,
     }
     command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION), "--json"]
     enter = None if group is None else group.enter

@@ -76,7 +76,7 @@ def enqueued(submitters: int, requests: int) -> Figures:
     """Kept on the disk, where no worker is free to take it."""
     from benchmarks.executor.application import occupy
 
-    lanes = {"WORKERS_MAX": str(WORKERS + 1), "LONG_WORKERS": "1"}
+    lanes = {"MAX_WORKERS": str(WORKERS + 1), "LONG_WORKERS": "1"}
     with _clients(submitters, **lanes) as clients:
         clients[0].submit(occupy)
         submits: list[Submit] = [

@@ -26,7 +26,7 @@ def fat(n: int, mark: int = 0) -> bytes:
 """
 FLEETING: dict[str, Any] = {
     "synchronous": "normal",
-    "workers_max": 2,
+    "max_workers": 2,
     "retention_every_ms": 100,
 }
 """A server that looks often for what is to go."""
@@ -37,7 +37,7 @@ SERVER_BYTES_MAX = 180_000_000
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:
     """A server that does not wait for the disk with each commit, which is not what is tested."""
-    with Serving(tmp_path, APP, synchronous="normal", workers_max=2) as made:
+    with Serving(tmp_path, APP, synchronous="normal", max_workers=2) as made:
         yield made
 
 
@@ -154,7 +154,7 @@ def test_results_in_files_that_a_live_client_has_not_read_are_not_pruned(tmp_pat
     """A result in a file was lost as well: it is opened when it is wanted, and not before."""
     with (
         Serving(
-            tmp_path, APP, **FLEETING, retention_bytes=20_000_000, result_max=100_000
+            tmp_path, APP, **FLEETING, retention_bytes=20_000_000, max_result_bytes=100_000
         ) as serving,
         Client(f"unix://{serving.socket}") as client,
         Client(f"unix://{serving.socket}") as other,

@@ -216,13 +216,13 @@ class AsyncClient:
     async def prune(
         self,
         *,
-        older_s: float | None = None,
+        older_than: str | float | None = None,
         status: str | Sequence[str] | None = None,
         ids: str | Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Remove ended requests; arguments as of `Client.prune`."""
-        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
+        rule = prune_rule(older_than, status, ids, dry_run=dry_run)
         done: dict[str, Any] = await self.ask("prune", rule)
         return done
 
@@ -243,9 +243,9 @@ class AsyncClient:
             raise no_reply(self._links.where, timeout) from None
         return returned(values)
 
-    async def stop(self, drain: float | None = None) -> None:
+    async def stop(self, grace: float | None = None) -> None:
         """Have the server end; arguments as of `Client.stop`."""
-        await self.ask("stop", drain)
+        await self.ask("stop", grace)
 
     async def aclose(self) -> None:
         """Wait until everything submitted is accepted, and close the connection. Idempotent.

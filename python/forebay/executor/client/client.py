@@ -255,7 +255,7 @@ class Client:
     def prune(
         self,
         *,
-        older_s: float | None = None,
+        older_than: str | float | None = None,
         status: str | Sequence[str] | None = None,
         ids: str | Sequence[str] | None = None,
         dry_run: bool = False,
@@ -263,12 +263,12 @@ class Client:
         """Remove ended requests with their results and logs; returns how many, and the bytes.
 
         Args:
-            older_s: only those that ended so many seconds ago.
+            older_than: only those that ended so long ago: seconds, or text such as "7d".
             status: only those that ended so.
             ids: only these.
             dry_run: only count them.
         """
-        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
+        rule = prune_rule(older_than, status, ids, dry_run=dry_run)
         done: dict[str, Any] = self.ask("prune", rule)
         return done
 
@@ -306,14 +306,14 @@ class Client:
             else:
                 return returned(value_of(told, channel.name))
 
-    def stop(self, drain: float | None = None) -> None:
+    def stop(self, grace: float | None = None) -> None:
         """Have the server end; requests that wait stay on disk for the next one.
 
         Args:
-            drain: seconds that running requests have to end; then they are killed, and the next
+            grace: seconds that running requests have to end; then they are killed, and the next
                 server fails them or runs them again. By default the server's setting.
         """
-        self.ask("stop", drain)
+        self.ask("stop", grace)
 
     def wait_gone(self, timeout: float) -> bool:
         """Wait until the server that it is connected to has ended; whether it has."""

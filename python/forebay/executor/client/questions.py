@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from forebay.config import parse_timeout
 from forebay.errors import ConfigError, Error
 
 __all__ = [
@@ -34,14 +35,19 @@ def filters(
 
 
 def prune_rule(
-    older_s: float | None,
+    older_than: str | float | None,
     status: str | Sequence[str] | None,
     ids: str | Sequence[str] | None,
     *,
     dry_run: bool,
 ) -> dict[str, Any]:
     """Which ended requests are to go."""
-    return {"older_s": older_s, "status": _words(status), "ids": _words(ids), "dry_run": dry_run}
+    return {
+        "older_s": parse_timeout(older_than),
+        "status": _words(status),
+        "ids": _words(ids),
+        "dry_run": dry_run,
+    }
 
 
 def ids_of(ids: str | Sequence[str]) -> list[str]:
