@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refusal = Refusal::limit("queue", "queued_max", 2, 3, "wait, or raise it");
-        let text = "queue: queued_max is 2, this would make 3; wait, or raise it";
+        let refusal = Refusal::limit("queue", "max_queued", 2, 3, "wait, or raise it");
+        let text = "queue: max_queued is 2, this would make 3; wait, or raise it";
         assert_eq!(refusal.to_string(), text);
         assert_eq!(Error::from(refusal).to_string(), text);
     }

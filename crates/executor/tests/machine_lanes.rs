@@ -271,7 +271,7 @@ fn the_queue_has_a_limit_and_a_draining_server_takes_nothing() {
     let refusal = rig.try_submit("Long", Options::default()).unwrap_err();
     assert_eq!(
         (refusal.code, &*refusal.limit, &*refusal.value),
-        ("limit", "queued_max", "3")
+        ("limit", "max_queued", "3")
     );
     rig.machine.drain(0);
     assert_eq!(

@@ -11,8 +11,8 @@ use crate::limit::LOG_HEAD_BYTES;
 
 const BEFORE: &str = "\n[forebay: ";
 const BEHIND: [&str; 2] = [
-    " bytes of output were given up here, see log_max (hole)]\n",
-    " bytes of output were given up here, see log_max (cut) ]\n",
+    " bytes of output were given up here, see max_log_bytes (hole)]\n",
+    " bytes of output were given up here, see max_log_bytes (cut) ]\n",
 ];
 /// Digits of the number, aligned to the right.
 const DIGITS: usize = 15;

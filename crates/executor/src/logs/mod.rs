@@ -40,7 +40,7 @@ impl Logs {
     pub fn open(directory: &Path, bytes_max: u64) -> Result<Self> {
         if bytes_max < LOG_BYTES_LEAST {
             return Err(Error::Limit {
-                limit: "log_max",
+                limit: "max_log_bytes",
                 maximum: LOG_BYTES_LEAST,
                 value: bytes_max,
                 next: "this is its least: keep more",

@@ -222,5 +222,5 @@ fn files_that_stay_open_are_limited() {
 #[test]
 fn a_limit_without_room_for_head_and_tail_is_refused() {
     let error = Logs::open(&std::env::temp_dir(), LIMIT - 1).expect_err("too small");
-    assert!(error.to_string().starts_with("log_max is"), "{error}");
+    assert!(error.to_string().starts_with("max_log_bytes is"), "{error}");
 }

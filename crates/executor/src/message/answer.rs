@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_a_map_of_texts() {
-        let refusal = Refusal::limit("queue", "queued_max", 2, 3, "wait");
+        let refusal = Refusal::limit("queue", "max_queued", 2, 3, "wait");
         let head = refused(&refusal);
         let mut reader = Reader::new(&head);
         assert_eq!(reader.array().expect("array"), 2);

@@ -251,10 +251,10 @@ impl Lender {
     pub(super) fn refuse_waiter(&mut self, program: Program, ticket: Ticket) {
         let maximum = self.config.waiters_max as u64;
         let error = Error::Limit {
-            limit: "waiters_max",
+            limit: "max_waiters",
             maximum,
             value: maximum + 1,
-            next: "let this program ask for fewer at once, or start forebay serve with more: --waiters-max",
+            next: "let this program ask for fewer at once, or start forebay serve with more: --max-waiters",
         };
         self.refuse(program, ticket, &error);
     }

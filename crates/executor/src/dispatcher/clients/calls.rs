@@ -136,7 +136,7 @@ impl Driver {
             let (limit, value) = (self.arguments_bytes_max as u64, bytes as u64);
             return Err(Refusal::limit(
                 submit.name,
-                "arguments_max",
+                "max_argument_bytes",
                 limit,
                 value,
                 next,

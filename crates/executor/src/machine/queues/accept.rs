@@ -77,11 +77,11 @@ impl Machine {
         }
         let most = u64::from(self.policy.queued_max);
         if self.register.len() as u64 >= most {
-            let next = "submit more slowly, or raise executor.queued_max";
+            let next = "submit more slowly, or raise executor.max_queued";
             let value = self.register.len() as u64 + 1;
             return Err(Box::new(Refusal::limit(
                 &submission.name,
-                "queued_max",
+                "max_queued",
                 most,
                 value,
                 next,
