@@ -23,9 +23,9 @@ pub fn process_metrics(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tally = Budget::of_process().tally();
     let metrics = PyDict::new(py);
     metrics.set_item("held_bytes", tally.held_bytes)?;
-    metrics.set_item("bytes_max", tally.bytes_max)?;
+    metrics.set_item("max_bytes", tally.bytes_max)?;
     metrics.set_item("connections", tally.connections)?;
-    metrics.set_item("connections_max", tally.connections_max)?;
+    metrics.set_item("max_connections", tally.connections_max)?;
     metrics.set_item("held_back", tally.held_back)?;
     metrics.set_item("turned_back", tally.turned_back)?;
     Ok(metrics)
