@@ -334,8 +334,8 @@ class ExecutorConfig:
         return cls(**{name: value for name, value in settings.items() if value is not None})
 
 
-_BLOCKIO_COUNTS: Final = ("batch_limit", "concurrency_limit", "threads")
-_BLOCKIO_ENDS: Final = {"batch_limit": 1 << 15, "concurrency_limit": 1 << 16, "threads": 1025}
+_BLOCKIO_COUNTS: Final = ("max_batch", "max_concurrency", "threads")
+_BLOCKIO_ENDS: Final = {"max_batch": 1 << 15, "max_concurrency": 1 << 16, "threads": 1025}
 """What a ring takes and holds; threads beyond a thousand only wait for each other."""
 ENGINES: Final = ("auto", "ring", "threads")
 """What carries out block operations; "auto" is a ring where the kernel allows one."""
@@ -345,10 +345,10 @@ ENGINES: Final = ("auto", "ring", "threads")
 class BlockioConfig:
     """Settings of a queue of block operations. Sizes are bytes or counts."""
 
-    batch_limit: int = 64
+    max_batch: int = 64
     """Operations that one system call hands to the kernel; most disks do 64 at once."""
 
-    concurrency_limit: int = 192
+    max_concurrency: int = 192
     """Operations in flight per ring: two batches are under way while a third is filled."""
 
     engine: str = "auto"
@@ -357,7 +357,7 @@ class BlockioConfig:
     threads: int = 32
     """Operations in flight where there is no ring; twice as many read a disk 5 % faster."""
 
-    quarantine_bytes_max: int = 64 << 20
+    max_quarantine_bytes: int = 64 << 20
     """Memory of cancelled operations that the kernel may still write; above it none begin."""
 
     def __post_init__(self) -> None:
@@ -367,20 +367,20 @@ class BlockioConfig:
                 raise ConfigError(f"{name} is {value}; give 1 or more")
             if value >= end:
                 raise ConfigError(f"{name} is {value}; give less than {end}")
-        if self.batch_limit > self.concurrency_limit:
+        if self.max_batch > self.max_concurrency:
             raise ConfigError(
-                f"batch_limit is {self.batch_limit}; give at most concurrency_limit"
-                f" ({self.concurrency_limit})"
+                f"max_batch is {self.max_batch}; give at most max_concurrency"
+                f" ({self.max_concurrency})"
             )
         if self.engine not in ENGINES:
             raise ConfigError(f"engine is {self.engine!r}; give one of {', '.join(ENGINES)}")
-        if not 0 <= self.quarantine_bytes_max < 1 << 63:
+        if not 0 <= self.max_quarantine_bytes < 1 << 63:
             raise ConfigError(
-                f"quarantine_bytes_max is {self.quarantine_bytes_max}; give bytes, 0 or more"
+                f"max_quarantine_bytes is {self.max_quarantine_bytes}; give bytes, 0 or more"
             )
 
 
-_TENSOR_COUNTS: Final = ("slots", "waiting_max", "tensors_max", "peers_max")
+_TENSOR_COUNTS: Final = ("slots", "max_waiting", "max_tensors", "max_peers")
 _TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes", "staging_bytes")
 _TENSOR_TIMES: Final = ("connect_timeout", "liveness")
 FABRICS: Final = ("auto", "verbs", "stream")
@@ -388,9 +388,9 @@ FABRICS: Final = ("auto", "verbs", "stream")
 
 _TENSOR_ENDS: Final = {
     "slots": 1 << 10,
-    "waiting_max": 1 << 31,
-    "tensors_max": 1 << 31,
-    "peers_max": 1 << 20,
+    "max_waiting": 1 << 31,
+    "max_tensors": 1 << 31,
+    "max_peers": 1 << 20,
     "grant_bytes": 1 << 62,
     "piece_bytes": 1 << 31,
     "staging_bytes": 1 << 40,
@@ -414,13 +414,13 @@ class TensorConfig:
     staging_bytes: int = 64 << 20
     """Of a server: memory for rows of files on their way, a page or more; pulls wait for it."""
 
-    waiting_max: int = 65_536
+    max_waiting: int = 65_536
     """Pulls and pushes of a client that wait for a slot; one more is refused."""
 
-    tensors_max: int = 65_536
+    max_tensors: int = 65_536
     """Of a server."""
 
-    peers_max: int = 4_096
+    max_peers: int = 4_096
     """Clients of a server at once; the next one is turned away with the reason."""
 
     connect_timeout: float = 10.0
@@ -450,7 +450,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
     "blockio": {
         **dict.fromkeys(_BLOCKIO_COUNTS, "count"),
         "engine": "word",
-        "quarantine_bytes_max": "size",
+        "max_quarantine_bytes": "size",
     },
     "pool": {
         **dict.fromkeys(_POOL_COUNTS, "count"),

@@ -164,7 +164,7 @@ class AsyncRequest:
         while True:
             channel = await client._channel()
             try:
-                async with channel.astream(method, tuple(args)) as stream:
+                async with channel.on_loop.stream(method, tuple(args)) as stream:
                     async for item in stream:
                         yield item_of(item, channel.name)
                 return

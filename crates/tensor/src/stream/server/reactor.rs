@@ -267,7 +267,7 @@ impl<K: Send> Reactor<K> {
             return Ok(());
         }
         Err(Error::Limit {
-            limit: "peers_max",
+            limit: "max_peers",
             value,
             maximum,
             advice: "close clients that are not used, or raise it",

@@ -16,21 +16,22 @@ from forebay._report import RETRY_S, report
 from forebay.errors import BrokenError
 
 if TYPE_CHECKING:
-    from forebay.rpc._lot import Place
-    from forebay.rpc._patience import Patience
-    from forebay.rpc._threads import ThreadChannels
+    from forebay.rpc.client.channel_set import Entry
+    from forebay.rpc.client.retry import Retry
+    from forebay.rpc.client.thread_channels import ThreadChannels
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Again", "Submission"]
+__all__ = ["Resender", "Submission"]
 
 
-class Again:
+class Resender:
     """Sends submissions again, in a thread of its own.
 
-    Whoever finds out that one was refused completes the futures of others too, and must not wait.
-    Each waits for its own next attempt; the thread makes one attempt at a time, and ends when none
-    is left. It holds others up for as long as that attempt opens a connection, which they need too.
+    The thread that learns of a refusal completes other futures too, so it must not wait here.
+    Each submission has a time for its next attempt; the thread makes one attempt at a time, and
+    ends when none is left. An attempt that opens a connection delays the others, which need that
+    connection too.
 
     Threads: any. The lock is taken alone.
     """
@@ -48,7 +49,7 @@ class Again:
         self._running = False
 
     def _forget(self) -> object:
-        """In a forked child: the thread and what waits for it are the parent's."""
+        """In a forked child: the thread and its queue are the parent's."""
         parents = self._changed, self._waiting
         self._renew()
         return parents
@@ -111,10 +112,10 @@ class Submission:
     """A submitted call, which may be sent more than once until a server starts it.
 
     Args:
-        channels: whose places it takes.
-        again: who sends it again.
+        channels: on which it is sent.
+        resender: the thread that sends it again.
         call: method, arguments and keyword arguments.
-        patience: how long it may look for a server.
+        retry: how long it may look for a server.
 
     Attributes:
         future: the caller's; cancelling it cancels what was sent, and sends nothing more.
@@ -123,14 +124,14 @@ class Submission:
     def __init__(
         self,
         channels: ThreadChannels,
-        again: Again,
+        resender: Resender,
         call: tuple[str, tuple[Any, ...], dict[str, Any] | None],
-        patience: Patience,
+        retry: Retry,
     ):
         self._channels = channels
-        self._again = again
+        self._resender = resender
         self._call = call
-        self._patience = patience
+        self._retry = retry
         self._sent: Future[Any] | None = None
         self.future: Future[Any] = Future()
         self.future.add_done_callback(self._on_end)
@@ -152,53 +153,53 @@ class Submission:
 
     def _attempt(self) -> float | None:
         """Send it unless it was cancelled; seconds until the next attempt if there is to be one."""
-        channels, patience = self._channels, self._patience
+        channels, retry = self._channels, self._retry
         if self.future.cancelled():
             return None
         try:
-            place = channels.take(patience)
+            entry = channels.take(retry)
             sent = None
             try:
                 if not self.future.cancelled():  # while a connection was opened
-                    sent = place.channel.submit(*self._call, patience.left())
+                    sent = entry.channel.submit(*self._call, retry.left())
             finally:
                 if sent is None:
-                    channels.put(place)
+                    channels.put(entry)
         except BrokenError as error:
-            delay = patience.after(error)
+            delay = retry.after(error)
             if delay is None:
                 raise
             return delay
         if sent is None:
             return None
         self._sent = sent
-        sent.add_done_callback(partial(self._on_sent_end, place))
+        sent.add_done_callback(partial(self._on_sent_end, entry))
         if self.future.cancelled():  # since it was last asked
             sent.cancel()
         return None
 
-    def _on_sent_end(self, place: Place, sent: Future[Any]) -> None:
+    def _on_sent_end(self, entry: Entry, sent: Future[Any]) -> None:
         try:
-            self._channels.put(place)
-        finally:  # the caller waits for its future, whatever becomes of the place
-            self._tell(sent)
+            self._channels.put(entry)
+        finally:  # the caller waits for its future, even if this raises
+            self._finish(sent)
 
-    def _tell(self, sent: Future[Any]) -> None:
-        """Give the caller what became of it, or send it again."""
+    def _finish(self, sent: Future[Any]) -> None:
+        """Complete the caller's future, or send the call again."""
         if sent.cancelled():
             return
         error = sent.exception()
         if error is None:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_result(sent.result())
-        elif (delay := self._patience.after(error)) is not None:
+        elif (delay := self._retry.after(error)) is not None:
             self._send_later(delay)
         else:
             self._end(error)
 
     def _send_later(self, delay: float) -> None:
         try:
-            self._again.add(self, delay)
+            self._resender.add(self, delay)
         except BaseException as error:
             self._end(error)
 

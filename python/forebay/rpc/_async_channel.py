@@ -1,4 +1,4 @@
-"""A channel on an event loop: one reader for all its calls, in the loop's own thread."""
+"""The calling end of a connection, on an event loop."""
 
 from __future__ import annotations
 
@@ -8,37 +8,47 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._core import OUTBOX_BYTES_HIGH, OUTBOX_BYTES_LOW, Connection
 from forebay.errors import BusyError, DeadlineError
+from forebay.rpc._async_stream import AsyncStream, Mailbox
+from forebay.rpc._stream import CREDIT
 from forebay.rpc._unanswered import no_reply
 from forebay.rpc._watch import Watch
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from forebay.rpc._channel import Channel
-    from forebay.rpc._stream_loop import Mailbox
 
-__all__ = ["LoopBinding"]
+__all__ = ["AsyncChannel"]
 
 
-class LoopBinding:
-    """What a channel holds while it belongs to a loop.
+class AsyncChannel:
+    """A channel on the running event loop: the names of `Channel`, awaited.
 
-    Made by the first awaited call, released by `unbind`. Callbacks are registered once, not
-    per call; a writer only while the kernel does not take everything.
+    Made by `async with rpc.connect(url)`, or of a channel by its `on_loop`. The first call binds
+    the channel to the running loop, until `unbind`; in between, threads cannot call on it.
+
+    Attributes:
+        channel: the channel itself, with the face for threads.
+
+    Affinity: the loop to which the channel is bound; any number of tasks.
+    Cost: one reader for all calls, in the loop's own thread. Callbacks are registered once, not for
+    each call; a writer only while the kernel does not take everything.
     """
 
     __slots__ = (
-        "_channel",
         "_connection",
         "_futures",
         "_loop",
         "_owed",
         "_room",
+        "_streams",
         "_watches",
         "_writing",
-        "streams",
+        "channel",
     )
 
     def __init__(self, channel: Channel, connection: Connection):
-        self._channel = channel
+        self.channel = channel
         self._connection = connection
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watches: list[Watch] = []
@@ -46,22 +56,27 @@ class LoopBinding:
         self._owed: set[int] = set()  # calls that go on when their waiter leaves
         self._room: list[asyncio.Future[None]] = []
         self._writing = False
-        self.streams: dict[int, Mailbox] = {}
+        self._streams: dict[int, Mailbox] = {}
         """Streams that are open, by the numbers of their calls."""
 
     async def call(
         self,
         method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        timeout: float | None,
-        generation: int | None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        generation: int | None = None,
     ) -> Any:
-        """Start a call, await its reply, decode it."""
+        """Call `method` and await its result; arguments and errors as for `Channel.call`.
+
+        Cancellation: safe. A cancel frame goes out, the late reply is dropped, the channel
+        stays usable.
+        """
         loop = get_running_loop()
         if self._loop is not loop:
             self._bind(loop)
-        channel, connection = self._channel, self._connection
+        channel, connection = self.channel, self._connection
         head, segments = channel._encode_call(method, args, kwargs)
         left = timeout
         if self._writing:
@@ -85,10 +100,36 @@ class LoopBinding:
             return channel._decode(outcome, None)
         return channel._finish(outcome)
 
-    async def finish(self, call: int, timeout: float | None) -> Any:
-        """Await the reply to a call that was begun, and decode it; it goes on if nobody waits."""
-        if call in self._channel._kept:
-            return self._channel._finish(self._channel._kept.pop(call))
+    def stream(
+        self,
+        method: str,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        credit: int = CREDIT,
+        generation: int | None = None,
+    ) -> AsyncStream:
+        """As `Channel.stream`, for `async for` and `async with`, which send the call."""
+        if generation is None:
+            generation = self.channel.generation
+        return AsyncStream(
+            self.channel,
+            method,
+            args,
+            kwargs,
+            timeout=timeout,
+            credit=credit,
+            generation=generation,
+        )
+
+    async def finish(self, call: int, *, timeout: float | None = None) -> Any:
+        """Await the answer to a call that `Channel.begin` started; errors as for `Channel.finish`.
+
+        Cancellation: safe; the call goes on, and may be waited for again.
+        """
+        if call in self.channel._kept:
+            return self.channel._finish(self.channel._kept.pop(call))
         loop = get_running_loop()
         if self._loop is not loop:
             self._bind(loop)
@@ -98,7 +139,7 @@ class LoopBinding:
         future = self._futures[call] = loop.create_future()
         if connection.outbox_bytes and not self._writing:
             self._start_writing()
-        loop.call_soon(self._on_ready)  # it may be there already
+        loop.call_soon(self._on_ready)  # the answer may have been received already
         try:
             async with asyncio.timeout(timeout):
                 outcome = await future
@@ -108,15 +149,15 @@ class LoopBinding:
             elif future.done() and not future.cancelled():
                 # The waiter left in the turn in which the reply came: it is kept for the next one.
                 # `_complete` keeps what comes after the future was cancelled.
-                self._channel._kept[call] = future.result()
+                self.channel._kept[call] = future.result()
             if isinstance(error, TimeoutError):
-                raise no_reply(self._channel.name, timeout) from None
+                raise no_reply(self.channel.name, timeout) from None
             raise
         finally:
             self._owed.discard(call)
-        return self._channel._finish(outcome)
+        return self.channel._finish(outcome)
 
-    async def ready(self, timeout: float | None) -> float | None:
+    async def _ready(self, timeout: float | None) -> float | None:
         """Bind to the running loop, and wait until the outbox has room for a call.
 
         Returns:
@@ -127,8 +168,8 @@ class LoopBinding:
             self._bind(loop)
         return await self._wait_for_room(timeout) if self._writing else timeout
 
-    def written(self) -> None:
-        """Frames may have been queued: have them written."""
+    def _queued(self) -> None:
+        """Write the frames that may have been queued."""
         if self._connection.outbox_bytes and not self._writing:
             self._start_writing()
 
@@ -137,50 +178,89 @@ class LoopBinding:
         """The loop, while it is bound."""
         return self._loop
 
+    @property
+    def closed(self) -> bool:
+        """As `Channel.closed`."""
+        return self.channel.closed
+
+    @property
+    def broken(self) -> bool:
+        """As `Channel.broken`."""
+        return self.channel.broken
+
+    @property
+    def leaving(self) -> bool:
+        """As `Channel.leaving`."""
+        return self.channel.leaving
+
+    @property
+    def in_flight(self) -> int:
+        """As `Channel.in_flight`."""
+        return self.channel.in_flight
+
+    def metrics(self) -> dict[str, int]:
+        """As `Channel.metrics`."""
+        return self.channel.metrics()
+
     def unbind(self) -> None:
-        """Let go of the loop; BusyError while calls are in flight."""
-        in_flight = len(self._futures) + len(self.streams)
+        """Let go of the loop; see `Channel.unbind`."""
+        in_flight = len(self._futures) + len(self._streams)
         if in_flight and self._loop is not None and not self._loop.is_closed():
             raise BusyError(
-                f"channel {self._channel.name!r} has {in_flight} awaited calls and streams in"
+                f"channel {self.channel.name!r} has {in_flight} awaited calls and streams in"
                 " flight; await, cancel or close them before unbind()"
             )
-        self.release()
+        self._release()
 
-    def release(self) -> None:
+    async def aclose(self) -> None:
+        """As `Channel.close`, which never waits. Idempotent."""
+        self.channel.close()
+
+    async def __aenter__(self) -> AsyncChannel:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.channel.close()
+
+    def _release(self) -> None:
         """Remove every callback."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
         self._stop_watching()
-        self._channel._bound = False
+        self.channel._bound = False
         if not self._connection.closed:
             self._connection.detach()
 
-    def finish_all(self) -> None:
-        """Hand out what the closed connection ended."""
-        for call, outcome in self._connection.receive(self._channel._number):
+    def _finish_all(self) -> None:
+        """Complete the calls that the closed connection ended."""
+        for call, outcome in self._connection.receive(self.channel._number):
             self._complete(call, outcome)
-        self._tell_streams()
+        self._wake_streams()
 
     def _bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        channel = self._channel
+        channel = self.channel
         if self._loop is not None:
             if not self._loop.is_closed():
                 raise BusyError(
                     f"channel {channel.name!r} is bound to another event loop; unbind() it there"
                 )
-            self.release()
+            self._release()
         if not self._connection.closed:
             self._watch(loop)
         self._loop = loop
         channel._bound = True
         self._futures.clear()
-        self.streams.clear()
+        self._streams.clear()
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Become the reader, with a callback for each descriptor; all of it or nothing."""
-        connection, pidfd = self._connection, self._channel._pidfd
+        connection, pidfd = self._connection, self.channel._pidfd
         try:
             self._watches.append(Watch(loop, connection.fileno(), self._on_ready))
             if pidfd >= 0:
@@ -193,22 +273,22 @@ class LoopBinding:
     def _on_ready(self) -> None:
         loop = self._loop
         if loop is None:
-            return  # it was unbound since it was to come back
+            return  # unbound since this turn was scheduled
         if self._writing:
             self._write()
-        finished = self._connection.receive(self._channel._number)
+        finished = self._connection.receive(self.channel._number)
         for call, outcome in finished:
             self._complete(call, outcome)
-        if self.streams:
-            self._tell_streams()
+        if self._streams:
+            self._wake_streams()
         if self._connection.holds_received:
             loop.call_soon(self._on_ready)
         if not finished and self._connection.over:
             self._stop_watching()
 
-    def _tell_streams(self) -> None:
+    def _wake_streams(self) -> None:
         for call in self._connection.take_news():
-            mailbox = self.streams.get(call)
+            mailbox = self._streams.get(call)
             if mailbox is not None:
                 mailbox.wake()
 
@@ -230,12 +310,12 @@ class LoopBinding:
         if future is not None and not future.done():
             future.set_result(outcome)
         elif call in self._owed:
-            self._channel._kept[call] = outcome
+            self.channel._kept[call] = outcome
 
     def _expire(self, call: int, timeout: float) -> None:
         future = self._cancel(call)
         if future is not None and not future.done():
-            future.set_exception(no_reply(self._channel.name, timeout))
+            future.set_exception(no_reply(self.channel.name, timeout))
 
     def _cancel(self, call: int) -> asyncio.Future[Any] | None:
         future = self._futures.pop(call, None)
@@ -275,7 +355,7 @@ class LoopBinding:
             async with asyncio.timeout_at(until):
                 await future
         except TimeoutError:
-            name = self._channel.name
+            name = self.channel.name
             raise DeadlineError(
                 f"{name} takes no bytes: the outbox was full for {timeout} s", timeout=timeout
             ) from None

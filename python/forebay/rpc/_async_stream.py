@@ -41,7 +41,7 @@ class Mailbox:
 class AsyncStream:
     """What `Stream` is for threads: an async iterator and context manager.
 
-    Made by `Channel.astream`.
+    Made by `AsyncChannel.stream`.
 
     The call is sent when it is entered or first iterated, which binds the channel to the running
     loop; the timeout counts from there.
@@ -120,7 +120,7 @@ class AsyncStream:
                 if came is not None:
                     self._channel._finish(came)  # it raises
                 break
-            self._channel._own_binding().written()
+            self._channel.on_loop._queued()
             if came:
                 self._ready = came
                 return came.pop()
@@ -148,11 +148,11 @@ class AsyncStream:
         method, args, kwargs, credit = self._arguments
         channel, timeout = self._channel, self._timeout
         head, segments = channel._encode_call(method, args, kwargs)
-        binding = channel._own_binding()
+        face = channel.on_loop
         if timeout is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(timeout, self._mailbox.expire)
-        left = await binding.ready(timeout)
+        left = await face._ready(timeout)
         if self._arguments is None:
             return  # closed meanwhile
         self._arguments = None
@@ -166,8 +166,8 @@ class AsyncStream:
             credit,
             True,
         )
-        binding.streams[self._reader.id] = self._mailbox
-        binding.written()
+        face._streams[self._reader.id] = self._mailbox
+        face._queued()
 
     async def _wait(self) -> None:
         mailbox = self._mailbox
@@ -199,11 +199,11 @@ class AsyncStream:
         reader, self._reader = self._reader, None
         if reader is None:
             return
-        binding = self._channel._own_binding()
-        binding.streams.pop(reader.id, None)
+        face = self._channel.on_loop
+        face._streams.pop(reader.id, None)
         with contextlib.suppress(Error):  # closed, or another process's after a fork
             reader.leave()
-            binding.written()
+            face._queued()
         self._mailbox.wake()
 
     def _stop_timer(self) -> None:
@@ -233,6 +233,6 @@ class AsyncStream:
         # cancel that the kernel does not take at once goes out with what already waits there.
         reader = self._reader
         if reader is not None:
-            self._channel._own_binding().streams.pop(reader.id, None)
+            self._channel.on_loop._streams.pop(reader.id, None)
             with contextlib.suppress(Error):  # closed, or another process's after a fork
                 reader.leave()

@@ -1,4 +1,4 @@
-"""How long a call looks for a server that takes it."""
+"""When a call that did not start is sent again."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 
 from forebay.errors import BrokenError, ProtocolError
-from forebay.rpc._connect import Target
+from forebay.rpc._target import Target
 from forebay.rpc._unanswered import no_reply
 
-__all__ = ["Patience"]
+__all__ = ["Retry"]
 
 _CHOOSING_S = 0.001
 
 
-class Patience:
-    """That of one call.
+class Retry:
+    """The attempts of one call: how long it looks for a server that starts it.
 
     Args:
         target: whose time for connecting counts where the call has none.
@@ -43,15 +43,15 @@ class Patience:
         left = self._end - time.monotonic()
         if left <= 0:
             raise no_reply(self._target.url, self._timeout)
-        # What choosing took does not change the number that errors name.
+        # Choosing a channel takes a moment, which must not change the number that errors name.
         return left if self._timeout - left > _CHOOSING_S else self._timeout
 
     def after(self, error: BaseException | None, *, begun: bool = False) -> float | None:
-        """What becomes of a call whose attempt ended so.
+        """Decide about the next attempt after one has ended.
 
         Args:
             error: what the attempt raised.
-            begun: whether something has come of it.
+            begun: whether an item has come of it.
 
         Returns:
             Seconds to wait before the next attempt, 0 before the first one; None: there is none,

@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from forebay.errors import DeadlineError, Error, RemoteError
 from forebay.gym._loss import advise, name_environment
 from forebay.gym._recipe import Recipe
-from forebay.gym._seat import Seat
+from forebay.gym._slot import Slot
 from forebay.pool import ServicePool
 from forebay.pool._internal import LeaseGather
 from forebay.rpc._internal import Message, message
@@ -34,8 +34,8 @@ _DESCRIBE = message("describe")
 Targets = tuple[int, ...]
 
 
-class Crew:
-    """One seat for each environment; None where its service was lost.
+class ServiceGroup:
+    """One slot for each environment; None where its service was lost.
 
     Args:
         pool: who lends.
@@ -65,7 +65,7 @@ class Crew:
         self._gathers: dict[Targets, LeaseGather] = {}
         self._running: Targets = ()
         self._waiting: list[tuple[Targets, list[Message]]] = []
-        self.seats: list[Seat | None] = [None] * len(recipes)
+        self.slots: list[Slot | None] = [None] * len(recipes)
         try:
             self._take_all()
             self._meet(tuple(range(len(recipes))))
@@ -79,7 +79,7 @@ class Crew:
         Raises:
             gymnasium.error.ResetNeeded: one of them was lost; nothing was begun.
         """
-        lost = [index for index in targets if self.seats[index] is None]
+        lost = [index for index in targets if self.slots[index] is None]
         if lost:
             raise ResetNeeded(f"environments {lost} were lost: reset() makes them anew")
         size = self._concurrent
@@ -140,7 +140,7 @@ class Crew:
             raise errors[index]
         return answers[0]
 
-    def replace(self, index: int) -> Seat:
+    def replace(self, index: int) -> Slot:
         """Give up an environment's service, where it has one, and borrow another.
 
         Raises:
@@ -148,19 +148,19 @@ class Crew:
         """
         self._drop(index)
         try:
-            self.seats[index] = Seat.take(self._pool, self._recipes[index], self._acquire_timeout)
+            self.slots[index] = Slot.take(self._pool, self._recipes[index], self._acquire_timeout)
             self._meet((index,))
         except Error as error:
             self._drop(index)
-            raise name_environment(error, index, len(self.seats))  # noqa: B904 - the same
-        seat = self.seats[index]
-        assert seat is not None
-        return seat
+            raise name_environment(error, index, len(self.slots))  # noqa: B904 - the same
+        slot = self.slots[index]
+        assert slot is not None
+        return slot
 
     def close(self) -> None:
         """Give every service back. Idempotent."""
         self._waiting, self._running = [], ()
-        for index in range(len(self.seats)):
+        for index in range(len(self.slots)):
             self._drop(index)
 
     def _begin_next(self) -> None:
@@ -173,24 +173,24 @@ class Crew:
         if gather is None:
             if len(self._gathers) >= GATHERS_MAX:
                 self._gathers.clear()
-            leases = [seat.lease for index in targets if (seat := self.seats[index]) is not None]
+            leases = [slot.lease for index in targets if (slot := self.slots[index]) is not None]
             gather = self._gathers[targets] = LeaseGather(leases)
         return gather
 
     def _judge(self, index: int, error: BaseException) -> BaseException:
         """Name the environment, and give its service up unless only its own work failed."""
-        seat = self.seats[index]
-        if isinstance(error, RemoteError) and seat is not None:
-            seat.raised = True
+        slot = self.slots[index]
+        if isinstance(error, RemoteError) and slot is not None:
+            slot.raised = True
         elif isinstance(error, Error):
             self._drop(index)
-        return advise(name_environment(error, index, len(self.seats)))
+        return advise(name_environment(error, index, len(self.slots)))
 
     def _drop(self, index: int) -> None:
-        seat, self.seats[index] = self.seats[index], None
-        if seat is not None:
+        slot, self.slots[index] = self.slots[index], None
+        if slot is not None:
             self._gathers.clear()
-            seat.give_back()
+            slot.give_back()
 
     def _take_all(self) -> None:
         """Borrow what is there at once, then wait for the rest in parallel."""
@@ -198,12 +198,12 @@ class Crew:
         for index, recipe in enumerate(self._recipes):
             try:
                 left = max(0.0, end - time.monotonic())
-                self.seats[index] = Seat.take(self._pool, recipe, left)
+                self.slots[index] = Slot.take(self._pool, recipe, left)
             except DeadlineError:
                 break
             except Error as error:
-                raise name_environment(error, index, len(self.seats))  # noqa: B904 - the same
-        missing = [index for index, seat in enumerate(self.seats) if seat is None]
+                raise name_environment(error, index, len(self.slots))  # noqa: B904 - the same
+        missing = [index for index, slot in enumerate(self.slots) if slot is None]
         if missing:
             self._take_slowly(missing)
 
@@ -221,7 +221,7 @@ class Crew:
         for index, future in zip(missing, started, strict=True):
             error = future.exception()
             if error is not None:
-                raise name_environment(error, index, len(self.seats))
+                raise name_environment(error, index, len(self.slots))
 
     def _take(self, index: int, end: float, given_up: threading.Event) -> None:
         """Borrow in a thread, in turns, so that it ends soon when nobody waits for it any more."""
@@ -229,7 +229,7 @@ class Crew:
             left = max(0.0, end - time.monotonic())
             try:
                 turn = min(left, TURN_S)
-                self.seats[index] = Seat.take(self._pool, self._recipes[index], turn)
+                self.slots[index] = Slot.take(self._pool, self._recipes[index], turn)
                 return
             except DeadlineError as error:
                 if given_up.is_set() or left <= TURN_S:
@@ -238,8 +238,8 @@ class Crew:
 
     def _meet(self, targets: Targets) -> None:
         """Have the services described that are not known, and map their regions."""
-        seats = [(index, seat) for index in targets if (seat := self.seats[index]) is not None]
-        unknown = [(index, seat) for index, seat in seats if seat.known is None]
+        slots = [(index, slot) for index in targets if (slot := self.slots[index]) is not None]
+        unknown = [(index, slot) for index, slot in slots if slot.known is None]
         if not unknown:
             return
         answers, errors = self.call(
@@ -247,5 +247,5 @@ class Crew:
         )
         for error in errors.values():
             raise error
-        for (_, seat), description in zip(unknown, answers, strict=True):
-            seat.learn(description)
+        for (_, slot), description in zip(unknown, answers, strict=True):
+            slot.learn(description)

@@ -34,7 +34,7 @@ class Known(NamedTuple):
     layout: Layout | None
 
 
-class Seat:
+class Slot:
     """A service on lease.
 
     Attributes:
@@ -54,7 +54,7 @@ class Seat:
         self.raised = False
 
     @classmethod
-    def take(cls, pool: ServicePool, recipe: Recipe, timeout: float | None) -> Seat:
+    def take(cls, pool: ServicePool, recipe: Recipe, timeout: float | None) -> Slot:
         """Borrow a service; waits at most `timeout` seconds. Raises as entering an acquire."""
         context = pool.acquire(recipe, timeout=timeout)
         return cls(context, context.__enter__())

@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from forebay.errors import BrokenError
-from forebay.rpc._connect import Target
-from forebay.rpc._lot import Lot, Place, Verdict
-from forebay.rpc._patience import Patience
+from forebay.rpc._target import Target
 from forebay.rpc._unanswered import client_closed
+from forebay.rpc.client.channel_set import ChannelSet, Entry, Verdict
+from forebay.rpc.client.retry import Retry
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from forebay.rpc._channel import Channel
+    from forebay.rpc._async_channel import AsyncChannel
 
 __all__ = ["TaskAttempts", "TaskChannels"]
 
@@ -24,63 +24,63 @@ class TaskChannels:
 
     def __init__(self, target: Target, limit: int, loop: asyncio.AbstractEventLoop):
         self._target = target
-        self._lot = Lot(limit, looks=False)  # the loop reads their sockets
+        self._channels = ChannelSet(limit, polls=False)  # the loop reads their sockets
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
         self.loop = loop
 
-    async def take(self, patience: Patience) -> Place:
-        """A place for one call, to be given back by `put`; errors as of `ThreadChannels.take`.
+    async def take(self, retry: Retry) -> Entry:
+        """An entry for one call, to be given back by `put`; errors as of `ThreadChannels.take`.
 
         Cancellation: safe; another task goes on with opening.
         """
         while True:
             self._check_open()
-            chosen = self._lot.choose()
+            chosen = self._channels.choose()
             self._close_gone()
-            if isinstance(chosen, Place):
+            if isinstance(chosen, Entry):
                 return chosen
             if chosen is Verdict.OPEN:
-                return await self._open(patience)
+                return await self._open(retry)
             waiter = self.loop.create_future()
             self._waiting.append(waiter)
             try:
-                async with asyncio.timeout(patience.left()):
+                async with asyncio.timeout(retry.left()):
                     await waiter
             except TimeoutError:
-                patience.left()  # raises
+                retry.left()  # raises
 
-    def put(self, place: Place) -> None:
+    def put(self, entry: Entry) -> None:
         """The call has ended."""
-        self._lot.put(place)
+        self._channels.put(entry)
         self._close_gone()
 
     def close(self) -> None:
         """As `ThreadChannels.close`; in any thread once the loop is closed."""
         self._closed = True
-        for channel in self._lot.clear():
+        for channel in self._channels.clear():
             channel.close()
         if not self.loop.is_closed():
             self._wake()
 
     def __len__(self) -> int:
-        return len(self._lot)
+        return len(self._channels)
 
-    async def _open(self, patience: Patience) -> Place:
+    async def _open(self, retry: Retry) -> Entry:
         try:
-            channel = await self._target.aopen(patience.left())
+            channel = await self._target.open_on_loop(retry.left())
         except BaseException as error:
-            place = self._lot.give_up(error)
+            entry = self._channels.give_up(error)
             self._wake()
-            if place is None:
+            if entry is None:
                 raise
-            return place
-        place = self._lot.add(channel)
+            return entry
+        entry = self._channels.add(channel)
         self._wake()
         if self._closed:
             self.close()
             self._check_open()
-        return place
+        return entry
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -89,7 +89,7 @@ class TaskChannels:
                 waiter.set_result(None)
 
     def _close_gone(self) -> None:
-        for channel in self._lot.take_gone():
+        for channel in self._channels.take_gone():
             channel.close()
 
     def _check_open(self) -> None:
@@ -100,24 +100,24 @@ class TaskChannels:
 class TaskAttempts:
     """As `Attempts`, by `async with`."""
 
-    __slots__ = ("_channels", "_place", "begun", "patience")
+    __slots__ = ("_channels", "_entry", "begun", "retry")
 
-    def __init__(self, channels: TaskChannels, patience: Patience) -> None:
+    def __init__(self, channels: TaskChannels, retry: Retry) -> None:
         self._channels = channels
-        self._place: Place | None = None
-        self.patience = patience
+        self._entry: Entry | None = None
+        self.retry = retry
         self.begun = False
 
-    async def __aenter__(self) -> Channel:
+    async def __aenter__(self) -> AsyncChannel:
         while True:
             try:
-                self._place = await self._channels.take(self.patience)
+                self._entry = await self._channels.take(self.retry)
             except BrokenError as error:
-                delay = self.patience.after(error)
+                delay = self.retry.after(error)
                 if delay is None:
                     raise
             else:
-                return self._place.channel
+                return self._entry.channel.on_loop
             await asyncio.sleep(delay)
 
     async def __aexit__(
@@ -126,9 +126,9 @@ class TaskAttempts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        assert self._place is not None
-        self._channels.put(self._place)
-        delay = self.patience.after(error, begun=self.begun)
+        assert self._entry is not None
+        self._channels.put(self._entry)
+        delay = self.retry.after(error, begun=self.begun)
         if delay is None:
             return False
         await asyncio.sleep(delay)

@@ -1,4 +1,4 @@
-"""Waiting on an event loop until the peer of a connection is let in."""
+"""The handshake of a connection, on an event loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from forebay._core import Connection
 from forebay.errors import BrokenError
 from forebay.rpc._watch import Watch
 
-__all__ = ["meet"]
+__all__ = ["handshake"]
 
 
-async def meet(connection: Connection) -> None:
-    """Step a connection until its peer has said who it is, TLS and token included.
+async def handshake(connection: Connection) -> None:
+    """Step a connection until its handshake is done, TLS and token included.
 
     Raises:
         BrokenError, ProtocolError: what ended the connection before that.
@@ -21,17 +21,17 @@ async def meet(connection: Connection) -> None:
     """
     loop = asyncio.get_running_loop()
     connection.attach()
-    meeting = _Meeting(connection, loop)
+    steps = _Handshake(connection, loop)
     try:
-        meeting.step()
-        await meeting.done
+        steps.step()
+        await steps.done
     finally:
-        meeting.watch.close()
+        steps.watch.close()
         if not connection.closed:
             connection.detach()
 
 
-class _Meeting:
+class _Handshake:
     """Steps one connection."""
 
     def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop):

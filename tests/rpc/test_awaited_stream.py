@@ -27,7 +27,7 @@ async def collect(stream: Any, into: list[Any]) -> None:
 
 
 async def until_logged(channel: Channel, expected: list[str]) -> None:
-    while await channel.acall("logged") != expected:  # noqa: ASYNC110 - the event is elsewhere
+    while await channel.on_loop.call("logged") != expected:  # noqa: ASYNC110 - the event is elsewhere
         await asyncio.sleep(0)
 
 
@@ -36,7 +36,7 @@ def test_items_arrive_in_order_and_then_the_end(streams: Channel, run: Run, cred
     """A stream is the list that the method would have returned."""
 
     async def work() -> None:
-        stream = streams.astream("count", (500,), credit=credit)
+        stream = streams.on_loop.stream("count", (500,), credit=credit)
         assert [item async for item in stream] == list(range(500))
         assert [item async for item in stream] == [], "it stays at its end"
         assert streams.metrics()["in_flight"] == 0
@@ -49,12 +49,12 @@ def test_streams_and_calls_of_many_tasks_share_a_connection(streams: Channel, ru
     """Each task gets its own items and answers."""
 
     async def read(size: int) -> None:
-        stream = streams.astream("count", (size,), credit=5)
+        stream = streams.on_loop.stream("count", (size,), credit=5)
         assert [item async for item in stream] == list(range(size))
 
     async def arrays() -> None:
         number = 0
-        async for array in streams.astream("arrays", (30, 20_000)):
+        async for array in streams.on_loop.stream("arrays", (30, 20_000)):
             assert (array == number).all()
             number += 1
         assert number == 30
@@ -64,7 +64,7 @@ def test_streams_and_calls_of_many_tasks_share_a_connection(streams: Channel, ru
             for number in range(5):
                 tasks.create_task(read(100 + number))
             tasks.create_task(arrays())
-            calls = [tasks.create_task(streams.acall("echo", (at,))) for at in range(100)]
+            calls = [tasks.create_task(streams.on_loop.call("echo", (at,))) for at in range(100)]
         assert [call.result() for call in calls] == list(range(100))
 
     run(work())
@@ -74,9 +74,9 @@ def test_a_call_between_two_items_is_answered(streams: Channel, run: Run) -> Non
     """Who calls while it iterates does not wait for a stream that waits for it."""
 
     async def work() -> None:
-        async for item in streams.astream("count", (100,), credit=4):
-            assert await streams.acall("echo", (item,)) == item
-            assert await streams.acall("progress") <= item + 1 + 4
+        async for item in streams.on_loop.stream("count", (100,), credit=4):
+            assert await streams.on_loop.call("echo", (item,)) == item
+            assert await streams.on_loop.call("progress") <= item + 1 + 4
 
     run(work())
 
@@ -87,16 +87,16 @@ def test_leaving_early_closes_the_generator(streams: Channel, run: Run, how: str
 
     async def work() -> None:
         if how == "with":
-            async with streams.astream("count") as stream:
+            async with streams.on_loop.stream("count") as stream:
                 assert await anext(stream) == 0
         elif how == "aclose":
-            stream = streams.astream("count")
+            stream = streams.on_loop.stream("count")
             assert await first(stream, 3) == [0, 1, 2]
             await stream.aclose()
             await stream.aclose()
             assert [item async for item in stream] == []
         else:
-            async for item in streams.astream("count"):
+            async for item in streams.on_loop.stream("count"):
                 if item == 5:
                     break
             gc.collect()
@@ -111,7 +111,7 @@ def test_a_cancelled_wait_loses_no_item(streams: Channel, run: Run) -> None:
     """A task that is cancelled while it waits leaves the stream as it was."""
 
     async def work() -> None:
-        stream = streams.astream("slow", (0.001,), credit=2)
+        stream = streams.on_loop.stream("slow", (0.001,), credit=2)
         got = []
         for steps in range(60):
             task = asyncio.create_task(stream.__anext__())
@@ -132,7 +132,7 @@ def test_a_cancelled_task_in_a_with_block_cancels_the_stream(streams: Channel, r
     """The generator of a cancelled consumer is closed."""
 
     async def consume() -> None:
-        async with streams.astream("slow", (0.01,)) as stream:
+        async with streams.on_loop.stream("slow", (0.01,)) as stream:
             async for _ in stream:
                 pass
 
@@ -152,7 +152,7 @@ def test_an_exception_comes_after_the_items_before_it(streams: Channel, run: Run
     """What was yielded is not lost because of what came later."""
 
     async def work() -> None:
-        stream = streams.astream("fail_after", (40,))
+        stream = streams.on_loop.stream("fail_after", (40,))
         assert await first(stream, 40) == list(range(40))
         with pytest.raises(ValueError, match="after 40") as caught:
             await anext(stream)
@@ -168,7 +168,7 @@ def test_the_deadline_is_that_of_the_whole_stream(streams: Channel, run: Run) ->
     async def work() -> None:
         got: list[int] = []
         with pytest.raises(DeadlineError) as caught:
-            await collect(streams.astream("slow", (0.01,), timeout=0.3), got)
+            await collect(streams.on_loop.stream("slow", (0.01,), timeout=0.3), got)
         assert got[:3] == [0, 1, 2]
         assert caught.value.timeout == 0.3
         await until_logged(streams, ["closed"])
@@ -181,7 +181,9 @@ def test_a_stream_that_never_yields_can_be_left(streams: Channel, run: Run, tmp_
     begun = tmp_path / "begun"
 
     async def work() -> None:
-        task = asyncio.create_task(anext(streams.astream("stuck", (str(begun),), timeout=10)))
+        task = asyncio.create_task(
+            anext(streams.on_loop.stream("stuck", (str(begun),), timeout=10))
+        )
         while not begun.exists():  # noqa: ASYNC110 - the event is in another process
             await asyncio.sleep(0)
         task.cancel()
@@ -200,7 +202,7 @@ def test_a_service_killed_in_mid_stream(streaming: Service, run: Run) -> None:
         async def work() -> None:
             got: list[int] = []
             with pytest.raises(BrokenError) as caught:
-                await collect(channel.astream("die_after", (10,)), got)
+                await collect(channel.on_loop.stream("die_after", (10,)), got)
             assert got == list(range(len(got)))
             assert caught.value.delivered == "maybe"
             channel.close()
@@ -212,7 +214,7 @@ def test_an_open_stream_keeps_its_channel_on_the_loop(streams: Channel, run: Run
     """A thread cannot take the reader's place under a stream."""
 
     async def work() -> None:
-        async with streams.astream("count") as stream:
+        async with streams.on_loop.stream("count") as stream:
             assert await anext(stream) == 0
             with pytest.raises(BusyError):
                 streams.unbind()
@@ -228,7 +230,7 @@ def test_closing_the_channel_ends_its_streams(streams: Channel, run: Run, tmp_pa
     """No task waits for ever on a closed channel."""
 
     async def work() -> None:
-        stream = streams.astream("stuck", (str(tmp_path / "begun"),))
+        stream = streams.on_loop.stream("stuck", (str(tmp_path / "begun"),))
         task = asyncio.create_task(anext(stream))
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - the event is elsewhere
             await asyncio.sleep(0)
@@ -248,10 +250,10 @@ def test_a_stream_that_was_cancelled_before_its_call_begins_anew(
 
     async def work() -> None:
         streaming.process.send_signal(signal.SIGSTOP)
-        filling = asyncio.create_task(streams.acall("echo", (bytes(8 << 20),)))
+        filling = asyncio.create_task(streams.on_loop.call("echo", (bytes(8 << 20),)))
         while streams.metrics()["outbox_bytes"] < 1 << 20:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0)
-        stream = streams.astream("count", (3,), timeout=20)
+        stream = streams.on_loop.stream("count", (3,), timeout=20)
         begun = asyncio.create_task(anext(stream))
         await asyncio.sleep(0)  # it waits for room
         with pytest.raises(BusyError, match="another task"):
@@ -259,7 +261,7 @@ def test_a_stream_that_was_cancelled_before_its_call_begins_anew(
         begun.cancel()
         with pytest.raises(asyncio.CancelledError):
             await begun
-        closed = streams.astream("count", (3,))
+        closed = streams.on_loop.stream("count", (3,))
         left = asyncio.create_task(anext(closed))
         await asyncio.sleep(0)
         closed.close()
@@ -268,7 +270,7 @@ def test_a_stream_that_was_cancelled_before_its_call_begins_anew(
         assert [item async for item in stream] == [0, 1, 2]
         with pytest.raises(StopAsyncIteration):
             await left
-        assert await streams.acall("logged") == ["closed"]
+        assert await streams.on_loop.call("logged") == ["closed"]
 
     run(work())
 
@@ -279,7 +281,7 @@ def test_many_items_of_a_megabyte_need_little_memory(streams: Channel, run: Run)
 
     async def work() -> None:
         most = number = 0
-        async for block in streams.astream("blocks", (300, size), credit=64):
+        async for block in streams.on_loop.stream("blocks", (300, size), credit=64):
             assert int.from_bytes(block[:8], "little") == number
             number += 1
             most = max(most, streams.metrics()["inbox_bytes"])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from forebay import _forks
 from forebay.errors import BrokenError
-from forebay.rpc._connect import Target
-from forebay.rpc._lot import Lot, Place, Verdict
-from forebay.rpc._patience import Patience
+from forebay.rpc._target import Target
 from forebay.rpc._unanswered import client_closed
+from forebay.rpc.client.channel_set import ChannelSet, Entry, Verdict
+from forebay.rpc.client.retry import Retry
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,41 +28,41 @@ class ThreadChannels:
 
     def __init__(self, target: Target, limit: int):
         self._target = target
-        self._lot = Lot(limit, looks=True)
+        self._channels = ChannelSet(limit, polls=True)
         self._changed = threading.Condition()
         self._closing = threading.Event()
         _forks.watch(self)
 
     def _forget(self) -> object:
-        """In a forked child: who has the lock, or was opening a channel, is not there."""
+        """In a forked child: the thread that had the lock, or opened a channel, is not there."""
         parents = self._changed, self._closing
         self._changed, self._closing = threading.Condition(), threading.Event()
         if parents[1].is_set():
             self._closing.set()
-        self._lot.forget_opening()
+        self._channels.forget_opening()
         return parents
 
-    def take(self, patience: Patience) -> Place:
-        """A place for one call, to be given back by `put`; waits while one is opened.
+    def take(self, retry: Retry) -> Entry:
+        """An entry for one call, to be given back by `put`; waits while one is opened.
 
         Raises:
             BrokenError, ProtocolError, DeadlineError: as `connect`. ClosedError: by `close`.
         """
         with self._changed:
             self._check_open()
-            while (chosen := self._lot.choose()) is Verdict.WAIT:
-                self._changed.wait(patience.left())
+            while (chosen := self._channels.choose()) is Verdict.WAIT:
+                self._changed.wait(retry.left())
                 self._check_open()
-            gone = self._lot.take_gone()
+            gone = self._channels.take_gone()
         for channel in gone:
             channel.close()
-        return chosen if isinstance(chosen, Place) else self._open(patience)
+        return chosen if isinstance(chosen, Entry) else self._open(retry)
 
-    def put(self, place: Place) -> None:
+    def put(self, entry: Entry) -> None:
         """The call has ended."""
         with self._changed:
-            self._lot.put(place)
-            gone = self._lot.take_gone()
+            self._channels.put(entry)
+            gone = self._channels.take_gone()
         for channel in gone:
             channel.close()
 
@@ -74,31 +74,31 @@ class ThreadChannels:
         """Close every channel; calls in flight end with ClosedError. Idempotent."""
         self._closing.set()
         with self._changed:
-            channels = self._lot.clear()
+            channels = self._channels.clear()
             self._changed.notify_all()
         for channel in channels:
             channel.close()
 
     def __len__(self) -> int:
-        return len(self._lot)
+        return len(self._channels)
 
-    def _open(self, patience: Patience) -> Place:
+    def _open(self, retry: Retry) -> Entry:
         try:
-            channel = self._target.open(patience.left())
+            channel = self._target.open(retry.left())
         except BaseException as error:
             with self._changed:
-                place = self._lot.give_up(error)
-                self._changed.notify()  # another one may try
-            if place is None:
+                entry = self._channels.give_up(error)
+                self._changed.notify()  # another thread may try
+            if entry is None:
                 raise
-            return place
+            return entry
         with self._changed:
-            place = self._lot.add(channel)
+            entry = self._channels.add(channel)
             self._changed.notify_all()
         if self._closing.is_set():
             self.close()
             self._check_open()
-        return place
+        return entry
 
     def _check_open(self) -> None:
         if self._closing.is_set():
@@ -112,28 +112,28 @@ class Attempts:
     and swallows it, so that the loop goes on; any other way out goes through.
 
     Attributes:
-        patience: how long it goes on.
-        begun: whether something has come of it, so that it is not sent again.
+        retry: when it is sent again, and for how long.
+        begun: whether an item has come, so that it is not sent again.
     """
 
-    __slots__ = ("_channels", "_place", "begun", "patience")
+    __slots__ = ("_channels", "_entry", "begun", "retry")
 
-    def __init__(self, channels: ThreadChannels, patience: Patience) -> None:
+    def __init__(self, channels: ThreadChannels, retry: Retry) -> None:
         self._channels = channels
-        self._place: Place | None = None
-        self.patience = patience
+        self._entry: Entry | None = None
+        self.retry = retry
         self.begun = False
 
     def __enter__(self) -> Channel:
         while True:
             try:
-                self._place = self._channels.take(self.patience)
+                self._entry = self._channels.take(self.retry)
             except BrokenError as error:
-                delay = self.patience.after(error)
+                delay = self.retry.after(error)
                 if delay is None:
                     raise
             else:
-                return self._place.channel
+                return self._entry.channel
             self._channels.pause(delay)
 
     def __exit__(
@@ -142,9 +142,9 @@ class Attempts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        assert self._place is not None
-        self._channels.put(self._place)
-        delay = self.patience.after(error, begun=self.begun)
+        assert self._entry is not None
+        self._channels.put(self._entry)
+        delay = self.retry.after(error, begun=self.begun)
         if delay is None:
             return False
         self._channels.pause(delay)
