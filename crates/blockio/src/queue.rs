@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_base::process;
+use forebay_base::{PerProcess, process};
 
 use crate::batch::Batch;
 use crate::completion::{Completions, GivingUp};
@@ -17,7 +17,6 @@ use crate::engines::threads::Threads;
 use crate::error::Error;
 use crate::file::{BlockFile, FileHolder};
 use crate::flight::Keeper;
-use crate::per_process::PerProcess;
 use crate::port::Port;
 use crate::quarantine::Quarantine;
 use crate::sys::lent::Memory;
@@ -376,10 +375,12 @@ impl BlockQueue {
     }
 
     fn threads(&self) -> Result<&Threads, Error> {
-        self.threads.get_or_make(|| Ok(Threads::new(&self.shared)))
+        self.threads
+            .get_or_try_init(|| Ok(Threads::new(&self.shared)))
     }
 
     fn io_thread(&self) -> Result<&IoThread, Error> {
-        self.io_thread.get_or_make(|| IoThread::start(&self.shared))
+        self.io_thread
+            .get_or_try_init(|| IoThread::start(&self.shared))
     }
 }

@@ -26,7 +26,7 @@ use super::listener::{connect_to_lender, no_lender};
 use crate::client::Wake;
 use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
-use crate::limit::{CONTROL_BYTES_MAX, SPIN_US};
+use crate::limit::{CONTROL_BYTES_MAX, LENDER_SPIN};
 use crate::wire::shared::{Reply, Request, Ticket, VERSION};
 
 /// The ticket of the first question. Its answer matters only if it refuses the program.
@@ -167,7 +167,7 @@ impl Borrower {
         // The lender may share this core: it runs first.
         rustix::thread::sched_yield();
         let mut state = self.enter()?;
-        let look_until = Instant::now() + Duration::from_micros(SPIN_US);
+        let poll_until = Instant::now() + LENDER_SPIN;
         loop {
             self.receive(&mut state);
             if let Some(answer) = state.found(ticket)? {
@@ -177,7 +177,7 @@ impl Borrower {
             if deadline.is_some_and(|at| at <= now) {
                 return Ok(None);
             }
-            if now < look_until {
+            if now < poll_until {
                 drop(state);
                 rustix::thread::sched_yield();
                 state = self.lock();

@@ -29,6 +29,7 @@ use forebay_base::Queue;
 use forebay_base::peer::Peer;
 use forebay_base::poll::{Kind, Poll, Ready, Token};
 use forebay_base::slots::Key;
+use forebay_base::spin::spin;
 use forebay_base::time;
 use forebay_base::unix::Listener;
 use rustix::net::{RecvFlags, SendFlags};
@@ -38,7 +39,7 @@ use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
 use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
-use crate::limit::{ACCEPT_PAUSE_MS, BORROWERS_MAX, SPIN_US, TURN_MESSAGES};
+use crate::limit::{ACCEPT_PAUSE_MS, BORROWERS_MAX, LENDER_SPIN, TURN_MESSAGES};
 use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{Reply, Request, Ticket};
@@ -297,16 +298,14 @@ impl Lender {
     fn wait(&mut self, busy: bool) -> Result<Waited> {
         let failed = || Error::system("epoll_wait");
         if busy {
-            let end = Instant::now() + Duration::from_micros(SPIN_US);
-            loop {
-                self.poll.wait(Some(Duration::ZERO)).map_err(failed())?;
-                if self.poll.event(0).is_some() {
-                    return Ok(Waited::Due);
-                }
-                if Instant::now() >= end {
-                    break;
-                }
-                rustix::thread::sched_yield();
+            let mut polled = Ok(());
+            let due = spin(LENDER_SPIN, || {
+                polled = self.poll.wait(Some(Duration::ZERO));
+                polled.is_err() || self.poll.event(0).is_some()
+            });
+            polled.map_err(failed())?;
+            if due {
+                return Ok(Waited::Due);
             }
         }
         let hurries = self
