@@ -65,8 +65,6 @@ pub const DIRECT_BYTES_MIN: usize = 64 << 10;
 pub const COPY_BYTES_MAX: usize = 64 << 10;
 /// Most pieces given to one `sendmsg` (`IOV_MAX` is 1,024).
 pub const PIECES_MAX: usize = 64;
-/// Longest path of a Unix socket: `sun_path` without its final zero, unix(7).
-pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// A reading thread polls and yields for this long before it sleeps.
 ///
 /// Waking a sleeper on another core costs 25 to 50 us each way: the answer of a service that slept

@@ -17,18 +17,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_base::process::number;
+use forebay_base::process::{self, number};
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{ConnectionState, Handshake, Reader, ring};
+use crate::calls::state::{ConnectionState, Handshake, Reader};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::outbox::{Head, Payload};
 use crate::share::sweep_lent;
 use crate::stream::socket::{Socket, Wire};
 use crate::stream::unix::peer_uid;
-use crate::sys::process;
 use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, time_to_wire};
 use crate::wire::preface::Role;
@@ -132,7 +131,7 @@ impl Connection {
         Self {
             state: Mutex::new(state),
             peer,
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
             lends,
         }
     }
@@ -159,7 +158,7 @@ impl Connection {
         } else {
             wire
         };
-        self.owner.store(process::current(), Ordering::Relaxed);
+        self.owner.store(process::epoch(), Ordering::Relaxed);
         self.lock_any().connect(wire, trusted);
         Ok(())
     }
@@ -300,7 +299,7 @@ impl Connection {
             state.reader = Reader::Driver;
             // The reading thread sleeps on a socket that it will find empty from now on.
             if let Some(wake) = state.leader.take() {
-                ring(&wake);
+                wake.raise();
             }
             Ok(())
         })?
@@ -448,7 +447,7 @@ impl Connection {
     ///
     /// In a forked child only the descriptor is closed; the peer does not notice.
     pub fn close(&self) {
-        if process::current() != self.owner.load(Ordering::Relaxed) {
+        if process::epoch() != self.owner.load(Ordering::Relaxed) {
             // The lock may have been held by a thread that does not exist here.
             if let Ok(mut state) = self.state.try_lock() {
                 state.stream = None;
@@ -496,7 +495,7 @@ impl Connection {
     }
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, ConnectionState<Wire>>> {
-        let here = process::current();
+        let here = process::epoch();
         if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
                 peer: self.peer.clone(),

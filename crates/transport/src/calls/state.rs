@@ -17,6 +17,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_base::wakeup::Wakeup;
+
 use crate::calls::call::Calls;
 use crate::calls::credit::Credits;
 use crate::calls::inbox::{Inbox, Refusal};
@@ -91,9 +93,9 @@ pub struct ConnectionState<S> {
     pub granted: Vec<u64>,
     pub reader: Reader,
     /// The eventfds of blocked threads that do not read, by the call that each waits for.
-    pub followers: BTreeMap<u64, Arc<OwnedFd>>,
+    pub followers: BTreeMap<u64, Arc<Wakeup>>,
     /// The eventfd that the reading thread sleeps on besides the socket, if it waits for a reply.
-    pub leader: Option<Arc<OwnedFd>>,
+    pub leader: Option<Arc<Wakeup>>,
     /// Turns of reading threads so far. The number tells a thread whether it is still the reader.
     pub leads: u64,
     /// Whether a blocked thread spins before it sleeps.
@@ -370,7 +372,7 @@ impl<S: Stream> ConnectionState<S> {
 
     fn wake(&mut self, id: u64) {
         if let Some(wake) = self.followers.remove(&id) {
-            ring(&wake);
+            wake.raise();
         }
     }
 
@@ -447,7 +449,7 @@ impl<S: Stream> ConnectionState<S> {
         self.outbox.clear();
         self.lending = None;
         for wake in std::mem::take(&mut self.followers).values() {
-            ring(wake);
+            wake.raise();
         }
     }
 
@@ -471,12 +473,7 @@ impl<S: Stream> ConnectionState<S> {
         if self.reader == Reader::None
             && let Some(wake) = self.followers.values().next()
         {
-            ring(wake);
+            wake.raise();
         }
     }
-}
-
-/// Wake the thread that sleeps on an eventfd. A full counter means that a wake-up is pending already.
-pub fn ring(wake: &OwnedFd) {
-    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
 }

@@ -12,8 +12,8 @@ use crate::calls::call::Taker;
 use crate::calls::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable};
 use crate::calls::inbox::{Call, Refusal};
 use crate::calls::items::Next;
-use crate::calls::state::{ConnectionState, Reader, ring};
-use crate::drive::blocking::{WaitFor, is_past, stop};
+use crate::calls::state::{ConnectionState, Reader};
+use crate::drive::blocking::{WaitFor, end_wait, is_past};
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::limit::{STREAM_CREDIT_MAX, STREAM_LOOK_ITEMS, STREAM_LOOK_MS};
 use crate::link::outbox::{Head, Payload};
@@ -100,7 +100,7 @@ impl<S: Stream> ConnectionState<S> {
     pub(crate) fn cancel_stream(&mut self, id: u64) {
         let follower = self.followers.remove(&id);
         for wake in follower.iter().chain(&self.leader) {
-            ring(wake);
+            wake.raise();
         }
         if self.items.cancel(id) && self.fault.is_none() {
             let header = Header::control(Kind::Cancel, id);
@@ -112,7 +112,7 @@ impl<S: Stream> ConnectionState<S> {
     pub(crate) fn refuse_streams(&mut self) {
         for id in self.items.refuse_all() {
             if let Some(wake) = self.followers.remove(&id) {
-                ring(&wake);
+                wake.raise();
             }
         }
     }
@@ -248,7 +248,7 @@ impl Connection {
                 } else {
                     Ok(state.items.take(id))
                 };
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return next;
             }
             let write = state.wants_write();
@@ -357,11 +357,11 @@ impl Connection {
             if urgent != Some(Urgency::End)
                 && let Some(call) = next_runnable(&mut state)
             {
-                stop(state, None);
+                end_wait(state, None);
                 return Ok(Work::Call(call));
             }
             if urgent.is_some() || state.credits.is_empty() {
-                stop(state, None);
+                end_wait(state, None);
                 return Ok(Work::Streams);
             }
             let deadline = state.credits.deadline();

@@ -20,7 +20,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use forebay_base::process;
+use forebay_base::time::{left, timespec};
+use forebay_base::wakeup::Wakeup;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
@@ -31,13 +34,12 @@ use crate::drive::look::Look;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::SPIN_US;
 use crate::stream::socket::{Watch, Wire};
-use crate::sys::process;
 
 type Guard<'a> = MutexGuard<'a, ConnectionState<Wire>>;
 
 thread_local! {
     /// The eventfd that this thread sleeps on as a follower, and the fork epoch in which it was made.
-    static WAKE: RefCell<Option<(u64, Arc<OwnedFd>)>> = const { RefCell::new(None) };
+    static WAKE: RefCell<Option<(u64, Arc<Wakeup>)>> = const { RefCell::new(None) };
 }
 
 /// What a turn waits for, besides its deadline.
@@ -71,17 +73,17 @@ impl Connection {
         let mut state = self.lock()?;
         loop {
             if let Some(outcome) = state.calls.take(id) {
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return Ok(outcome);
             }
             if !state.calls.is_waiting(id) {
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return Err(Error::Closed {
                     peer: self.peer.clone(),
                 });
             }
             if is_past(deadline) {
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -113,27 +115,27 @@ impl Connection {
         }
         loop {
             if let Some(call) = next_runnable(&mut state) {
-                stop(state, None);
+                end_wait(state, None);
                 return Ok(Some(call));
             }
             match &state.fault {
                 Some(Fault::Broken(_)) => {
-                    stop(state, None);
+                    end_wait(state, None);
                     return Ok(None);
                 }
                 Some(fault) => {
                     let error = fault.to_error(&self.peer, Delivered::Maybe);
-                    stop(state, None);
+                    end_wait(state, None);
                     return Err(error);
                 }
                 None if state.ended || state.inbox.is_closing() => {
-                    stop(state, None);
+                    end_wait(state, None);
                     return Ok(None);
                 }
                 None => {}
             }
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -152,14 +154,14 @@ impl Connection {
         while !state.is_open() {
             let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
             if let Some(fault) = state.fault.clone().or(ended) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(fault.to_error(&self.peer, Delivered::No));
             }
             if state.reader != Reader::None {
                 return Err(self.busy("another thread or loop reads it"));
             }
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -167,7 +169,7 @@ impl Connection {
             let write = state.wants_write();
             state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
-        stop(state, None);
+        end_wait(state, None);
         Ok(())
     }
 
@@ -184,7 +186,7 @@ impl Connection {
             && state.fault.is_none()
         {
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -198,7 +200,7 @@ impl Connection {
                 deadline,
             )?;
         }
-        stop(state, None);
+        end_wait(state, None);
         Ok(())
     }
 
@@ -213,7 +215,7 @@ impl Connection {
         }
         while state.outbox.bytes() > state.limits.outbox_bytes_low && state.fault.is_none() {
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -227,7 +229,7 @@ impl Connection {
                 deadline,
             )?;
         }
-        stop(state, None);
+        end_wait(state, None);
         Ok(())
     }
 
@@ -239,7 +241,7 @@ impl Connection {
         deadline: Option<Instant>,
     ) -> Result<Guard<'a>> {
         let wake = wait_for.id.map(|_| thread_wakeup()).transpose()?;
-        let turn = self.enter(&mut state, wait_for, wake.as_ref())?;
+        let turn = self.begin_turn(&mut state, wait_for, wake.as_ref())?;
         let mut look = state.look;
         let returns = state.lending.as_ref().and_then(|lending| lending.returns());
         release(state);
@@ -265,23 +267,23 @@ impl Connection {
         }
         match woken {
             Ok(woken) => {
-                leave(&mut state, &turn, woken);
+                end_turn(&mut state, &turn, woken);
                 Ok(state)
             }
             Err(error) => {
-                leave(&mut state, &turn, Woken::default());
-                stop(state, wait_for.id);
+                end_turn(&mut state, &turn, Woken::default());
+                end_wait(state, wait_for.id);
                 Err(error)
             }
         }
     }
 
     /// Become the reader if there is none, or follow the current one.
-    pub(crate) fn enter(
+    pub(crate) fn begin_turn(
         &self,
         state: &mut ConnectionState<Wire>,
         wait_for: WaitFor,
-        wake: Option<&Arc<OwnedFd>>,
+        wake: Option<&Arc<Wakeup>>,
     ) -> Result<Turn> {
         let Some(watch) = state.stream.as_ref().map(Wire::watch) else {
             return Err(Error::Closed {
@@ -310,7 +312,7 @@ impl Connection {
     }
 
     fn sleep(
-        (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&OwnedFd>),
+        (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&Wakeup>),
         (read, write): (bool, bool),
         deadline: Option<Instant>,
         look: &mut Look,
@@ -342,7 +344,7 @@ impl Connection {
         let looked = read && look.is_worth_it();
         before_sleep(); // not before spinning: the thread that was answered may be waiting for this core
         let slept = Instant::now();
-        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        let timeout = left(deadline).map(timespec);
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Err(Error::Interrupted),
@@ -358,10 +360,10 @@ impl Connection {
     }
 
     /// What `poll` reported.
-    fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
+    fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&Wakeup>) -> Woken {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
-        if let (Some(fd), false) = (wake, seen(2).is_empty()) {
-            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        if let (Some(wake), false) = (wake, seen(2).is_empty()) {
+            wake.clear();
         }
         Woken {
             readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
@@ -411,7 +413,7 @@ pub(crate) struct Woken {
 ///
 /// Every wait ends here. A follower sleeps on its eventfd alone: if none is promoted when the last leader leaves, it
 /// sleeps for ever, and if the peer waits until its output is read, so does the peer.
-pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
+pub(crate) fn end_wait(mut state: Guard<'_>, id: Option<u64>) {
     if let Some(id) = id {
         state.followers.remove(&id);
     }
@@ -420,7 +422,7 @@ pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
 }
 
 /// Stop being the reader after a sleep, then read and write what the sleep was for.
-pub(crate) fn leave(state: &mut ConnectionState<Wire>, turn: &Turn, woken: Woken) {
+pub(crate) fn end_turn(state: &mut ConnectionState<Wire>, turn: &Turn, woken: Woken) {
     // Compared by number: a driver may have attached and detached during the sleep, and another thread may read now.
     let lead = turn.lead.is_some_and(|reading| state.reader == reading);
     if lead {
@@ -443,27 +445,18 @@ pub(crate) fn is_past(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|at| at <= Instant::now())
 }
 
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Timespec {
-        tv_sec,
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
 /// The calling thread's eventfd; a new one in a forked child, which shares the old one with its parent.
-pub(crate) fn thread_wakeup() -> Result<Arc<OwnedFd>> {
+pub(crate) fn thread_wakeup() -> Result<Arc<Wakeup>> {
     WAKE.with_borrow_mut(|slot| {
-        let here = process::current();
+        let here = process::epoch();
         if let Some((owner, wake)) = slot
             && *owner == here
         {
             return Ok(wake.clone());
         }
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = eventfd(0, flags).map_err(|errno| Error::System {
+        let wake = Wakeup::new().map_err(|error| Error::System {
             what: "eventfd".into(),
-            errno,
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
         })?;
         let wake = Arc::new(wake);
         *slot = Some((here, wake.clone()));

@@ -8,17 +8,19 @@
 //! because an answer larger than a socket's buffer blocks its sender until somebody reads.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::time::{left, timespec};
+use forebay_base::wakeup::Wakeup;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
 use crate::calls::connection::{Connection, release};
 use crate::drive::blocking::{
-    Turn, WaitFor, Woken, is_past, leave, spin, stop, thread_wakeup, timespec,
+    Turn, WaitFor, Woken, end_turn, end_wait, is_past, spin, thread_wakeup,
 };
 use crate::drive::look::LongLook;
 use crate::error::{Error, Result};
@@ -49,26 +51,26 @@ pub fn wait_all(
     let wake = thread_wakeup()?;
     let patient = Instant::now() + Duration::from_micros(GATHER_PATIENCE_US);
     loop {
-        let mut places = enter_all(calls, ended, &wake);
-        if places.is_empty() {
+        let mut waits = begin_turns(calls, ended, &wake);
+        if waits.is_empty() {
             return Ok(());
         }
         let slept = if is_past(deadline) {
             Err(Error::Deadline {
-                peer: format!("{} of {} calls", places.len(), calls.len()),
+                peer: format!("{} of {} calls", waits.len(), calls.len()),
             })
         } else {
-            sleep(&mut places, &wake, patient, deadline, look)
+            sleep(&mut waits, &wake, patient, deadline, look)
         };
-        for place in &places {
-            place.leave(slept.is_err());
+        for wait in &waits {
+            wait.end_turn(slept.is_err());
         }
         slept?;
     }
 }
 
 /// This thread's turn at the connection of one call.
-struct Place<'a> {
+struct Waiting<'a> {
     connection: &'a Connection,
     id: u64,
     turn: Turn,
@@ -76,16 +78,16 @@ struct Place<'a> {
     woken: Woken,
 }
 
-impl Place<'_> {
+impl Waiting<'_> {
     /// End the turn; for good if the wait has `stopped`.
-    fn leave(&self, stopped: bool) {
+    fn end_turn(&self, stopped: bool) {
         // Only a forked child fails here; it gets the error when it enters again.
         let Ok(mut state) = self.connection.lock() else {
             return;
         };
-        leave(&mut state, &self.turn, self.woken);
+        end_turn(&mut state, &self.turn, self.woken);
         if stopped {
-            stop(state, Some(self.id));
+            end_wait(state, Some(self.id));
         } else {
             release(state);
         }
@@ -93,38 +95,38 @@ impl Place<'_> {
 }
 
 /// Take the outcomes that have arrived, and begin a turn at the connection of every other call.
-fn enter_all<'a>(
+fn begin_turns<'a>(
     calls: &[(&'a Connection, u64)],
     ended: &mut [Option<Result<Outcome>>],
-    wake: &Arc<OwnedFd>,
-) -> Vec<Place<'a>> {
-    let mut places = Vec::with_capacity(calls.len());
+    wake: &Arc<Wakeup>,
+) -> Vec<Waiting<'a>> {
+    let mut waits = Vec::with_capacity(calls.len());
     for (&(connection, id), ended) in calls.iter().zip(ended) {
         if ended.is_some() {
             continue;
         }
-        match enter(connection, id, wake) {
+        match begin_turn(connection, id, wake) {
             Ok(Entered::Ended(outcome)) => *ended = Some(Ok(outcome)),
-            Ok(Entered::Waits(place)) => places.push(place),
+            Ok(Entered::Waiting(wait)) => waits.push(wait),
             Err(error) => *ended = Some(Err(error)),
         }
     }
-    places
+    waits
 }
 
 enum Entered<'a> {
     Ended(Outcome),
-    Waits(Place<'a>),
+    Waiting(Waiting<'a>),
 }
 
-fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result<Entered<'a>> {
+fn begin_turn<'a>(connection: &'a Connection, id: u64, wake: &Arc<Wakeup>) -> Result<Entered<'a>> {
     let mut state = connection.lock()?;
     if let Some(outcome) = state.calls.take(id) {
-        stop(state, Some(id));
+        end_wait(state, Some(id));
         return Ok(Entered::Ended(outcome));
     }
     if !state.calls.is_waiting(id) {
-        stop(state, Some(id));
+        end_wait(state, Some(id));
         return Err(Error::Closed {
             peer: connection.peer().to_owned(),
         });
@@ -134,9 +136,9 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
         id: Some(id),
         write,
     };
-    let turn = connection.enter(&mut state, wait_for, Some(wake))?;
+    let turn = connection.begin_turn(&mut state, wait_for, Some(wake))?;
     release(state);
-    Ok(Entered::Waits(Place {
+    Ok(Entered::Waiting(Waiting {
         connection,
         id,
         turn,
@@ -147,64 +149,64 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
 
 /// Sleep until there is work, and note what for each turn.
 fn sleep(
-    places: &mut [Place<'_>],
-    wake: &OwnedFd,
+    waits: &mut [Waiting<'_>],
+    wake: &Wakeup,
     patient: Instant,
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    if places.iter().any(|place| place.turn.buffered) {
-        for place in places {
-            place.woken.readable = true;
+    if waits.iter().any(|wait| wait.turn.buffered) {
+        for wait in waits {
+            wait.woken.readable = true;
         }
         return Ok(());
     }
-    let last = places.len() - 1;
+    let last = waits.len() - 1;
     let patient = (!is_past(Some(patient))).then_some(patient);
-    let mut fds = Vec::with_capacity(2 * places.len() + 1);
+    let mut fds = Vec::with_capacity(2 * waits.len() + 1);
     fds.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
-    let mut sockets = Vec::with_capacity(places.len());
-    let mut processes = Vec::with_capacity(places.len());
-    for (at, place) in places.iter().enumerate() {
+    let mut sockets = Vec::with_capacity(waits.len());
+    let mut processes = Vec::with_capacity(waits.len());
+    for (at, wait) in waits.iter().enumerate() {
         let mut interest = PollFlags::empty();
-        let lead = place.turn.lead.is_some();
+        let lead = wait.turn.lead.is_some();
         interest.set(PollFlags::IN, lead && (at == last || patient.is_none()));
-        interest.set(PollFlags::OUT, place.write);
+        interest.set(PollFlags::OUT, wait.write);
         // poll(2) reports a hang-up even for an empty interest, so it would return at once, for ever.
         if !interest.is_empty() {
             sockets.push((at, fds.len()));
-            fds.push(PollFd::new(&place.turn.watch, interest));
+            fds.push(PollFd::new(&wait.turn.watch, interest));
         }
-        if let Some(pidfd) = &place.turn.pidfd {
+        if let Some(pidfd) = &wait.turn.pidfd {
             processes.push((at, fds.len()));
             fds.push(PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN));
         }
     }
     let until = [patient, deadline].into_iter().flatten().min();
-    wait(&mut fds, until, look)?;
+    sleep_until(&mut fds, until, look)?;
     let seen: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
     drop(fds);
     if !seen[0].is_empty() {
-        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+        wake.clear();
     }
-    for place in places.iter_mut() {
+    for wait in waits.iter_mut() {
         // Reading an empty socket costs one system call, less than a second poll would.
-        place.woken.readable = true;
+        wait.woken.readable = true;
     }
     for (at, fd) in sockets {
-        places[at].woken.writable = seen[fd].intersects(PollFlags::OUT | PollFlags::HUP);
+        waits[at].woken.writable = seen[fd].intersects(PollFlags::OUT | PollFlags::HUP);
     }
     for (at, fd) in processes {
-        places[at].woken.peer_died = !seen[fd].is_empty();
+        waits[at].woken.peer_died = !seen[fd].is_empty();
     }
     Ok(())
 }
 
-fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()> {
+fn sleep_until(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()> {
     if look && find(fds) {
         return Ok(());
     }
-    let timeout = until.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    let timeout = left(until).map(timespec);
     match poll(fds, timeout.as_ref()) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => Err(Error::Interrupted),

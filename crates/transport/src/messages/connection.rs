@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_base::process::number;
+use forebay_base::process::{self, number};
 use forebay_memory::Lease;
 
 use crate::error::{Cause, Delivered, Error, Fault, Result};
@@ -27,7 +27,6 @@ use crate::stream::Stream;
 use crate::stream::socket::{Socket, Wire};
 use crate::stream::tls::Peer;
 use crate::sys::buffer::Buffer;
-use crate::sys::process;
 use crate::sys::shared::Staged;
 
 /// Allocates memory to receive a message into. It gets the lengths of the frames, 0 for short ones, and returns for each
@@ -164,7 +163,7 @@ impl Messages {
             state: Mutex::new(state),
             peer,
             allocator,
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
             taken: AtomicBool::new(false),
             queue: LeadQueue::default(),
             stall: Mutex::new(None),
@@ -177,7 +176,7 @@ impl Messages {
             state: Mutex::new(state.map_stream(Wire::Socket)),
             peer,
             allocator: None,
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
             taken: AtomicBool::new(false),
             queue: LeadQueue::default(),
             stall: Mutex::new(None),
@@ -478,7 +477,7 @@ impl Messages {
     ///
     /// In a forked child only the descriptor is closed; the peer does not notice.
     pub fn close(&self) {
-        if process::current() != self.owner.load(Ordering::Relaxed) {
+        if process::epoch() != self.owner.load(Ordering::Relaxed) {
             if let Ok(mut state) = self.state.try_lock() {
                 state.stream = None;
             }
@@ -505,7 +504,7 @@ impl Messages {
     }
 
     fn lock(&self) -> Result<Guard<'_>> {
-        let here = process::current();
+        let here = process::epoch();
         let owner = self.owner.load(Ordering::Relaxed);
         if here != owner {
             return Err(Error::Forked {

@@ -1,12 +1,9 @@
-//! Accepting, also when no descriptor is left.
+//! Accepting from everything that a server listens on.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use forebay_base::accept;
 
-use crate::error::Error;
 use crate::serve::dial::tune;
 use crate::stream::listed::Listed;
 use crate::stream::owner::Owners;
@@ -22,21 +19,22 @@ pub enum Listening {
     Unix(unix::Listener),
 }
 
-/// What came of an attempt to accept.
+/// The result of an attempt to accept.
 pub enum Accepted {
     Connection(OwnedFd),
-    None,
-    /// Another user's connection, which is closed; whose it was, where that could be told.
+    /// No connection waits.
+    Nothing,
+    /// A connection of another user, which is closed; the user, if known.
     ForeignUser(Option<u32>),
-    /// No descriptor was left; the first in the queue was turned away.
-    OutOfDescriptors,
+    /// No descriptor was left; the first connection of the queue was closed. Pause.
+    Exhausted,
 }
 
 /// The listening sockets, with a descriptor in reserve.
 pub struct Acceptor {
     _listed: Vec<Listed>,
     listening: Listening,
-    spare: Option<OwnedFd>,
+    accept: accept::Acceptor,
 }
 
 impl Acceptor {
@@ -47,13 +45,11 @@ impl Acceptor {
             }
             Listening::Unix(_) => Vec::new(), // lists itself
         };
-        let mut acceptor = Self {
+        Self {
             _listed: listed,
             listening,
-            spare: None,
-        };
-        acceptor.reserve_descriptor();
-        acceptor
+            accept: accept::Acceptor::default(),
+        }
     }
 
     /// How many sockets there are.
@@ -66,56 +62,30 @@ impl Acceptor {
 
     /// One of the sockets.
     pub fn socket(&self, index: usize) -> BorrowedFd<'_> {
-        match &self.listening {
-            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => sockets[index].as_fd(),
-            Listening::Unix(listener) => listener.socket(),
-        }
+        socket_of(&self.listening, index)
     }
 
     /// Accept one connection of one of the sockets.
     pub fn accept(&mut self, index: usize) -> Accepted {
-        match self.next(index) {
-            Ok(Some(socket)) => match &self.listening {
-                Listening::OwnTcp(_, owners) if !owners.admits(&socket) => {
-                    Accepted::ForeignUser(owners.of_peer(&socket))
-                }
-                _ => Accepted::Connection(socket),
-            },
-            Ok(None) => Accepted::None,
-            Err(_) => {
-                // Rather than let it wait for what may never come.
-                drop(self.spare.take());
-                drop(self.next(index));
-                self.reserve_descriptor();
-                Accepted::OutOfDescriptors
-            }
-        }
-    }
-
-    fn next(&self, index: usize) -> Result<Option<OwnedFd>, Errno> {
+        let connection = match self.accept.accept(socket_of(&self.listening, index)) {
+            accept::Accepted::Connection(connection) => connection,
+            accept::Accepted::Nothing => return Accepted::Nothing,
+            accept::Accepted::Exhausted => return Accepted::Exhausted,
+        };
         match &self.listening {
-            Listening::Unix(listener) => listener.accept().map_err(|error| match error {
-                Error::System { errno, .. } => errno,
-                _ => Errno::IO,
-            }),
-            Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => {
-                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                match accept_with(&sockets[index], flags) {
-                    Ok(socket) => {
-                        tune(&socket);
-                        Ok(Some(socket))
-                    }
-                    Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                        Err(Errno::MFILE)
-                    }
-                    // The others are about the one that was next, which is gone: accept(2).
-                    Err(_) => Ok(None),
-                }
+            Listening::OwnTcp(_, owners) if !owners.admits(&connection) => {
+                return Accepted::ForeignUser(owners.of_peer(&connection));
             }
+            Listening::Tcp(_) | Listening::OwnTcp(..) => tune(&connection),
+            Listening::Unix(_) => {}
         }
+        Accepted::Connection(connection)
     }
+}
 
-    fn reserve_descriptor(&mut self) {
-        self.spare = eventfd(0, EventfdFlags::CLOEXEC).ok();
+fn socket_of(listening: &Listening, index: usize) -> BorrowedFd<'_> {
+    match listening {
+        Listening::Tcp(sockets) | Listening::OwnTcp(sockets, _) => sockets[index].as_fd(),
+        Listening::Unix(listener) => listener.as_fd(),
     }
 }

@@ -1,7 +1,7 @@
-//! The thread of a native listener: sockets, deadlines, and nothing that decides about messages.
+//! The thread of a native listener: sockets and deadlines, and no decision about messages.
 //!
-//! Events carry the number and the generation of a slot, never a descriptor: what was meant for a connection
-//! that is gone does not reach the one that took its slot.
+//! An event carries the key of a slot, never a descriptor: one that was meant for a closed connection does not reach the
+//! next one in its slot.
 
 mod time;
 
@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::poll::{Kind, Poll, Ready, Token};
+use forebay_base::slots::{Key, Slots};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
@@ -26,31 +28,33 @@ use crate::serve::dial::Target;
 use crate::serve::progress::Progress;
 use crate::serve::server::{Common, ServerOptions};
 use crate::serve::service::Service;
-use crate::serve::session::{Action, ClientSession, Ready};
+use crate::serve::session::{Action, ClientSession};
 use crate::stream::owner::foreign_user_message;
 use crate::stream::socket::Socket;
 
-const EVENTS: usize = 256;
-const ACCEPTS_A_TURN: usize = 64;
-/// Beyond every slot.
-const WAKE: u64 = u64::MAX;
-const LISTENER: u64 = u64::MAX - 1024;
-
-/// Which connection, told from one that had its number before.
+/// What a watched descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    slot: u32,
-    generation: u32,
+enum Source {
+    /// The owner wants something: to close.
+    Wakeup,
+    /// A listening socket; the key's index is its number.
+    Listener,
+    Client,
+    Target,
 }
 
-struct Slot {
-    generation: u32,
-    served: Option<Box<Served>>,
+impl Kind for Source {
+    const ALL: &'static [Self] = &[Self::Wakeup, Self::Listener, Self::Client, Self::Target];
+
+    fn index(self) -> usize {
+        self as usize
+    }
 }
 
+/// A connection, and what the reactor knows of it.
 struct Served {
     session: ClientSession<Socket>,
-    /// What epoll watches of the client and of the target.
+    /// What the sockets of the client and of the target are watched for.
     watched: [Ready; 2],
     open: bool,
     queued: bool,
@@ -58,16 +62,16 @@ struct Served {
 }
 
 pub(crate) struct Reactor {
-    epoll: OwnedFd,
+    poll: Poll<Source>,
     acceptor: Option<Acceptor>,
     accepting: bool,
     service: Service,
     options: ServerOptions,
     common: Arc<Common>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    connections: Slots<Box<Served>>,
+    /// How many have not finished their handshake.
     handshaking: usize,
-    /// In the order of their deadlines, all of which are as far away.
+    /// In the order of their deadlines, since all have the same timeout.
     handshakes: VecDeque<(Instant, Key)>,
     again: Vec<Key>,
     redials: Vec<(Instant, Key, Arc<Target>)>,
@@ -83,19 +87,17 @@ impl Reactor {
         options: ServerOptions,
         common: Arc<Common>,
     ) -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let wake = EventData::new_u64(WAKE);
-        epoll::add(&epoll, &common.wake, wake, EventFlags::IN)?;
+        let poll = Poll::new()?;
+        poll.add(&common.wakeup, Token::only(Source::Wakeup), Ready::READ)?;
         let check_stalls_at = Instant::now() + options.stall / 4;
         let mut reactor = Self {
-            epoll,
+            poll,
             acceptor: Some(Acceptor::new(listening)),
             accepting: false,
             service,
             options,
             common,
-            slots: Vec::new(),
-            free: Vec::new(),
+            connections: Slots::new(),
             handshaking: 0,
             handshakes: VecDeque::new(),
             again: Vec::new(),
@@ -110,21 +112,17 @@ impl Reactor {
 
     /// Serve until the owner closes.
     pub fn run(mut self) {
-        let mut events = Vec::with_capacity(EVENTS);
-        loop {
-            let timeout = self.timeout();
-            let buffer = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, buffer, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => break, // its own descriptor is no epoll any more
-            }
-            for event in events.drain(..) {
-                self.handle(event.data.u64(), event.flags);
+        while self.poll.wait(Some(self.timeout())).is_ok() {
+            for index in 0.. {
+                let Some((token, ready)) = self.poll.event(index) else {
+                    break;
+                };
+                self.handle(token, ready);
             }
             for key in std::mem::take(&mut self.again) {
                 if let Some(served) = self.served(key) {
                     served.queued = false;
-                    self.step(key, Ready::default(), Ready::default());
+                    self.step(key, Ready::NOTHING, Ready::NOTHING);
                 }
             }
             self.keep_time(Instant::now());
@@ -132,54 +130,39 @@ impl Reactor {
                 break;
             }
         }
-        for slot in &mut self.slots {
-            if let Some(served) = slot.served.take() {
-                hang_up(&served.session);
-            }
+        for (_, served) in self.connections.iter() {
+            hang_up(&served.session);
         }
+        self.connections = Slots::new();
         self.acceptor = None;
         self.common.metrics.open.store(0, Ordering::Relaxed);
         self.common.handed.close();
     }
 
-    fn handle(&mut self, data: u64, flags: EventFlags) {
-        if data == WAKE {
-            let _ = rustix::io::read(&self.common.wake, &mut [0u8; 8]);
-        } else if data >= LISTENER {
-            self.accept(usize::try_from(data - LISTENER).unwrap_or(0));
-        } else {
-            let (key, target) = key_of(data);
-            let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            let ready = Ready {
-                readable: gone || flags.contains(EventFlags::IN),
-                writable: gone || flags.contains(EventFlags::OUT),
-            };
-            if target {
-                self.step(key, Ready::default(), ready);
-            } else {
-                self.step(key, ready, Ready::default());
-            }
+    fn handle(&mut self, token: Token<Source>, ready: Ready) {
+        match token.kind {
+            Source::Wakeup => self.common.wakeup.clear(),
+            Source::Listener => self.accept(token.key.index as usize),
+            Source::Client => self.step(token.key, ready, Ready::NOTHING),
+            Source::Target => self.step(token.key, Ready::NOTHING, ready),
         }
     }
 
     fn served(&mut self, key: Key) -> Option<&mut Served> {
-        let slot = self.slots.get_mut(key.slot as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        slot.served.as_deref_mut()
+        self.connections.get_mut(key).map(Box::as_mut)
     }
 
     // --- accepting ---
 
     fn accept(&mut self, socket: usize) {
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..ACCEPTS_PER_TURN {
             if !self.has_capacity() {
                 let _ = self.set_accepting(false);
                 return;
             }
             if !Budget::of_process().has_room() {
-                self.pause_accepting(); // nobody tells when another part of the process closes a connection
+                // Other parts of the process close connections without telling this one: try again later.
+                self.pause_accepting();
                 return;
             }
             let Some(acceptor) = &mut self.acceptor else {
@@ -187,13 +170,13 @@ impl Reactor {
             };
             match acceptor.accept(socket) {
                 Accepted::Connection(socket) => self.admit(socket),
-                Accepted::None => return,
+                Accepted::Nothing => return,
                 Accepted::ForeignUser(uid) => {
                     self.common
                         .metrics
                         .fail(Error::Config(foreign_user_message(uid)));
                 }
-                Accepted::OutOfDescriptors => {
+                Accepted::Exhausted => {
                     self.common
                         .metrics
                         .turned_away
@@ -205,7 +188,7 @@ impl Reactor {
         }
     }
 
-    /// Accept nobody for a while.
+    /// Stop accepting for a while.
     fn pause_accepting(&mut self) {
         let _ = self.set_accepting(false);
         self.resume_at = Some(Instant::now() + Duration::from_millis(NATIVE_PAUSE_MS));
@@ -224,18 +207,24 @@ impl Reactor {
             return Ok(());
         }
         for index in 0..acceptor.sockets() {
-            if accepting {
-                let data = EventData::new_u64(LISTENER + index as u64);
-                epoll::add(&self.epoll, acceptor.socket(index), data, EventFlags::IN)?;
+            let (before, wanted) = if accepting {
+                (Ready::NOTHING, Ready::READ)
             } else {
-                epoll::delete(&self.epoll, acceptor.socket(index))?;
-            }
+                (Ready::READ, Ready::NOTHING)
+            };
+            let key = Key {
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                generation: 0,
+            };
+            let token = Token::new(Source::Listener, key);
+            self.poll
+                .change(acceptor.socket(index), token, before, wanted)?;
         }
         self.accepting = accepting;
         Ok(())
     }
 
-    /// Accept again, where a full house was the reason not to.
+    /// Accept again, if the number of connections was the reason not to.
     fn resume_accepting(&mut self) {
         if !self.accepting && self.resume_at.is_none() && self.has_capacity() {
             let _ = self.set_accepting(true);
@@ -256,34 +245,18 @@ impl Reactor {
         let now = Instant::now();
         let served = Box::new(Served {
             session: ClientSession::new(client, self.service.clone()),
-            watched: [Ready::default(); 2],
+            watched: [Ready::NOTHING; 2],
             open: false,
             queued: false,
             progress: Progress::new(now),
         });
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                generation: 0,
-                served: None,
-            });
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        let slot = &mut self.slots[number as usize];
-        slot.served = Some(served);
-        let key = Key {
-            slot: number,
-            generation: slot.generation,
-        };
+        let key = self.connections.insert(served);
         self.handshaking += 1;
         self.common.metrics.accepted.fetch_add(1, Ordering::Relaxed);
         self.common.metrics.open.fetch_add(1, Ordering::Relaxed);
         self.handshakes
             .push_back((now + self.options.handshake, key));
-        let readable = Ready {
-            readable: true,
-            writable: false,
-        };
-        self.step(key, readable, Ready::default());
+        self.step(key, Ready::READ, Ready::NOTHING);
     }
 
     // --- one connection ---
@@ -336,53 +309,30 @@ impl Reactor {
         }
     }
 
-    /// Have epoll watch for what the connection can use. A socket of which nothing is wanted is not watched
-    /// at all, since a hang-up would be reported for ever.
+    /// Watch the sockets for what the connection can use.
     fn watch(&mut self, key: Key) {
-        let Some(slot) = self.slots.get_mut(key.slot as usize) else {
+        let Some(served) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(served) = slot.served.as_deref_mut() else {
-            return;
-        };
-        if slot.generation != key.generation {
-            return;
-        }
         let (client, target) = served.session.interest();
         let ends = [
-            (Some(&served.session.client), client),
-            (served.session.target.as_ref(), target),
+            (Source::Client, Some(&served.session.client), client),
+            (Source::Target, served.session.target.as_ref(), target),
         ];
-        for (side, (state, wanted)) in ends.into_iter().enumerate() {
-            let watched = &mut served.watched[side];
+        for ((kind, state, wanted), watched) in ends.into_iter().zip(&mut served.watched) {
             let Some(socket) = state.and_then(|state| state.stream.as_ref()) else {
                 continue;
             };
-            if *watched == wanted {
-                continue;
-            }
-            let data = EventData::new_u64(data_of(key, side));
-            let nothing = Ready::default();
-            let outcome = match (*watched == nothing, wanted == nothing) {
-                (_, true) => epoll::delete(&self.epoll, socket),
-                (true, false) => epoll::add(&self.epoll, socket, data, flags_of(wanted)),
-                (false, false) => epoll::modify(&self.epoll, socket, data, flags_of(wanted)),
-            };
-            if outcome.is_ok() {
+            let token = Token::new(kind, key);
+            if self.poll.change(socket, token, *watched, wanted).is_ok() {
                 *watched = wanted;
             }
         }
     }
 
-    /// Take the connection out; its number may be given again.
+    /// Take the connection out; its slot may be reused.
     fn remove(&mut self, key: Key) -> Option<Box<Served>> {
-        let slot = self.slots.get_mut(key.slot as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        let served = slot.served.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(key.slot);
+        let served = self.connections.remove(key)?;
         self.handshaking -= usize::from(!served.open);
         self.common.metrics.open.fetch_sub(1, Ordering::Relaxed);
         let client = served.session.client.stream.as_ref();
@@ -390,9 +340,9 @@ impl Reactor {
         let target = target.and_then(|target| target.stream.as_ref());
         for (socket, watched) in [client, target].into_iter().zip(served.watched) {
             if let Some(socket) = socket
-                && watched != Ready::default()
+                && watched != Ready::NOTHING
             {
-                let _ = epoll::delete(&self.epoll, socket);
+                self.poll.remove(socket);
             }
         }
         self.resume_accepting();
@@ -413,7 +363,7 @@ impl Reactor {
             .metrics
             .handed_over
             .fetch_add(1, Ordering::Relaxed);
-        // Refused where nobody takes them, or after the close; then it ends here.
+        // A full or closed queue refuses it; then it ends here.
         drop(self.common.handed.push(served.session.client));
     }
 
@@ -423,10 +373,10 @@ impl Reactor {
                 if let Some(served) = self.served(key) {
                     served.session.join(state);
                     let writable = Ready {
-                        readable: false,
-                        writable: true,
+                        read: false,
+                        write: true,
                     };
-                    self.step(key, Ready::default(), writable);
+                    self.step(key, Ready::NOTHING, writable);
                 }
             }
             Ok(None) => {
@@ -441,7 +391,7 @@ impl Reactor {
     }
 }
 
-/// End both connections for whoever shares their descriptors too, as a forked child does.
+/// Shut both connections down, which ends them even if a forked child has copies of their descriptors.
 fn hang_up(session: &ClientSession<Socket>) {
     let ends = [Some(&session.client), session.target.as_ref()];
     for socket in ends
@@ -451,23 +401,4 @@ fn hang_up(session: &ClientSession<Socket>) {
     {
         let _ = shutdown(socket.as_fd(), Shutdown::Both);
     }
-}
-
-fn flags_of(wanted: Ready) -> EventFlags {
-    let mut flags = EventFlags::empty();
-    flags.set(EventFlags::IN, wanted.readable);
-    flags.set(EventFlags::OUT, wanted.writable);
-    flags
-}
-
-fn data_of(key: Key, side: usize) -> u64 {
-    u64::from(key.generation) << 32 | u64::from(key.slot) << 1 | side as u64
-}
-
-fn key_of(data: u64) -> (Key, bool) {
-    let key = Key {
-        slot: u32::try_from((data & u64::from(u32::MAX)) >> 1).unwrap_or(u32::MAX),
-        generation: u32::try_from(data >> 32).unwrap_or(u32::MAX),
-    };
-    (key, data & 1 == 1)
 }

@@ -1,13 +1,14 @@
 //! A native listener from outside: start, count, close.
 
-use std::os::fd::OwnedFd;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use forebay_base::Queue;
-use rustix::event::{EventfdFlags, eventfd};
+use forebay_base::process;
+use forebay_base::wakeup::Wakeup;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -17,7 +18,6 @@ use crate::messages::Handed;
 use crate::serve::acceptor::Listening;
 use crate::serve::reactor::Reactor;
 use crate::serve::service::Service;
-use crate::sys::process;
 
 /// How connections are served.
 #[derive(Clone, Debug)]
@@ -107,9 +107,13 @@ pub(crate) struct Common {
     pub metrics: Metrics,
     pub closing: AtomicBool,
     /// Readable once something is to be done besides the sockets.
-    pub wake: OwnedFd,
+    pub wakeup: Wakeup,
     /// Connections that are somebody else's; closed with the thread.
     pub handed: Queue<Handed>,
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::AGAIN)
 }
 
 /// A listener and its thread.
@@ -129,14 +133,13 @@ impl MessageServer {
             what: what.into(),
             errno,
         };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| failed("eventfd", errno))?;
+        let wakeup = Wakeup::new().map_err(|error| failed("eventfd", errno_of(&error)))?;
         let handed =
             Queue::new(NATIVE_CONNECTIONS_MAX).map_err(|_| failed("eventfd", Errno::MFILE))?;
         let common = Arc::new(Common {
             metrics: Metrics::default(),
             closing: AtomicBool::new(false),
-            wake,
+            wakeup,
             handed,
         });
         let reactor = Reactor::new(listening, service, options, Arc::clone(&common))
@@ -144,16 +147,11 @@ impl MessageServer {
         let thread = Builder::new()
             .name("fb native".into())
             .spawn(move || reactor.run())
-            .map_err(|error| {
-                failed(
-                    "a thread",
-                    Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-                )
-            })?;
+            .map_err(|error| failed("a thread", errno_of(&error)))?;
         Ok(Self {
             common,
             thread: Mutex::new(Some(thread)),
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
         })
     }
 
@@ -178,11 +176,11 @@ impl MessageServer {
 
     /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
     pub fn stop(&self) {
-        if process::current() != self.owner.load(Ordering::Relaxed) {
+        if process::epoch() != self.owner.load(Ordering::Relaxed) {
             return; // the thread is the parent's, and so is what wakes it
         }
         self.common.closing.store(true, Ordering::Release);
-        let _ = rustix::io::write(&self.common.wake, &1u64.to_ne_bytes());
+        self.common.wakeup.raise();
     }
 
     /// Close, and wait until the thread has ended: about half a second at most. Idempotent.
@@ -192,7 +190,7 @@ impl MessageServer {
         let Some(thread) = thread.take() else {
             return;
         };
-        if process::current() == self.owner.load(Ordering::Relaxed) {
+        if process::epoch() == self.owner.load(Ordering::Relaxed) {
             let _ = thread.join(); // a panic has been told by its hook
         } else {
             std::mem::forget(thread); // there is no such thread after a fork

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::poll::Ready;
+
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::NATIVE_TURN_MESSAGES;
 use crate::messages::connection::check;
@@ -16,13 +18,6 @@ use crate::serve::progress::Position;
 use crate::serve::server::Metrics;
 use crate::serve::service::{Answer, Service};
 use crate::stream::Stream;
-
-/// What a socket can do, or is watched for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ready {
-    pub readable: bool,
-    pub writable: bool,
-}
 
 /// What happens to the connection after a step.
 #[derive(Debug)]
@@ -69,18 +64,18 @@ impl<S: Stream> ClientSession<S> {
 
     /// Move bytes and messages, within one turn's budget.
     pub fn step(&mut self, client: Ready, target: Ready, metrics: &Metrics) -> Action {
-        if client.writable {
+        if client.write {
             self.client.flush();
         }
-        if client.readable && self.reads_client() {
+        if client.read && self.reads_client() {
             self.client.receive();
         }
         let reads_target = has_room(&self.client) && !self.closing;
         if let Some(other) = &mut self.target {
-            if target.writable {
+            if target.write {
                 other.flush();
             }
-            if target.readable && reads_target {
+            if target.read && reads_target {
                 other.receive();
             }
         }
@@ -112,17 +107,14 @@ impl<S: Stream> ClientSession<S> {
     /// What the sockets of the client and of the target are watched for.
     pub fn interest(&mut self) -> (Ready, Ready) {
         let client = Ready {
-            readable: self.reads_client() && self.client.wants_read(),
-            writable: self.client.wants_write(),
+            read: self.reads_client() && self.client.wants_read(),
+            write: self.client.wants_write(),
         };
         let reads_target = has_room(&self.client) && !self.closing;
-        let target = self
-            .target
-            .as_mut()
-            .map_or(Ready::default(), |target| Ready {
-                readable: reads_target && target.wants_read(),
-                writable: target.wants_write(),
-            });
+        let target = self.target.as_mut().map_or(Ready::NOTHING, |target| Ready {
+            read: reads_target && target.wants_read(),
+            write: target.wants_write(),
+        });
         (client, target)
     }
 
@@ -130,10 +122,10 @@ impl<S: Stream> ClientSession<S> {
     pub fn position(&mut self) -> Option<Position> {
         let (client, target) = self.interest();
         let of_target = self.target.as_ref();
-        let under_way = client.writable
-            || target.writable
-            || (client.readable && self.client.is_within())
-            || (target.readable && of_target.is_some_and(State::is_within));
+        let under_way = client.write
+            || target.write
+            || (client.read && self.client.is_within())
+            || (target.read && of_target.is_some_and(State::is_within));
         let ends = [Some(&self.client), of_target];
         let sum = |of: fn(&State<S>) -> u64| ends.iter().flatten().map(|&state| of(state)).sum();
         under_way.then(|| Position {
@@ -262,8 +254,8 @@ impl<S: Stream> ClientSession<S> {
 
     fn holds_received(&mut self) -> bool {
         let (client, target) = self.interest();
-        client.readable && self.client.holds_received()
-            || target.readable && self.target.as_ref().is_some_and(State::holds_received)
+        client.read && self.client.holds_received()
+            || target.read && self.target.as_ref().is_some_and(State::holds_received)
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use forebay_base::process;
 use forebay_memory::Window;
 
 use crate::limit::{COPIES_AFTER_WRITING, WRITTEN_PAGES_MAX};
@@ -18,7 +19,6 @@ use crate::share::return_table;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
 use crate::sys::per_process::PerProcess;
-use crate::sys::process;
 use crate::sys::shared::{OwnBlock, PeerBlock};
 
 /// Everything that this process holds, by address. A child begins empty: what it inherited is its parent's to release.
@@ -39,7 +39,7 @@ impl Returns {
     pub fn new(table: OwnBlock) -> Self {
         Self {
             table,
-            owner: process::current(),
+            owner: process::epoch(),
             unrestored: Mutex::default(),
             copies: AtomicU32::new(0),
         }
@@ -47,7 +47,7 @@ impl Returns {
 
     /// Nothing more is received.
     pub fn close(&self) {
-        if self.owner == process::current() {
+        if self.owner == process::epoch() {
             return_table::close(self.table.word(return_table::CLOSED));
         }
     }
@@ -122,7 +122,7 @@ impl Held {
             returns: Arc::clone(returns),
             slot: name.slot as usize,
             generation: name.generation,
-            owner: process::current(),
+            owner: process::epoch(),
         };
         held.show(true);
         held
@@ -174,7 +174,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // A forked child has a copy; the segment is its parent's to release.
-        if process::current() == self.owner {
+        if process::epoch() == self.owner {
             lock(HELD.get()).remove(&self.start());
             self.give_back();
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use forebay_base::process;
 use forebay_memory::{ChunkMark, Window};
 
 use crate::error::Violation;
@@ -11,7 +12,6 @@ use crate::limit::WINDOWS_MAX;
 use crate::share::pool::{SharePool, ShareWriter};
 use crate::share::return_table;
 use crate::stream::shm::Name;
-use crate::sys::process;
 use crate::sys::shared::{PeerBlock, Staged};
 
 /// Our side of a connection whose peer borrows.
@@ -48,7 +48,7 @@ impl Lender {
             announced: HashMap::new(),
             _sweep: SweepOnDrop {
                 pool,
-                owner: process::current(),
+                owner: process::epoch(),
             },
         }))
     }
@@ -101,7 +101,7 @@ impl Lender {
 impl Drop for SweepOnDrop {
     fn drop(&mut self) {
         // A forked child's copy does not own what is lent.
-        if self.owner == process::current() {
+        if self.owner == process::epoch() {
             self.pool.sweep();
         }
     }

@@ -16,7 +16,7 @@ use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
-use crate::sys::process::alone;
+use crate::sys::per_process::alone;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::Role;
 

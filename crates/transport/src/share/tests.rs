@@ -14,7 +14,7 @@ use crate::share::pool::SharePool;
 use crate::stream::socket::Wire;
 use crate::stream::unix;
 use crate::sys::buffer::{Buffer, write_at};
-use crate::sys::process::alone;
+use crate::sys::per_process::alone;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::Role;
 

@@ -8,10 +8,11 @@
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forebay_base::process;
 use rustix::fs::{Mode, OFlags, open};
 
+use crate::sys::descriptor;
 use crate::sys::per_process::PerProcess;
-use crate::sys::{descriptor, process};
 
 static LISTED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::empty();
 
@@ -28,14 +29,14 @@ impl Listed {
         lock().push(number);
         Self {
             number,
-            owner: process::current(),
+            owner: process::epoch(),
         }
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        if self.owner == process::current() {
+        if self.owner == process::epoch() {
             lock().retain(|&number| number != self.number);
         }
     }
@@ -76,7 +77,7 @@ mod tests {
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
-    use crate::sys::process::alone;
+    use crate::sys::per_process::alone;
 
     fn is_null(descriptor: impl AsFd) -> bool {
         rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)

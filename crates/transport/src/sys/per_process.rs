@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::sys::process;
+use forebay_base::process;
 
 /// Made by the first use in a process; never dropped.
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
@@ -26,13 +26,13 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         // SAFETY: as below.
         let found = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         found
-            .filter(|owned| owned.owner != process::current())
+            .filter(|owned| owned.owner != process::epoch())
             .map(|owned| &owned.value)
     }
 
     /// This process's value.
     pub fn get(&'static self) -> &'static T {
-        let here = process::current();
+        let here = process::epoch();
         let mut found = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: null, or from a box that was leaked below and is never freed; there is no mutable reference to it.
@@ -58,6 +58,15 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             };
         }
     }
+}
+
+/// For one test at a time: the share pool and the list of sockets are the process's, and a child that is forked while
+/// another thread has the list's lock releases nothing.
+#[cfg(test)]
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: PerProcess<std::sync::Mutex<()>> = PerProcess::empty();
+    let locked = ALONE.get().lock();
+    locked.unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -30,11 +30,11 @@ impl<K: Send> Reactor<K> {
             };
             match entered.door.accept(socket) {
                 Accepted::Connection(connection) => self.seat(way, connection),
-                Accepted::None => return,
+                Accepted::Nothing => return,
                 Accepted::ForeignUser(uid) => self
                     .tally()
                     .fail(&self.tally().refused, foreign_user_message(uid)),
-                Accepted::OutOfDescriptors => {
+                Accepted::Exhausted => {
                     let tally = &self.common.tally;
                     tally.turned_away.fetch_add(1, Ordering::Relaxed);
                     _ = self.set_accepting(false);

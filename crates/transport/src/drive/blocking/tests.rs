@@ -60,7 +60,7 @@ fn answer(server: &Connection, id: u64) {
     answered.expect("sent");
 }
 
-/// Have a thread lead and another one follow it, waiting for `id`, while `act` makes the first one stop; both outcomes.
+/// Have a thread lead and another one follow it, waiting for `id`, while `act` makes the first one leave; returns both outcomes.
 fn leader_and_follower<R: Send>(
     caller: &Connection,
     lead: impl FnOnce() -> R + Send,

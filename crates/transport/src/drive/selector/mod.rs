@@ -19,6 +19,8 @@ mod timeout;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use forebay_base::process;
+use forebay_base::slots::Key;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData};
 use rustix::io::Result as SystemResult;
@@ -27,12 +29,12 @@ pub use rustix::event::epoll::Event;
 pub use rustix::io::Errno;
 
 pub use interest::Interest;
-pub use table::{Entry, Token, WatchKind};
+pub use table::{Entry, WatchKind};
 pub use timeout::Timeout;
 
 pub use crate::sys::events::Events;
 
-use crate::sys::{descriptor, process};
+use crate::sys::descriptor;
 use table::WatchTable;
 
 /// Why a descriptor is not watched as asked.
@@ -70,11 +72,11 @@ impl Set {
         epoll::wait(&*self.0, spare_capacity(events.room()), time.as_ref())
     }
 
-    fn add(&self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> SystemResult<()> {
+    fn add(&self, fd: BorrowedFd<'_>, token: Key, interest: Interest) -> SystemResult<()> {
         epoll::add(
             &*self.0,
             fd,
-            EventData::new_u64(token.bits()),
+            EventData::new_u64(token.to_bits()),
             interest.flags(),
         )
     }
@@ -96,7 +98,7 @@ impl<T> Selector<T> {
     pub fn new() -> SystemResult<Self> {
         Ok(Self {
             set: Set::new()?,
-            process: process::current(),
+            process: process::epoch(),
             table: WatchTable::new(),
         })
     }
@@ -147,7 +149,7 @@ impl<T> Selector<T> {
             return Ok(());
         }
         let borrowed = descriptor::borrow(fd).ok_or(Errno::BADF)?;
-        let data = EventData::new_u64(token.bits());
+        let data = EventData::new_u64(token.to_bits());
         let set = &*self.set.0;
         let done = match (before, interest) {
             (_, Interest::NONE) => epoll::delete(set, borrowed),
@@ -188,7 +190,7 @@ impl<T> Selector<T> {
 
     /// The entry that an event is about; `None` once it was removed.
     pub fn resolve(&self, event: &Event) -> Option<(&Entry<T>, Interest)> {
-        let entry = self.table.resolve(Token::from_bits(event.data.u64()))?;
+        let entry = self.table.resolve(Key::from_bits(event.data.u64()))?;
         Some((entry, entry.interest.ready(event.flags)))
     }
 
@@ -218,8 +220,7 @@ impl<T> Selector<T> {
     pub fn rebuild(&mut self) -> SystemResult<()> {
         let fresh = Set::new()?;
         for (token, entry) in self.table.tokens() {
-            let inherited =
-                self.process == process::current() || entry.kind == WatchKind::Registered;
+            let inherited = self.process == process::epoch() || entry.kind == WatchKind::Registered;
             if entry.interest == Interest::NONE || !inherited {
                 continue;
             }
@@ -240,12 +241,12 @@ impl<T> Selector<T> {
         if entry.interest == Interest::NONE {
             return true; // the kernel knows nothing of it, so the table decides
         }
-        let data = EventData::new_u64(token.bits());
+        let data = EventData::new_u64(token.to_bits());
         epoll::modify(&*self.set.0, fd, data, entry.interest.flags()).is_ok()
     }
 
     fn is_own(&self) -> bool {
-        self.process == process::current()
+        self.process == process::epoch()
     }
 
     /// In a forked child: a set of its own. What was attached stays the parent's and is silent.
@@ -259,7 +260,7 @@ impl<T> Selector<T> {
                 entry.interest = Interest::NONE;
             }
         }
-        self.process = process::current();
+        self.process = process::epoch();
         Ok(())
     }
 }

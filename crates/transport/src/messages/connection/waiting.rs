@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_base::time::{left, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::{Guard, Messages, release, signals_room_as_input};
-use crate::drive::blocking::{is_past, timespec};
+use crate::drive::blocking::is_past;
 use crate::error::{Delivered, Error, Result};
 use crate::messages::state::Message;
 use crate::stream::socket::{Watch, Wire};
@@ -116,7 +117,7 @@ fn interest_of(state: &mut Guard<'_>) -> PollFlags {
 }
 
 fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
-    let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    let timeout = left(deadline).map(timespec);
     match poll(&mut [PollFd::new(socket, interest)], timeout.as_ref()) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => Err(Error::Interrupted),

@@ -1,16 +1,16 @@
-//! What a native listener does when time has passed: deadlines, pauses, and its end.
+//! What a native listener does by time: deadlines, pauses, and its end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
+use forebay_base::poll::Ready;
+use forebay_base::slots::Key;
 
-use super::{Key, Reactor, Slot};
+use super::Reactor;
 use crate::limit::NATIVE_GRACE_MS;
-use crate::serve::session::Ready;
 
 impl Reactor {
-    pub(super) fn timeout(&self) -> Timespec {
+    pub(super) fn timeout(&self) -> Duration {
         let now = Instant::now();
         let mut until = self.check_stalls_at.saturating_duration_since(now);
         if !self.again.is_empty() {
@@ -22,10 +22,7 @@ impl Reactor {
         for due in dues.into_iter().flatten() {
             until = until.min(due.saturating_duration_since(now));
         }
-        Timespec {
-            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: until.subsec_nanos().into(),
-        }
+        until
     }
 
     pub(super) fn keep_time(&mut self, now: Instant) {
@@ -71,18 +68,10 @@ impl Reactor {
     }
 
     fn keys(&self) -> Vec<Key> {
-        let served = |slot: &Slot| slot.served.is_some();
-        let numbered = self.slots.iter().zip(0u32..);
-        numbered
-            .filter(|(slot, _)| served(slot))
-            .map(|(slot, number)| Key {
-                slot: number,
-                generation: slot.generation,
-            })
-            .collect()
+        self.connections.iter().map(|(key, _)| key).collect()
     }
 
-    /// Whether the owner has closed and nothing is left to be answered, or its time is over.
+    /// Whether the owner has closed it and every answer was written, or the grace is over.
     pub(super) fn is_done(&mut self) -> bool {
         if !self.common.closing.load(Ordering::Acquire) {
             return false;
@@ -96,10 +85,10 @@ impl Reactor {
             for key in self.keys() {
                 if let Some(served) = self.served(key) {
                     served.session.close();
-                    self.step(key, Ready::default(), Ready::default());
+                    self.step(key, Ready::NOTHING, Ready::NOTHING);
                 }
             }
         }
-        self.keys().is_empty() || self.close_at.is_some_and(|end| end <= now)
+        self.connections.is_empty() || self.close_at.is_some_and(|end| end <= now)
     }
 }

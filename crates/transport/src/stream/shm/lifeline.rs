@@ -2,22 +2,16 @@
 //!
 //! A record is 32 bytes and is sent by one call, so that it is received by one.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use forebay_base::packet;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::error::Violation;
 use crate::stream::StreamFault;
 
 const RECORD_BYTES: usize = 32;
-/// Descriptors of one record; the hello has three.
-const DESCRIPTORS_MAX: usize = 3;
 const MAGIC: [u8; 4] = *b"FBSM";
 const VERSION: u8 = 1;
 
@@ -92,14 +86,7 @@ pub fn send(
     record: Record,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    let bytes = record.encode();
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    let sent = packet::send(socket, &record.encode(), descriptors, SendFlags::DONTWAIT)?;
     if sent == RECORD_BYTES {
         Ok(())
     } else {
@@ -110,38 +97,26 @@ pub fn send(
 /// Take the next record, if there is one.
 pub fn receive(socket: impl AsFd) -> Result<Received, StreamFault> {
     let mut bytes = [0; RECORD_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let outcome = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut ancillary,
-        flags,
-    );
-    let received = match outcome {
+    let received = match packet::receive(socket, &mut bytes, RecvFlags::DONTWAIT) {
         Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
         // A Unix socket returns this after its peer closed with unread data.
         Err(Errno::CONNRESET) => return Ok(Received::End),
         other => other?,
     };
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
     if received.bytes == 0 {
         return Ok(Received::End);
     }
-    if received.flags.contains(ReturnFlags::CTRUNC) {
+    if received.descriptors_lost {
         // Too many came, or this process has no free descriptor: the kernel has closed the others.
         return Err(Violation::Descriptors.into());
     }
     if received.bytes != RECORD_BYTES {
         return Err(Violation::Record(received.bytes).into());
     }
-    Ok(Received::Record(Record::decode(&bytes)?, descriptors))
+    Ok(Received::Record(
+        Record::decode(&bytes)?,
+        received.descriptors,
+    ))
 }
 
 #[cfg(test)]

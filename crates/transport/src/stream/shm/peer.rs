@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::process;
 use forebay_memory::Window;
 use rustix::fs::{OFlags, fcntl_getfl};
 
@@ -12,7 +13,6 @@ use crate::error::Violation;
 use crate::limit::{LENT_FRAMES_MAX, WINDOWS_MAX};
 use crate::stream::shm::{Name, layout};
 use crate::sys::buffer::Buffer;
-use crate::sys::process;
 use crate::sys::shared::{OwnBlock, PeerBlock};
 
 /// The region of the other end.
@@ -40,7 +40,7 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // A forked child shares the control block: the frame is its parent's to release.
-        if process::current() == self.owner {
+        if process::epoch() == self.owner {
             let at = layout::RETURNED + self.slot * size_of::<u64>();
             self.own.word(at).store(self.generation, Ordering::Release);
         }
@@ -133,7 +133,7 @@ impl PeerRegion {
             own: Arc::clone(own),
             slot,
             generation: name.generation,
-            owner: process::current(),
+            owner: process::epoch(),
         };
         Ok(Buffer::shared(Arc::clone(window), offset, bytes, held))
     }

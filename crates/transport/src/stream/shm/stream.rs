@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::process;
 use forebay_memory::Lease;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -24,7 +25,6 @@ use crate::stream::shm::{NAME_BYTES, Name, layout};
 use crate::stream::unix::peer_uid;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
-use crate::sys::process;
 
 /// The descriptor to watch, an epoll set of the wakeup and the lifeline, and the lifeline itself.
 ///
@@ -93,7 +93,7 @@ impl SharedStream {
             peer_for_input: Waker::default(),
             peer_for_room: Waker::default(),
             ended: false,
-            owner: process::current(),
+            owner: process::epoch(),
         })
     }
 
@@ -358,7 +358,7 @@ impl Stream for SharedStream {
 
 impl Drop for SharedStream {
     fn drop(&mut self) {
-        if self.owner != process::current() {
+        if self.owner != process::epoch() {
             return; // a copy in a forked child: the loans are its parent's
         }
         self.settle();
