@@ -76,7 +76,7 @@ pub enum Error {
     },
     /// The peer has not shown the token that it was to show.
     #[error("{why}; give the right one by token=")]
-    Uninvited {
+    Unauthenticated {
         /// What it did instead.
         why: &'static str,
     },
@@ -90,7 +90,7 @@ pub enum Error {
     },
     /// The rows do not lie where a device reaches them; they can be had over a stream.
     #[error("the tensor does not lie where an RDMA device reaches it; pull it over the stream")]
-    Elsewhere,
+    NotInBlock,
     /// Rows of a file could not be read.
     #[error("{} of {path} cannot be read: {what} (errno {errno})", rows(*first, *last))]
     Unread {
@@ -178,13 +178,13 @@ impl Error {
             | Self::Name { .. }
             | Self::UnknownName { .. }
             | Self::ReadOnly { .. }
-            | Self::Elsewhere => Class::Config,
+            | Self::NotInBlock => Class::Config,
             Self::Limit { .. } => Class::Limit,
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,
             Self::Refused { class, .. } => *class,
             Self::Torn { .. }
-            | Self::Uninvited { .. }
+            | Self::Unauthenticated { .. }
             | Self::Unread { .. }
             | Self::Broken { .. }
             | Self::Silent { .. } => Class::Broken,

@@ -28,7 +28,7 @@ pub trait Source {
     /// # Errors
     ///
     /// [`Error::Stale`] and [`Error::OutOfRange`], which the peer is told; others end its connection.
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error>;
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<BlockRange<'_>>, Error>;
 
     /// All of a tensor, for a peer to read by itself. None where it lies in no block, or is written now and then.
     ///
@@ -38,8 +38,16 @@ pub trait Source {
     fn whole(&self, key: Key) -> Result<Option<&Lease>, Error>;
 }
 
-/// A part of a block: its first byte, and how many there are.
-pub type Place<'a> = (&'a Lease, usize, usize);
+/// Consecutive bytes of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRange<'a> {
+    /// The block.
+    pub block: &'a Lease,
+    /// The first byte, counted from the start of the block.
+    pub offset: usize,
+    /// How many bytes.
+    pub bytes: usize,
+}
 
 /// The fabric of a process, such as its RDMA device, as a server uses it.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -57,7 +65,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
     ///
     /// [`Error::Protocol`] for an invalid introduction, [`Error::Broken`] where the fabric refuses. Does not wait for
     /// the requester.
-    fn meet(
+    fn accept(
         &self,
         introduction: &[u8],
         slots_max: u32,
@@ -154,7 +162,7 @@ pub trait RequesterEndpoint: AsFd + Send {
     /// # Errors
     ///
     /// Why the connection is over.
-    fn leave_blocks(&mut self) -> Result<(), Error>;
+    fn release_blocks(&mut self) -> Result<(), Error>;
 
     /// End the connection: from here on nothing of the owner's lands, and what is pending has no completion.
     fn break_off(&mut self, error: Error);

@@ -22,10 +22,9 @@
 //! | `sys` | memory that others lend: all the `unsafe` there is |
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
-mod board;
 mod error;
 pub mod fabric;
-mod greeting;
+mod handshake;
 mod inbox;
 mod names;
 mod outbox;
@@ -39,14 +38,15 @@ mod sys;
 mod table;
 #[cfg(test)]
 mod tests;
+mod version_table;
 mod wire;
 
-pub use board::{BOARD_BYTES, Board, Missed};
 pub use error::{Class, Error};
-pub use greeting::{Hello, Welcome};
+pub use handshake::{Hello, Welcome};
 pub use names::{Dtype, Meaning, Number, Unknown};
 pub use requester::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Requester, Rows, Ticket};
 pub use responder::{PeerId, ReadId, Room, Shard, ShardLimits};
 pub use sys::span::{Span, Words};
-pub use table::{Description, FileRows, Key, LetGo};
+pub use table::{Description, FileRows, Key, Released};
+pub use version_table::{Missed, VERSION_BYTES, VersionTable};
 pub use wire::Operation;

@@ -1,6 +1,6 @@
 //! Tensors that an owner without a server serves over verbs.
 use forebay_memory::Lease;
-use forebay_tensor::fabric::{Place, Source};
+use forebay_tensor::fabric::{BlockRange, Source};
 use forebay_tensor::{Error, Key};
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Catalog {
         })
     }
 
-    /// Serve it no more. Who was exposed to it must be told: [`Answerer::withdraw`](crate::Answerer::withdraw).
+    /// Serve it no more. Who was exposed to it must be told: [`Responder::withdraw`](crate::Responder::withdraw).
     /// The block is kept by what still sends it.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Source for Catalog {
         Ok(Some(&self.held(key)?.memory))
     }
 
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error> {
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<BlockRange<'_>>, Error> {
         let held = self.held(key)?;
         let total = held.memory.len() as u64 / held.row_bytes;
         if first > total || rows > total - first {
@@ -113,7 +113,11 @@ impl Source for Catalog {
             });
         }
         let fits = |rows: u64| usize::try_from(rows * held.row_bytes).expect("inside of a block");
-        Ok(Some((&held.memory, fits(first), fits(rows))))
+        Ok(Some(BlockRange {
+            block: &held.memory,
+            offset: fits(first),
+            bytes: fits(rows),
+        }))
     }
 }
 
@@ -131,7 +135,7 @@ mod tests {
             .publish(region.allocate(100).expect("room"), 8)
             .expect("published");
         let found = catalog.rows(first, 2, 10).expect("there are 12");
-        assert_eq!(found.expect("in a block").1, 16);
+        assert_eq!(found.expect("in a block").offset, 16);
         assert!(matches!(
             catalog.rows(first, 12, 1),
             Err(Error::OutOfRange {

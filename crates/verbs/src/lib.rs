@@ -1,6 +1,6 @@
 //! Rows over RDMA verbs: reliable connections of a device, through libibverbs, which is loaded when it is asked for.
 //!
-//! A [`Puller`] writes requests into the inbox of an [`Answerer`]; that writes rows into the blocks that they are to go
+//! A [`Puller`] writes requests into the inbox of an [`Responder`]; that writes rows into the blocks that they are to go
 //! to, with immediate data that says which request it was. Tensors that many read are [`Exposed`]: the puller reads
 //! them without the owner's doing anything. Both ends are set up over a stream, which then is their lifeline.
 //!
@@ -32,14 +32,13 @@
 //! | `wire` | what ends tell each other |
 //! | `link` | a queue pair with its completions, and the fence |
 //! | `window` | the key that a peer has on a block |
-//! | `puller`, `answerer` | the two ends |
+//! | `puller`, `responder` | the two ends |
 //! | `catalog` | the tensors of an owner without a server |
 //! | `fabric` | the two ends as servers and links use them |
 //! | `sys` | libibverbs and what it points to: all the `unsafe` there is |
 //!
 //! Sources: the `InfiniBand` architecture specification, volume 1, chapters 9 to 11; `ibv_post_send(3)`,
 //! `ibv_bind_mw(3)`, `ibv_get_cq_event(3)`; rdma-core 44.
-mod answerer;
 mod catalog;
 mod device;
 mod discovery;
@@ -50,17 +49,18 @@ pub mod fuzzing;
 mod link;
 mod puller;
 mod registry;
+mod responder;
 mod sys;
 mod window;
 mod wire;
 
-pub use answerer::Answerer;
 pub use catalog::Catalog;
 pub use device::Device;
 pub use discovery::{Adapter, Found, devices};
 pub use link::Lifeline;
 pub use puller::{Arrival, Offer, Prepared, Puller, Settled};
 pub use registry::Registry;
+pub use responder::Responder;
 pub use wire::Exposed;
 
 /// Bytes of one pull, at most: a message of a reliable connection has less than 2 GiB.

@@ -31,7 +31,7 @@ impl<S: Read + Write + AsFd + Send> Lifeline for S {}
 
 /// Something that happened.
 #[derive(Debug)]
-pub(super) enum Happened<P> {
+pub(super) enum Event<P> {
     /// What was posted is done.
     Done(P),
     /// The peer wrote, with immediate data; so many bytes.
@@ -52,7 +52,7 @@ pub(super) struct Link<P> {
 }
 
 /// A queue pair of this end, connected to nobody yet.
-pub(super) struct Unmet<P> {
+pub(super) struct Unconnected<P> {
     link: Link<P>,
     /// What the peer is to be told.
     pub(super) ours: Hello,
@@ -60,7 +60,7 @@ pub(super) struct Unmet<P> {
     gid_index: u8,
 }
 
-impl<P> Unmet<P> {
+impl<P> Unconnected<P> {
     /// At most `sends` things are posted at once, and the peer may write with immediate data once for each slot
     /// before we look.
     pub(super) fn new(adapter: &Adapter, slots: u32, sends: u32) -> Result<Self, Error> {
@@ -97,7 +97,7 @@ impl<P> Unmet<P> {
     }
 
     /// Connect to whoever said this of itself. Where there is no `lifeline`, somebody else watches for the peer's end.
-    pub(super) fn meet(
+    pub(super) fn connect(
         mut self,
         peer: &Hello,
         lifeline: Option<Box<dyn Lifeline>>,
@@ -126,9 +126,9 @@ impl<P> Link<P> {
         slots: u32,
         sends: u32,
     ) -> Result<(Self, Hello), Error> {
-        let unmet = Unmet::new(adapter, slots, sends)?;
-        let peer = unmet.ours.exchange(&mut *stream)?;
-        let link = unmet.meet(&peer, Some(stream))?;
+        let unconnected = Unconnected::new(adapter, slots, sends)?;
+        let peer = unconnected.ours.exchange(&mut *stream)?;
+        let link = unconnected.connect(&peer, Some(stream))?;
         Ok((link, peer))
     }
 
@@ -170,7 +170,7 @@ impl<P> Link<P> {
 
     /// Take what has completed, up to a batch; each receive is posted again before it is given out.
     /// Returns whether there may be more.
-    pub(super) fn poll(&mut self, into: &mut Vec<Happened<P>>) -> Result<bool, Error> {
+    pub(super) fn poll(&mut self, into: &mut Vec<Event<P>>) -> Result<bool, Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -183,11 +183,7 @@ impl<P> Link<P> {
         Ok(count == BATCH)
     }
 
-    fn take(
-        &mut self,
-        completion: &WorkCompletion,
-        into: &mut Vec<Happened<P>>,
-    ) -> Result<(), Error> {
+    fn take(&mut self, completion: &WorkCompletion, into: &mut Vec<Event<P>>) -> Result<(), Error> {
         if completion.status != 0 {
             return Err(self.fence(Error::Broken {
                 why: format!("the device says: {}", status(completion.status)),
@@ -200,13 +196,13 @@ impl<P> Link<P> {
         if completion.opcode == RECEIVED_WITH_IMMEDIATE {
             let again = self.pair.post_receive();
             again.map_err(|error| self.fence(broken("a receive was refused", &error)))?;
-            into.push(Happened::Received {
+            into.push(Event::Received {
                 immediate: u32::from_be(completion.immediate),
                 bytes: completion.bytes,
             });
         } else {
             let what = self.posted.pop_front();
-            into.push(Happened::Done(
+            into.push(Event::Done(
                 what.expect("completions are of what was posted, once each"),
             ));
         }
@@ -216,7 +212,7 @@ impl<P> Link<P> {
     /// Like [`Link::poll`], but sleep until something has happened. Nothing happened: the deadline has passed.
     pub(super) fn wait(
         &mut self,
-        into: &mut Vec<Happened<P>>,
+        into: &mut Vec<Event<P>>,
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
         loop {
@@ -234,7 +230,7 @@ impl<P> Link<P> {
     }
 
     /// Like [`Link::poll`], for who watches the descriptor: nothing is left, and the next completion makes it readable.
-    pub(super) fn turn(&mut self, into: &mut Vec<Happened<P>>) -> Result<(), Error> {
+    pub(super) fn turn(&mut self, into: &mut Vec<Event<P>>) -> Result<(), Error> {
         self.pair.queue.take_events();
         while self.poll(into)? {}
         self.arm()?;

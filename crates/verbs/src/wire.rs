@@ -252,7 +252,7 @@ pub(super) enum Status {
     /// The owner exposes as many tensors as it may.
     Limit = 4,
     /// The tensor does not lie where a device reaches it.
-    Elsewhere = 5,
+    NotInBlock = 5,
 }
 
 /// The immediate data of an answer: the request's status, its slot, and the low bits of which use of it.
@@ -275,7 +275,7 @@ impl Answer {
             Status::OutOfRange,
             Status::Room,
             Status::Limit,
-            Status::Elsewhere,
+            Status::NotInBlock,
         ];
         let status = all.get((immediate >> 28) as usize).copied();
         Ok(Self {

@@ -1,5 +1,5 @@
 //! Jobs become requests: what is ready when a slot is free travels together.
-use super::job::{Transfer, Work};
+use super::job::{Task, Transfer};
 use super::request::Rows;
 use super::{Flying, NONE, PROBE_TAG, Requester, tag_of};
 use crate::names::frame::{TAG_BYTES, answers_cost};
@@ -13,7 +13,7 @@ const ISSUED_BYTES: usize = 256 << 10;
 const COPY_BYTES: usize = 1024;
 
 /// The request that is being made.
-pub(super) struct Batch {
+pub(super) struct RequestDraft {
     kind: Kind,
     slot: u32,
     /// Bytes of row numbers and values.
@@ -40,8 +40,8 @@ impl<K> Requester<K> {
                 break;
             };
             let kind = match &self.job(front).work {
-                Work::Move(transfer) => transfer.kind,
-                Work::LookUp { count, .. } => {
+                Task::Move(transfer) => transfer.kind,
+                Task::LookUp { count, .. } => {
                     if !self.issue_names(front, slot, self.cost_of_names(*count)) {
                         break;
                     }
@@ -64,12 +64,12 @@ impl<K> Requester<K> {
         }
         let job = self.job(front);
         match &job.work {
-            Work::Move(transfer) if transfer.kind == Kind::Pull => {
+            Task::Move(transfer) if transfer.kind == Kind::Pull => {
                 self.piece(transfer, job.rows_left()).1 <= self.grant_left
                     && !self.waits_whole(front)
             }
-            Work::LookUp { count, .. } => self.cost_of_names(*count) <= self.grant_left,
-            Work::Move(_) => true,
+            Task::LookUp { count, .. } => self.cost_of_names(*count) <= self.grant_left,
+            Task::Move(_) => true,
         }
     }
 
@@ -103,7 +103,7 @@ impl<K> Requester<K> {
             .get_mut(index)
             .expect("a job in the queue is there");
         job.is_waiting = false;
-        let Work::LookUp { list, count } = &job.work else {
+        let Task::LookUp { list, count } = &job.work else {
             unreachable!("the caller has seen that it is one");
         };
         let header = RequestHeader {
@@ -120,7 +120,7 @@ impl<K> Requester<K> {
 
     /// Make one request of what is at the front of the queue and of one kind; returns whether there was something.
     fn issue_moves(&mut self, kind: Kind, slot: u32) -> bool {
-        let mut batch = Batch {
+        let mut batch = RequestDraft {
             kind,
             slot,
             body: 0,
@@ -159,14 +159,14 @@ impl<K> Requester<K> {
     fn waits_whole(&self, index: u32) -> bool {
         let job = self.job(index);
         match &job.work {
-            Work::Move(transfer) if job.whole => {
+            Task::Move(transfer) if job.whole => {
                 job.rows_left() * transfer.unit() > self.grant_left
             }
             _ => false,
         }
     }
 
-    fn take_pieces(&mut self, index: u32, batch: &mut Batch) -> Took {
+    fn take_pieces(&mut self, index: u32, batch: &mut RequestDraft) -> Took {
         let whole = self.job(index).whole;
         if whole && (!self.batch.is_empty() || self.waits_whole(index)) {
             return Took::Nothing;
@@ -179,9 +179,9 @@ impl<K> Requester<K> {
         }
     }
 
-    fn take_piece(&mut self, index: u32, batch: &mut Batch) -> Took {
+    fn take_piece(&mut self, index: u32, batch: &mut RequestDraft) -> Took {
         let job = self.job(index);
-        let Work::Move(transfer) = &job.work else {
+        let Task::Move(transfer) = &job.work else {
             return Took::Nothing;
         };
         let transfer = *transfer;
@@ -227,7 +227,7 @@ impl<K> Requester<K> {
         Took::All
     }
 
-    fn send_batch(&mut self, batch: &Batch) {
+    fn send_batch(&mut self, batch: &RequestDraft) {
         let entries = self.batch.len();
         let header = RequestHeader {
             kind: batch.kind,
@@ -279,8 +279,8 @@ impl<K> Requester<K> {
     fn transfer(&self, id: Id) -> (Transfer, u64) {
         let flying = self.flying.get(id.index).expect("inserted with the batch");
         match &self.job(flying.job).work {
-            Work::Move(transfer) => (*transfer, flying.from),
-            Work::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
+            Task::Move(transfer) => (*transfer, flying.from),
+            Task::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
         }
     }
 

@@ -110,7 +110,7 @@ impl Transfer {
 
 /// What a job does.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum Task {
     Move(Transfer),
     /// Names, as they are sent.
     LookUp {
@@ -124,7 +124,7 @@ pub(super) enum Work {
 #[allow(clippy::struct_excessive_bools)] // each is true or not whatever the others are
 pub(super) struct Job<K> {
     pub(super) keeper: K,
-    pub(super) work: Work,
+    pub(super) work: Task,
     /// Rows that were asked for.
     pub(super) asked: u64,
     /// Pieces that are with the peer, and one of them.
@@ -148,7 +148,7 @@ pub(super) struct Job<K> {
 }
 
 impl<K> Job<K> {
-    pub(super) fn new(work: Work, keeper: K) -> Self {
+    pub(super) fn new(work: Task, keeper: K) -> Self {
         Self {
             keeper,
             work,
@@ -170,14 +170,14 @@ impl<K> Job<K> {
     /// Rows that were not asked for yet.
     pub(super) fn rows_left(&self) -> u64 {
         match &self.work {
-            Work::Move(transfer) => transfer.rows.count() - self.asked,
-            Work::LookUp { .. } => 0,
+            Task::Move(transfer) => transfer.rows.count() - self.asked,
+            Task::LookUp { .. } => 0,
         }
     }
 
     /// A piece came, of this version.
     pub(super) fn note_version(&mut self, version: u64) {
-        let is_pull = matches!(&self.work, Work::Move(transfer) if transfer.kind == Kind::Pull);
+        let is_pull = matches!(&self.work, Task::Move(transfer) if transfer.kind == Kind::Pull);
         match self.version {
             Some(before) if is_pull => self.is_torn |= before != version,
             before => self.version = Some(before.unwrap_or(0).max(version)),

@@ -35,7 +35,7 @@ use crate::outbox::Outbox;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 use crate::wire::{ENTRIES_MAX, Kind};
-use job::{Job, Transfer, Work};
+use job::{Job, Task, Transfer};
 use receive::Phase;
 pub(crate) use request::check_limits;
 
@@ -94,7 +94,7 @@ pub struct Requester<K> {
     large: u32,
     ends: VecDeque<End<K>>,
     broken: Option<Error>,
-    clock: time::Clock,
+    silence: time::SilenceTimer,
     is_probing: bool,
 }
 
@@ -126,7 +126,7 @@ impl<K> Requester<K> {
             large: 0,
             ends: VecDeque::new(),
             broken: None,
-            clock: time::Clock::new(now),
+            silence: time::SilenceTimer::new(now),
             is_probing: false,
         })
     }
@@ -195,21 +195,21 @@ impl<K> Requester<K> {
             }
             encode_name(name, &mut list);
         }
-        self.submit(Work::LookUp { list, count }, keeper)
+        self.submit(Task::LookUp { list, count }, keeper)
     }
 
     fn transfer_rows(&mut self, transfer: Transfer, keeper: K) -> Result<Ticket, Refused<K>> {
         match transfer.check(self.limits.grant_bytes) {
-            Ok(()) => self.submit(Work::Move(transfer), keeper),
+            Ok(()) => self.submit(Task::Move(transfer), keeper),
             Err(error) => Err(Refused { error, keeper }),
         }
     }
 
-    fn submit(&mut self, work: Work, keeper: K) -> Result<Ticket, Refused<K>> {
+    fn submit(&mut self, work: Task, keeper: K) -> Result<Ticket, Refused<K>> {
         if let Err(error) = self.check_room() {
             return Err(Refused { error, keeper });
         }
-        let is_nothing = matches!(&work, Work::Move(transfer) if transfer.rows.count() == 0);
+        let is_nothing = matches!(&work, Task::Move(transfer) if transfer.rows.count() == 0);
         let id = self.jobs.insert(Job::new(work, keeper));
         if is_nothing {
             self.end(id.index, Ok(Outcome::Moved { version: 0 }));
@@ -260,7 +260,7 @@ impl<K> Requester<K> {
         let was_idle = self.is_idle();
         self.issue();
         if was_idle && !self.is_idle() {
-            self.clock.begins();
+            self.silence.begins();
         }
         self.outbox.gather(into)
     }
@@ -276,7 +276,7 @@ impl<K> Requester<K> {
             // A piece stays until all of its memory has been sent.
             flying.get_mut(index).expect("kept while it is sent").lent -= 1;
         });
-        self.clock.sent(bytes > 0 && !self.outbox.is_empty(), now);
+        self.silence.sent(bytes > 0 && !self.outbox.is_empty(), now);
     }
 
     /// Whether there is something to send.
@@ -302,7 +302,7 @@ impl<K> Requester<K> {
             return Ok(());
         }
         if bytes > 0 {
-            self.clock.heard(now);
+            self.silence.heard(now);
         }
         self.inbox.received(bytes);
         while self.step()? {}
@@ -415,7 +415,7 @@ impl<K> Requester<K> {
             .jobs
             .get_mut(index)
             .expect("the caller has looked at it");
-        let Work::Move(transfer) = &job.work else {
+        let Task::Move(transfer) = &job.work else {
             return true;
         };
         let rows = transfer.rows.count();

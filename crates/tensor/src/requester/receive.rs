@@ -1,5 +1,5 @@
 //! Responses: checked against what was asked for before a byte of them is taken.
-use super::job::{Transfer, Work};
+use super::job::{Task, Transfer};
 use super::{Flying, PROBE_TAG, Requester, tag_of};
 use crate::error::Error;
 use crate::names::frame::RECORD_BYTES_MAX;
@@ -120,7 +120,7 @@ impl<K> Requester<K> {
     }
 
     fn is_look_up(&self, job: u32) -> bool {
-        matches!(self.job(job).work, Work::LookUp { .. })
+        matches!(self.job(job).work, Task::LookUp { .. })
     }
 
     /// What a response is of, if it is one that can be.
@@ -150,8 +150,8 @@ impl<K> Requester<K> {
             )));
         }
         let (least, most) = match (header.status, &self.job(flying.job).work) {
-            (Status::Ok, Work::Move(_)) => (flying.bytes, flying.bytes),
-            (Status::Ok, Work::LookUp { count, .. }) => {
+            (Status::Ok, Task::Move(_)) => (flying.bytes, flying.bytes),
+            (Status::Ok, Task::LookUp { count, .. }) => {
                 (0, u64::from(*count) * RECORD_BYTES_MAX as u64)
             }
             (_, _) => (0, TEXT_BYTES_MAX as u64),
@@ -167,7 +167,7 @@ impl<K> Requester<K> {
 
     fn rows(&mut self, index: u32, mut done: u64, version: u64) -> bool {
         let flying = *self.flying.get(index).expect("kept until it is complete");
-        let Work::Move(transfer) = &self.job(flying.job).work else {
+        let Task::Move(transfer) = &self.job(flying.job).work else {
             unreachable!("a look-up has names");
         };
         let transfer = *transfer;
@@ -197,13 +197,13 @@ impl<K> Requester<K> {
         let text = String::from_utf8_lossy(&self.inbox.bytes()[..count]).into_owned();
         let flying = *self.flying.get(index).expect("kept until it is complete");
         let error = match (header.status, &self.job(flying.job).work) {
-            (Status::Stale, Work::Move(transfer)) => Error::Stale {
+            (Status::Stale, Task::Move(transfer)) => Error::Stale {
                 tensor: transfer.tensor.id,
                 held: transfer.tensor.generation,
                 current: u32::try_from(header.version)
                     .map_err(|_| self.violation(format!("a generation of {}", header.version)))?,
             },
-            (Status::OutOfRange, Work::Move(transfer)) => Error::OutOfRange {
+            (Status::OutOfRange, Task::Move(transfer)) => Error::OutOfRange {
                 tensor: Some(transfer.tensor.id),
                 row: header.version,
                 rows: transfer.rows_total,
@@ -231,7 +231,7 @@ impl<K> Requester<K> {
     fn names(&mut self, index: u32) -> Result<bool, Error> {
         let flying = *self.flying.get(index).expect("kept until it is complete");
         let job = self.job(flying.job);
-        let (Work::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
+        let (Task::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
             unreachable!("a look-up has names");
         };
         let answers = crate::names::frame::decode_answers(bytes, *count);

@@ -7,14 +7,14 @@ use crate::error::Error;
 
 /// What time has to do with a requester.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct SilenceTimer {
     /// When the peer was heard last, or began to owe something.
     silent_since: Instant,
     /// The peer began to owe something, and nobody has said when.
     begins: bool,
 }
 
-impl Clock {
+impl SilenceTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             silent_since: now,
@@ -59,7 +59,7 @@ impl<K> Requester<K> {
         if self.is_idle() {
             return Ok(None);
         }
-        let since = self.clock.silent_since(now);
+        let since = self.silence.silent_since(now);
         let limit = self.limits.liveness;
         let silent = now.saturating_duration_since(since);
         if silent >= limit {

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::slab::Slab;
 use crate::sys::span::{Span, Words};
-use crate::table::Grounds;
+use crate::table::Storages;
 use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
 pub(super) use reads::{Next, Unread};
 
@@ -31,10 +31,10 @@ pub(super) enum Body {
     /// Nothing: a push was applied.
     Done,
     /// Rows that follow each other.
-    Rows { ground: u32, rows: Span },
+    Rows { storage: u32, rows: Span },
     /// Rows of `tensor` by their numbers, which lie in the slot's indices.
     Gather {
-        ground: u32,
+        storage: u32,
         tensor: Span,
         row_bytes: usize,
         /// Where the first number lies, in bytes.
@@ -45,7 +45,7 @@ pub(super) enum Body {
     Unread(Unread),
     /// Rows that were read, each at the beginning of a stride.
     Staged {
-        ground: u32,
+        storage: u32,
         memory: Span,
         row_bytes: usize,
         stride_bytes: usize,
@@ -60,12 +60,12 @@ pub(super) enum Body {
 
 impl Body {
     /// The memory that it reads.
-    fn ground(&self) -> Option<u32> {
+    fn storage(&self) -> Option<u32> {
         match self {
-            Self::Rows { ground, .. }
-            | Self::Gather { ground, .. }
-            | Self::Staged { ground, .. } => Some(*ground),
-            Self::Unread(unread) => Some(unread.ground),
+            Self::Rows { storage, .. }
+            | Self::Gather { storage, .. }
+            | Self::Staged { storage, .. } => Some(*storage),
+            Self::Unread(unread) => Some(unread.storage),
             Self::Done | Self::Owned(_) | Self::Refusal(_) | Self::Canceled => None,
         }
     }
@@ -106,7 +106,7 @@ pub(super) struct Answers {
     slots: Vec<Slot>,
     /// Slots with an answer that is known.
     turns: VecDeque<u32>,
-    owed_bytes: u64,
+    grant_used: u64,
     /// What the lists of row numbers of all slots have.
     indices_bytes: usize,
     /// Slots that have something to read.
@@ -136,7 +136,7 @@ impl Answers {
             waiting: Slab::new(),
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
-            owed_bytes: 0,
+            grant_used: 0,
             indices_bytes: 0,
             readers: VecDeque::new(),
             unread: 0,
@@ -147,8 +147,8 @@ impl Answers {
     }
 
     /// Bytes of the grant that are taken.
-    pub(super) fn owed_bytes(&self) -> u64 {
-        self.owed_bytes
+    pub(super) fn grant_used(&self) -> u64 {
+        self.grant_used
     }
 
     /// Whether an answer can begin.
@@ -182,12 +182,12 @@ impl Answers {
         version: u64,
         cost: u64,
         body: Body,
-        grounds: &mut Grounds<K>,
+        storages: &mut Storages<K>,
     ) {
-        if let Some(ground) = body.ground() {
-            grounds.hold(ground, self.reader, 1);
+        if let Some(storage) = body.storage() {
+            storages.hold(storage, self.reader, 1);
         }
-        self.owed_bytes += cost;
+        self.grant_used += cost;
         let answer = Answer {
             tag,
             version,
@@ -222,7 +222,7 @@ impl Answers {
     }
 
     /// Begin answers until there is enough to send.
-    pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
+    pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, storages: &mut Storages<K>) {
         // A peer that asks and takes nothing would have as many answers kept as it likes.
         if outbox.bytes() < BEGUN_BYTES
             && let Some(tag) = self.probe.take()
@@ -247,15 +247,15 @@ impl Answers {
             if at.first != NONE {
                 self.turns.push_back(slot);
             }
-            self.owed_bytes -= answer.cost;
-            send(answer, at, outbox, (grounds, self.reader));
+            self.grant_used -= answer.cost;
+            send(answer, at, outbox, (storages, self.reader));
             self.settle_indices(slot);
         }
     }
 
     /// Forget rows that the peer does not need any more; whatever has begun goes on.
-    pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
-        self.cancel_reads(slot, tag, grounds);
+    pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
+        self.cancel_reads(slot, tag, storages);
         let mut index = self.slots[slot as usize].first;
         while let Some(answer) = self.waiting.get_mut(index) {
             if answer.tag == tag
@@ -264,8 +264,8 @@ impl Answers {
                     Body::Rows { .. } | Body::Gather { .. } | Body::Staged { .. } | Body::Owned(_)
                 )
             {
-                if let Some(ground) = answer.body.ground() {
-                    grounds.release(ground, self.reader, 1);
+                if let Some(storage) = answer.body.storage() {
+                    storages.release(storage, self.reader, 1);
                 }
                 answer.body = Body::Canceled;
             }
@@ -275,10 +275,10 @@ impl Answers {
     }
 
     /// Let go of all memory.
-    pub(super) fn clear<K>(&mut self, grounds: &mut Grounds<K>) {
+    pub(super) fn clear<K>(&mut self, storages: &mut Storages<K>) {
         for (_, answer) in self.waiting.iter() {
-            if let Some(ground) = answer.body.ground() {
-                grounds.release(ground, self.reader, 1);
+            if let Some(storage) = answer.body.storage() {
+                storages.release(storage, self.reader, 1);
             }
         }
         *self = Self::new(0);
@@ -305,7 +305,7 @@ fn send<K>(
     answer: Answer,
     slot: &Slot,
     outbox: &mut Outbox,
-    (grounds, reader): (&mut Grounds<K>, u32),
+    (storages, reader): (&mut Storages<K>, u32),
 ) {
     let mut header = ResponseHeader {
         status: Status::Ok,
@@ -320,19 +320,19 @@ fn send<K>(
             header.status = Status::Canceled;
             outbox.push(&header.encode());
         }
-        Body::Rows { ground, rows } => {
+        Body::Rows { storage, rows } => {
             header.bytes = rows.bytes() as u64;
             outbox.push(&header.encode());
             if rows.bytes() <= COPY_BYTES {
                 outbox.push_copy(rows);
-                grounds.release(ground, reader, 1);
+                storages.release(storage, reader, 1);
             } else {
                 // Its hold on the memory goes with the span.
-                outbox.push_lent(rows, ground);
+                outbox.push_lent(rows, storage);
             }
         }
         Body::Gather {
-            ground,
+            storage,
             tensor,
             row_bytes,
             from,
@@ -343,11 +343,11 @@ fn send<K>(
             for row in each_row(tensor, row_bytes, &slot.indices, from, rows) {
                 if row_bytes <= COPY_BYTES {
                     outbox.push_copy(row);
-                } else if outbox.push_lent(row, ground) {
-                    grounds.hold(ground, reader, 1);
+                } else if outbox.push_lent(row, storage) {
+                    storages.hold(storage, reader, 1);
                 }
             }
-            grounds.release(ground, reader, 1);
+            storages.release(storage, reader, 1);
         }
         Body::Owned(bytes) => {
             header.bytes = bytes.len() as u64;
@@ -355,7 +355,7 @@ fn send<K>(
             outbox.push_owned(bytes);
         }
         Body::Staged {
-            ground,
+            storage,
             memory,
             row_bytes,
             stride_bytes,
@@ -363,8 +363,8 @@ fn send<K>(
             let rows = memory.bytes() / stride_bytes;
             header.bytes = (rows * row_bytes) as u64;
             outbox.push(&header.encode());
-            let held = (ground, reader);
-            reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, grounds);
+            let held = (storage, reader);
+            reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, storages);
         }
         Body::Unread(_) => unreachable!("it is no answer before it was read"),
         Body::Refusal(error) => send_refusal(header, &error, outbox),

@@ -6,7 +6,7 @@
 //! 2. A peer has at most `slots` requests and `grant_bytes` of answers that have not begun; one more breaks the protocol.
 //! 3. A push is applied whole, when all of its values have come, and between answers:
 //!    what has not gone out is copied before its rows change.
-//! 4. Memory of a tensor is read by answers that hold its ground, and by nothing after a disconnect.
+//! 4. Memory of a tensor is read by answers that hold its storage, and by nothing after a disconnect.
 mod answers;
 mod peer;
 mod reads;
@@ -15,15 +15,15 @@ mod sends;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::board::Board;
 use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
 use crate::requester::Rows;
-use crate::shm::Stand;
+use crate::shm::SharedIndex;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
-use crate::table::{Changed, Description, Found, Key, Known, Table, check_indices, check_slice};
+use crate::table::{Changed, Description, Exports, Found, Key, Table, check_indices, check_slice};
+use crate::version_table::VersionTable;
 use crate::wire::Operation;
 use peer::{Peer, Step};
 pub use reads::{ReadId, Room};
@@ -122,20 +122,20 @@ impl<K> Shard<K> {
         memory: Span,
         keeper: K,
     ) -> Result<Key, (Error, K)> {
-        self.publish_known(name, description, (memory, Known::default()), keeper)
+        self.publish_exported(name, description, (memory, Exports::default()), keeper)
     }
 
     /// The same with what others reach the memory by.
-    pub(crate) fn publish_known(
+    pub(crate) fn publish_exported(
         &mut self,
         name: &str,
         description: Description,
-        (memory, known): (Span, Known),
+        (memory, exports): (Span, Exports),
         keeper: K,
     ) -> Result<Key, (Error, K)> {
         match self.table.check(name, &description, memory) {
             Ok(row_bytes) => {
-                let memory = (memory, known);
+                let memory = (memory, exports);
                 let table = &mut self.table;
                 Ok(table.publish(name, description, row_bytes, memory, keeper))
             }
@@ -144,17 +144,17 @@ impl<K> Shard<K> {
     }
 
     /// Have `board` say which tensors may be read from shared memory, from now on.
-    pub fn attach(&mut self, board: Board) {
-        self.table.attach(board);
+    pub fn attach_versions(&mut self, versions: VersionTable) {
+        self.table.attach_versions(versions);
     }
 
     /// Have tensors told of where others can map them; none is there yet.
     ///
     /// # Errors
     ///
-    /// As [`Board::new`].
-    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
-        self.table.attach_stand(stand)
+    /// As [`VersionTable::new`].
+    pub(crate) fn attach_index(&mut self, index: SharedIndex) -> Result<(), Error> {
+        self.table.attach_index(index)
     }
 
     /// Make a name mean nothing. Answers that have been asked for still go out.
@@ -222,9 +222,9 @@ impl<K> Shard<K> {
         if rows.count() == 0 {
             return Ok(tensor.version);
         }
-        let (ground, memory) = (tensor.ground, tensor.memory);
-        if self.table.grounds.has_readers(ground) {
-            self.changed.set(ground, (memory, tensor.row_bytes), rows);
+        let (storage, memory) = (tensor.storage, tensor.memory);
+        if self.table.storages.has_readers(storage) {
+            self.changed.set(storage, (memory, tensor.row_bytes), rows);
             self.preserve();
         }
         self.sends.settle(memory);
@@ -233,7 +233,7 @@ impl<K> Shard<K> {
 
     /// The keeper of memory that nothing reads any more.
     pub fn take_retired(&mut self) -> Option<K> {
-        self.table.grounds.take_retired()
+        self.table.storages.take_retired()
     }
 
     /// A peer has connected, which was granted `slots`: the shard's limit at most.
@@ -278,7 +278,7 @@ impl<K> Shard<K> {
             return 0;
         };
         let (found, table) = found;
-        found.answers.begin(&mut found.outbox, &mut table.grounds);
+        found.answers.begin(&mut found.outbox, &mut table.storages);
         found.outbox.gather(into)
     }
 
@@ -396,7 +396,7 @@ impl<K> Shard<K> {
     #[cfg(test)]
     pub(crate) fn readers(&self, key: Key) -> usize {
         match self.table.find(key) {
-            Found::Live(tensor) => self.table.grounds.readers(tensor.ground),
+            Found::Live(tensor) => self.table.storages.readers(tensor.storage),
             _ => 0,
         }
     }
@@ -410,8 +410,8 @@ impl<K> Shard<K> {
             ..
         } = self;
         // From the last one on: a reader that is left with nothing leaves the list.
-        for at in (0..table.grounds.readers(changed.ground)).rev() {
-            let (peer, pieces) = table.grounds.reader(changed.ground, at);
+        for at in (0..table.storages.readers(changed.storage)).rev() {
+            let (peer, pieces) = table.storages.reader(changed.storage, at);
             if let Some(peer) = peers.get_mut(peer) {
                 peer.preserve(changed, pieces, table);
             }

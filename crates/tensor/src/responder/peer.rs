@@ -103,7 +103,7 @@ impl Peer {
         if count > 0 {
             self.heard = now;
         }
-        self.will_owe(now);
+        self.note_output(now);
         self.inbox.received(count);
     }
 
@@ -113,11 +113,11 @@ impl Peer {
         }
         let reader = self.answers.reader;
         self.outbox
-            .sent(count, |ground| table.grounds.release(ground, reader, 1));
+            .sent(count, |storage| table.storages.release(storage, reader, 1));
     }
 
     /// There may be something to send from now on.
-    pub(super) fn will_owe(&mut self, now: Instant) {
+    pub(super) fn note_output(&mut self, now: Instant) {
         if !self.wants_write() {
             self.taken = now;
         }
@@ -128,13 +128,13 @@ impl Peer {
     }
 
     /// Whether there will be something to send without anything being received.
-    pub(super) fn is_owed(&self) -> bool {
+    pub(super) fn has_pending_output(&self) -> bool {
         self.wants_write() || self.answers.is_reading()
     }
 
     /// Nothing half received, and nothing to send.
     pub(super) fn is_quiet(&self) -> bool {
-        self.is_between() && !self.is_owed()
+        self.is_between() && !self.has_pending_output()
     }
 
     fn is_between(&self) -> bool {
@@ -171,14 +171,14 @@ impl Peer {
 
     /// Copy what is to be sent and would change; `readers` pieces of its answers read that memory.
     pub(super) fn preserve<K>(&mut self, changed: &Changed, readers: u32, table: &mut Table<K>) {
-        let ground = changed.ground;
-        let (marked, copied) = self.outbox.preserve(ground, |lent| changed.touches(lent));
+        let storage = changed.storage;
+        let (marked, copied) = self.outbox.preserve(storage, |lent| changed.touches(lent));
         if copied > 0 {
             let reader = self.answers.reader;
-            table.grounds.release(ground, reader, copied);
+            table.storages.release(storage, reader, copied);
         }
         self.answers
-            .preserve(changed, readers - marked, &mut table.grounds);
+            .preserve(changed, readers - marked, &mut table.storages);
     }
 
     /// Let go of all memory. The peer is fenced.
@@ -186,8 +186,8 @@ impl Peer {
         self.inbox.clear();
         let reader = self.answers.reader;
         self.outbox
-            .clear(|ground| table.grounds.release(ground, reader, 1));
-        self.answers.clear(&mut table.grounds);
+            .clear(|storage| table.storages.release(storage, reader, 1));
+        self.answers.clear(&mut table.storages);
     }
 
     /// Take one step with what has come.
@@ -279,7 +279,7 @@ impl Peer {
     }
 
     fn check_grant(&self, cost: u64) -> Result<(), Error> {
-        let left = self.grant_bytes - self.answers.owed_bytes();
+        let left = self.grant_bytes - self.answers.grant_used();
         if cost <= left {
             return Ok(());
         }
@@ -368,7 +368,7 @@ impl Peer {
                 step = Step::Read;
             }
             self.answers
-                .add(header.slot, tag, version, cost, body, &mut table.grounds);
+                .add(header.slot, tag, version, cost, body, &mut table.storages);
         }
         self.answers.opened(header.slot);
         self.phase = Phase::Header;
@@ -430,7 +430,7 @@ impl Peer {
 fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Result<Body, Error> {
     if let Some(filed) = tensor.file {
         let unread = Unread::new(
-            tensor.ground,
+            tensor.storage,
             filed,
             (rows, asked.indices_from),
             staging_bytes,
@@ -439,11 +439,11 @@ fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Res
     }
     Ok(match rows {
         Rows::Slice { first, count } => Body::Rows {
-            ground: tensor.ground,
+            storage: tensor.storage,
             rows: tensor.rows_at(first, count),
         },
         Rows::Indices(words) => Body::Gather {
-            ground: tensor.ground,
+            storage: tensor.storage,
             tensor: tensor.memory,
             row_bytes: tensor.rows_at(0, 1).bytes(),
             from: asked.indices_from,

@@ -11,7 +11,7 @@ use super::{PeerId, Shard};
 use crate::error::Error;
 use crate::slab::Id;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Filed, Keeper, Key, LetGo, Run, Share};
+use crate::table::{Description, FileRows, Filed, Keeper, Key, Released, Run, StagingShare};
 
 /// Of the staging memory, one peer has this part at most.
 const SHARES: u64 = 4;
@@ -49,7 +49,7 @@ pub struct Room {
 impl<K> Shard<K> {
     /// Make a name mean rows of a file, which the driver calls `number`; one that had the name is replaced.
     ///
-    /// Pulls of its rows come by [`Shard::next_read`]; the number comes back by [`Shard::take_let_go`] once the tensor is
+    /// Pulls of its rows come by [`Shard::next_read`]; the number comes back by [`Shard::take_released`] once the tensor is
     /// gone and nothing is to be read any more. Nobody writes such a tensor.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl<K> Shard<K> {
     }
 
     /// A read has ended: its rows are in memory, which the driver calls `number` and gets back by
-    /// [`Shard::take_let_go`] once they have gone out; or why there are none.
+    /// [`Shard::take_released`] once they have gone out; or why there are none.
     ///
     /// Returns whether anybody waited for it: otherwise the memory is the driver's still.
     pub fn read(
@@ -165,35 +165,35 @@ impl<K> Shard<K> {
                 (Body::Refusal(Box::new(error)), None)
             }
             Ok((memory, number)) => {
-                let share = Share {
+                let share = StagingShare {
                     peer: read.peer.0,
                     part: read.part,
                 };
-                let ground = table.grounds.insert(Keeper::Staged(number, share));
+                let storage = table.storages.insert(Keeper::Staged(number, share));
                 let (row_bytes, stride_bytes) = filed.sizes();
                 let body = Body::Staged {
-                    ground,
+                    storage,
                     memory,
                     row_bytes,
                     stride_bytes,
                 };
-                (body, Some(ground))
+                (body, Some(storage))
             }
         };
-        peer.will_owe(now);
+        peer.note_output(now);
         let known = peer
             .answers
-            .read(read.slot, read.answer, body, &mut table.grounds);
-        if let Some(ground) = staged {
-            table.grounds.retire(ground); // the answer alone needs it
+            .read(read.slot, read.answer, body, &mut table.storages);
+        if let Some(storage) = staged {
+            table.storages.retire(storage); // the answer alone needs it
         }
         known
     }
 
     /// A file or memory of the driver's that nothing needs any more.
-    pub fn take_let_go(&mut self) -> Option<LetGo> {
-        let (gone, share) = self.table.grounds.take_let_go()?;
-        if let Some(Share { peer, part }) = share
+    pub fn take_released(&mut self) -> Option<Released> {
+        let (gone, share) = self.table.storages.take_released()?;
+        if let Some(StagingShare { peer, part }) = share
             && let Some((peer, _)) = self.peer(PeerId(peer))
         {
             peer.answers.give_part(part);
@@ -202,9 +202,9 @@ impl<K> Shard<K> {
     }
 
     /// Whether there will be something to send to a peer without anything being received.
-    pub fn is_owed(&self, peer: PeerId) -> bool {
+    pub fn has_pending_output(&self, peer: PeerId) -> bool {
         let found = self.peers.at(peer.0.index);
-        found.is_some_and(|(number, found)| number == peer.0 && found.is_owed())
+        found.is_some_and(|(number, found)| number == peer.0 && found.has_pending_output())
     }
 
     /// A peer has something to read.

@@ -9,7 +9,7 @@ use forebay_memory::Lease;
 
 use super::{Shard, stale};
 use crate::error::Error;
-use crate::fabric::{Place, Source};
+use crate::fabric::{BlockRange, Source};
 use crate::sys::span::Span;
 use crate::table::{Found, Key};
 
@@ -42,7 +42,7 @@ impl<K> Shard<K> {
 }
 
 impl<K> Source for Shard<K> {
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error> {
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<BlockRange<'_>>, Error> {
         let tensor = match self.table.find(key) {
             Found::Live(tensor) => tensor,
             Found::Stale { current, .. } => return Err(stale(key, current)),
@@ -54,13 +54,18 @@ impl<K> Source for Shard<K> {
             row,
             rows: tensor.rows,
         })?;
-        let Some(block) = &tensor.known.block else {
+        let Some(block) = &tensor.exports.block else {
             return Ok(None);
         };
         let memory = tensor.rows_at(first, rows);
         let start = block.as_ptr().as_ptr() as usize;
         let at = (memory.address().as_ptr() as usize).checked_sub(start);
-        Ok(at.map(|at| (block, at, memory.bytes())))
+        let bytes = memory.bytes();
+        Ok(at.map(|offset| BlockRange {
+            block,
+            offset,
+            bytes,
+        }))
     }
 
     /// None: a tensor is written by pushes, and who reads it by itself would not know of which version rows are.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use crate::sys::board::SharedWords;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 
 /// Bytes of an entry.
@@ -36,7 +36,7 @@ impl File {
 
 /// Where a tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct DirectoryEntry {
     /// The number of the owner's descriptor of the chunk.
     pub(super) descriptor: u32,
     /// What the descriptor is of.
@@ -60,7 +60,7 @@ impl Directory {
     }
 
     /// Say where a tensor lies; None: nowhere that others can map.
-    pub(super) fn set(&self, id: u32, entry: Option<Entry>) {
+    pub(super) fn set(&self, id: u32, entry: Option<DirectoryEntry>) {
         let Some(at) = self.place(id) else {
             return;
         };
@@ -76,12 +76,12 @@ impl Directory {
     }
 
     /// Where it lies, if the board has said before, and says after, that the id means it.
-    pub(super) fn get(&self, id: u32) -> Option<Entry> {
+    pub(super) fn get(&self, id: u32) -> Option<DirectoryEntry> {
         let at = self.place(id)?;
         let word = |place: usize| self.words.at(at + place).load(Relaxed);
         let first = word(0);
         let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).ok();
-        Some(Entry {
+        Some(DirectoryEntry {
             descriptor: half(first)?.checked_sub(1)?,
             file: File {
                 device: half(first >> 32)?,

@@ -22,21 +22,21 @@
 //! | `reader` | the requester: pulls |
 mod chunks;
 mod directory;
-mod known;
+mod index;
+mod mapped;
 mod process;
 mod reader;
-mod stand;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use chunks::{Chunks, Lying};
-pub(crate) use stand::Stand;
+pub(crate) use chunks::{ChunkLocation, Chunks};
+pub(crate) use index::SharedIndex;
 
-pub use reader::{Counters, Reader};
+pub use reader::{Reader, ShmCounters};
 
 /// Where an owner's board is, as its welcome tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Announced {
+pub struct IndexLocation {
     /// Its process.
     pub process: u32,
     /// The number of its descriptor of the board.
@@ -48,7 +48,7 @@ pub struct Announced {
 /// The memory of a stand: a header, then the board, then the directory.
 mod layout {
     use super::directory::ENTRY_BYTES;
-    use crate::board::BOARD_BYTES;
+    use crate::version_table::VERSION_BYTES;
 
     /// "FBTN", and the version of this layout.
     pub(super) const MAGIC: u64 = 0x4642_544e_0000_0002;
@@ -62,6 +62,6 @@ mod layout {
     pub(super) const WORD_CLOSED: usize = 8;
 
     pub(super) const fn bytes(tensors: usize) -> usize {
-        HEADER_BYTES + tensors * (BOARD_BYTES + ENTRY_BYTES)
+        HEADER_BYTES + tensors * (VERSION_BYTES + ENTRY_BYTES)
     }
 }

@@ -9,19 +9,19 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use forebay_memory::Window;
 
 use super::directory::Directory;
-use super::known::{Known, Place};
+use super::mapped::{MappedTensor, MappedTensors};
 use super::process::Process;
-use super::{Announced, layout};
-use crate::board::{BOARD_BYTES, Board, Missed};
+use super::{IndexLocation, layout};
 use crate::requester::{Pull, Rows};
-use crate::sys::board::SharedWords;
-use crate::sys::near;
+use crate::sys::arena;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 use crate::table::{Key, check_slice};
+use crate::version_table::{Missed, VERSION_BYTES, VersionTable};
 
 /// How often pulls were answered from memory, and how often not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ShmCounters {
     /// Pulls that were answered from memory.
     pub pulls: u64,
     /// Their rows' bytes.
@@ -37,7 +37,7 @@ pub struct Counters {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct Metrics {
     pulls: AtomicU64,
     bytes: AtomicU64,
     busy: AtomicU64,
@@ -49,11 +49,11 @@ struct Tally {
 #[derive(Debug)]
 pub struct Reader {
     header: SharedWords,
-    board: Board,
+    versions: VersionTable,
     directory: Directory,
     process: Process,
-    known: Known,
-    tally: Tally,
+    mapped: MappedTensors,
+    metrics: Metrics,
     /// Keeps the memory of header, board and directory mapped.
     _window: Window,
 }
@@ -64,15 +64,15 @@ impl Reader {
     /// # Errors
     ///
     /// Why that cannot be, in words: it is on another host, of another user, or has ended.
-    pub fn open(announced: Announced, incarnation: u64) -> Result<Self, String> {
-        let process = Process::open(announced.process)
-            .map_err(|errno| format!("its process is not to be found here: {errno}"))?;
+    pub fn open(location: IndexLocation, incarnation: u64) -> Result<Self, String> {
+        let process = Process::open(location.process)
+            .map_err(|errno| format!("the owner's process was not found on this host: {errno}"))?;
         let memory = process
-            .memory(announced.descriptor, |file| file.inode == announced.inode)
-            .map_err(|errno| format!("its board cannot be opened: {errno}"))?;
+            .memory(location.descriptor, |file| file.inode == location.inode)
+            .map_err(|errno| format!("its index cannot be opened: {errno}"))?;
         let window = Window::open(&memory).map_err(|error| error.to_string())?;
-        let other = || "its board is another one's".to_owned();
-        let all = near::of_window(&window);
+        let other = || "the index belongs to another server".to_owned();
+        let all = arena::of_window(&window);
         if all.bytes() < layout::HEADER_BYTES {
             return Err(other());
         }
@@ -82,19 +82,20 @@ impl Reader {
             && word(layout::WORD_INCARNATION) == incarnation;
         let rest = all.after(layout::HEADER_BYTES);
         let tensors = usize::try_from(word(layout::WORD_TENSORS)).unwrap_or(usize::MAX);
-        let board_bytes = tensors.saturating_mul(BOARD_BYTES);
-        if !is_it || board_bytes > rest.bytes() {
+        let versions_bytes = tensors.saturating_mul(VERSION_BYTES);
+        if !is_it || versions_bytes > rest.bytes() {
             return Err(other());
         }
-        let board = Board::new(rest.part(0, board_bytes)).map_err(|error| error.to_string())?;
-        let directory = Directory::new(rest.after(board_bytes)).ok_or_else(other)?;
+        let versions =
+            VersionTable::new(rest.part(0, versions_bytes)).map_err(|error| error.to_string())?;
+        let directory = Directory::new(rest.after(versions_bytes)).ok_or_else(other)?;
         Ok(Self {
             header,
-            board,
+            versions,
             directory,
             process,
-            known: Known::default(),
-            tally: Tally::default(),
+            mapped: MappedTensors::default(),
+            metrics: Metrics::default(),
             _window: window,
         })
     }
@@ -116,21 +117,21 @@ impl Reader {
         if pull.rows.count() == 0 {
             return None; // which is over at once, and of no version
         }
-        let read = match self.known.place(pull.tensor) {
+        let read = match self.mapped.place(pull.tensor) {
             Some(place) => self.copy(pull, &place),
             None => self.find(pull.tensor).and_then(|found| match found {
                 Some(place) => self.copy(pull, &place),
                 None => Err(Missed::Absent),
             }),
         };
-        let tally = &self.tally;
+        let metrics = &self.metrics;
         match read {
             Ok(version) => return Some(version),
-            Err(Missed::Busy) => tally.busy.fetch_add(1, Relaxed),
-            Err(Missed::Absent) => tally.elsewhere.fetch_add(1, Relaxed),
+            Err(Missed::Busy) => metrics.busy.fetch_add(1, Relaxed),
+            Err(Missed::Absent) => metrics.elsewhere.fetch_add(1, Relaxed),
             Err(Missed::Stale(_)) => {
-                self.known.forget(pull.tensor.id);
-                tally.stale.fetch_add(1, Relaxed)
+                self.mapped.forget(pull.tensor.id);
+                metrics.stale.fetch_add(1, Relaxed)
             }
         };
         None
@@ -139,69 +140,69 @@ impl Reader {
     /// The same for a tensor that was pulled before: nothing is mapped, unmapped or waited for.
     ///
     /// None: [`Self::pull`] is to be tried, which counts why.
-    pub(crate) fn pull_known(&self, pull: &Pull) -> Option<u64> {
+    pub(crate) fn pull_mapped(&self, pull: &Pull) -> Option<u64> {
         if pull.rows.count() == 0 {
             return None;
         }
-        let place = self.known.place(pull.tensor)?;
+        let place = self.mapped.place(pull.tensor)?;
         self.copy(pull, &place).ok()
     }
 
     /// Look whether tensors are known here that were dropped, some of them each time; below a microsecond.
-    pub(crate) fn look_over(&self) {
-        self.known.look_over(&self.board);
+    pub(crate) fn check_some(&self) {
+        self.mapped.check_some(&self.versions);
     }
 
     /// Whether [`Self::sweep`] is to be called.
     pub(crate) fn has_stale(&self) -> bool {
-        self.known.has_stale()
+        self.mapped.has_stale()
     }
 
     /// Let go of tensors that were dropped, and unmap the chunks in which no other is known.
     pub(crate) fn sweep(&self) {
-        self.known.sweep(&self.board);
+        self.mapped.sweep(&self.versions);
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
-        let tally = &self.tally;
-        Counters {
-            pulls: tally.pulls.load(Relaxed),
-            bytes: tally.bytes.load(Relaxed),
-            busy: tally.busy.load(Relaxed),
-            stale: tally.stale.load(Relaxed),
-            elsewhere: tally.elsewhere.load(Relaxed),
-            chunks: self.known.windows() as u64,
+    pub fn counters(&self) -> ShmCounters {
+        let metrics = &self.metrics;
+        ShmCounters {
+            pulls: metrics.pulls.load(Relaxed),
+            bytes: metrics.bytes.load(Relaxed),
+            busy: metrics.busy.load(Relaxed),
+            stale: metrics.stale.load(Relaxed),
+            elsewhere: metrics.elsewhere.load(Relaxed),
+            chunks: self.mapped.windows() as u64,
         }
     }
 
     /// Copy rows from where they lie; the version that they are of.
-    fn copy(&self, pull: &Pull, place: &Place) -> Result<u64, Missed> {
+    fn copy(&self, pull: &Pull, place: &MappedTensor) -> Result<u64, Missed> {
         if !fits(pull, place.memory) {
             return Err(Missed::Absent);
         }
         let mut is_inside = true;
-        let version = self.board.read(pull.tensor, || {
+        let version = self.versions.read(pull.tensor, || {
             is_inside = copy(pull, place.memory);
         })?;
         if !is_inside {
             return Err(Missed::Absent);
         }
-        self.tally.pulls.fetch_add(1, Relaxed);
+        self.metrics.pulls.fetch_add(1, Relaxed);
         let bytes = pull.rows.count() * pull.row_bytes;
-        self.tally.bytes.fetch_add(bytes, Relaxed);
+        self.metrics.bytes.fetch_add(bytes, Relaxed);
         Ok(version)
     }
 
     /// Where a tensor lies; its chunk is mapped on first use, and those that are of no use any more are unmapped.
-    fn find(&self, key: Key) -> Result<Option<Place>, Missed> {
+    fn find(&self, key: Key) -> Result<Option<MappedTensor>, Missed> {
         let mut entry = None;
-        self.board
+        self.versions
             .read(key, || entry = self.directory.get(key.id))?;
         let Some(entry) = entry else {
             return Ok(None);
         };
-        let opened = self.known.window(entry.file, || {
+        let opened = self.mapped.window(entry.file, || {
             self.sweep();
             let is_it = |file| file == entry.file;
             let memory = self.process.memory(entry.descriptor, is_it).ok()?;
@@ -210,7 +211,7 @@ impl Reader {
         let Some(window) = opened else {
             return Ok(None);
         };
-        let all = near::of_window(&window);
+        let all = arena::of_window(&window);
         let range = (usize::try_from(entry.offset), usize::try_from(entry.bytes));
         let memory = match range {
             (Ok(offset), Ok(bytes)) if offset <= all.bytes() && bytes <= all.bytes() - offset => {
@@ -218,8 +219,8 @@ impl Reader {
             }
             _ => return Ok(None),
         };
-        let place = Place::new(key.generation, memory, window);
-        self.known.add(key.id, place.clone());
+        let place = MappedTensor::new(key.generation, memory, window);
+        self.mapped.add(key.id, place.clone());
         Ok(Some(place))
     }
 }

@@ -7,7 +7,7 @@ use forebay_transport::stream::socket::Socket;
 use forebay_transport::stream::{Stream, StreamFault};
 use forebay_transport::{Cause, Wire};
 
-use super::error::Error;
+use super::error::StreamError;
 use super::sys;
 use crate::sys::span::Span;
 
@@ -24,7 +24,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    pub(super) fn new(wire: Wire) -> Result<Self, Error> {
+    pub(super) fn new(wire: Wire) -> Result<Self, StreamError> {
         match wire {
             Wire::Socket(socket) => Ok(Self::Plain(socket)),
             Wire::Tls(_) => Ok(Self::Sealed {

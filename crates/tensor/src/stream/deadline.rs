@@ -2,7 +2,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::error::Error;
+use super::error::StreamError;
 
 /// A time that is allowed, and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl Deadline {
     }
 
     /// `peer` did not end it within that time.
-    pub(super) fn missed_by(&self, peer: &Arc<str>) -> Error {
-        Error::Deadline {
+    pub(super) fn missed_by(&self, peer: &Arc<str>) -> StreamError {
+        StreamError::Deadline {
             peer: Arc::clone(peer),
             allowed: self.allowed,
         }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 /// Why something was refused or ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum StreamError {
     /// The machine's own word, about what it was asked for or about its peer.
     #[error("{peer}: {error}")]
     Tensor {
@@ -68,7 +68,7 @@ pub enum Error {
     Transport(#[from] forebay_transport::Error),
 }
 
-impl Error {
+impl StreamError {
     pub(super) fn system(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::System { what, errno }
     }

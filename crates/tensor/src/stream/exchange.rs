@@ -23,7 +23,7 @@ pub(super) trait Machine {
 
 /// Where a turn led.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct Progress {
     /// The socket takes no more: it is to be watched for room.
     pub blocked: bool,
     /// The budget ended the turn: there is more to do at once.
@@ -45,11 +45,11 @@ pub(super) fn send(
     machine: &mut impl Machine,
     pieces: &mut [Span],
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<(), Fault> {
-    standing.blocked = channel.flush()?;
+    progress.blocked = channel.flush()?;
     for _ in 0..TURN_CALLS {
-        if standing.blocked {
+        if progress.blocked {
             return Ok(());
         }
         let count = machine.outgoing(pieces);
@@ -57,17 +57,17 @@ pub(super) fn send(
             return Ok(());
         }
         let Some(sent) = channel.send(&pieces[..count])? else {
-            standing.blocked = true;
+            progress.blocked = true;
             return Ok(());
         };
         machine.sent(sent, now);
-        standing.sent += sent;
-        standing.blocked = channel.flush()?;
-        if standing.sent >= TURN_BYTES {
+        progress.sent += sent;
+        progress.blocked = channel.flush()?;
+        if progress.sent >= TURN_BYTES {
             break;
         }
     }
-    standing.again = true;
+    progress.again = true;
     Ok(())
 }
 
@@ -76,22 +76,22 @@ pub(super) fn receive(
     channel: &mut Channel,
     machine: &mut impl Machine,
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<(), Fault> {
     for _ in 0..TURN_CALLS {
         let more = if channel.is_sealed() {
-            open(channel, machine, now, standing)?
+            open(channel, machine, now, progress)?
         } else {
-            receive_once(channel, machine, now, standing)?
+            receive_once(channel, machine, now, progress)?
         };
         if !more {
             return Ok(());
         }
-        if standing.received >= TURN_BYTES {
+        if progress.received >= TURN_BYTES {
             break;
         }
     }
-    standing.again = true;
+    progress.again = true;
     Ok(())
 }
 
@@ -100,7 +100,7 @@ fn receive_once(
     channel: &mut Channel,
     machine: &mut impl Machine,
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<bool, Fault> {
     let spans = machine.incoming();
     let room = spans[0].bytes() + spans[1].bytes();
@@ -110,7 +110,7 @@ fn receive_once(
         Some(count) => count,
     };
     machine.received(count, now).map_err(Fault::Peer)?;
-    standing.received += count;
+    progress.received += count;
     Ok(count == room)
 }
 
@@ -118,7 +118,7 @@ fn open(
     channel: &mut Channel,
     machine: &mut impl Machine,
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<bool, Fault> {
     let bytes = match channel.open()? {
         None => return Ok(false),
@@ -126,6 +126,6 @@ fn open(
         Some(bytes) => bytes,
     };
     machine.feed(bytes, now).map_err(Fault::Peer)?;
-    standing.received += bytes.len();
+    progress.received += bytes.len();
     Ok(true)
 }

@@ -26,11 +26,9 @@ mod port;
 mod server;
 mod sys;
 
-pub use batch::{Batch, Ended};
+pub use batch::{Batch, OperationState};
 pub use deadline::Deadline;
-pub use error::Error;
-pub use link::{
-    Counters as LinkCounters, Fabric, FarCounters, Link, Settings, Until, Wanted, Work,
-};
+pub use error::StreamError;
+pub use link::{Fabric, Link, LinkCounters, Settings, Submission, Until, VerbsCounters, Work};
 pub use port::Port;
-pub use server::{Counters, Entrance, Options, Server};
+pub use server::{Entrance, Options, Server, ServerCounters};

@@ -16,7 +16,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::error::Error;
+use super::error::StreamError;
 use super::link::Link;
 
 const EVENTS: usize = 64;
@@ -25,48 +25,48 @@ const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
 /// Batches that have news, and what wakes whoever takes them.
-pub(super) struct Bell {
+pub(super) struct ReadyList {
     wake: OwnedFd,
-    news: Mutex<News>,
+    state: Mutex<ReadyState>,
 }
 
 #[derive(Default)]
-struct News {
+struct ReadyState {
     tickets: Vec<u64>,
     /// The port's turn goes on, at whose end the tickets are taken: nobody has to be woken.
-    attended: bool,
+    is_turning: bool,
     closed: bool,
 }
 
-impl Bell {
+impl ReadyList {
     /// A batch has news.
-    pub(super) fn tell(&self, ticket: u64) {
-        let mut news = self.news();
-        if news.closed {
+    pub(super) fn push(&self, ticket: u64) {
+        let mut state = self.lock();
+        if state.closed {
             return;
         }
-        news.tickets.push(ticket);
-        if !news.attended && news.tickets.len() == 1 {
-            self.ring();
+        state.tickets.push(ticket);
+        if !state.is_turning && state.tickets.len() == 1 {
+            self.wake_up();
         }
     }
 
-    fn ring(&self) {
+    fn wake_up(&self) {
         _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
     }
 
-    fn news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReadyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What links know of a port.
 pub(super) struct Core<M> {
-    pub(super) bell: Arc<Bell>,
+    pub(super) ready: Arc<ReadyList>,
     epoll: OwnedFd,
     timer: OwnedFd,
     /// A thread sleeps in it, or is about to.
-    waited: AtomicBool,
+    has_waiter: AtomicBool,
     state: Mutex<State<M>>,
 }
 
@@ -80,25 +80,25 @@ struct State<M> {
 
 impl<M> Core<M> {
     /// Have the link a place here.
-    pub(super) fn seat(&self, link: &Weak<Link<M>>) -> u64 {
+    pub(super) fn register(&self, link: &Weak<Link<M>>) -> u64 {
         let mut state = self.state();
         let free = state
             .links
             .iter()
-            .position(|seated| seated.strong_count() == 0);
-        let place = free.unwrap_or_else(|| {
+            .position(|registered| registered.strong_count() == 0);
+        let token = free.unwrap_or_else(|| {
             state.links.push(Weak::new());
             state.links.len() - 1
         });
-        state.links[place] = Weak::clone(link);
-        place as u64
+        state.links[token] = Weak::clone(link);
+        token as u64
     }
 
     /// Be told of what the socket can do.
-    pub(super) fn watch(&self, place: u64, socket: &OwnedFd, blocked: bool, added: bool) {
+    pub(super) fn watch(&self, token: u64, socket: &OwnedFd, blocked: bool, added: bool) {
         let mut wanted = EventFlags::IN;
         wanted.set(EventFlags::OUT, blocked);
-        let data = EventData::new_u64(place);
+        let data = EventData::new_u64(token);
         // A refusal means that no memory is left for it: then the timer finds out.
         _ = if added {
             epoll::modify(&self.epoll, socket, data, wanted)
@@ -108,13 +108,13 @@ impl<M> Core<M> {
     }
 
     /// Be told of what came over a link's fabric, or of its end.
-    pub(super) fn watch_far(&self, place: u64, [completed, lifeline]: [&Socket; 2]) {
-        let data = EventData::new_u64(place);
+    pub(super) fn watch_verbs(&self, token: u64, [completed, lifeline]: [&Socket; 2]) {
+        let data = EventData::new_u64(token);
         _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as above
         _ = epoll::add(&self.epoll, lifeline, data, EventFlags::RDHUP);
     }
 
-    pub(super) fn forget(&self, socket: &OwnedFd) {
+    pub(super) fn unwatch(&self, socket: &OwnedFd) {
         _ = epoll::delete(&self.epoll, socket); // it may not be there
     }
 
@@ -140,22 +140,22 @@ impl<M> Core<M> {
         _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    pub(super) fn is_waited(&self) -> bool {
-        self.waited.load(Ordering::SeqCst)
+    pub(super) fn has_waiter(&self) -> bool {
+        self.has_waiter.load(Ordering::SeqCst)
     }
 
     /// Come back at once.
-    pub(super) fn ring(&self) {
-        self.bell.ring();
+    pub(super) fn wake_up(&self) {
+        self.ready.wake_up();
     }
 
     fn state(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn link(&self, place: u64) -> Option<Arc<Link<M>>> {
-        let place = usize::try_from(place).ok()?;
-        self.state().links.get(place)?.upgrade()
+    fn link(&self, token: u64) -> Option<Arc<Link<M>>> {
+        let token = usize::try_from(token).ok()?;
+        self.state().links.get(token)?.upgrade()
     }
 }
 
@@ -173,27 +173,27 @@ impl<M: Send + Sync + 'static> Port<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where no descriptor is left: it takes three.
-    pub fn new() -> Result<Self, Error> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("epoll"))?;
+    /// [`StreamError::System`] where no descriptor is left: it takes three.
+    pub fn new() -> Result<Self, StreamError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(StreamError::system("epoll"))?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags);
-        let timer = timer.map_err(Error::system("timerfd"))?;
+        let timer = timer.map_err(StreamError::system("timerfd"))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(Error::system("eventfd"))?;
+        let wake = wake.map_err(StreamError::system("eventfd"))?;
         for (descriptor, data) in [(&wake, WAKE), (&timer, TIMER)] {
             epoll::add(&epoll, descriptor, EventData::new_u64(data), EventFlags::IN)
-                .map_err(Error::system("epoll"))?;
+                .map_err(StreamError::system("epoll"))?;
         }
         Ok(Self {
             core: Arc::new(Core {
-                bell: Arc::new(Bell {
+                ready: Arc::new(ReadyList {
                     wake,
-                    news: Mutex::default(),
+                    state: Mutex::default(),
                 }),
                 epoll,
                 timer,
-                waited: AtomicBool::new(false),
+                has_waiter: AtomicBool::new(false),
                 state: Mutex::new(State {
                     links: Vec::new(),
                     armed: None,
@@ -213,8 +213,8 @@ impl<M: Send + Sync + 'static> Port<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`], [`Error::System`].
-    pub fn turn(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    /// [`StreamError::Closed`], [`StreamError::Forked`], [`StreamError::System`].
+    pub fn turn(&self, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.drive(false, tickets)
     }
 
@@ -222,67 +222,67 @@ impl<M: Send + Sync + 'static> Port<M> {
     ///
     /// # Errors
     ///
-    /// As [`Self::turn`]; [`Error::Interrupted`].
-    pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    /// As [`Self::turn`]; [`StreamError::Interrupted`].
+    pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
         // Set before links are looked at and unset before: of two ports that are looked at in turn one sees the other.
-        self.core.waited.store(true, Ordering::SeqCst);
-        self.each_link(Link::claim);
+        self.core.has_waiter.store(true, Ordering::SeqCst);
+        self.each_link(Link::claim_lead);
         let driven = self.drive(true, tickets);
-        self.core.waited.store(false, Ordering::SeqCst);
-        self.each_link(Link::rest);
+        self.core.has_waiter.store(false, Ordering::SeqCst);
+        self.each_link(Link::yield_lead);
         driven
     }
 
     fn each_link(&self, act: impl Fn(&Link<M>, &Arc<Core<M>>)) {
         let count = self.core.state().links.len() as u64;
-        for link in (0..count).filter_map(|place| self.core.link(place)) {
+        for link in (0..count).filter_map(|token| self.core.link(token)) {
             act(&link, &self.core);
         }
     }
 
-    fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
         // What a close rang may have been taken by a turn that had tickets to tell.
-        let closed_already = self.core.bell.news().closed;
-        if sleeps && !closed_already {
+        let was_closed = self.core.ready.lock().closed;
+        if sleeps && !was_closed {
             self.sleep()?;
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], Some(&NOW)) {
             Ok(found) => found,
-            Err(Errno::INTR) => return Err(Error::Interrupted),
-            Err(errno) => return Err(Error::system("epoll_wait")(errno)),
+            Err(Errno::INTR) => return Err(StreamError::Interrupted),
+            Err(errno) => return Err(StreamError::system("epoll_wait")(errno)),
         };
-        self.core.bell.news().attended = true;
+        self.core.ready.lock().is_turning = true;
         let now = Instant::now();
         for event in events {
             match event.data.u64() {
-                WAKE => _ = rustix::io::read(&self.core.bell.wake, &mut [0; 8]),
+                WAKE => _ = rustix::io::read(&self.core.ready.wake, &mut [0; 8]),
                 TIMER => self.expire(now),
-                place => {
-                    if let Some(link) = self.core.link(place) {
+                token => {
+                    if let Some(link) = self.core.link(token) {
                         link.turn_of(&self.core, now);
                     }
                 }
             }
         }
-        let mut news = self.core.bell.news();
-        news.attended = false;
-        tickets.append(&mut news.tickets);
-        if news.closed && tickets.is_empty() {
+        let mut state = self.core.ready.lock();
+        state.is_turning = false;
+        tickets.append(&mut state.tickets);
+        if state.closed && tickets.is_empty() {
             return Err(closed());
         }
         Ok(())
     }
 
-    fn sleep(&self) -> Result<(), Error> {
+    fn sleep(&self) -> Result<(), StreamError> {
         let mut look = self.core.state().look;
         let slept = look.await_input(self.core.epoll.as_fd(), None);
         self.core.state().look = look;
         slept.map_err(|errno| match errno {
-            Errno::INTR => Error::Interrupted,
-            errno => Error::system("poll")(errno),
+            Errno::INTR => StreamError::Interrupted,
+            errno => StreamError::system("poll")(errno),
         })
     }
 
@@ -304,19 +304,19 @@ impl<M: Send + Sync + 'static> Port<M> {
         if self.check().is_err() {
             return;
         }
-        self.core.bell.news().closed = true;
+        self.core.ready.lock().closed = true;
         let links = std::mem::take(&mut self.core.state().links);
         for link in links.iter().filter_map(Weak::upgrade) {
-            link.leave(&self.core);
+            link.remove_port(&self.core);
         }
-        self.core.ring();
+        self.core.wake_up();
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), StreamError> {
         if self.epoch == forebay_memory::epoch() {
             return Ok(());
         }
-        Err(Error::Forked {
+        Err(StreamError::Forked {
             what: "the port".into(),
         })
     }
@@ -333,8 +333,8 @@ pub(super) const NOW: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-fn closed() -> Error {
-    Error::Closed {
+fn closed() -> StreamError {
+    StreamError::Closed {
         what: "the port".into(),
     }
 }

@@ -5,7 +5,7 @@ use crate::sys::span::Span;
 /// Rows of one memory that are about to change.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    pub(crate) ground: u32,
+    pub(crate) storage: u32,
     /// Where those lie that follow each other.
     span: Span,
     /// The tensor's memory and the size of its rows, where they have numbers.
@@ -19,7 +19,7 @@ impl Changed {
     /// Nothing, with room for numbers.
     pub(crate) const fn new() -> Self {
         Self {
-            ground: 0,
+            storage: 0,
             span: Span::EMPTY,
             tensor: Span::EMPTY,
             row_bytes: 0,
@@ -29,8 +29,8 @@ impl Changed {
 
     /// These rows of the tensor in `memory`, all of which are inside.
     #[allow(clippy::cast_possible_truncation)] // rows that are in memory are counted in `usize`
-    pub(crate) fn set(&mut self, ground: u32, (memory, row_bytes): (Span, u64), rows: Rows) {
-        self.ground = ground;
+    pub(crate) fn set(&mut self, storage: u32, (memory, row_bytes): (Span, u64), rows: Rows) {
+        self.storage = storage;
         self.tensor = memory;
         self.row_bytes = row_bytes as usize;
         self.numbers.clear();

@@ -10,7 +10,7 @@ mod changed;
 mod description;
 mod file;
 mod free;
-mod ground;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ pub use description::{Description, Key};
 pub use file::FileRows;
 pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};
 use free::FreeIds;
-pub use ground::LetGo;
-pub(crate) use ground::{Grounds, Keeper, Share};
+pub use storage::Released;
+pub(crate) use storage::{Keeper, StagingShare, Storages};
 
 use forebay_memory::Lease;
 
-use crate::board::Board;
 use crate::error::Error;
 use crate::names::frame::NAME_BYTES_MAX;
 use crate::names::{Meaning, Unknown, nearest};
 use crate::requester::Rows;
-use crate::shm::{Lying, Stand};
+use crate::shm::{ChunkLocation, SharedIndex};
 use crate::sys::arithmetic;
 use crate::sys::span::{Span, Words};
+use crate::version_table::VersionTable;
 use crate::wire::Operation;
 
 /// One id: the tensor that it means, or meant last.
@@ -51,24 +51,24 @@ pub(crate) struct Tensor {
     /// Where its rows are, if that is a file: then nobody writes them here.
     pub(crate) file: Option<Filed>,
     /// The number of its memory, or of its file's.
-    pub(crate) ground: u32,
+    pub(crate) storage: u32,
     /// What others reach it by.
-    pub(crate) known: Known,
+    pub(crate) exports: Exports,
 }
 
 /// What others reach a tensor's memory by.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct Exports {
     /// Keeps the descriptor by which they map it.
-    pub(crate) lying: Option<Lying>,
+    pub(crate) location: Option<ChunkLocation>,
     /// The block that it lies in, for a device.
     pub(crate) block: Option<Lease>,
 }
 
 /// Where the rows of a tensor are.
-struct Place {
+struct Location {
     memory: Span,
-    known: Known,
+    exports: Exports,
     file: Option<Filed>,
 }
 
@@ -78,13 +78,13 @@ pub(crate) struct Table<K> {
     tensors: Vec<Tensor>,
     names: BTreeMap<String, u32>,
     free: FreeIds,
-    pub(crate) grounds: Grounds<K>,
+    pub(crate) storages: Storages<K>,
     tensors_max: u32,
     /// Memory for rows that are read from files; one pull has to do with it.
     pub(crate) staging_bytes: u64,
-    board: Option<Board>,
+    versions: Option<VersionTable>,
     /// What the board is on, where others can map it.
-    stand: Option<Stand>,
+    shared_index: Option<SharedIndex>,
 }
 
 /// What an entry's tensor is.
@@ -106,35 +106,35 @@ impl<K> Table<K> {
             tensors: Vec::new(),
             names: BTreeMap::new(),
             free: FreeIds::default(),
-            grounds: Grounds::new(),
+            storages: Storages::new(),
             tensors_max,
             staging_bytes: 0,
-            board: None,
-            stand: None,
+            versions: None,
+            shared_index: None,
         }
     }
 
     /// Tell `board` of the tensors, those that are there and those that come.
-    pub(crate) fn attach(&mut self, board: Board) {
+    pub(crate) fn attach_versions(&mut self, versions: VersionTable) {
         for (id, tensor) in (0..)
             .zip(&self.tensors)
             .filter(|(_, tensor)| tensor.is_live && tensor.file.is_none())
         {
             let generation = tensor.generation;
-            board.publish(Key { id, generation });
-            board.end(id, tensor.version);
+            versions.publish(Key { id, generation });
+            versions.end(id, tensor.version);
         }
-        self.board = Some(board);
+        self.versions = Some(versions);
     }
 
     /// The same with a board that others can map.
     ///
     /// # Errors
     ///
-    /// As [`Board::new`].
-    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
-        self.attach(stand.board()?);
-        self.stand = Some(stand);
+    /// As [`VersionTable::new`].
+    pub(crate) fn attach_index(&mut self, index: SharedIndex) -> Result<(), Error> {
+        self.attach_versions(index.versions()?);
+        self.shared_index = Some(index);
         Ok(())
     }
 
@@ -203,20 +203,20 @@ impl<K> Table<K> {
         name: &str,
         description: Description,
         row_bytes: u64,
-        (memory, known): (Span, Known),
+        (memory, exports): (Span, Exports),
         keeper: K,
     ) -> Key {
-        let ground = self.grounds.insert(Keeper::Lender(keeper));
+        let storage = self.storages.insert(Keeper::Lender(keeper));
         self.offer(
             name,
             description,
             row_bytes,
-            Place {
+            Location {
                 memory,
-                known,
+                exports,
                 file: None,
             },
-            ground,
+            storage,
         )
     }
 
@@ -228,18 +228,18 @@ impl<K> Table<K> {
         row_bytes: u64,
         (rows, number): (FileRows, u32),
     ) -> Key {
-        let ground = self.grounds.insert(Keeper::File(number));
+        let storage = self.storages.insert(Keeper::File(number));
         let filed = Filed {
             number,
             rows,
             row_bytes,
         };
-        let place = Place {
+        let place = Location {
             memory: Span::EMPTY,
-            known: Known::default(),
+            exports: Exports::default(),
             file: Some(filed),
         };
-        self.offer(name, description, row_bytes, place, ground)
+        self.offer(name, description, row_bytes, place, storage)
     }
 
     fn offer(
@@ -247,12 +247,12 @@ impl<K> Table<K> {
         name: &str,
         description: Description,
         row_bytes: u64,
-        place: Place,
-        ground: u32,
+        place: Location,
+        storage: u32,
     ) -> Key {
-        let Place {
+        let Location {
             memory,
-            known,
+            exports,
             file,
         } = place;
         let is_here = file.is_none();
@@ -271,8 +271,8 @@ impl<K> Table<K> {
             version: 0,
             memory,
             file,
-            ground,
-            known,
+            storage,
+            exports,
         };
         match self.tensors.get_mut(id as usize) {
             Some(reused) => *reused = tensor,
@@ -280,14 +280,14 @@ impl<K> Table<K> {
         }
         self.names.insert(name.into(), id);
         let key = Key { id, generation };
-        if let Some(stand) = &self.stand {
-            let lying = self.tensors[id as usize].known.lying.as_ref();
-            stand.place(id, lying, memory.bytes());
+        if let Some(index) = &self.shared_index {
+            let location = self.tensors[id as usize].exports.location.as_ref();
+            index.place(id, location, memory.bytes());
         }
-        if let Some(board) = &self.board
+        if let Some(versions) = &self.versions
             && is_here
         {
-            board.publish(key);
+            versions.publish(key);
         }
         key
     }
@@ -335,11 +335,11 @@ impl<K> Table<K> {
         tensor.is_live = false;
         tensor.description.shape = Vec::new();
         let name = std::mem::take(&mut tensor.name);
-        if let Some(board) = &self.board {
-            board.retire(id);
+        if let Some(versions) = &self.versions {
+            versions.retire(id);
         }
-        tensor.known = Known::default();
-        self.grounds.retire(tensor.ground);
+        tensor.exports = Exports::default();
+        self.storages.retire(tensor.storage);
         // After 2^32 drops an id has no generation left, and is not used again.
         if tensor.generation < u32::MAX {
             self.free.add(id, tensor.row_bytes);
@@ -365,7 +365,7 @@ impl<K> Table<K> {
 
     /// What a name means.
     pub(crate) fn meaning(&self, name: &str) -> Result<Meaning, Unknown> {
-        self.known(name).ok_or_else(|| self.unknown(name))
+        self.find_name(name).ok_or_else(|| self.unknown(name))
     }
 
     /// What is said of a name that means nothing.
@@ -376,7 +376,7 @@ impl<K> Table<K> {
     }
 
     /// What a name means, if there is one.
-    pub(crate) fn known(&self, name: &str) -> Option<Meaning> {
+    pub(crate) fn find_name(&self, name: &str) -> Option<Meaning> {
         let &id = self.names.get(name)?;
         let tensor = &self.tensors[id as usize];
         Some(Meaning {
@@ -404,8 +404,8 @@ impl<K> Table<K> {
                 arithmetic::add(place, values, dtype.number, dtype.item_bytes);
             }
         };
-        if let Some(board) = &self.board {
-            board.begin(id);
+        if let Some(versions) = &self.versions {
+            versions.begin(id);
         }
         match rows {
             Rows::Slice { first, count } => put(tensor.rows_at(first, count), values),
@@ -420,8 +420,8 @@ impl<K> Table<K> {
             }
         }
         tensor.version += 1;
-        if let Some(board) = &self.board {
-            board.end(id, tensor.version);
+        if let Some(versions) = &self.versions {
+            versions.end(id, tensor.version);
         }
         tensor.version
     }
@@ -430,14 +430,14 @@ impl<K> Table<K> {
 impl<K> Drop for Table<K> {
     /// Memory goes back to its keepers now: nobody may take it for tensors from here on.
     fn drop(&mut self) {
-        if let Some(board) = &self.board {
+        if let Some(versions) = &self.versions {
             let live = (0..)
                 .zip(&self.tensors)
                 .filter(|(_, tensor)| tensor.is_live);
-            live.for_each(|(id, _)| board.retire(id));
+            live.for_each(|(id, _)| versions.retire(id));
         }
-        if let Some(stand) = &self.stand {
-            stand.close();
+        if let Some(index) = &self.shared_index {
+            index.close();
         }
     }
 }

@@ -51,13 +51,13 @@ impl Puller {
     /// # Errors
     ///
     /// Why the connection is over.
-    pub fn leave(&mut self, block: &Lease) -> Result<usize, Error> {
+    pub fn release_keys(&mut self, block: &Lease) -> Result<usize, Error> {
         let mut left = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
             let Some(window) = slot.window.as_mut().filter(|window| window.covers(block)) else {
                 continue;
             };
-            window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?;
+            window.revoke(&mut self.link, |bound| Posted::Released { _bound: bound })?;
             left += 1;
         }
         Ok(left)
@@ -68,12 +68,12 @@ impl Puller {
     /// # Errors
     ///
     /// Why the connection is over.
-    pub fn leave_all(&mut self) -> Result<usize, Error> {
+    pub fn release_all_keys(&mut self) -> Result<usize, Error> {
         let mut left = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
             if let Some(window) = &mut slot.window {
                 left += usize::from(
-                    window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?,
+                    window.revoke(&mut self.link, |bound| Posted::Released { _bound: bound })?,
                 );
             }
         }
@@ -81,8 +81,8 @@ impl Puller {
     }
 
     /// Whether a key that was taken back may still be on its block.
-    pub fn is_leaving(&self) -> bool {
-        let is_left = |posted: &Posted| matches!(posted, Posted::Left { .. });
+    pub fn is_releasing_keys(&self) -> bool {
+        let is_left = |posted: &Posted| matches!(posted, Posted::Released { .. });
         self.link.broken().is_none() && self.link.posted().any(is_left)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A pull is written into the owner's inbox, and its rows are written into the caller's block: two messages, no copy,
 //! and nothing registered or bound while pulls of a slot go to one block. A slot is free again with its answer.
-mod ends;
+mod completions;
 mod guard;
 mod offer;
 mod pull;
@@ -22,7 +22,7 @@ pub use self::slot::Settled;
 use self::slot::{Pending, Slot};
 use crate::Registering;
 use crate::discovery::Adapter;
-use crate::link::{Happened, Lifeline, Link};
+use crate::link::{Event, Lifeline, Link};
 use crate::registry::{Registry, local_part};
 use crate::sys::bytes::copy_in;
 use crate::sys::layout::access;
@@ -41,7 +41,7 @@ enum Posted {
     Request(u32),
     Bound,
     /// A key on a block that was left for another.
-    Left {
+    Released {
         _bound: Bound,
     },
     /// A key that was taken back from a pull that had not ended.
@@ -58,7 +58,7 @@ enum Posted {
 
 /// Memory that requests are sent from, one place for each slot.
 #[derive(Debug)]
-struct Ends {
+struct Outbox {
     outbox: Lease,
     outbox_registration: Arc<Registration>,
 }
@@ -69,17 +69,17 @@ pub struct Puller {
     /// Windows go before the queue pair that they are of.
     slots: Vec<Slot>,
     link: Link<Posted>,
-    ends: Ends,
+    ends: Outbox,
     inbox: RemotePart,
     registry: Arc<Registry>,
     adapter: Adapter,
     registering: Registering,
-    happened: Vec<Happened<Posted>>,
+    events: Vec<Event<Posted>>,
     ready: Vec<Arrival>,
 }
 
 impl Puller {
-    /// Connect to an [`Answerer`](crate::Answerer) over a stream between the two. `region` is attached to `registry`.
+    /// Connect to an [`Responder`](crate::Responder) over a stream between the two. `region` is attached to `registry`.
     /// The stream stays open as long as the connection, and may carry other things from then on.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Puller {
         if inbox == RemotePart::default() {
             return Err(protocol("it takes no requests: both ends are requesters"));
         }
-        let ends = Ends {
+        let ends = Outbox {
             outbox,
             outbox_registration,
         };
@@ -117,7 +117,7 @@ impl Puller {
         link: Link<Posted>,
         granted: u32,
         inbox: RemotePart,
-        ends: Ends,
+        ends: Outbox,
         (adapter, registry, registering): (&Adapter, &Arc<Registry>, Registering),
     ) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl Puller {
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
             registering,
-            happened: Vec::new(),
+            events: Vec::new(),
             ready: Vec::new(),
         }
     }
@@ -259,7 +259,7 @@ impl Puller {
             Some(window) => window,
             none => none.insert(SlotWindow::new(&self.adapter.domain)?),
         };
-        let posted = (Posted::Bound, |bound| Posted::Left { _bound: bound });
+        let posted = (Posted::Bound, |bound| Posted::Released { _bound: bound });
         let bound = window.cover(
             link,
             &self.registry,

@@ -1,6 +1,6 @@
 //! Answers that read rows which are about to change: they are copied before, the others stay as they are.
 use super::{Answers, Body, each_row};
-use crate::table::{Changed, Grounds};
+use crate::table::{Changed, Storages};
 
 /// Rows that are looked at for one change. What is behind them is copied unseen: so a peer that has us look at more,
 /// and takes nothing, has that once for each of its pulls, and not with every push of the others.
@@ -12,7 +12,7 @@ impl Answers {
         &mut self,
         changed: &Changed,
         mut readers: u32,
-        grounds: &mut Grounds<K>,
+        storages: &mut Storages<K>,
     ) {
         let mut looks = 0;
         for at in 0..self.turns.len() {
@@ -23,14 +23,14 @@ impl Answers {
             {
                 index = answer.next;
                 looks += 1;
-                if answer.body.ground() != Some(changed.ground) {
+                if answer.body.storage() != Some(changed.storage) {
                     continue;
                 }
                 readers -= 1;
                 let indices = &self.slots[slot as usize].indices;
                 if looks > LOOKS_MAX || answer.body.touches(changed, indices, &mut looks) {
                     answer.body = Body::Owned(answer.body.copy(indices));
-                    grounds.release(changed.ground, self.reader, 1);
+                    storages.release(changed.storage, self.reader, 1);
                 }
             }
             self.settle_indices(slot);

@@ -6,7 +6,7 @@ use crate::requester::Rows;
 use crate::slab::Id;
 use crate::sys::span::Span;
 use crate::sys::staging::RUN_RECORD_BYTES;
-use crate::table::{Filed, Grounds, Run};
+use crate::table::{Filed, Run, Storages};
 
 /// Which rows, in their order.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ enum Numbers {
 /// Rows that are to be read from a file.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::responder) struct Unread {
-    pub(super) ground: u32,
+    pub(super) storage: u32,
     pub(in crate::responder) filed: Filed,
     numbers: Numbers,
     /// Of the rows with their strides.
@@ -41,7 +41,7 @@ impl Unread {
     ///
     /// [`Error::Limit`] where the staging memory has no room for them at any time.
     pub(in crate::responder) fn new(
-        ground: u32,
+        storage: u32,
         filed: Filed,
         (rows, from): (Rows, usize),
         staging_bytes: u64,
@@ -69,7 +69,7 @@ impl Unread {
             });
         }
         Ok(Self {
-            ground,
+            storage,
             filed,
             numbers,
             rows_bytes: usize::try_from(rows_bytes).expect("below the staging memory's size"),
@@ -230,15 +230,15 @@ impl Answers {
         slot: u32,
         id: Id,
         body: Body,
-        grounds: &mut Grounds<K>,
+        storages: &mut Storages<K>,
     ) -> bool {
         let Some(unread) = self.unread(id) else {
             return false;
         };
         self.unlink(slot, id.index);
-        grounds.release(unread.ground, self.reader, 1);
-        if let Some(ground) = body.ground() {
-            grounds.hold(ground, self.reader, 1);
+        storages.release(unread.storage, self.reader, 1);
+        if let Some(storage) = body.storage() {
+            storages.hold(storage, self.reader, 1);
         }
         if let Some(answer) = self.waiting.get_mut(id.index) {
             answer.body = body;
@@ -271,14 +271,14 @@ impl Answers {
     }
 
     /// Forget rows that are to be read; those that are being read are let go when that has ended.
-    pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
+    pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
         let mut index = self.slots[slot as usize].unread;
         while let Some(answer) = self.waiting.get_mut(index) {
             let next = answer.next;
             if answer.tag == tag
-                && let Some(ground) = answer.body.ground()
+                && let Some(storage) = answer.body.storage()
             {
-                grounds.release(ground, self.reader, 1);
+                storages.release(storage, self.reader, 1);
                 answer.body = Body::Canceled;
                 self.unlink(slot, index);
                 self.link(slot, index);
@@ -290,24 +290,24 @@ impl Answers {
 
 /// Send rows that lie in strides; a read has one hold on their memory, which goes with them.
 pub(super) fn send_rows<K>(
-    (ground, reader): (u32, u32),
+    (storage, reader): (u32, u32),
     memory: Span,
     (row_bytes, stride_bytes): (usize, usize),
     outbox: &mut Outbox,
-    grounds: &mut Grounds<K>,
+    storages: &mut Storages<K>,
 ) {
     if row_bytes == stride_bytes && memory.bytes() > COPY_BYTES {
         // Its hold goes with the span.
-        outbox.push_lent(memory, ground);
+        outbox.push_lent(memory, storage);
         return;
     }
     for row in 0..memory.bytes() / stride_bytes {
         let row = memory.part(row * stride_bytes, row_bytes);
         if row_bytes <= COPY_BYTES {
             outbox.push_copy(row);
-        } else if outbox.push_lent(row, ground) {
-            grounds.hold(ground, reader, 1);
+        } else if outbox.push_lent(row, storage) {
+            storages.hold(storage, reader, 1);
         }
     }
-    grounds.release(ground, reader, 1);
+    storages.release(storage, reader, 1);
 }

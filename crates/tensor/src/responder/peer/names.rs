@@ -30,7 +30,7 @@ impl Peer {
         } else {
             let (mut answer, mut unknown) = (Vec::new(), 0);
             for name in names {
-                let meaning = table.known(name).ok_or_else(|| {
+                let meaning = table.find_name(name).ok_or_else(|| {
                     unknown += 1;
                     match unknown {
                         ..=NEAREST_MAX => table.unknown(name),
@@ -46,7 +46,7 @@ impl Peer {
                 0,
                 answers_cost(header.entries, self.grant_bytes),
                 Body::Owned(answer),
-                &mut table.grounds,
+                &mut table.storages,
             );
             self.answers.opened(header.slot);
         }
@@ -61,7 +61,7 @@ impl Peer {
         }
         for tag in self.inbox.bytes()[..count].chunks_exact(4) {
             self.answers
-                .cancel(header.slot, u32_at(tag, 0), &mut table.grounds);
+                .cancel(header.slot, u32_at(tag, 0), &mut table.storages);
         }
         self.inbox.consume(count);
         self.phase = Phase::Header;

@@ -44,9 +44,9 @@ impl Peer {
         let Ok((_, rows)) = self.resolve(slot, asked, table) else {
             return NOTHING;
         };
-        let is_read = table.grounds.has_readers(tensor.ground);
+        let is_read = table.storages.has_readers(tensor.storage);
         if is_read {
-            changed.set(tensor.ground, (tensor.memory, tensor.row_bytes), rows);
+            changed.set(tensor.storage, (tensor.memory, tensor.row_bytes), rows);
         }
         match rows {
             Rows::Slice { first, count } => (tensor.rows_at(first, count), is_read),
@@ -90,7 +90,7 @@ impl Peer {
         };
         let tag = asked.entry.tag;
         self.answers
-            .add(slot, tag, version, 0, body, &mut table.grounds);
+            .add(slot, tag, version, 0, body, &mut table.storages);
         if !staged {
             self.inbox.consume(bytes);
         }

@@ -2,10 +2,10 @@
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
 mod fabric;
-mod far;
 mod inner;
 mod lead;
-mod near;
+mod shm;
+mod verbs;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
@@ -17,13 +17,13 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::batch::Batch;
 use super::channel::Channel;
-use super::error::Error;
+use super::error::StreamError;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
-pub use fabric::{Fabric, Wanted};
-pub use far::FarCounters;
+pub use fabric::{Fabric, Submission};
 use inner::{Inner, Lead};
-use near::Near;
+use shm::SharedMemory;
+pub use verbs::VerbsCounters;
 
 /// One of a batch's operations.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ pub enum Until {
 
 /// What a link has counted and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct LinkCounters {
     /// Pulls and pushes that are with the server.
     pub outstanding: usize,
     /// Those that wait for a slot.
@@ -74,9 +74,9 @@ pub struct Link<M> {
     peer: Arc<str>,
     /// Wakes the thread that leads.
     wake: OwnedFd,
-    near: Near,
-    /// As [`Inner::has_far`].
-    has_far: Arc<AtomicBool>,
+    shm: SharedMemory,
+    /// As [`Inner::has_verbs`].
+    has_verbs: Arc<AtomicBool>,
     own: Weak<Self>,
     epoch: u64,
 }
@@ -86,25 +86,25 @@ impl<M: Send + Sync + 'static> Link<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where no descriptor is left; [`Error::Transport`] for shared memory; [`Error::Tensor`] for limits
+    /// [`StreamError::System`] where no descriptor is left; [`StreamError::Transport`] for shared memory; [`StreamError::Tensor`] for limits
     /// that cannot be.
-    pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, Error> {
+    pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, StreamError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(Error::system("eventfd"))?;
+        let wake = wake.map_err(StreamError::system("eventfd"))?;
         let peer: Arc<str> = settings.peer.into();
         let channel = Channel::new(wire)?;
         let inner = Inner::new(channel, settings.limits, Arc::clone(&peer));
-        let inner = inner.map_err(|error| Error::Tensor {
+        let inner = inner.map_err(|error| StreamError::Tensor {
             peer: Arc::clone(&peer),
             error,
         })?;
-        let has_far = Arc::clone(&inner.has_far);
+        let has_verbs = Arc::clone(&inner.has_verbs);
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,
             wake,
-            near: Near::default(),
-            has_far,
+            shm: SharedMemory::default(),
+            has_verbs,
             own: Weak::clone(own),
             epoch: forebay_memory::epoch(),
         }))
@@ -119,7 +119,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`]; nothing has begun.
+    /// [`StreamError::Forked`]; nothing has begun.
     ///
     /// # Panics
     ///
@@ -127,10 +127,10 @@ impl<M: Send + Sync + 'static> Link<M> {
     pub fn begin(
         &self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = impl Into<Wanted>>,
+        works: impl IntoIterator<Item = impl Into<Submission>>,
         timeout: Option<Duration>,
-    ) -> Result<(), Error> {
-        self.ask(batch, works, (timeout, None), u64::MAX)
+    ) -> Result<(), StreamError> {
+        self.submit(batch, works, (timeout, None), u64::MAX)
     }
 
     /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
@@ -148,51 +148,51 @@ impl<M: Send + Sync + 'static> Link<M> {
         &self,
         (port, ticket, each): (&Port<M>, u64, bool),
         lent: (M, usize),
-        works: impl IntoIterator<Item = impl Into<Wanted>>,
+        works: impl IntoIterator<Item = impl Into<Submission>>,
         (timeout, driver): (Option<Duration>, Option<&Port<M>>),
-    ) -> Result<Arc<Batch<M>>, Error> {
+    ) -> Result<Arc<Batch<M>>, StreamError> {
         let driver = driver.unwrap_or(port);
-        let told = (&port.core.bell, ticket);
-        let batch = Batch::ported(lent, told, &driver.core.bell, each);
-        self.ask(&batch, works, (timeout, Some(driver)), TURN_BYTES_MAX)?;
+        let observer = (&port.core.ready, ticket);
+        let batch = Batch::with_port(lent, observer, &driver.core.ready, each);
+        self.submit(&batch, works, (timeout, Some(driver)), TURN_BYTES_MAX)?;
         Ok(batch)
     }
 
     /// Answer what can be from memory, up to `bytes_max`, and ask for the rest.
-    fn ask(
+    fn submit(
         &self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = impl Into<Wanted>>,
+        works: impl IntoIterator<Item = impl Into<Submission>>,
         (timeout, port): (Option<Duration>, Option<&Port<M>>),
         bytes_max: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StreamError> {
         let mut count = 0;
         let works = works.into_iter().map(Into::into);
         let numbered = (0u32..).zip(works).inspect(|_| count += 1);
-        if let Some(sight) = self.sight() {
-            let rest = near::read_first(&sight.reader, batch, numbered, bytes_max);
-            if !rest.is_empty() {
+        if let Some(owner_memory) = self.owner_memory() {
+            let remaining = shm::pull_from_memory(&owner_memory.reader, batch, numbered, bytes_max);
+            if !remaining.is_empty() {
                 let mut inner = self.lock()?;
-                self.count(&mut inner, batch, port);
-                inner.ask(batch, rest);
-                self.go(inner, batch, timeout);
+                self.count_batch(&mut inner, batch, port);
+                inner.submit(batch, remaining);
+                self.send_by(inner, batch, timeout);
             }
         } else {
             let mut inner = self.lock()?;
-            self.count(&mut inner, batch, port);
-            inner.ask(batch, numbered);
-            self.go(inner, batch, timeout);
+            self.count_batch(&mut inner, batch, port);
+            inner.submit(batch, numbered);
+            self.send_by(inner, batch, timeout);
         }
         assert_eq!(count, batch.len(), "a batch of another size");
         Ok(())
     }
 
     /// A port has a batch more: known before any of it can end, at whose last end it is counted out.
-    fn count(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
+    fn count_batch(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
         if let Some(port) = port
             && !batch.is_done()
         {
-            inner.count(&self.own, &port.core);
+            inner.add_batch(&self.own, &port.core);
         }
     }
 
@@ -207,28 +207,28 @@ impl<M: Send + Sync + 'static> Link<M> {
         names: &[&str],
         timeout: Option<Duration>,
         port: Option<(&Port<M>, u64)>,
-    ) -> Result<Arc<Batch<M>>, Error> {
+    ) -> Result<Arc<Batch<M>>, StreamError> {
         let batch = match port {
             None => Batch::new(memory, 1),
             Some((port, ticket)) => {
-                let bell = &port.core.bell;
-                Batch::ported((memory, 1), (bell, ticket), bell, false)
+                let ready = &port.core.ready;
+                Batch::with_port((memory, 1), (ready, ticket), ready, false)
             }
         };
         let mut inner = self.lock()?;
-        self.count(&mut inner, &batch, port.map(|(port, _)| port));
-        inner.ask_names(&batch, names);
-        self.go(inner, &batch, timeout);
+        self.count_batch(&mut inner, &batch, port.map(|(port, _)| port));
+        inner.submit_names(&batch, names);
+        self.send_by(inner, &batch, timeout);
         Ok(batch)
     }
 
-    /// Give up what of the batch has not ended: it ends with [`Error::Canceled`], and its memory is kept until nobody
+    /// Give up what of the batch has not ended: it ends with [`StreamError::Canceled`], and its memory is kept until nobody
     /// moves bytes there. Idempotent.
     pub fn cancel(&self, batch: &Arc<Batch<M>>) {
         if let Ok(mut inner) = self.lock() {
             inner.give_up(
                 batch,
-                &Error::Canceled {
+                &StreamError::Canceled {
                     what: Arc::clone(&self.peer),
                 },
             );
@@ -239,7 +239,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// Look at the socket without waiting, or beside shared memory at whether the owner is there; whether the link may be
     /// used.
     pub fn probe(&self) -> bool {
-        if self.was_seen() {
+        if self.is_owner_alive() {
             return true;
         }
         let now = Instant::now();
@@ -249,7 +249,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         // A thread that leads sleeps on the socket: it sees its end itself, and would not see what is received here.
         if !matches!(inner.lead, Lead::Thread(_)) {
             inner.turn_stream(now);
-            inner.tell();
+            inner.update_leader();
         }
         inner.is_open()
     }
@@ -260,34 +260,34 @@ impl<M: Send + Sync + 'static> Link<M> {
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> LinkCounters {
         self.lock()
             .map(|inner| inner.counters())
             .unwrap_or_default()
     }
 
-    /// Close now: what is outstanding ends with [`Error::Closed`]. Idempotent.
+    /// Close now: what is outstanding ends with [`StreamError::Closed`]. Idempotent.
     ///
     /// In a forked child only the descriptor is closed; the server notices nothing.
     pub fn close(&self) {
         if self.epoch != forebay_memory::epoch() {
             if let Ok(mut inner) = self.inner.try_lock() {
-                inner.let_go();
+                inner.close_descriptor();
             }
             return;
         }
-        self.near.close();
+        self.shm.close();
         let mut inner = self.lock_any();
         inner.close();
-        inner.tell();
-        self.ring();
+        inner.update_leader();
+        self.wake_leader();
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Inner<M>>, Error> {
+    fn lock(&self) -> Result<MutexGuard<'_, Inner<M>>, StreamError> {
         if self.epoch == forebay_memory::epoch() {
             return Ok(self.lock_any());
         }
-        Err(Error::Forked {
+        Err(StreamError::Forked {
             what: Arc::clone(&self.peer),
         })
     }
@@ -296,7 +296,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self) {
+    fn wake_leader(&self) {
         _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
     }
 
@@ -306,7 +306,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             && inner.is_led_by(port)
         {
             inner.turn(now);
-            inner.tell();
+            inner.update_leader();
         }
     }
 }

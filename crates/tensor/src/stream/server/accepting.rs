@@ -11,33 +11,35 @@ use forebay_transport::stream::socket::Socket;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::guest::Guest;
-use super::reactor::{DOORS, Reactor, SOCKETS_MAX};
-use super::seats::Occupant;
+use super::handshake::Handshake;
+use super::reactor::{LISTENERS, Reactor, SOCKETS_MAX};
+use super::slots::Connection;
 
 const ACCEPTS_A_TURN: usize = 64;
 /// Guests at once: whoever says nothing costs a descriptor.
-const GUESTS_MAX: usize = 256;
+const HANDSHAKES_MAX: usize = 256;
 
 impl<K: Send> Reactor<K> {
-    pub(super) fn accept(&mut self, way: usize, socket: usize) {
+    pub(super) fn accept(&mut self, listener: usize, socket: usize) {
         for _ in 0..ACCEPTS_A_TURN {
-            if self.guests >= GUESTS_MAX {
+            if self.handshakes >= HANDSHAKES_MAX {
                 _ = self.set_accepting(false);
                 return;
             }
-            let Some(entered) = self.ways.get_mut(way) else {
+            let Some(found) = self.listeners.get_mut(listener) else {
                 return;
             };
-            match entered.door.accept(socket) {
-                Arrival::Connection(connection) => self.seat(way, connection),
+            match found.acceptor.accept(socket) {
+                Arrival::Connection(connection) => self.begin_handshake(listener, connection),
                 Arrival::Nobody => return,
-                Arrival::Stranger(uid) => self.tally().fail(&self.tally().refused, stranger(uid)),
+                Arrival::Stranger(uid) => {
+                    self.metrics().fail(&self.metrics().refused, stranger(uid))
+                }
                 Arrival::Exhausted => {
-                    let tally = &self.common.tally;
-                    tally.turned_away.fetch_add(1, Ordering::Relaxed);
+                    let metrics = &self.common.metrics;
+                    metrics.turned_away.fetch_add(1, Ordering::Relaxed);
                     _ = self.set_accepting(false);
-                    self.clock.rest(Instant::now());
+                    self.timers.pause(Instant::now());
                     return;
                 }
             }
@@ -49,7 +51,7 @@ impl<K: Send> Reactor<K> {
         let closing = self.common.closing.load(Ordering::Acquire);
         let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
         if asked && self.set_accepting(true).is_err() {
-            self.clock.rest(Instant::now());
+            self.timers.pause(Instant::now());
         }
     }
 
@@ -57,10 +59,10 @@ impl<K: Send> Reactor<K> {
         if self.accepting == accepting {
             return Ok(());
         }
-        for (way, number) in self.ways.iter().zip(0u64..) {
-            for (place, socket) in (0..way.door.sockets()).zip(0u64..) {
-                let data = EventData::new_u64(DOORS + number * SOCKETS_MAX + socket);
-                let socket = way.door.socket(place);
+        for (listener, number) in self.listeners.iter().zip(0u64..) {
+            for (at, socket) in (0..listener.acceptor.sockets()).zip(0u64..) {
+                let data = EventData::new_u64(LISTENERS + number * SOCKETS_MAX + socket);
+                let socket = listener.acceptor.socket(at);
                 if accepting {
                     epoll::add(&self.epoll, socket, data, EventFlags::IN)?;
                 } else {
@@ -72,33 +74,39 @@ impl<K: Send> Reactor<K> {
         Ok(())
     }
 
-    fn seat(&mut self, way: usize, connection: OwnedFd) {
-        self.common.tally.accepted.fetch_add(1, Ordering::Relaxed);
-        let way = &self.ways[way];
+    fn begin_handshake(&mut self, listener: usize, connection: OwnedFd) {
+        self.common.metrics.accepted.fetch_add(1, Ordering::Relaxed);
+        let listener = &self.listeners[listener];
         let socket: Socket = Arc::new(connection);
-        let wire = match &way.tls {
+        let wire = match &listener.tls {
             None => Ok(Wire::Socket(Arc::clone(&socket))),
             Some(tls) => tls.accept(Arc::clone(&socket)).map(Wire::from),
         };
         let wire = match wire {
             Ok(wire) => wire,
-            Err(error) => return self.tally().fail(&self.tally().refused, error.to_string()),
+            Err(error) => {
+                return self
+                    .metrics()
+                    .fail(&self.metrics().refused, error.to_string());
+            }
         };
-        let guest = Guest::new(wire, way.admission.clone());
-        let place = self.seats.sit(Occupant::Guest(Box::new(guest)));
-        self.guests += 1;
-        self.clock.greet(Instant::now(), place);
-        let data = EventData::new_u64(place.to_data());
+        let handshake = Handshake::new(wire, listener.admission.clone());
+        let key = self
+            .slots
+            .insert(Connection::Handshake(Box::new(handshake)));
+        self.handshakes += 1;
+        self.timers.expect_hello(Instant::now(), key);
+        let data = EventData::new_u64(key.to_data());
         if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
-            return self.dismiss(place);
+            return self.remove(key);
         }
-        self.step(place);
+        self.step(key);
     }
 
     /// Accept again, where too many guests were the reason not to.
-    pub(super) fn welcome(&mut self) {
+    pub(super) fn resume_accepting(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        if !closing && !self.clock.rests() && self.guests < GUESTS_MAX {
+        if !closing && !self.timers.is_paused() && self.handshakes < HANDSHAKES_MAX {
             _ = self.set_accepting(true);
         }
     }

@@ -12,10 +12,10 @@ use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::reactor::Reactor;
-use super::seats::{Occupant, Place};
+use super::slots::{Connection, SlotKey};
 use crate::error::{Class, Error};
 use crate::fabric::{Provider, ResponderEndpoint};
-use crate::greeting::{Hello, Welcome};
+use crate::handshake::{Hello, Welcome};
 use crate::responder::Shard;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
@@ -27,32 +27,32 @@ const SETTLING: Duration = Duration::from_millis(500);
 const OFFERED: u8 = 1;
 
 #[derive(Default)]
-struct Crew {
-    answerers: Slab<Member>,
+struct Endpoints {
+    open: Slab<Endpoint>,
     /// Somebody asked while rows were settled, and has not been answered.
     is_due: bool,
 }
 
-struct Member {
-    answerer: Box<dyn ResponderEndpoint>,
+struct Endpoint {
+    endpoint: Box<dyn ResponderEndpoint>,
     /// Where it sits, once its lifeline is there.
-    place: Option<Place>,
+    key: Option<SlotKey>,
 }
 
-impl Crew {
+impl Endpoints {
     /// Have the fabric not read these bytes for a peer that could still get them.
     fn settle(&mut self, span: Span) {
         let (start, bytes) = (span.address().as_ptr() as usize, span.bytes());
         let mut deadline = None; // one for all: several that are gone hold the thread up no longer than one
-        for (_, Member { answerer, .. }) in self.answerers.iter_mut() {
-            if !answerer.is_sending(start, bytes) {
+        for (_, Endpoint { endpoint, .. }) in self.open.iter_mut() {
+            if !endpoint.is_sending(start, bytes) {
                 continue;
             }
             let deadline = deadline.get_or_insert_with(|| Instant::now() + SETTLING);
-            if let Err(error) = answerer.settle(start, bytes, *deadline) {
-                answerer.fence(error);
+            if let Err(error) = endpoint.settle(start, bytes, *deadline) {
+                endpoint.fence(error);
             }
-            self.is_due |= answerer.is_due();
+            self.is_due |= endpoint.is_due();
         }
     }
 }
@@ -60,19 +60,22 @@ impl Crew {
 /// The peers that a thread serves over the fabric.
 pub(super) struct FabricPeers {
     provider: Arc<dyn Provider>,
-    crew: Arc<Mutex<Crew>>,
+    endpoints: Arc<Mutex<Endpoints>>,
 }
 
 impl FabricPeers {
     pub(super) fn new<K>(provider: Arc<dyn Provider>, shard: &mut Shard<K>) -> Self {
-        let crew = Arc::<Mutex<Crew>>::default();
-        let its_crew = Arc::clone(&crew);
-        shard.before_writes(move |span| lock(&its_crew).settle(span));
-        Self { provider, crew }
+        let endpoints = Arc::<Mutex<Endpoints>>::default();
+        let shared = Arc::clone(&endpoints);
+        shard.before_writes(move |span| lock(&shared).settle(span));
+        Self {
+            provider,
+            endpoints,
+        }
     }
 
-    fn crew(&self) -> MutexGuard<'_, Crew> {
-        lock(&self.crew)
+    fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
+        lock(&self.endpoints)
     }
 }
 
@@ -81,19 +84,23 @@ pub(super) fn has_ended(lifeline: &Wire) -> bool {
     !readiness(lifeline.socket(), PollFlags::RDHUP).is_empty()
 }
 
-fn lock(crew: &Mutex<Crew>) -> MutexGuard<'_, Crew> {
-    crew.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(endpoints: &Mutex<Endpoints>) -> MutexGuard<'_, Endpoints> {
+    endpoints.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Send> Reactor<K> {
     /// What a welcome says of the fabric.
-    pub(super) fn offered(&self, hello: Hello) -> Vec<u8> {
+    pub(super) fn verbs_offer(&self, hello: Hello) -> Vec<u8> {
         let asked = hello.fabrics & Hello::VERBS != 0 && self.fabric.is_some();
         if asked { vec![OFFERED] } else { Vec::new() }
     }
 
     /// Make the owner's end for whoever introduces itself over this connection.
-    pub(super) fn meet(&mut self, place: Place, introduction: &[u8]) -> Result<Welcome, Error> {
+    pub(super) fn connect_fabric(
+        &mut self,
+        key: SlotKey,
+        introduction: &[u8],
+    ) -> Result<Welcome, Error> {
         let limits = self.options.limits;
         let Some(fabric) = &self.fabric else {
             return Err(Error::Refused {
@@ -103,78 +110,79 @@ impl<K: Send> Reactor<K> {
                         .to_owned(),
             });
         };
-        self.check_room(fabric.crew().answerers.len())?;
-        let (answerer, answer) = fabric.provider.meet(introduction, limits.slots)?;
-        let member = Member {
-            answerer,
-            place: None,
+        self.check_room(fabric.endpoints().open.len())?;
+        let (endpoint, answer) = fabric.provider.accept(introduction, limits.slots)?;
+        let endpoint = Endpoint {
+            endpoint,
+            key: None,
         };
-        let number = fabric.crew().answerers.insert(member);
-        if let Some(Occupant::Guest(guest)) = self.seats.get(place) {
-            guest.answerer = Some(number);
+        let number = fabric.endpoints().open.insert(endpoint);
+        if let Some(Connection::Handshake(handshake)) = self.slots.get(key) {
+            handshake.endpoint = Some(number);
         }
         Ok(Welcome {
             slots: limits.slots,
             grant_bytes: limits.grant_bytes,
             incarnation: self.incarnation,
-            announced: None,
+            shared_index: None,
             verbs: answer,
             note: Vec::new(),
         })
     }
 
     /// The welcome of a lifeline has gone out: from here on its end is what is watched for.
-    pub(super) fn admit_lifeline(&mut self, place: Place, wire: Wire, answerer: Id) {
-        let own = self.seats.sit(Occupant::Answerer(answerer, place));
-        let data = EventData::new_u64(place.to_data());
+    pub(super) fn admit_lifeline(&mut self, key: SlotKey, wire: Wire, endpoint: Id) {
+        let own = self.slots.insert(Connection::Endpoint(endpoint, key));
+        let data = EventData::new_u64(key.to_data());
         let watched = epoll::modify(&self.epoll, wire.socket(), data, EventFlags::RDHUP);
-        let lifeline = Occupant::Lifeline(Box::new(wire), own);
-        drop(self.seats.replace(place, lifeline));
-        self.guests -= 1;
-        self.welcome();
+        let lifeline = Connection::Lifeline(Box::new(wire), own);
+        drop(self.slots.replace(key, lifeline));
+        self.handshakes -= 1;
+        self.resume_accepting();
         let Some(fabric) = &self.fabric else { return };
         self.common
-            .tally
+            .metrics
             .fabric_peers
             .fetch_add(1, Ordering::Relaxed);
-        let mut crew = fabric.crew();
-        let Some(member) = crew.answerers.get_mut(answerer.index) else {
+        let mut endpoints = fabric.endpoints();
+        let Some(endpoint) = endpoints.open.get_mut(endpoint.index) else {
             return;
         };
-        member.place = Some(own);
+        endpoint.key = Some(own);
         let data = EventData::new_u64(own.to_data());
-        let added = epoll::add(&self.epoll, &member.answerer, data, EventFlags::IN);
-        drop(crew);
+        let added = epoll::add(&self.epoll, &endpoint.endpoint, data, EventFlags::IN);
+        drop(endpoints);
         if watched.and(added).is_err() {
-            return self.dismiss(place);
+            return self.remove(key);
         }
         self.answer_fabric(own); // what came before it was watched
     }
 
     /// Answer what has come over one connection.
-    pub(super) fn answer_fabric(&mut self, place: Place) {
-        let Some(Occupant::Answerer(number, _)) = self.seats.get(place) else {
+    pub(super) fn answer_fabric(&mut self, key: SlotKey) {
+        let Some(Connection::Endpoint(number, _)) = self.slots.get(key) else {
             return;
         };
         let (number, Some(fabric)) = (*number, &self.fabric) else {
             return;
         };
-        let mut crew = fabric.crew();
-        let Some(member) = crew.answerers.get_mut(number.index) else {
+        let mut endpoints = fabric.endpoints();
+        let Some(endpoint) = endpoints.open.get_mut(number.index) else {
             return;
         };
-        let turned = member.answerer.turn(&self.shard);
-        drop(crew);
+        let turned = endpoint.endpoint.turn(&self.shard);
+        drop(endpoints);
         match turned {
             Ok(answered) => {
-                let tally = &self.common.tally;
-                tally
+                let metrics = &self.common.metrics;
+                metrics
                     .fabric_pulls
                     .fetch_add(answered as u64, Ordering::Relaxed);
             }
             Err(error) => {
-                self.tally().fail(&self.tally().broken, error.to_string());
-                self.dismiss(place);
+                self.metrics()
+                    .fail(&self.metrics().broken, error.to_string());
+                self.remove(key);
             }
         }
     }
@@ -183,7 +191,7 @@ impl<K: Send> Reactor<K> {
     pub(super) fn answers_are_due(&self) -> bool {
         self.fabric
             .as_ref()
-            .is_some_and(|fabric| fabric.crew().is_due)
+            .is_some_and(|fabric| fabric.endpoints().is_due)
     }
 
     /// Answer those, and let those go that were cut off.
@@ -192,38 +200,39 @@ impl<K: Send> Reactor<K> {
             return;
         }
         let Some(fabric) = &self.fabric else { return };
-        let mut crew = fabric.crew();
-        crew.is_due = false;
-        let is_due = |(_, member): &(u32, &Member)| member.answerer.is_due();
-        let due = crew.answerers.iter().filter(is_due);
-        let due: Vec<_> = due.filter_map(|(_, member)| member.place).collect();
-        drop(crew);
-        for place in due {
-            self.answer_fabric(place);
+        let mut endpoints = fabric.endpoints();
+        endpoints.is_due = false;
+        let is_due = |(_, endpoint): &(u32, &Endpoint)| endpoint.endpoint.is_due();
+        let due = endpoints.open.iter().filter(is_due);
+        let due: Vec<_> = due.filter_map(|(_, endpoint)| endpoint.key).collect();
+        drop(endpoints);
+        for key in due {
+            self.answer_fabric(key);
         }
     }
 
     /// Whether rows are on their way.
     pub(super) fn is_fabric_sending(&self) -> bool {
         let sends = |fabric: &FabricPeers| {
-            let crew = fabric.crew();
-            crew.answerers
+            let endpoints = fabric.endpoints();
+            endpoints
+                .open
                 .iter()
-                .any(|(_, member)| member.answerer.is_sending(0, usize::MAX))
+                .any(|(_, endpoint)| endpoint.endpoint.is_sending(0, usize::MAX))
         };
         self.fabric.as_ref().is_some_and(sends)
     }
 
     /// An answerer goes, and its peer is fenced.
-    pub(super) fn part(&mut self, answerer: Id) {
+    pub(super) fn remove_endpoint(&mut self, endpoint: Id) {
         let Some(fabric) = &self.fabric else { return };
-        let gone = fabric.crew().answerers.remove(answerer.index);
-        if let Some(member) = gone
-            && member.place.is_some()
+        let gone = fabric.endpoints().open.remove(endpoint.index);
+        if let Some(endpoint) = gone
+            && endpoint.key.is_some()
         {
-            _ = epoll::delete(&self.epoll, &member.answerer);
+            _ = epoll::delete(&self.epoll, &endpoint.endpoint);
             self.common
-                .tally
+                .metrics
                 .fabric_peers
                 .fetch_sub(1, Ordering::Relaxed);
         }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::responder::{PeerId, ReadId, Room, Shard};
 use crate::slab::Slab;
 use crate::sys::staging::Part;
-use crate::table::{CHECKSUM_BYTES, Description, FileRows, Filed, Key, LetGo, Run};
+use crate::table::{CHECKSUM_BYTES, Description, FileRows, Filed, Key, Released, Run};
 
 /// For how long a server that ends waits for reads that the kernel has.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -152,15 +152,15 @@ impl Files {
         while let Some(keeper) = shard.take_retired() {
             drop(keeper);
         }
-        while let Some(gone) = shard.take_let_go() {
-            self.let_go(gone);
+        while let Some(gone) = shard.take_released() {
+            self.release(gone);
         }
     }
 
-    fn let_go(&mut self, gone: LetGo) {
+    fn release(&mut self, gone: Released) {
         match gone {
-            LetGo::File(number) => drop(self.open.remove(number)),
-            LetGo::Staged(number) => self.free(number),
+            Released::File(number) => drop(self.open.remove(number)),
+            Released::Staged(number) => self.free(number),
         }
     }
 

@@ -4,14 +4,14 @@
 //! and an eventfd, and is done between two answers.
 mod accepting;
 mod fabric;
+mod file_reads;
 mod files;
-mod guest;
+mod handshake;
+mod index;
+mod metrics;
 mod parts;
 mod reactor;
-mod reading;
-mod seats;
-mod showing;
-mod tally;
+mod slots;
 mod time;
 
 use std::os::fd::OwnedFd;
@@ -29,18 +29,18 @@ use forebay_transport::tls;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-pub use tally::Counters;
+pub use metrics::ServerCounters;
 
-use super::error::Error;
+use super::error::StreamError;
 use crate::fabric::Provider;
-use crate::greeting::Welcome;
+use crate::handshake::Welcome;
 use crate::responder::{Shard, ShardLimits};
 use crate::shm::Chunks;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Key, Known};
+use crate::table::{Description, Exports, FileRows, Key};
 use files::Files;
+use metrics::Metrics;
 use reactor::Reactor;
-use tally::Tally;
 
 /// Where clients come in, and who is let in there.
 pub struct Entrance {
@@ -89,32 +89,32 @@ impl Default for Options {
 type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 
 /// What the owner wants done, and how the thread hears of it.
-struct Orders<K> {
-    commands: Vec<Command<K>>,
+struct CommandQueue<K> {
+    pending: Vec<Command<K>>,
     /// Readable once something is to be done besides the sockets.
     wake: OwnedFd,
 }
 
-impl<K> Orders<K> {
-    fn ring(&self) {
+impl<K> CommandQueue<K> {
+    fn wake(&self) {
         _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
     }
 }
 
 /// What the thread and the owner share.
 struct Common<K> {
-    tally: Tally,
+    metrics: Metrics,
     closing: AtomicBool,
     /// Clients are to be let in from now on.
     opening: AtomicBool,
     /// None once the thread takes no more of them: its descriptor is closed with the server, whoever keeps that.
-    orders: Mutex<Option<Orders<K>>>,
+    commands: Mutex<Option<CommandQueue<K>>>,
     panicked: AtomicBool,
 }
 
 impl<K> Common<K> {
-    fn orders(&self) -> MutexGuard<'_, Option<Orders<K>>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn commands(&self) -> MutexGuard<'_, Option<CommandQueue<K>>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,8 +125,8 @@ impl<K> Drop for Ending<K> {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
         self.0.panicked.store(panicked, Ordering::Release);
-        let orders = self.0.orders().take();
-        drop(orders);
+        let commands = self.0.commands().take();
+        drop(commands);
     }
 }
 
@@ -147,11 +147,11 @@ impl<K: Send + 'static> Server<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where the kernel gives no descriptor or thread; [`Error::Tensor`] for a note that is too
+    /// [`StreamError::System`] where the kernel gives no descriptor or thread; [`StreamError::Tensor`] for a note that is too
     /// long, and for limits that cannot be.
-    pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, Error> {
+    pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, StreamError> {
         let name: Arc<str> = options.name.as_str().into();
-        let refused = |error| Error::Tensor {
+        let refused = |error| StreamError::Tensor {
             peer: Arc::clone(&name),
             error,
         };
@@ -159,31 +159,31 @@ impl<K: Send + 'static> Server<K> {
         let shard = checked.map_err(refused)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let common = Arc::new(Common {
-            tally: Tally::default(),
+            metrics: Metrics::default(),
             closing: AtomicBool::new(false),
             opening: AtomicBool::new(false),
-            orders: Mutex::new(Some(Orders {
-                commands: Vec::new(),
-                wake: wake.map_err(Error::system("eventfd"))?,
+            commands: Mutex::new(Some(CommandQueue {
+                pending: Vec::new(),
+                wake: wake.map_err(StreamError::system("eventfd"))?,
             })),
             panicked: AtomicBool::new(false),
         });
         let fabric = options.fabric.clone();
-        let incarnation = random().map_err(Error::system("getrandom"))?;
+        let incarnation = random().map_err(StreamError::system("getrandom"))?;
         let reactor = Reactor::new(
             entrances,
             (shard, options),
             incarnation,
             Arc::clone(&common),
         );
-        let reactor = reactor.map_err(Error::system("epoll"))?;
+        let reactor = reactor.map_err(StreamError::system("epoll"))?;
         let thread = Builder::new()
             .name("fb tensor".into())
             .spawn(move || {
                 let _ending = Ending(Arc::clone(&reactor.common));
                 reactor.run();
             })
-            .map_err(|error| Error::System {
+            .map_err(|error| StreamError::System {
                 what: "a thread",
                 errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
             })?;
@@ -202,12 +202,12 @@ impl<K: Send + 'static> Server<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Panicked`], [`Error::Forked`].
+    /// [`StreamError::Closed`], [`StreamError::Panicked`], [`StreamError::Forked`].
     pub fn run<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shard<K>) -> R + Send + 'static,
-    ) -> Result<R, Error> {
-        self.order(move |shard, _| act(shard))
+    ) -> Result<R, StreamError> {
+        self.command(move |shard, _| act(shard))
     }
 
     /// Make a name mean rows of a file, which are read when they are pulled, and which nobody writes by this server.
@@ -216,7 +216,7 @@ impl<K: Send + 'static> Server<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`]; inside as [`Shard::publish_file`], and
+    /// [`StreamError::Closed`], [`StreamError::Forked`]; inside as [`Shard::publish_file`], and
     /// [`Config`](crate::Error::Config) for a file that has not these rows, or needs another alignment;
     /// [`Broken`](crate::Error::Broken) where the kernel gives no ring or memory.
     pub fn publish_file(
@@ -224,37 +224,37 @@ impl<K: Send + 'static> Server<K> {
         name: &str,
         description: Description,
         (file, rows): (BlockFile, FileRows),
-    ) -> Result<Result<Key, crate::Error>, Error> {
+    ) -> Result<Result<Key, crate::Error>, StreamError> {
         let name = name.to_owned();
-        self.order(move |shard, files| files.publish(shard, (&name, description), (file, rows)))
+        self.command(move |shard, files| files.publish(shard, (&name, description), (file, rows)))
     }
 
-    fn order<R: Send + 'static>(
+    fn command<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shard<K>, &mut Files) -> R + Send + 'static,
-    ) -> Result<R, Error> {
+    ) -> Result<R, StreamError> {
         self.check()?;
-        let (tell, told) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let closed = || {
             let what = Arc::clone(&self.name);
             if self.common.panicked.load(Ordering::Acquire) {
-                return Error::Panicked { what };
+                return StreamError::Panicked { what };
             }
-            Error::Closed { what }
+            StreamError::Closed { what }
         };
         let command: Command<K> = Box::new(move |shard, files| {
             let outcome = act(shard, files);
             files.retire(shard); // before the owner, who waits, hears that it is done
-            _ = tell.send(outcome);
+            _ = sender.send(outcome);
         });
-        match &mut *self.common.orders() {
-            Some(orders) => {
-                orders.commands.push(command);
-                orders.ring();
+        match &mut *self.common.commands() {
+            Some(commands) => {
+                commands.pending.push(command);
+                commands.wake();
             }
             None => return Err(closed()),
         }
-        told.recv().map_err(|_| {
+        receiver.recv().map_err(|_| {
             self.close(); // the thread ends, and dropped it: only then is it known why
             closed()
         })
@@ -272,14 +272,14 @@ impl<K: Send + 'static> Server<K> {
         description: Description,
         (memory, block): (Span, Option<&Lease>),
         keeper: K,
-    ) -> Result<Result<Key, crate::Error>, Error> {
+    ) -> Result<Result<Key, crate::Error>, StreamError> {
         self.check()?;
-        let known = Known {
-            lying: block.and_then(|block| self.chunks.find(block, memory)),
+        let exports = Exports {
+            location: block.and_then(|block| self.chunks.find(block, memory)),
             block: block.filter(|block| self.reaches(block, memory)).cloned(),
         };
         self.run(move |shard| {
-            let published = shard.publish_known(&name, description, (memory, known), keeper);
+            let published = shard.publish_exported(&name, description, (memory, exports), keeper);
             published.map_err(|(refused, _)| refused)
         })
     }
@@ -291,7 +291,7 @@ impl<K: Send + 'static> Server<K> {
         };
         let checked = fabric.check(block);
         if let Err(error) = &checked {
-            self.common.tally.note(error.to_string());
+            self.common.metrics.note(error.to_string());
         }
         checked.is_ok() && holds(block, memory)
     }
@@ -302,20 +302,20 @@ impl<K: Send + 'static> Server<K> {
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
-        self.common.tally.counters()
+    pub fn counters(&self) -> ServerCounters {
+        self.common.metrics.counters()
     }
 
     /// Check that this process started the server.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`].
-    pub fn check(&self) -> Result<(), Error> {
+    /// [`StreamError::Forked`].
+    pub fn check(&self) -> Result<(), StreamError> {
         if self.epoch == forebay_memory::epoch() {
             return Ok(());
         }
-        Err(Error::Forked {
+        Err(StreamError::Forked {
             what: Arc::clone(&self.name),
         })
     }
@@ -324,19 +324,19 @@ impl<K: Send + 'static> Server<K> {
 impl<K> Server<K> {
     /// Let clients in, who wait until then. Idempotent; does not wait.
     pub fn open(&self) {
-        self.tell(&self.common.opening);
+        self.request(&self.common.opening);
     }
 
     /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
     pub fn stop(&self) {
-        self.tell(&self.common.closing);
+        self.request(&self.common.closing);
     }
 
-    fn tell(&self, wish: &AtomicBool) {
+    fn request(&self, flag: &AtomicBool) {
         if self.epoch == forebay_memory::epoch() {
-            wish.store(true, Ordering::Release);
-            if let Some(orders) = &*self.common.orders() {
-                orders.ring();
+            flag.store(true, Ordering::Release);
+            if let Some(commands) = &*self.common.commands() {
+                commands.wake();
             }
         }
     }

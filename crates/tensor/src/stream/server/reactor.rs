@@ -12,30 +12,30 @@ use rustix::io::Errno;
 
 use super::fabric::{FabricPeers, has_ended};
 use super::files::Files;
-use super::guest::Verdict;
-use super::seats::{Occupant, Place, Seats};
-use super::showing::show;
-use super::tally::Tally;
-use super::time::Clock;
+use super::handshake::Verdict;
+use super::index::publish_index;
+use super::metrics::Metrics;
+use super::slots::{Connection, SlotKey, Slots};
+use super::time::Timers;
 use super::{Common, Entrance, Options};
 use crate::error::Error;
-use crate::greeting::{Hello, Welcome};
+use crate::handshake::{Hello, Welcome};
 use crate::responder::{PeerId, Shard};
-use crate::shm::Announced;
+use crate::shm::IndexLocation;
 use crate::stream::channel::{Channel, Fault};
-use crate::stream::exchange::{self, Machine, Pieces, Standing};
+use crate::stream::exchange::{self, Machine, Pieces, Progress};
 use crate::sys::span::Span;
 
 const EVENTS: usize = 256;
 /// Beyond every seat.
 const WAKE: u64 = u64::MAX;
 pub(super) const FILES: u64 = u64::MAX - 1;
-pub(super) const DOORS: u64 = FILES - (1 << 20);
+pub(super) const LISTENERS: u64 = FILES - (1 << 20);
 /// Sockets of one entrance, in the data of their events.
 pub(super) const SOCKETS_MAX: u64 = 1 << 10;
 
 /// Somebody who was let in.
-pub(super) struct Peer {
+pub(super) struct PeerConnection {
     pub(super) id: PeerId,
     channel: Channel,
     watched: EventFlags,
@@ -43,26 +43,26 @@ pub(super) struct Peer {
     queued: bool,
 }
 
-pub(super) struct Way {
-    pub(super) door: Door,
+pub(super) struct Listener {
+    pub(super) acceptor: Door,
     pub(super) tls: Option<Arc<tls::Server>>,
     pub(super) admission: Admission,
 }
 
 pub(super) struct Reactor<K> {
     pub(super) epoll: OwnedFd,
-    pub(super) ways: Vec<Way>,
+    pub(super) listeners: Vec<Listener>,
     pub(super) accepting: bool,
     pub(super) shard: Shard<K>,
     pub(super) common: Arc<Common<K>>,
-    pub(super) seats: Seats,
-    pub(super) clock: Clock,
-    pub(super) guests: usize,
+    pub(super) slots: Slots,
+    pub(super) timers: Timers,
+    pub(super) handshakes: usize,
     pub(super) options: Options,
     pub(super) incarnation: u64,
     /// Where its board is, if others can map it.
-    announced: Option<Announced>,
-    again: Vec<Place>,
+    shared_index: Option<IndexLocation>,
+    again: Vec<SlotKey>,
     /// Connections over the fabric beside the stream; none where there is no such fabric.
     pub(super) fabric: Option<FabricPeers>,
     pieces: Pieces,
@@ -71,7 +71,7 @@ pub(super) struct Reactor<K> {
     pub(super) files_woken: bool,
     pub(super) watches_files: bool,
     /// Where the shard's peers sit, by their index.
-    pub(super) places: Vec<Option<Place>>,
+    pub(super) peer_keys: Vec<Option<SlotKey>>,
     /// Peers whose reads have ended.
     pub(super) ready: Vec<PeerId>,
     /// Whether the thread looks for a while before it sleeps.
@@ -110,12 +110,12 @@ impl<K: Send> Reactor<K> {
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        if let Some(orders) = &*common.orders() {
+        if let Some(commands) = &*common.commands() {
             let data = EventData::new_u64(WAKE);
-            epoll::add(&epoll, &orders.wake, data, EventFlags::IN)?;
+            epoll::add(&epoll, &commands.wake, data, EventFlags::IN)?;
         }
-        let ways = entrances.into_iter().map(|entrance| Way {
-            door: Door::new(entrance.listening),
+        let listeners = entrances.into_iter().map(|entrance| Listener {
+            acceptor: Door::new(entrance.listening),
             tls: entrance.tls,
             admission: entrance.admission,
         });
@@ -123,26 +123,26 @@ impl<K: Send> Reactor<K> {
             .fabric
             .clone()
             .map(|provider| FabricPeers::new(provider, &mut shard));
-        let announced = show(&mut shard, &options, incarnation, &common.tally);
+        let shared_index = publish_index(&mut shard, &options, incarnation, &common.metrics);
         Ok(Self {
             epoll,
-            ways: ways.collect(),
+            listeners: listeners.collect(),
             accepting: false,
             shard,
             common,
-            seats: Seats::default(),
-            clock: Clock::new(options.handshake),
-            guests: 0,
+            slots: Slots::default(),
+            timers: Timers::new(options.handshake),
+            handshakes: 0,
             options,
             incarnation,
-            announced,
+            shared_index,
             again: Vec::new(),
             fabric,
             pieces: exchange::pieces(),
             files: Files::default(),
             files_woken: false,
             watches_files: false,
-            places: Vec::new(),
+            peer_keys: Vec::new(),
             ready: Vec::new(),
             look: Look::default(),
         })
@@ -161,13 +161,13 @@ impl<K: Send> Reactor<K> {
             for event in events.drain(..) {
                 self.handle(event.data.u64());
             }
-            for place in std::mem::take(&mut self.again) {
-                if let Some(Occupant::Peer(peer)) = self.seats.get(place) {
+            for key in std::mem::take(&mut self.again) {
+                if let Some(Connection::Peer(peer)) = self.slots.get(key) {
                     peer.queued = false;
                 }
-                self.step(place);
+                self.step(key);
             }
-            self.obey();
+            self.run_commands();
             self.answer_due();
             self.read();
             self.keep_time(Instant::now());
@@ -177,24 +177,24 @@ impl<K: Send> Reactor<K> {
 
     fn handle(&mut self, data: u64) {
         if data == WAKE {
-            if let Some(orders) = &*self.common.orders() {
-                _ = rustix::io::read(&orders.wake, &mut [0u8; 8]);
+            if let Some(commands) = &*self.common.commands() {
+                _ = rustix::io::read(&commands.wake, &mut [0u8; 8]);
             }
         } else if data == FILES {
             self.files_woken = true;
-        } else if data >= DOORS {
-            let number = data - DOORS;
+        } else if data >= LISTENERS {
+            let number = data - LISTENERS;
             let at = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
             self.accept(at(number / SOCKETS_MAX), at(number % SOCKETS_MAX));
         } else {
-            self.step(Place::from_data(data));
+            self.step(SlotKey::from_data(data));
         }
     }
 
     /// Do what the owner wants done.
-    fn obey(&mut self) {
-        let commands = match &mut *self.common.orders() {
-            Some(orders) if !orders.commands.is_empty() => std::mem::take(&mut orders.commands),
+    fn run_commands(&mut self) {
+        let commands = match &mut *self.common.commands() {
+            Some(commands) if !commands.pending.is_empty() => std::mem::take(&mut commands.pending),
             _ => return,
         };
         for command in commands {
@@ -204,57 +204,57 @@ impl<K: Send> Reactor<K> {
     }
 
     fn end(mut self) {
-        for place in self.seats.places() {
-            self.dismiss(place);
+        for key in self.slots.keys() {
+            self.remove(key);
         }
-        self.ways.clear();
+        self.listeners.clear();
         self.files.end();
     }
 
-    pub(super) fn tally(&self) -> &Tally {
-        &self.common.tally
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.common.metrics
     }
 
     // --- one connection ---
 
-    pub(super) fn step(&mut self, place: Place) {
-        match self.seats.get(place) {
-            Some(Occupant::Guest(guest)) => {
-                let verdict = guest.step();
-                self.act_on(place, verdict);
+    pub(super) fn step(&mut self, key: SlotKey) {
+        match self.slots.get(key) {
+            Some(Connection::Handshake(handshake)) => {
+                let verdict = handshake.step();
+                self.act_on(key, verdict);
             }
-            Some(Occupant::Peer(_)) => self.serve(place),
-            Some(Occupant::Answerer(..)) => self.answer_fabric(place),
-            Some(Occupant::Lifeline(wire, _)) if has_ended(wire) => self.dismiss(place),
-            None | Some(Occupant::Lifeline(..)) => {}
+            Some(Connection::Peer(_)) => self.serve(key),
+            Some(Connection::Endpoint(..)) => self.answer_fabric(key),
+            Some(Connection::Lifeline(wire, _)) if has_ended(wire) => self.remove(key),
+            None | Some(Connection::Lifeline(..)) => {}
         }
     }
 
-    fn act_on(&mut self, place: Place, mut verdict: Verdict) {
+    fn act_on(&mut self, key: SlotKey, mut verdict: Verdict) {
         let answer = match &verdict {
-            Verdict::Asks(hello) => Some(self.answer(*hello)),
-            Verdict::Introduces(introduction) => Some(self.meet(place, introduction)),
+            Verdict::Asks(hello) => Some(self.answer_hello(*hello)),
+            Verdict::Introduces(introduction) => Some(self.connect_fabric(key, introduction)),
             Verdict::Stay | Verdict::Admitted(..) | Verdict::Leave(_) => None,
         };
         if let Some(answer) = answer {
-            let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
+            let Some(Connection::Handshake(handshake)) = self.slots.get(key) else {
                 return;
             };
             verdict = match answer {
-                Ok(welcome) => guest.welcome(&welcome),
+                Ok(welcome) => handshake.welcome(&welcome),
                 Err(error) => {
-                    guest.refuse(&error);
-                    guest.step()
+                    handshake.refuse(&error);
+                    handshake.step()
                 }
             };
         }
         match verdict {
-            Verdict::Admitted(wire, slots) => self.admit(place, (wire, slots)),
+            Verdict::Admitted(wire, slots) => self.admit(key, (wire, slots)),
             Verdict::Leave(why) => {
-                self.tally().fail(&self.tally().refused, why);
-                self.dismiss(place);
+                self.metrics().fail(&self.metrics().refused, why);
+                self.remove(key);
             }
-            Verdict::Stay | Verdict::Asks(_) | Verdict::Introduces(..) => self.watch_guest(place),
+            Verdict::Stay | Verdict::Asks(_) | Verdict::Introduces(..) => self.watch_handshake(key),
         }
     }
 
@@ -273,26 +273,26 @@ impl<K: Send> Reactor<K> {
         })
     }
 
-    fn answer(&mut self, hello: Hello) -> Result<Welcome, Error> {
+    fn answer_hello(&mut self, hello: Hello) -> Result<Welcome, Error> {
         let limits = &self.options.limits;
-        self.check_room(self.common.tally.peers.load(Ordering::Relaxed))?;
+        self.check_room(self.common.metrics.peers.load(Ordering::Relaxed))?;
         Ok(Welcome {
             slots: hello.slots.min(limits.slots),
             grant_bytes: limits.grant_bytes,
             incarnation: self.incarnation,
-            announced: self
-                .announced
+            shared_index: self
+                .shared_index
                 .filter(|_| hello.fabrics & Hello::SHARED_MEMORY != 0),
-            verbs: self.offered(hello),
+            verbs: self.verbs_offer(hello),
             note: self.options.note.clone(),
         })
     }
 
-    fn admit(&mut self, place: Place, (wire, slots): (Wire, u32)) {
-        if let Some(Occupant::Guest(guest)) = self.seats.get(place)
-            && let Some(answerer) = guest.answerer
+    fn admit(&mut self, key: SlotKey, (wire, slots): (Wire, u32)) {
+        if let Some(Connection::Handshake(handshake)) = self.slots.get(key)
+            && let Some(endpoint) = handshake.endpoint
         {
-            return self.admit_lifeline(place, wire, answerer);
+            return self.admit_lifeline(key, wire, endpoint);
         }
         let now = Instant::now();
         let admitted = Channel::new(wire)
@@ -305,31 +305,31 @@ impl<K: Send> Reactor<K> {
         let (channel, id) = match admitted {
             Ok(admitted) => admitted,
             Err(why) => {
-                self.tally().fail(&self.tally().refused, why);
-                return self.dismiss(place);
+                self.metrics().fail(&self.metrics().refused, why);
+                return self.remove(key);
             }
         };
-        let peer = Peer {
+        let peer = PeerConnection {
             id,
             channel,
             watched: EventFlags::empty(), // not what it was watched for as a guest, whatever that was
             queued: false,
         };
-        drop(self.seats.replace(place, Occupant::Peer(Box::new(peer))));
-        if self.places.len() <= id.index() {
-            self.places.resize(id.index() + 1, None);
+        drop(self.slots.replace(key, Connection::Peer(Box::new(peer))));
+        if self.peer_keys.len() <= id.index() {
+            self.peer_keys.resize(id.index() + 1, None);
         }
-        self.places[id.index()] = Some(place);
-        self.guests -= 1;
-        self.common.tally.peers.fetch_add(1, Ordering::Relaxed);
-        self.welcome();
-        self.serve(place);
+        self.peer_keys[id.index()] = Some(key);
+        self.handshakes -= 1;
+        self.common.metrics.peers.fetch_add(1, Ordering::Relaxed);
+        self.resume_accepting();
+        self.serve(key);
     }
 
     /// One turn of a peer: take its requests, send its answers.
-    fn serve(&mut self, place: Place) {
+    pub(super) fn serve(&mut self, key: SlotKey) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        let Some(Occupant::Peer(peer)) = self.seats.get(place) else {
+        let Some(Connection::Peer(peer)) = self.slots.get(key) else {
             return;
         };
         let now = Instant::now();
@@ -337,53 +337,53 @@ impl<K: Send> Reactor<K> {
             shard: &mut self.shard,
             id: peer.id,
         };
-        let mut standing = Standing::default();
+        let mut progress = Progress::default();
         let channel = &mut peer.channel;
         let mut turned = Ok(());
         if !closing {
-            turned = exchange::receive(channel, &mut machine, now, &mut standing);
+            turned = exchange::receive(channel, &mut machine, now, &mut progress);
         }
-        let mut sending = Standing::default();
+        let mut sending = Progress::default();
         let pieces = &mut self.pieces;
         // What was asked for before a fault is not answered: nobody reads it, or nobody can be trusted with it.
         turned =
             turned.and_then(|()| exchange::send(channel, &mut machine, pieces, now, &mut sending));
-        let tally = &self.common.tally;
+        let metrics = &self.common.metrics;
         let add = |to: &std::sync::atomic::AtomicU64, bytes: usize| {
             to.fetch_add(bytes as u64, Ordering::Relaxed);
         };
-        add(&tally.received_bytes, standing.received);
-        add(&tally.sent_bytes, sending.sent);
+        add(&metrics.received_bytes, progress.received);
+        add(&metrics.sent_bytes, sending.sent);
         if let Err(fault) = turned {
-            return self.lose(place, &fault);
+            return self.lose(key, &fault);
         }
-        let more = standing.again || sending.again || (!closing && channel.holds_received());
+        let more = progress.again || sending.again || (!closing && channel.holds_received());
         if more && !peer.queued {
             peer.queued = true;
-            self.again.push(place);
+            self.again.push(key);
         }
-        self.clock.expect(now, self.options.limits.liveness);
-        self.watch(place, sending.blocked);
+        self.timers.expect(now, self.options.limits.liveness);
+        self.watch(key, sending.blocked);
         self.retire();
     }
 
     /// The connection is over, for a reason that is not ours.
-    pub(super) fn lose(&mut self, place: Place, fault: &Fault) {
-        let quiet = match self.seats.get(place) {
-            Some(Occupant::Peer(peer)) => self.shard.is_quiet(peer.id),
+    pub(super) fn lose(&mut self, key: SlotKey, fault: &Fault) {
+        let quiet = match self.slots.get(key) {
+            Some(Connection::Peer(peer)) => self.shard.is_quiet(peer.id),
             _ => true,
         };
         if !(quiet && matches!(fault, Fault::Ended)) {
             let why = fault.clone().into_error().to_string();
-            self.tally().fail(&self.tally().broken, why);
+            self.metrics().fail(&self.metrics().broken, why);
         }
-        self.dismiss(place);
+        self.remove(key);
     }
 
     // --- epoll ---
 
-    fn watch(&mut self, place: Place, blocked: bool) {
-        let Some(Occupant::Peer(peer)) = self.seats.get(place) else {
+    fn watch(&mut self, key: SlotKey, blocked: bool) {
+        let Some(Connection::Peer(peer)) = self.slots.get(key) else {
             return;
         };
         let mut wanted = EventFlags::empty();
@@ -391,66 +391,61 @@ impl<K: Send> Reactor<K> {
         wanted.set(EventFlags::IN, !self.common.closing.load(Ordering::Acquire));
         wanted.set(EventFlags::OUT, blocked);
         if wanted != peer.watched {
-            let data = EventData::new_u64(place.to_data());
+            let data = EventData::new_u64(key.to_data());
             if epoll::modify(&self.epoll, peer.channel.socket(), data, wanted).is_ok() {
                 peer.watched = wanted;
             }
         }
     }
 
-    fn watch_guest(&mut self, place: Place) {
-        let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
+    fn watch_handshake(&mut self, key: SlotKey) {
+        let Some(Connection::Handshake(handshake)) = self.slots.get(key) else {
             return;
         };
         let mut wanted = EventFlags::empty();
-        wanted.set(EventFlags::IN, guest.wants_read());
-        wanted.set(EventFlags::OUT, guest.wants_write());
-        if let Some(wire) = guest.wire() {
-            let data = EventData::new_u64(place.to_data());
+        wanted.set(EventFlags::IN, handshake.wants_read());
+        wanted.set(EventFlags::OUT, handshake.wants_write());
+        if let Some(wire) = handshake.wire() {
+            let data = EventData::new_u64(key.to_data());
             _ = epoll::modify(&self.epoll, wire.socket(), data, wanted);
         }
-        if guest.holds_received() {
-            self.again.push(place);
+        if handshake.holds_received() {
+            self.again.push(key);
         }
     }
 
     /// Let somebody go, whoever it is.
-    pub(super) fn dismiss(&mut self, place: Place) {
-        match self.seats.leave(place) {
+    pub(super) fn remove(&mut self, key: SlotKey) {
+        match self.slots.remove(key) {
             None => {}
-            Some(Occupant::Guest(guest)) => {
-                self.guests -= 1;
-                if let Some(wire) = guest.wire() {
+            Some(Connection::Handshake(handshake)) => {
+                self.handshakes -= 1;
+                if let Some(wire) = handshake.wire() {
                     _ = epoll::delete(&self.epoll, wire.socket());
                 }
-                if let Some(answerer) = guest.answerer {
-                    self.part(answerer);
+                if let Some(endpoint) = handshake.endpoint {
+                    self.remove_endpoint(endpoint);
                 }
-                guest.hang_up();
-                self.welcome();
+                handshake.hang_up();
+                self.resume_accepting();
             }
-            Some(Occupant::Answerer(answerer, lifeline)) => {
-                self.part(answerer);
-                self.dismiss(lifeline);
+            Some(Connection::Endpoint(endpoint, lifeline)) => {
+                self.remove_endpoint(endpoint);
+                self.remove(lifeline);
             }
-            Some(Occupant::Lifeline(mut wire, answerer)) => {
+            Some(Connection::Lifeline(mut wire, endpoint)) => {
                 _ = epoll::delete(&self.epoll, wire.socket());
                 wire.hang_up();
-                self.dismiss(answerer);
+                self.remove(endpoint);
             }
-            Some(Occupant::Peer(peer)) => {
-                self.common.tally.peers.fetch_sub(1, Ordering::Relaxed);
+            Some(Connection::Peer(peer)) => {
+                self.common.metrics.peers.fetch_sub(1, Ordering::Relaxed);
                 _ = epoll::delete(&self.epoll, peer.channel.socket().as_fd());
                 peer.channel.hang_up();
                 self.shard.disconnect(peer.id);
-                self.places[peer.id.index()] = None;
+                self.peer_keys[peer.id.index()] = None;
                 self.retire();
             }
         }
-    }
-
-    /// Have a peer's turn come.
-    pub(super) fn touch(&mut self, place: Place) {
-        self.serve(place);
     }
 }

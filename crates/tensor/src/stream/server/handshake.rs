@@ -11,7 +11,7 @@ use forebay_transport::stream::Stream;
 use forebay_transport::{Admission, Delivered, Violation, Wire};
 
 use crate::error::Error;
-use crate::greeting::{Hello, Welcome};
+use crate::handshake::{Hello, Welcome};
 use crate::slab::Id;
 
 /// Largest hello that is taken from somebody unknown.
@@ -35,19 +35,19 @@ pub(super) enum Verdict {
 }
 
 /// One accepted connection.
-pub(super) struct Guest {
+pub(super) struct Handshake {
     state: State<Wire>,
     answered: bool,
     /// Slots that it was granted.
     slots: u32,
     refused: Option<String>,
     /// It has no token, and is to close.
-    turned_away: bool,
+    rejected: bool,
     /// Which answerer this is the lifeline of.
-    pub(super) answerer: Option<Id>,
+    pub(super) endpoint: Option<Id>,
 }
 
-impl Guest {
+impl Handshake {
     pub(super) fn new(wire: Wire, admission: Admission) -> Self {
         let mut state = State::new(wire, limits(), admission, None);
         state.flush();
@@ -56,28 +56,28 @@ impl Guest {
             answered: false,
             slots: 0,
             refused: None,
-            turned_away: false,
-            answerer: None,
+            rejected: false,
+            endpoint: None,
         }
     }
 
     /// Receive and send what can be. Once it is answered nothing is received: what comes then is the peer's.
     pub(super) fn step(&mut self) -> Verdict {
         self.state.flush();
-        if self.turned_away {
-            return self.see_off();
+        if self.rejected {
+            return self.drain();
         }
         if !self.answered {
             self.state.receive();
             if let Some(message) = self.state.take() {
-                return self.hear(message[0].as_slice());
+                return self.receive_hello(message[0].as_slice());
             }
         }
         if let Some(fault) = self.state.end() {
             if let Fault::Protocol { violation, .. } = &fault
                 && let Some(why) = uninvited(violation)
             {
-                return self.turn_away(why);
+                return self.reject(why);
             }
             return Verdict::Leave(fault.to_error("a client", Delivered::No).to_string());
         }
@@ -93,7 +93,7 @@ impl Guest {
         }
     }
 
-    fn hear(&mut self, hello: &[u8]) -> Verdict {
+    fn receive_hello(&mut self, hello: &[u8]) -> Verdict {
         match Hello::decode(hello) {
             Ok(asked) => match asked.introduction(hello) {
                 Some(introduction) => Verdict::Introduces(introduction.to_vec()),
@@ -118,19 +118,19 @@ impl Guest {
     }
 
     /// Refuse one without the token. Its state takes nothing more, so another one says it over the same stream.
-    fn turn_away(&mut self, why: &'static str) -> Verdict {
+    fn reject(&mut self, why: &'static str) -> Verdict {
         if self.state.outbox.sent() > 0 {
             self.state.fault = None; // the preface has gone out
         } else if let Some(wire) = self.state.stream.take() {
             self.state = State::new(wire, limits(), Admission::Anybody, None);
         }
-        self.refuse(&Error::Uninvited { why });
-        self.turned_away = true;
-        self.see_off()
+        self.refuse(&Error::Unauthenticated { why });
+        self.rejected = true;
+        self.drain()
     }
 
     /// Wait for the client to close, whatever it says until then.
-    fn see_off(&mut self) -> Verdict {
+    fn drain(&mut self) -> Verdict {
         let mut unseen = [MaybeUninit::uninit(); DISCARDED_BYTES];
         let why = || self.refused.clone().unwrap_or_default();
         let Some(wire) = &mut self.state.stream else {
@@ -154,7 +154,7 @@ impl Guest {
 
     /// What its socket is watched for.
     pub(super) fn wants_read(&self) -> bool {
-        !self.answered || self.turned_away
+        !self.answered || self.rejected
     }
 
     pub(super) fn wants_write(&self) -> bool {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Counted by the thread, read by anybody.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct Metrics {
     pub(super) accepted: AtomicU64,
     pub(super) peers: AtomicUsize,
     pub(super) refused: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Tally {
 
 /// What a server has counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ServerCounters {
     /// Connections that were accepted.
     pub accepted: u64,
     /// Peers that are connected and were let in.
@@ -45,7 +45,7 @@ pub struct Counters {
     pub failure: Option<String>,
 }
 
-impl Tally {
+impl Metrics {
     /// Count one, and keep why.
     pub(super) fn fail(&self, which: &AtomicU64, why: String) {
         which.fetch_add(1, Ordering::Relaxed);
@@ -57,9 +57,9 @@ impl Tally {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn counters(&self) -> ServerCounters {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        Counters {
+        ServerCounters {
             accepted: self.accepted.load(Ordering::Relaxed),
             peers: self.peers.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),

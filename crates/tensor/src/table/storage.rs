@@ -5,7 +5,7 @@ use crate::slab::{Id, Slab};
 
 /// What the driver of a shard gave a number, and needs no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LetGo {
+pub enum Released {
     /// A file that rows were read from.
     File(u32),
     /// Memory that rows were read into.
@@ -14,7 +14,7 @@ pub enum LetGo {
 
 /// Whose part of the staging memory rows lie in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct StagingShare {
     pub(crate) peer: Id,
     pub(crate) part: Id,
 }
@@ -27,11 +27,11 @@ pub(crate) enum Keeper<K> {
     /// The driver of the shard, which has this number for the file.
     File(u32),
     /// The same with memory that rows were read into.
-    Staged(u32, Share),
+    Staged(u32, StagingShare),
 }
 
 #[derive(Debug)]
-struct Ground<K> {
+struct Storage<K> {
     keeper: Keeper<K>,
     /// Pieces of answers that read it and have not gone out.
     pieces: u32,
@@ -41,7 +41,7 @@ struct Ground<K> {
     is_retired: bool,
 }
 
-impl<K> Ground<K> {
+impl<K> Storage<K> {
     /// Whether its bytes may change while answers read it.
     fn is_written(&self) -> bool {
         matches!(self.keeper, Keeper::Lender(_))
@@ -50,42 +50,42 @@ impl<K> Ground<K> {
 
 /// All memory that tensors have, or had while an answer still reads it.
 #[derive(Debug)]
-pub(crate) struct Grounds<K> {
-    places: Slab<Ground<K>>,
+pub(crate) struct Storages<K> {
+    places: Slab<Storage<K>>,
     retired: VecDeque<K>,
-    let_go: VecDeque<(LetGo, Option<Share>)>,
+    released: VecDeque<(Released, Option<StagingShare>)>,
 }
 
-impl<K> Grounds<K> {
+impl<K> Storages<K> {
     pub(crate) fn new() -> Self {
         Self {
             places: Slab::new(),
             retired: VecDeque::new(),
-            let_go: VecDeque::new(),
+            released: VecDeque::new(),
         }
     }
 
     pub(crate) fn insert(&mut self, keeper: Keeper<K>) -> u32 {
-        let ground = Ground {
+        let storage = Storage {
             keeper,
             pieces: 0,
             readers: Vec::new(),
             is_retired: false,
         };
-        self.places.insert(ground).index
+        self.places.insert(storage).index
     }
 
     /// No tensor needs it any more.
-    pub(crate) fn retire(&mut self, ground: u32) {
-        if let Some(found) = self.places.get_mut(ground) {
+    pub(crate) fn retire(&mut self, storage: u32) {
+        if let Some(found) = self.places.get_mut(storage) {
             found.is_retired = true;
         }
-        self.settle(ground);
+        self.settle(storage);
     }
 
     /// `count` further pieces of answers to `reader` read it.
-    pub(crate) fn hold(&mut self, ground: u32, reader: u32, count: u32) {
-        let found = self.places.get_mut(ground);
+    pub(crate) fn hold(&mut self, storage: u32, reader: u32, count: u32) {
+        let found = self.places.get_mut(storage);
         let found = found.expect("held while a tensor or an answer needs it");
         found.pieces += count;
         if found.is_written() {
@@ -98,8 +98,8 @@ impl<K> Grounds<K> {
     }
 
     /// `count` pieces of answers to `reader` have gone out, or were copied.
-    pub(crate) fn release(&mut self, ground: u32, reader: u32, count: u32) {
-        let found = self.places.get_mut(ground);
+    pub(crate) fn release(&mut self, storage: u32, reader: u32, count: u32) {
+        let found = self.places.get_mut(storage);
         let found = found.expect("kept while answers read it");
         found.pieces -= count;
         if found.is_written() {
@@ -110,37 +110,38 @@ impl<K> Grounds<K> {
             }
         }
         if found.is_retired {
-            self.settle(ground);
+            self.settle(storage);
         }
     }
 
     /// Whether an answer that has not gone out reads it.
-    pub(crate) fn has_readers(&self, ground: u32) -> bool {
-        self.readers(ground) > 0
+    pub(crate) fn has_readers(&self, storage: u32) -> bool {
+        self.readers(storage) > 0
     }
 
     /// Peers with answers that have not gone out and read it.
-    pub(crate) fn readers(&self, ground: u32) -> usize {
+    pub(crate) fn readers(&self, storage: u32) -> usize {
         self.places
-            .get(ground)
+            .get(storage)
             .map_or(0, |found| found.readers.len())
     }
 
     /// One of these peers, and the number of the pieces that read it.
-    pub(crate) fn reader(&self, ground: u32, at: usize) -> (u32, u32) {
-        self.places.get(ground).expect("it has readers").readers[at]
+    pub(crate) fn reader(&self, storage: u32, at: usize) -> (u32, u32) {
+        self.places.get(storage).expect("it has readers").readers[at]
     }
 
-    fn settle(&mut self, ground: u32) {
-        let done = |found: &Ground<K>| found.is_retired && found.pieces == 0;
-        if self.places.get(ground).is_some_and(done)
-            && let Some(gone) = self.places.remove(ground)
+    fn settle(&mut self, storage: u32) {
+        let done = |found: &Storage<K>| found.is_retired && found.pieces == 0;
+        if self.places.get(storage).is_some_and(done)
+            && let Some(gone) = self.places.remove(storage)
         {
             match gone.keeper {
                 Keeper::Lender(keeper) => self.retired.push_back(keeper),
-                Keeper::File(number) => self.let_go.push_back((LetGo::File(number), None)),
+                Keeper::File(number) => self.released.push_back((Released::File(number), None)),
                 Keeper::Staged(number, share) => {
-                    self.let_go.push_back((LetGo::Staged(number), Some(share)));
+                    self.released
+                        .push_back((Released::Staged(number), Some(share)));
                 }
             }
         }
@@ -152,7 +153,7 @@ impl<K> Grounds<K> {
     }
 
     /// What the driver gave a number, and nothing needs any more; of memory with whose share it was.
-    pub(crate) fn take_let_go(&mut self) -> Option<(LetGo, Option<Share>)> {
-        self.let_go.pop_front()
+    pub(crate) fn take_released(&mut self) -> Option<(Released, Option<StagingShare>)> {
+        self.released.pop_front()
     }
 }

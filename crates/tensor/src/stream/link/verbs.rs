@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::fabric::{Completion, FabricPull, RequesterEndpoint};
 use crate::requester::{Pull, Rows};
 use crate::slab::Slab;
-use crate::stream::batch::{Batch, Job};
+use crate::stream::batch::{Batch, BatchEntry};
 use crate::table::Key;
 
 /// What a fabric moves in a second at least, for how long a server may be silent while it sends much.
@@ -30,7 +30,7 @@ const WAITING_MAX: usize = 65_536;
 
 /// What a link has counted of its fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FarCounters {
+pub struct VerbsCounters {
     /// Pulls that ended well.
     pub pulls: u64,
     /// Their bytes.
@@ -40,8 +40,8 @@ pub struct FarCounters {
 }
 
 /// A pull, and where it goes to.
-pub(super) struct Asked<M> {
-    pub(super) job: Job<M>,
+pub(super) struct PendingPull<M> {
+    pub(super) operation: BatchEntry<M>,
     pub(super) pull: Pull,
     block: Lease,
     /// Nobody waits for it any more; its memory is kept until nothing can land there.
@@ -49,20 +49,20 @@ pub(super) struct Asked<M> {
 }
 
 /// What is to be done with a pull.
-pub(super) enum Ended<M> {
-    Well(Job<M>),
+pub(super) enum Completed<M> {
+    Done(BatchEntry<M>),
     /// The stream is to carry it.
-    Refused(Job<M>, Pull),
+    Refused(BatchEntry<M>, Pull),
 }
 
-pub(super) struct Far<M> {
+pub(super) struct VerbsPulls<M> {
     /// Goes first: nothing lands from then on, and the memory below may go.
     endpoint: Box<dyn RequesterEndpoint>,
     /// Readable when something has come; a further handle, so that who sleeps on it keeps it open.
     completed: Socket,
     lifeline: Socket,
-    waiting: VecDeque<Asked<M>>,
-    under_way: Slab<Asked<M>>,
+    waiting: VecDeque<PendingPull<M>>,
+    under_way: Slab<PendingPull<M>>,
     /// Bytes of those under way.
     bytes: u64,
     completions: Vec<Completion>,
@@ -70,12 +70,12 @@ pub(super) struct Far<M> {
     liveness: Duration,
     /// When something came last, or was asked for first.
     moved: Instant,
-    counters: FarCounters,
+    counters: VerbsCounters,
     /// Whether the link is of no use without it.
     pub(super) is_needed: bool,
 }
 
-impl<M> Far<M> {
+impl<M> VerbsPulls<M> {
     pub(super) fn new(
         endpoint: Box<dyn RequesterEndpoint>,
         lifeline: Socket,
@@ -94,7 +94,7 @@ impl<M> Far<M> {
             elsewhere: HashSet::new(),
             liveness,
             moved: Instant::now(),
-            counters: FarCounters::default(),
+            counters: VerbsCounters::default(),
             is_needed,
         })
     }
@@ -104,7 +104,7 @@ impl<M> Far<M> {
         [&self.completed, &self.lifeline]
     }
 
-    pub(super) fn counters(&self) -> FarCounters {
+    pub(super) fn counters(&self) -> VerbsCounters {
         self.counters
     }
 
@@ -114,12 +114,17 @@ impl<M> Far<M> {
     }
 
     /// Take a pull over, unless it is one for the stream.
-    pub(super) fn ask(&mut self, job: Job<M>, pull: Pull, block: Lease) -> Result<(), Job<M>> {
+    pub(super) fn ask(
+        &mut self,
+        operation: BatchEntry<M>,
+        pull: Pull,
+        block: Lease,
+    ) -> Result<(), BatchEntry<M>> {
         if !self.can(&pull, &block) {
-            return Err(job);
+            return Err(operation);
         }
-        self.waiting.push_back(Asked {
-            job,
+        self.waiting.push_back(PendingPull {
+            operation,
             pull,
             block,
             is_over: false,
@@ -147,20 +152,20 @@ impl<M> Far<M> {
     /// Send what there are slots for.
     pub(super) fn issue(&mut self, now: Instant) -> Result<(), Error> {
         while !self.waiting.is_empty() && self.endpoint.has_free_slot() {
-            let Some(asked) = self.waiting.pop_front() else {
+            let Some(pending) = self.waiting.pop_front() else {
                 break;
             };
-            let Rows::Slice { first, count } = asked.pull.rows else {
+            let Rows::Slice { first, count } = pending.pull.rows else {
                 continue; // none was taken over
             };
-            let start = asked.block.as_ptr().as_ptr() as usize;
-            let (out, into) = (asked.pull.out, asked.block.clone());
-            let tensor = asked.pull.tensor;
+            let start = pending.block.as_ptr().as_ptr() as usize;
+            let (out, into) = (pending.pull.out, pending.block.clone());
+            let tensor = pending.pull.tensor;
             if self.under_way.is_empty() {
                 self.moved = now;
             }
             self.bytes += out.bytes() as u64;
-            let token = u64::from(self.under_way.insert(asked).index);
+            let token = u64::from(self.under_way.insert(pending).index);
             self.endpoint.pull(FabricPull {
                 token,
                 tensor,
@@ -175,7 +180,11 @@ impl<M> Far<M> {
     }
 
     /// Take what has come; `ended` hears of each end. Then send what there are slots for.
-    pub(super) fn turn(&mut self, now: Instant, ended: &mut Vec<Ended<M>>) -> Result<(), Error> {
+    pub(super) fn turn(
+        &mut self,
+        now: Instant,
+        ended: &mut Vec<Completed<M>>,
+    ) -> Result<(), Error> {
         let mut completions = std::mem::take(&mut self.completions);
         let turned = self.endpoint.turn(&mut completions);
         let came = !completions.is_empty();
@@ -186,7 +195,7 @@ impl<M> Far<M> {
         turned?;
         if came {
             self.moved = now;
-        } else if self.has_ended() {
+        } else if self.has_hung_up() {
             return Err(Error::Broken {
                 why: "the server has ended the connection over verbs".to_owned(),
             });
@@ -194,35 +203,35 @@ impl<M> Far<M> {
         self.issue(now)
     }
 
-    fn end(&mut self, completion: Completion) -> Option<Ended<M>> {
-        let asked = u32::try_from(completion.token).ok();
-        let asked = asked.and_then(|index| self.under_way.remove(index))?;
-        let bytes = asked.pull.out.bytes() as u64;
+    fn end(&mut self, completion: Completion) -> Option<Completed<M>> {
+        let pending = u32::try_from(completion.token).ok();
+        let pending = pending.and_then(|index| self.under_way.remove(index))?;
+        let bytes = pending.pull.out.bytes() as u64;
         self.bytes -= bytes;
-        if asked.is_over {
+        if pending.is_over {
             return None;
         }
         match completion.result {
             Ok(()) => {
                 self.counters.pulls += 1;
                 self.counters.bytes += bytes;
-                Some(Ended::Well(asked.job))
+                Some(Completed::Done(pending.operation))
             }
             Err(why) => {
                 self.counters.refused += 1;
-                if matches!(why, Error::Elsewhere) {
+                if matches!(why, Error::NotInBlock) {
                     if self.elsewhere.len() >= ELSEWHERE_MAX {
                         self.elsewhere.clear();
                     }
-                    self.elsewhere.insert(asked.pull.tensor);
+                    self.elsewhere.insert(pending.pull.tensor);
                 }
-                Some(Ended::Refused(asked.job, asked.pull))
+                Some(Completed::Refused(pending.operation, pending.pull))
             }
         }
     }
 
     /// Whether the server's side of the lifeline is closed.
-    fn has_ended(&self) -> bool {
+    fn has_hung_up(&self) -> bool {
         !readiness(&self.lifeline, PollFlags::RDHUP).is_empty()
     }
 
@@ -242,11 +251,13 @@ impl<M> Far<M> {
     /// Let go of what of the batch has not ended; the numbers of those. What is under way keeps its memory.
     pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>) -> Vec<u32> {
         let mut given = Vec::new();
-        let of_it = |asked: &Asked<M>| Arc::ptr_eq(&asked.job.batch, batch) && !asked.is_over;
-        self.waiting.retain(|asked| {
-            let is_of_it = of_it(asked);
+        let of_it = |pending: &PendingPull<M>| {
+            Arc::ptr_eq(&pending.operation.batch, batch) && !pending.is_over
+        };
+        self.waiting.retain(|pending| {
+            let is_of_it = of_it(pending);
             if is_of_it {
-                given.push(asked.job.index);
+                given.push(pending.operation.index);
             }
             !is_of_it
         });
@@ -255,31 +266,32 @@ impl<M> Far<M> {
             endpoint,
             ..
         } = self;
-        for (token, asked) in under_way.iter_mut() {
-            if of_it(asked) {
-                asked.is_over = true;
+        for (token, pending) in under_way.iter_mut() {
+            if of_it(pending) {
+                pending.is_over = true;
                 endpoint.cancel(u64::from(token));
-                given.push(asked.job.index);
+                given.push(pending.operation.index);
             }
         }
         given
     }
 
     /// Have no block be kept for the next pull into it; waits for the device, which takes microseconds.
-    pub(super) fn leave_blocks(&mut self) -> Result<(), Error> {
-        self.endpoint.leave_blocks()
+    pub(super) fn release_blocks(&mut self) -> Result<(), Error> {
+        self.endpoint.release_blocks()
     }
 
     /// Fence the server; what had not ended.
-    pub(super) fn break_off(mut self, error: Error) -> Vec<(Job<M>, Pull)> {
+    pub(super) fn break_off(mut self, error: Error) -> Vec<(BatchEntry<M>, Pull)> {
         self.endpoint.break_off(error);
         Wire::Socket(Arc::clone(&self.lifeline)).hang_up();
         let tokens: Vec<u32> = self.under_way.iter().map(|(token, _)| token).collect();
         let under_way = tokens
             .into_iter()
             .filter_map(|token| self.under_way.remove(token));
-        let under_way: Vec<_> = under_way.filter(|asked| !asked.is_over).collect();
+        let under_way: Vec<_> = under_way.filter(|pending| !pending.is_over).collect();
         let all = under_way.into_iter().chain(self.waiting.drain(..));
-        all.map(|asked| (asked.job, asked.pull)).collect()
+        all.map(|pending| (pending.operation, pending.pull))
+            .collect()
     }
 }

@@ -12,18 +12,18 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::error::Error;
 use crate::sync::fence;
-use crate::sys::board::SharedWords;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 use crate::table::Key;
 
 /// Bytes of the board that a tensor takes.
-pub const BOARD_BYTES: usize = 16;
+pub const VERSION_BYTES: usize = 16;
 /// Times that a reader tries before it asks the server.
 const TRIES: u32 = 4;
 
 /// What the owner says of its tensors, in memory that others map for reading.
 #[derive(Debug)]
-pub struct Board {
+pub struct VersionTable {
     words: SharedWords,
 }
 
@@ -38,8 +38,8 @@ pub enum Missed {
     Absent,
 }
 
-impl Board {
-    /// A board in `memory`, [`BOARD_BYTES`] for each id; tensors with higher ids are not on it.
+impl VersionTable {
+    /// A board in `memory`, [`VERSION_BYTES`] for each id; tensors with higher ids are not on it.
     ///
     /// Owner and readers use the memory as a board alone, and the owner hands it over zeroed.
     ///
@@ -149,24 +149,24 @@ mod tests {
         generation: 7,
     };
 
-    fn board(words: &mut [u64]) -> Board {
+    fn versions(words: &mut [u64]) -> VersionTable {
         // Of whole words, so that it is aligned.
         let memory = Span::of_words(words);
-        Board::new(memory).expect("words are aligned")
+        VersionTable::new(memory).expect("words are aligned")
     }
 
     #[test]
     fn rows_are_read_while_nobody_writes() {
         let mut words = [0; 4];
-        let board = board(&mut words);
+        let versions = versions(&mut words);
         let other = |key: Key, copies: u32| {
             let mut count = 0;
-            let result = board.read(key, || count += 1);
+            let result = versions.read(key, || count += 1);
             assert_eq!(count, copies);
             result
         };
         assert_eq!(other(KEY, 0), Err(Missed::Stale(0)));
-        board.publish(KEY);
+        versions.publish(KEY);
         assert_eq!(other(KEY, 1), Ok(0));
         assert_eq!(
             other(
@@ -188,31 +188,31 @@ mod tests {
             ),
             Err(Missed::Absent)
         );
-        board.begin(1);
+        versions.begin(1);
         assert_eq!(other(KEY, 0), Err(Missed::Busy));
-        board.end(1, 1);
+        versions.end(1, 1);
         assert_eq!(other(KEY, 1), Ok(1));
-        board.retire(1);
+        versions.retire(1);
         assert_eq!(other(KEY, 0), Err(Missed::Stale(0)));
     }
 
     #[test]
     fn what_changes_during_a_copy_is_noticed() {
         let mut words = [0; 4];
-        let board = board(&mut words);
-        board.publish(KEY);
+        let versions = versions(&mut words);
+        versions.publish(KEY);
         let mut tries = 0;
-        let result = board.read(KEY, || {
+        let result = versions.read(KEY, || {
             tries += 1;
             if tries < 4 {
-                board.begin(1);
-                board.end(1, tries);
+                versions.begin(1);
+                versions.end(1, tries);
             }
         });
         assert_eq!((result, tries), (Ok(3), 4));
-        let replaced = board.read(KEY, || {
-            board.retire(1);
-            board.publish(Key {
+        let replaced = versions.read(KEY, || {
+            versions.retire(1);
+            versions.publish(Key {
                 id: 1,
                 generation: 8,
             });
@@ -225,26 +225,26 @@ mod tests {
     fn a_reader_beside_a_writer_sees_whole_versions() {
         const WRITES: u64 = 20_000;
         let mut words = [0; 4];
-        let board = board(&mut words);
-        board.publish(KEY);
+        let versions = versions(&mut words);
+        versions.publish(KEY);
         let rows: Vec<AtomicU64> = (0..32).map(|_| AtomicU64::new(0)).collect();
         let is_over = AtomicBool::new(false);
         let mut seen = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for version in 1..=WRITES {
-                    board.begin(KEY.id);
+                    versions.begin(KEY.id);
                     for row in &rows {
                         row.store(version, Relaxed);
                     }
-                    board.end(KEY.id, version);
+                    versions.end(KEY.id, version);
                 }
                 is_over.store(true, Release);
             });
             let mut copied = [0; 32];
             loop {
                 let last = is_over.load(Acquire);
-                let version = board.read(KEY, || {
+                let version = versions.read(KEY, || {
                     for (to, from) in copied.iter_mut().zip(&rows) {
                         *to = from.load(Relaxed);
                     }

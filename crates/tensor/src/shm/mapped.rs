@@ -10,25 +10,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use forebay_memory::Window;
 
 use super::directory::File;
-use crate::board::Board;
 use crate::sys::span::Span;
 use crate::table::Key;
+use crate::version_table::VersionTable;
 
 /// Chunks of one owner that are mapped at once.
 const WINDOWS_MAX: usize = 1024;
 /// Tensors that one look goes through: half a microsecond.
-const LOOKED_AT: usize = 64;
+const CHECKED_AT_ONCE: usize = 64;
 
 /// A tensor that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct MappedTensor {
     generation: u32,
     pub(super) memory: Span,
     /// Keeps the memory mapped.
     _window: Arc<Window>,
 }
 
-impl Place {
+impl MappedTensor {
     /// Of a tensor of `generation` in `memory`, which is a part of the window's.
     pub(super) fn new(generation: u32, memory: Span, window: Arc<Window>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Place {
 #[derive(Debug, Default)]
 struct Contents {
     /// By id.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<MappedTensor>>,
     windows: HashMap<File, Weak<Window>>,
     /// Where the next look begins.
     next: usize,
@@ -50,26 +50,26 @@ struct Contents {
 
 /// Tensors and windows of one owner.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct MappedTensors {
     contents: Mutex<Contents>,
     /// A tensor is among them that its owner has dropped.
     has_stale: AtomicBool,
 }
 
-impl Known {
+impl MappedTensors {
     fn lock(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where a tensor was found.
-    pub(super) fn place(&self, key: Key) -> Option<Place> {
+    pub(super) fn place(&self, key: Key) -> Option<MappedTensor> {
         let contents = self.lock();
         let place = contents.places.get(key.id as usize)?.as_ref()?;
         (place.generation == key.generation).then(|| place.clone())
     }
 
     /// A tensor was found, in place of the one that the id has meant before.
-    pub(super) fn add(&self, id: u32, place: Place) {
+    pub(super) fn add(&self, id: u32, place: MappedTensor) {
         let at = id as usize;
         let mut contents = self.lock();
         if contents.places.len() <= at {
@@ -123,13 +123,13 @@ impl Known {
     }
 
     /// Look at some tensors, whether they are still there; the next look goes on from there.
-    pub(super) fn look_over(&self, board: &Board) {
+    pub(super) fn check_some(&self, versions: &VersionTable) {
         let mut contents = self.lock();
         let count = contents.places.len();
-        for _ in 0..LOOKED_AT.min(count) {
+        for _ in 0..CHECKED_AT_ONCE.min(count) {
             let at = contents.next % count;
             contents.next = at + 1;
-            if is_stale(board, at, contents.places[at].as_ref()) {
+            if is_stale(versions, at, contents.places[at].as_ref()) {
                 self.has_stale.store(true, Ordering::Relaxed);
                 return;
             }
@@ -142,12 +142,12 @@ impl Known {
     }
 
     /// Let go of all that are no more.
-    pub(super) fn sweep(&self, board: &Board) {
+    pub(super) fn sweep(&self, versions: &VersionTable) {
         self.has_stale.store(false, Ordering::Relaxed);
         let mut gone = Vec::new();
         let mut contents = self.lock();
         for (at, place) in contents.places.iter_mut().enumerate() {
-            if is_stale(board, at, place.as_ref()) {
+            if is_stale(versions, at, place.as_ref()) {
                 gone.extend(place.take());
             }
         }
@@ -156,10 +156,10 @@ impl Known {
     }
 }
 
-fn is_stale(board: &Board, id: usize, place: Option<&Place>) -> bool {
-    let key = |place: &Place| Key {
+fn is_stale(versions: &VersionTable, id: usize, place: Option<&MappedTensor>) -> bool {
+    let key = |place: &MappedTensor| Key {
         id: u32::try_from(id).unwrap_or(u32::MAX),
         generation: place.generation,
     };
-    place.is_some_and(|place| !board.has(key(place)))
+    place.is_some_and(|place| !versions.has(key(place)))
 }

@@ -7,7 +7,7 @@ use forebay_tensor::{Class, Error};
 use super::pull::{Arrival, Kind};
 use super::slot::Settled;
 use super::{Posted, Puller};
-use crate::link::Happened;
+use crate::link::Event;
 use crate::wire::{Answer, Status, protocol};
 
 impl Puller {
@@ -17,9 +17,9 @@ impl Puller {
     ///
     /// Why the connection is over; [`Puller::break_off`] ends what is pending.
     pub fn poll(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let polled = self.link.poll(&mut happened);
-        self.take_happened(happened, arrivals)?;
+        let mut events = mem::take(&mut self.events);
+        let polled = self.link.poll(&mut events);
+        self.take_events_of(events, arrivals)?;
         polled.map(|_| ())
     }
 
@@ -37,9 +37,9 @@ impl Puller {
         if !self.ready.is_empty() {
             return self.poll(arrivals);
         }
-        let mut happened = mem::take(&mut self.happened);
-        let waited = self.link.wait(&mut happened, deadline);
-        self.take_happened(happened, arrivals)?;
+        let mut events = mem::take(&mut self.events);
+        let waited = self.link.wait(&mut events, deadline);
+        self.take_events_of(events, arrivals)?;
         waited
     }
 
@@ -50,48 +50,44 @@ impl Puller {
     ///
     /// As [`Puller::poll`].
     pub fn turn(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let turned = self.link.turn(&mut happened);
-        self.take_happened(happened, arrivals)?;
+        let mut events = mem::take(&mut self.events);
+        let turned = self.link.turn(&mut events);
+        self.take_events_of(events, arrivals)?;
         turned
     }
 
-    fn take_happened(
+    fn take_events_of(
         &mut self,
-        mut happened: Vec<Happened<Posted>>,
+        mut events: Vec<Event<Posted>>,
         arrivals: &mut Vec<Arrival>,
     ) -> Result<(), Error> {
         arrivals.append(&mut self.ready);
         let mut result = Ok(());
-        for each in happened.drain(..) {
+        for each in events.drain(..) {
             result = result.and(self.take(each, arrivals));
         }
-        self.happened = happened; // its room is used again
+        self.events = events; // its room is used again
         result
     }
 
-    fn take(
-        &mut self,
-        happened: Happened<Posted>,
-        arrivals: &mut Vec<Arrival>,
-    ) -> Result<(), Error> {
-        match happened {
-            Happened::Done(Posted::Request(slot)) => self.slots[slot as usize].is_sending = false,
-            Happened::Done(Posted::Bound | Posted::Left { .. }) => {}
-            Happened::Done(Posted::Revoked { slot, error, .. }) => {
+    fn take(&mut self, events: Event<Posted>, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
+        match events {
+            Event::Done(Posted::Request(slot)) => self.slots[slot as usize].is_sending = false,
+            Event::Done(Posted::Bound | Posted::Released { .. }) => {}
+            Event::Done(Posted::Revoked { slot, error, .. }) => {
                 arrivals.push(Arrival(Kind::Slot {
                     slot,
                     result: Err(error),
                 }));
             }
-            Happened::Done(Posted::Read { token, into }) => {
+            Event::Done(Posted::Read { token, into }) => {
                 arrivals.push(Arrival(Kind::Read(Settled {
                     token,
                     into: Some(into),
                     result: Ok(()),
                 })));
             }
-            Happened::Received { immediate, bytes } => {
+            Event::Received { immediate, bytes } => {
                 let answered =
                     Answer::decode(immediate).and_then(|answer| self.answered(answer, bytes));
                 let arrival = answered.map_err(|error| self.link.fence(error))?;
@@ -150,7 +146,7 @@ fn refused(status: Status) -> Result<(), Error> {
             Class::Config,
             "the destination is not as long as the rows are",
         ),
-        Status::Elsewhere => return Err(Error::Elsewhere),
+        Status::NotInBlock => return Err(Error::NotInBlock),
         Status::Limit => (
             Class::Limit,
             "as many tensors are exposed to this peer as may be",

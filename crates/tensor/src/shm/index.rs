@@ -5,29 +5,29 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use forebay_memory::{Backing, Config, Lease, Region};
 use rustix::fs::fstat;
 
-use super::chunks::Lying;
-use super::directory::{Directory, Entry};
-use super::{Announced, layout};
-use crate::board::{BOARD_BYTES, Board};
+use super::chunks::ChunkLocation;
+use super::directory::{Directory, DirectoryEntry};
+use super::{IndexLocation, layout};
 use crate::error::Error;
-use crate::sys::board::SharedWords;
-use crate::sys::near;
+use crate::sys::arena;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
+use crate::version_table::{VERSION_BYTES, VersionTable};
 
 /// What an owner shows of its tensors. Pages of it are taken when they are first written.
 #[derive(Debug)]
-pub(crate) struct Stand {
+pub(crate) struct SharedIndex {
     header: SharedWords,
     directory: Directory,
-    board_memory: Span,
-    announced: Announced,
+    versions_memory: Span,
+    location: IndexLocation,
     // What follows keeps the memory, and the number of the descriptor.
     _descriptor: OwnedFd,
     _memory: Lease,
     _region: Region,
 }
 
-impl Stand {
+impl SharedIndex {
     /// One for ids below `tensors_max`.
     ///
     /// # Errors
@@ -52,12 +52,12 @@ impl Stand {
             return Err("the first block of a chunk does not begin it".to_owned());
         }
         // The first block of a fresh chunk: zeroed by the kernel, and not touched here, so that pages cost nothing yet.
-        let all = near::of_lease(&memory);
-        let board_bytes = tensors * BOARD_BYTES;
+        let all = arena::of_lease(&memory);
+        let versions_bytes = tensors * VERSION_BYTES;
         let unaligned = || "a chunk is not aligned".to_owned();
         let header = SharedWords::new(all.part(0, layout::HEADER_BYTES)).ok_or_else(unaligned)?;
         let rest = all.after(layout::HEADER_BYTES);
-        let directory = Directory::new(rest.after(board_bytes)).ok_or_else(unaligned)?;
+        let directory = Directory::new(rest.after(versions_bytes)).ok_or_else(unaligned)?;
         header
             .at(layout::WORD_INCARNATION)
             .store(incarnation, Relaxed);
@@ -68,8 +68,8 @@ impl Stand {
         Ok(Self {
             header,
             directory,
-            board_memory: rest.part(0, board_bytes),
-            announced: Announced {
+            versions_memory: rest.part(0, versions_bytes),
+            location: IndexLocation {
                 process: rustix::process::getpid()
                     .as_raw_nonzero()
                     .get()
@@ -87,22 +87,22 @@ impl Stand {
     ///
     /// # Errors
     ///
-    /// As [`Board::new`].
-    pub(crate) fn board(&self) -> Result<Board, Error> {
-        Board::new(self.board_memory)
+    /// As [`VersionTable::new`].
+    pub(crate) fn versions(&self) -> Result<VersionTable, Error> {
+        VersionTable::new(self.versions_memory)
     }
 
     /// Where it is.
-    pub(crate) fn announced(&self) -> Announced {
-        self.announced
+    pub(crate) fn location(&self) -> IndexLocation {
+        self.location
     }
 
     /// Say where the tensor lies that the board is about to tell of.
-    pub(crate) fn place(&self, id: u32, lying: Option<&Lying>, bytes: usize) {
-        let entry = lying.map(|lying| Entry {
-            descriptor: lying.descriptor(),
-            file: lying.file(),
-            offset: lying.offset,
+    pub(crate) fn place(&self, id: u32, location: Option<&ChunkLocation>, bytes: usize) {
+        let entry = location.map(|location| DirectoryEntry {
+            descriptor: location.descriptor(),
+            file: location.file(),
+            offset: location.offset,
             bytes: bytes as u64,
         });
         self.directory.set(id, entry);

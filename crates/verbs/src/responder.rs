@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_memory::{Lease, Region};
-use forebay_tensor::fabric::Source;
+use forebay_tensor::fabric::{BlockRange, Source};
 use forebay_tensor::{Error, Key};
 
 use crate::device::Device;
 use crate::discovery::Adapter;
-use crate::link::{Happened, Lifeline, Link, Unmet};
+use crate::link::{Event, Lifeline, Link, Unconnected};
 use crate::puller::allocate;
 use crate::registry::{Registry, local_part};
 use crate::sys::bytes::{copy_in, copy_out};
@@ -47,9 +47,9 @@ enum Posted {
     },
 }
 
-/// Serves one peer. Not for several threads at once; its calls do not block, but for [`Answerer::wait`].
+/// Serves one peer. Not for several threads at once; its calls do not block, but for [`Responder::wait`].
 #[derive(Debug)]
-pub struct Answerer {
+pub struct Responder {
     /// Tensors that the peer may read, each by a window of its own. Windows go before the queue pair that they are of.
     exposed: Vec<(Key, SlotWindow)>,
     /// What the peer writes its requests by.
@@ -62,10 +62,10 @@ pub struct Answerer {
     registry: Arc<Registry>,
     adapter: Adapter,
     registering: Registering,
-    happened: Vec<Happened<Posted>>,
+    events: Vec<Event<Posted>>,
 }
 
-impl Answerer {
+impl Responder {
     /// Connect to a [`Puller`](crate::Puller) over a stream between the two, granting it so many slots at most.
     /// `region` is attached to `registry`. The stream stays open, and may carry other things from then on.
     ///
@@ -96,16 +96,16 @@ impl Answerer {
     ///
     /// [`Error::Protocol`] for what is no introduction, [`Error::Broken`] where the device refuses. Does not wait for
     /// the requester.
-    pub fn meet(
+    pub fn accept(
         device: &Device,
         introduction: &[u8],
         slots_max: u32,
     ) -> Result<(Self, Vec<u8>), Error> {
         let peer = Hello::read(introduction)?;
         let slots = peer.slots.min(slots_max);
-        let unmet = Unmet::new(&device.adapter, slots, sends_of(slots))?;
-        let ours = unmet.ours;
-        let link = unmet.meet(&peer, None)?;
+        let unconnected = Unconnected::new(&device.adapter, slots, sends_of(slots))?;
+        let ours = unconnected.ours;
+        let link = unconnected.connect(&peer, None)?;
         let places = (&device.adapter, &device.registry, Registering::Once);
         let (made, inbox) = Self::assemble(link, slots, &device.requests, places)?;
         Ok((made, encode_answer(&ours, inbox)))
@@ -127,9 +127,9 @@ impl Answerer {
             .cover(&mut link, registry, &inbox, access::REMOTE_WRITE, posted)?
             .part(0);
         // A request that came before the binding is done would be refused, so the peer hears of it after.
-        let mut happened = Vec::new();
-        link.wait(&mut happened, Some(Instant::now() + BINDING))?;
-        if happened.is_empty() {
+        let mut events = Vec::new();
+        link.wait(&mut events, Some(Instant::now() + BINDING))?;
+        if events.is_empty() {
             let why = "the device binds no window".to_owned();
             return Err(Error::Broken { why });
         }
@@ -143,7 +143,7 @@ impl Answerer {
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
             registering,
-            happened: Vec::new(),
+            events: Vec::new(),
         };
         Ok((made, ours))
     }
@@ -154,22 +154,22 @@ impl Answerer {
     ///
     /// Why the connection is over. Nothing of the peer's lands from then on.
     pub fn wait(&mut self, source: &dyn Source, deadline: Option<Instant>) -> Result<usize, Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let waited = self.link.wait(&mut happened, deadline);
-        let answered = self.answer_all(source, happened);
+        let mut events = mem::take(&mut self.events);
+        let waited = self.link.wait(&mut events, deadline);
+        let answered = self.answer_all(source, events);
         waited.and(answered)
     }
 
-    /// Answer what has come, for an event loop that watches [`Answerer::as_fd`](std::os::fd::AsFd::as_fd): after it,
+    /// Answer what has come, for an event loop that watches [`Responder::as_fd`](std::os::fd::AsFd::as_fd): after it,
     /// the descriptor is readable once more has come. The loop watches the stream for its end too.
     ///
     /// # Errors
     ///
-    /// As [`Answerer::wait`].
+    /// As [`Responder::wait`].
     pub fn turn(&mut self, source: &dyn Source) -> Result<usize, Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let turned = self.link.turn(&mut happened);
-        let answered = self.answer_all(source, happened);
+        let mut events = mem::take(&mut self.events);
+        let turned = self.link.turn(&mut events);
+        let answered = self.answer_all(source, events);
         turned.and(answered)
     }
 
@@ -186,7 +186,7 @@ impl Answerer {
     }
 
     /// Wait until the device reads none of these bytes any more, because they are to be changed. Requests that come
-    /// meanwhile are answered by the next [`Answerer::turn`], which is due then: [`Answerer::is_due`].
+    /// meanwhile are answered by the next [`Responder::turn`], which is due then: [`Responder::is_due`].
     ///
     /// # Errors
     ///
@@ -197,12 +197,12 @@ impl Answerer {
             if !late.is_zero() {
                 return Err(Error::Timeout { late });
             }
-            let mut happened = Vec::new();
-            let waited = self.link.wait(&mut happened, Some(deadline));
+            let mut events = Vec::new();
+            let waited = self.link.wait(&mut events, Some(deadline));
             // What was done is over; what came is a request.
-            let requests = happened.drain(..);
-            let requests = requests.filter(|each| matches!(each, Happened::Received { .. }));
-            self.happened.extend(requests);
+            let requests = events.drain(..);
+            let requests = requests.filter(|each| matches!(each, Event::Received { .. }));
+            self.events.extend(requests);
             waited?;
         }
         Ok(())
@@ -210,23 +210,23 @@ impl Answerer {
 
     /// Whether requests have come that no turn has seen.
     pub(crate) fn has_requests(&self) -> bool {
-        !self.happened.is_empty()
+        !self.events.is_empty()
     }
 
     fn answer_all(
         &mut self,
         source: &dyn Source,
-        mut happened: Vec<Happened<Posted>>,
+        mut events: Vec<Event<Posted>>,
     ) -> Result<usize, Error> {
         let mut answered = 0;
-        for each in happened.drain(..) {
-            if let Happened::Received { immediate, bytes } = each {
+        for each in events.drain(..) {
+            if let Event::Received { immediate, bytes } = each {
                 answered += 1;
                 let done = self.answer(source, immediate, bytes);
                 done.map_err(|error| self.link.fence(error))?; // whatever it was: the peer waits for an answer
             }
         }
-        self.happened = happened; // its room is used again
+        self.events = events; // its room is used again
         Ok(answered)
     }
 
@@ -288,8 +288,12 @@ impl Answerer {
         first: u64,
         rows: u64,
     ) -> Result<Served, Failed> {
-        let place = source.rows(request.tensor, first, rows)?;
-        let (block, at, bytes) = place.ok_or(Failed::Refused(Status::Elsewhere))?;
+        let range = source.rows(request.tensor, first, rows)?;
+        let BlockRange {
+            block,
+            offset: at,
+            bytes,
+        } = range.ok_or(Failed::Refused(Status::NotInBlock))?;
         if request.room != bytes as u64 || bytes > PULL_BYTES_MAX {
             return Err(Failed::Refused(Status::Room));
         }
@@ -302,7 +306,7 @@ impl Answerer {
         } else {
             // Of another region, or a chunk that the kernel did not pin.
             let registration = self.registry.find(block);
-            let registration = registration.map_err(|_| Failed::Refused(Status::Elsewhere))?;
+            let registration = registration.map_err(|_| Failed::Refused(Status::NotInBlock))?;
             (local_part(&registration, block, at, bytes), None)
         };
         Ok(Served {
@@ -320,7 +324,7 @@ impl Answerer {
         at: usize,
     ) -> Result<Served, Failed> {
         let block = source.whole(request.tensor)?;
-        let block = block.ok_or(Failed::Refused(Status::Elsewhere))?;
+        let block = block.ok_or(Failed::Refused(Status::NotInBlock))?;
         if request.room != Exposed::BYTES as u64 {
             return Err(Failed::Refused(Status::Room));
         }
@@ -360,7 +364,7 @@ impl Answerer {
         })
     }
 
-    /// Let the peer read a tensor no more. Over once the device has done it, which [`Answerer::wait`] sees to;
+    /// Let the peer read a tensor no more. Over once the device has done it, which [`Responder::wait`] sees to;
     /// a read that comes later breaks the connection. Says whether the peer could read it.
     ///
     /// # Errors
@@ -385,13 +389,13 @@ impl Answerer {
     }
 }
 
-impl AsFd for Answerer {
+impl AsFd for Responder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.descriptor()
     }
 }
 
-impl Drop for Answerer {
+impl Drop for Responder {
     fn drop(&mut self) {
         // Before the windows go: nothing lands from here on.
         self.link.close();

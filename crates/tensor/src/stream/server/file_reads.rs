@@ -22,8 +22,8 @@ impl<K: Send> Reactor<K> {
         }
         self.files.issue(&mut self.shard, &mut ready);
         for id in ready.drain(..) {
-            if let Some(Some(place)) = self.places.get(id.index()).copied() {
-                self.touch(place); // of another peer, where that one is gone: it has a turn more
+            if let Some(Some(key)) = self.peer_keys.get(id.index()).copied() {
+                self.serve(key); // of another peer, where that one is gone: it has a turn more
             }
         }
         self.ready = ready;

@@ -1,6 +1,6 @@
 //! The one message each way that sets a connection up.
 use crate::error::{Class, Error};
-use crate::shm::Announced;
+use crate::shm::IndexLocation;
 use crate::wire::{u32_at, u64_at};
 
 const MAGIC: [u8; 4] = *b"FBTN";
@@ -8,7 +8,7 @@ const VERSION: u16 = 1;
 const HELLO_BYTES: usize = 16;
 const WELCOME_BYTES: usize = 32;
 /// What is said of shared memory.
-const ANNOUNCED_BYTES: usize = 16;
+const INDEX_LOCATION_BYTES: usize = 16;
 /// Slots that a client may have.
 const SLOTS_MAX: u32 = 1024;
 /// Longest note of a server, so that the welcome goes out at once.
@@ -32,7 +32,7 @@ impl Hello {
     /// Of `fabrics`: this is the lifeline of a connection over verbs, and what follows introduces its queue pair.
     pub const LIFELINE: u32 = 4;
 
-    /// The hello of a lifeline, as it travels: `introduction` is what [`Provider::meet`](crate::fabric::Provider::meet)
+    /// The hello of a lifeline, as it travels: `introduction` is what [`Provider::accept`](crate::fabric::Provider::accept)
     /// is given at the server.
     pub fn of_lifeline(slots: u32, introduction: &[u8]) -> Vec<u8> {
         let fabrics = Self::LIFELINE;
@@ -90,7 +90,7 @@ pub struct Welcome {
     /// Which run of the server this is: ids and generations mean nothing to another one.
     pub incarnation: u64,
     /// Where its board is, for clients of the same host that asked for it.
-    pub announced: Option<Announced>,
+    pub shared_index: Option<IndexLocation>,
     /// Of verbs: nothing where there are none; one byte where they can be had by a lifeline; on a lifeline what answers
     /// its introduction.
     pub verbs: Vec<u8>,
@@ -102,9 +102,9 @@ impl Welcome {
     /// As it travels.
     pub fn encode(&self) -> Vec<u8> {
         let grants = (self.slots, self.grant_bytes, self.incarnation);
-        let mut fabrics = self.announced.map(encode_announced).unwrap_or_default();
+        let mut fabrics = self.shared_index.map(encode_index).unwrap_or_default();
         if !self.verbs.is_empty() {
-            fabrics.resize(ANNOUNCED_BYTES, 0); // no process has the number 0
+            fabrics.resize(INDEX_LOCATION_BYTES, 0); // no process has the number 0
             fabrics.extend_from_slice(&self.verbs);
         }
         message(0, grants, &fabrics, &self.note)
@@ -145,24 +145,24 @@ impl Welcome {
                 text: String::from_utf8_lossy(rest).into_owned(),
             });
         }
-        let announced_bytes = u32_at(bytes, 12) as usize;
-        if announced_bytes > rest.len() {
+        let fabrics_bytes = u32_at(bytes, 12) as usize;
+        if fabrics_bytes > rest.len() {
             return Err(protocol(format!(
-                "its welcome ends before the {announced_bytes} bytes about fabrics do"
+                "its welcome ends before the {fabrics_bytes} bytes about fabrics do"
             )));
         }
         let welcome = Self {
             slots: u32_at(bytes, 8),
             grant_bytes: u64_at(bytes, 16),
             incarnation: u64_at(bytes, 24),
-            announced: (announced_bytes >= ANNOUNCED_BYTES)
-                .then(|| decode_announced(rest))
-                .filter(|announced| announced.process != 0),
-            verbs: rest[..announced_bytes]
-                .get(ANNOUNCED_BYTES..)
+            shared_index: (fabrics_bytes >= INDEX_LOCATION_BYTES)
+                .then(|| decode_index(rest))
+                .filter(|location| location.process != 0),
+            verbs: rest[..fabrics_bytes]
+                .get(INDEX_LOCATION_BYTES..)
                 .unwrap_or_default()
                 .to_vec(),
-            note: rest[announced_bytes..].to_vec(),
+            note: rest[fabrics_bytes..].to_vec(),
         };
         if (1..=SLOTS_MAX).contains(&welcome.slots) && welcome.grant_bytes > 0 {
             Ok(welcome)
@@ -195,34 +195,34 @@ impl Welcome {
 fn message(
     reason: u16,
     (slots, grant_bytes, incarnation): (u32, u64, u64),
-    announced: &[u8],
+    fabrics: &[u8],
     rest: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(WELCOME_BYTES + announced.len() + rest.len());
-    let announced_bytes = u32::try_from(announced.len()).unwrap_or(0); // less than a hundred
+    let mut bytes = Vec::with_capacity(WELCOME_BYTES + fabrics.len() + rest.len());
+    let fabrics_bytes = u32::try_from(fabrics.len()).unwrap_or(0); // less than a hundred
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&reason.to_le_bytes());
     bytes.extend_from_slice(&slots.to_le_bytes());
-    bytes.extend_from_slice(&announced_bytes.to_le_bytes());
+    bytes.extend_from_slice(&fabrics_bytes.to_le_bytes());
     bytes.extend_from_slice(&grant_bytes.to_le_bytes());
     bytes.extend_from_slice(&incarnation.to_le_bytes());
-    bytes.extend_from_slice(announced);
+    bytes.extend_from_slice(fabrics);
     bytes.extend_from_slice(rest);
     bytes
 }
 
-fn encode_announced(announced: Announced) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ANNOUNCED_BYTES);
-    bytes.extend_from_slice(&announced.process.to_le_bytes());
-    bytes.extend_from_slice(&announced.descriptor.to_le_bytes());
-    bytes.extend_from_slice(&announced.inode.to_le_bytes());
+fn encode_index(location: IndexLocation) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(INDEX_LOCATION_BYTES);
+    bytes.extend_from_slice(&location.process.to_le_bytes());
+    bytes.extend_from_slice(&location.descriptor.to_le_bytes());
+    bytes.extend_from_slice(&location.inode.to_le_bytes());
     bytes
 }
 
 /// Of at least that many bytes; later versions may say more.
-fn decode_announced(bytes: &[u8]) -> Announced {
-    Announced {
+fn decode_index(bytes: &[u8]) -> IndexLocation {
+    IndexLocation {
         process: u32_at(bytes, 0),
         descriptor: u32_at(bytes, 4),
         inode: u64_at(bytes, 8),
@@ -264,13 +264,13 @@ mod tests {
             slots: 7,
             grant_bytes: 1 << 40,
             incarnation: u64::MAX,
-            announced: None,
+            shared_index: None,
             verbs: Vec::new(),
             note: b"anything".to_vec(),
         };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome.clone()));
         let near = Welcome {
-            announced: Some(Announced {
+            shared_index: Some(IndexLocation {
                 process: 4_000_000,
                 descriptor: 17,
                 inode: 1 << 40,
@@ -338,7 +338,7 @@ mod tests {
             slots: 1,
             grant_bytes: 0,
             incarnation: 1,
-            announced: None,
+            shared_index: None,
             verbs: Vec::new(),
             note: Vec::new(),
         };

@@ -21,26 +21,26 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 
-use super::{Link, Wanted, Work};
+use super::{Link, Submission, Work};
 use crate::requester::{Outcome, Pull};
-use crate::shm::{Counters, Reader};
+use crate::shm::{Reader, ShmCounters};
 use crate::stream::batch::Batch;
 use crate::stream::channel::Channel;
 
 /// How old a look at the owner may be for a pull to be answered from memory.
-const LOOKS: Duration = Duration::from_millis(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An owner's memory, and what tells whether it lives.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct OwnerMemory {
     pub(super) reader: Reader,
     /// Gone once the link was closed or found broken.
     socket: Weak<OwnedFd>,
 }
 
-impl Sight {
+impl OwnerMemory {
     /// Look whether the owner is there, without waiting.
-    fn look(&self) -> bool {
+    fn check(&self) -> bool {
         let Some(socket) = self.socket.upgrade() else {
             return false;
         };
@@ -61,39 +61,46 @@ impl Sight {
 }
 
 /// The owner's memory, as far as a link has it.
-pub(super) struct Near {
+pub(super) struct SharedMemory {
     /// None where there is none, and once the link was closed.
-    sight: Mutex<Option<Arc<Sight>>>,
+    owner_memory: Mutex<Option<Arc<OwnerMemory>>>,
     /// Saves the lock where there is none.
-    is_there: AtomicBool,
+    is_present: AtomicBool,
     begun: Instant,
     /// When the owner was looked at last and was there, in nanoseconds since `begun`.
-    looked: AtomicU64,
+    checked: AtomicU64,
 }
 
-impl Default for Near {
+impl Default for SharedMemory {
     fn default() -> Self {
         Self {
-            sight: Mutex::default(),
-            is_there: AtomicBool::new(false),
+            owner_memory: Mutex::default(),
+            is_present: AtomicBool::new(false),
             begun: Instant::now(),
-            looked: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
         }
     }
 }
 
-impl Near {
-    fn set(&self, sight: Option<Arc<Sight>>) {
-        let mut held = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_there.store(sight.is_some(), Ordering::Release);
-        *held = sight;
+impl SharedMemory {
+    fn set(&self, owner_memory: Option<Arc<OwnerMemory>>) {
+        let mut held = self
+            .owner_memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.is_present
+            .store(owner_memory.is_some(), Ordering::Release);
+        *held = owner_memory;
     }
 
-    fn get(&self) -> Option<Arc<Sight>> {
-        if !self.is_there.load(Ordering::Acquire) {
+    fn get(&self) -> Option<Arc<OwnerMemory>> {
+        if !self.is_present.load(Ordering::Acquire) {
             return None;
         }
-        let held = self.sight.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self
+            .owner_memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         held.clone()
     }
 
@@ -102,27 +109,27 @@ impl Near {
     }
 
     /// Whether the owner is there, by a look that is not older than [`LOOKS`].
-    fn is_seen(&self, sight: &Sight) -> bool {
-        if sight.reader.is_closed() {
+    fn is_alive(&self, owner_memory: &OwnerMemory) -> bool {
+        if owner_memory.reader.is_closed() {
             return false;
         }
         let since = self.begun.elapsed();
-        let looked = self.looked.load(Ordering::Relaxed);
-        if looked > 0 && since.saturating_sub(Duration::from_nanos(looked)) < LOOKS {
-            return sight.socket.strong_count() > 0;
+        let checked = self.checked.load(Ordering::Relaxed);
+        if checked > 0 && since.saturating_sub(Duration::from_nanos(checked)) < CHECK_INTERVAL {
+            return owner_memory.socket.strong_count() > 0;
         }
-        let is_there = sight.look();
-        sight.reader.look_over();
+        let is_present = owner_memory.check();
+        owner_memory.reader.check_some();
         let since = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-        let looked = if is_there { since } else { 0 };
-        self.looked.store(looked, Ordering::Relaxed);
-        is_there
+        let checked = if is_present { since } else { 0 };
+        self.checked.store(checked, Ordering::Relaxed);
+        is_present
     }
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
     /// Answer pulls from the owner's memory from now on, where that can be.
-    pub fn read_from(&self, reader: Reader) {
+    pub fn attach_reader(&self, reader: Reader) {
         let socket = match self.lock() {
             Ok(inner) => inner.channel.as_ref().map(Channel::watch),
             Err(_) => None,
@@ -130,16 +137,16 @@ impl<M: Send + Sync + 'static> Link<M> {
         let Some(socket) = socket else {
             return; // there is nothing any more that it would be read beside
         };
-        self.near.set(Some(Arc::new(Sight {
+        self.shm.set(Some(Arc::new(OwnerMemory {
             reader,
             socket: Arc::downgrade(&socket),
         })));
     }
 
     /// What was answered from memory; none where the link has only its stream.
-    pub fn near_counters(&self) -> Option<Counters> {
-        let sight = self.near.get()?;
-        Some(sight.reader.counters())
+    pub fn shm_counters(&self) -> Option<ShmCounters> {
+        let owner_memory = self.shm.get()?;
+        Some(owner_memory.reader.counters())
     }
 
     /// Answer pulls from memory, all of them or none: `told` hears the version of each.
@@ -147,20 +154,20 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// Where it returns false, what the pulls were to fill may have been written, and they are to be begun.
     /// Nothing is mapped, unmapped or waited for: the first pull of a tensor is to be begun, and one of any tensor whenever
     /// memory of dropped ones is to be unmapped.
-    pub fn read(&self, works: &[Work], mut told: impl FnMut(usize, u64)) -> bool {
-        let Some(sight) = self.sight() else {
+    pub fn read(&self, works: &[Work], mut on_version: impl FnMut(usize, u64)) -> bool {
+        let Some(owner_memory) = self.owner_memory() else {
             return false;
         };
-        if sight.reader.has_stale() {
+        if owner_memory.reader.has_stale() {
             return false;
         }
         for (index, work) in works.iter().enumerate() {
             let version = match work {
-                Work::Pull(pull) => sight.reader.pull_known(pull),
+                Work::Pull(pull) => owner_memory.reader.pull_mapped(pull),
                 Work::Push(_) => None,
             };
             match version {
-                Some(version) => told(index, version),
+                Some(version) => on_version(index, version),
                 None => return false,
             }
         }
@@ -170,33 +177,33 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// Whether this link has an owner's memory, which was not closed, and the owner was there a moment ago.
     ///
     /// Cost: a system call where the last look is older; it waits for nobody.
-    pub fn was_seen(&self) -> bool {
-        self.sight().is_some()
+    pub fn is_owner_alive(&self) -> bool {
+        self.owner_memory().is_some()
     }
 
     /// The owner's memory, if it may be read now.
-    pub(super) fn sight(&self) -> Option<Arc<Sight>> {
+    pub(super) fn owner_memory(&self) -> Option<Arc<OwnerMemory>> {
         if self.epoch != forebay_memory::epoch() {
             return None;
         }
-        let sight = self.near.get()?;
-        self.near.is_seen(&sight).then_some(sight)
+        let owner_memory = self.shm.get()?;
+        self.shm.is_alive(&owner_memory).then_some(owner_memory)
     }
 }
 
 /// Answer from memory what can be, up to some bytes; what is left, with its numbers in the batch.
-pub(super) fn read_first<M>(
+pub(super) fn pull_from_memory<M>(
     reader: &Reader,
     batch: &Batch<M>,
-    works: impl Iterator<Item = (u32, Wanted)>,
+    works: impl Iterator<Item = (u32, Submission)>,
     mut bytes_left: u64,
-) -> Vec<(u32, Wanted)> {
+) -> Vec<(u32, Submission)> {
     if reader.has_stale() {
         reader.sweep();
     }
     let mut rest = Vec::new();
-    for (index, wanted) in works {
-        let version = match &wanted.work {
+    for (index, submission) in works {
+        let version = match &submission.work {
             Work::Pull(pull) => take(&mut bytes_left, pull).and_then(|()| reader.pull(pull)),
             Work::Push(_) => None,
         };
@@ -204,7 +211,7 @@ pub(super) fn read_first<M>(
             Some(version) => {
                 batch.end(index, Ok(Outcome::Moved { version }));
             }
-            None => rest.push((index, wanted)),
+            None => rest.push((index, submission)),
         }
     }
     rest

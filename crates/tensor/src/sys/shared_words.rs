@@ -32,7 +32,7 @@ impl SharedWords {
 
     pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.count, "beyond the board");
-        // SAFETY: in range and aligned; whoever else has the memory uses it as atomic words only, as `Board` asks for.
+        // SAFETY: in range and aligned; whoever else has the memory uses it as atomic words only, as `VersionTable` asks for.
         unsafe { self.start.add(index).as_ref() }
     }
 }
