@@ -1,9 +1,9 @@
-//! Every interleaving of an owner and a reader of the board: what was copied is of the version that is told.
+//! Every interleaving of an owner and a reader of the version table: copied rows have the returned version.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-tensor --test loom --release`
 #![cfg(loom)]
 
-// The board as it ships, over loom's atomics.
+// The version table as it ships, over loom's atomics.
 #[path = "../src/version_table.rs"]
 #[allow(dead_code)]
 mod version_table;
@@ -13,7 +13,7 @@ mod sync {
 }
 
 mod error {
-    /// What the board needs of the crate's.
+    /// What the version table needs of the crate's.
     #[derive(Debug)]
     pub enum Error {
         Config {
@@ -83,7 +83,7 @@ const FIRST: Key = Key {
     generation: 1,
 };
 
-/// A board with one tensor, and its two words.
+/// A version table with one tensor, and two words of rows.
 fn published() -> (Arc<VersionTable>, Arc<[AtomicU64; 2]>) {
     let versions = VersionTable::new(sys::span::Span).expect("it is aligned");
     versions.publish(FIRST);

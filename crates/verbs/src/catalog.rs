@@ -1,4 +1,4 @@
-//! Tensors that an owner without a server serves over verbs.
+//! The tensors of an owner without a server, served over verbs.
 use forebay_memory::Lease;
 use forebay_tensor::fabric::{BlockRange, Source};
 use forebay_tensor::{Error, Key};
@@ -23,17 +23,17 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Serve a block as rows of `row_bytes` each; what is left over at its end is no row.
+    /// Serve a block as rows of `row_bytes` each; a shorter rest at its end is ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where a row has no bytes, [`Error::Limit`] where there are 2^32 tensors.
+    /// [`Error::Config`] for rows without bytes, [`Error::Limit`] for 2^32 tensors.
     pub fn publish(&mut self, memory: Lease, row_bytes: u64) -> Result<Key, Error> {
         if row_bytes == 0 {
             return Err(Error::Config {
                 setting: "row_bytes",
                 value: 0,
-                advice: "take 1 or more",
+                advice: "use 1 or more",
             });
         }
         let held = Some(Held { memory, row_bytes });
@@ -58,12 +58,12 @@ impl Catalog {
         })
     }
 
-    /// Serve it no more. Who was exposed to it must be told: [`Responder::withdraw`](crate::Responder::withdraw).
-    /// The block is kept by what still sends it.
+    /// Stop serving a tensor. Its keys must be taken back by [`Responder::withdraw`](crate::Responder::withdraw).
+    /// Answers that are being sent keep the block.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] where it has gone.
+    /// [`Error::Stale`] if it was dropped before.
     pub fn drop_tensor(&mut self, key: Key) -> Result<Lease, Error> {
         let gone = self.gone(key);
         let entry = self

@@ -1,4 +1,4 @@
-//! Both ends as a server and a link use them: what `forebay_tensor::fabric` asks of a fabric.
+//! Both ends as a server and a link use them: implements the traits of `forebay_tensor::fabric`.
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::puller::{Arrival, Puller};
 use crate::responder::Responder;
 
-/// Longer than a device takes to take keys back, unless much is being sent.
+/// Longer than a device takes to revoke keys, unless much is being sent.
 const RELEASING: Duration = Duration::from_millis(500);
 
 impl Provider for Device {
@@ -54,7 +54,7 @@ impl ResponderEndpoint for Responder {
 }
 
 impl Puller {
-    /// What a link pulls by.
+    /// The endpoint that a link pulls through.
     pub fn into_endpoint(self) -> Box<dyn RequesterEndpoint> {
         Box::new(Endpoint {
             puller: self,
@@ -63,11 +63,11 @@ impl Puller {
     }
 }
 
-/// A puller whose arrivals are settled by its turns.
+/// A puller whose turns settle its arrivals.
 #[derive(Debug)]
 struct Endpoint {
     puller: Puller,
-    /// What has come since the last turn; its room is used again.
+    /// Arrivals since the last turn; kept for its capacity.
     arrivals: Vec<Arrival>,
 }
 

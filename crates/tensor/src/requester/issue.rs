@@ -1,4 +1,4 @@
-//! Jobs become requests: what is ready when a slot is free travels together.
+//! Makes requests of jobs: what is ready when a slot is free shares a request.
 use super::job::{Task, Transfer};
 use super::request::Rows;
 use super::{Flying, NONE, PROBE_TAG, Requester, tag_of};
@@ -7,9 +7,10 @@ use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, RequestHeader};
 
-/// Requests are made while less than this is to be sent: what waits longer travels with more.
+/// Requests are made while fewer bytes than this wait to be sent: while the socket is busy, jobs gather and share
+/// requests.
 const ISSUED_BYTES: usize = 256 << 10;
-/// Row numbers and values up to this are copied behind the entries: a further piece of a gathered write costs as much.
+/// Row numbers and values up to this are copied behind the entries: a further span of a gathered write costs as much.
 const COPY_BYTES: usize = 1024;
 
 /// The request that is being made.
@@ -18,22 +19,22 @@ pub(super) struct RequestDraft {
     slot: u32,
     /// Bytes of row numbers and values.
     body: u64,
-    /// Bytes of the grant that its answers take.
+    /// Bytes of the grant that its responses take.
     cost: u64,
 }
 
-/// What became of the job at the front.
+/// How much of the job at the front was taken.
 enum Took {
-    /// All of it is asked for.
+    /// All of it is requested.
     All,
-    /// A piece of it; there is more.
+    /// One piece of it; there are more.
     Piece,
     /// It has to wait for the next request.
     Nothing,
 }
 
 impl<K> Requester<K> {
-    /// Make requests while there is a slot, something waits, and there is not enough to send.
+    /// Make requests while jobs wait, a slot is free, and little waits to be sent.
     pub(super) fn issue(&mut self) {
         while self.outbox.bytes() < ISSUED_BYTES {
             let (Some(&front), Some(&slot)) = (self.queue.front(), self.free_slots.last()) else {
@@ -54,7 +55,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// Whether `issue` would make a request, as far as can be told at once.
+    /// Whether `issue` would make a request, without going through the queue.
     pub(super) fn can_issue(&self) -> bool {
         let Some(&front) = self.queue.front() else {
             return false;
@@ -77,7 +78,7 @@ impl<K> Requester<K> {
         answers_cost(count, self.limits.grant_bytes)
     }
 
-    /// Returns whether the grant had room for the answer.
+    /// Returns whether the grant had room for the response.
     fn issue_names(&mut self, index: u32, slot: u32, cost: u64) -> bool {
         if cost > self.grant_left {
             return false;
@@ -104,7 +105,7 @@ impl<K> Requester<K> {
             .expect("a job in the queue is there");
         job.is_waiting = false;
         let Task::LookUp { list, count } = &job.work else {
-            unreachable!("the caller has seen that it is one");
+            unreachable!("checked by the caller");
         };
         let header = RequestHeader {
             kind: Kind::Names,
@@ -118,7 +119,7 @@ impl<K> Requester<K> {
         true
     }
 
-    /// Make one request of what is at the front of the queue and of one kind; returns whether there was something.
+    /// Make one request of the jobs of one kind at the front of the queue; returns whether there were any.
     fn issue_moves(&mut self, kind: Kind, slot: u32) -> bool {
         let mut batch = RequestDraft {
             kind,
@@ -132,7 +133,7 @@ impl<K> Requester<K> {
                 Took::All => {
                     self.queue.pop_front();
                 }
-                // The others are not to wait until a long pull is over. Pushes stay in their order.
+                // Other jobs must not wait until a long pull is over. Pushes keep their order.
                 Took::Piece if kind == Kind::Pull => self.queue.rotate_left(1),
                 Took::Piece => {}
                 Took::Nothing => break,
@@ -148,14 +149,14 @@ impl<K> Requester<K> {
         true
     }
 
-    /// Rows and bytes of the next piece of a job with so many rows left.
+    /// Rows and bytes of the next piece of a job with `rows_left`.
     fn piece(&self, transfer: &Transfer, rows_left: u64) -> (u64, u64) {
         let unit = transfer.unit();
         let rows = self.limits.rows_of_piece(unit).min(rows_left);
         (rows, rows * unit)
     }
 
-    /// Whether all pieces have to go together, and cannot yet.
+    /// Whether all pieces must share a request, and the grant is too small for them now.
     fn waits_whole(&self, index: u32) -> bool {
         let job = self.job(index);
         match &job.work {
@@ -293,7 +294,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// Ask whether the peer lives.
+    /// Send a liveness probe.
     pub(super) fn send_probe(&mut self) {
         let header = RequestHeader {
             kind: Kind::Names,
@@ -305,7 +306,7 @@ impl<K> Requester<K> {
         self.outbox.push(&PROBE_TAG.to_le_bytes());
     }
 
-    /// Tell the peer that a job's pieces are not needed any more.
+    /// Cancel a job's pieces at the peer.
     pub(super) fn send_cancels(&mut self, job: u32) {
         let mut index = self.job(job).first;
         while let Some((id, flying)) = self.flying.at(index) {
@@ -321,7 +322,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// A piece of a job flies.
+    /// Add a piece to its job's list of flying pieces.
     fn link(&mut self, mut flying: Flying) -> Id {
         let job = self.jobs.get_mut(flying.job);
         let job = job.expect("a job in the queue is there");
@@ -335,7 +336,7 @@ impl<K> Requester<K> {
         id
     }
 
-    /// A piece is complete.
+    /// Remove a complete piece from its job's list.
     pub(super) fn unlink(&mut self, index: u32) -> Flying {
         let flying = self.flying.remove(index);
         let flying = flying.expect("kept until it is complete");
@@ -352,8 +353,8 @@ impl<K> Requester<K> {
     }
 }
 
-/// Some of the row numbers.
-#[allow(clippy::cast_possible_truncation)] // both are among numbers that are in memory
+/// The memory of some of the row numbers.
+#[allow(clippy::cast_possible_truncation)] // bounded by numbers that are in memory
 fn part(words: Words, from: u64, rows: u64) -> Span {
     words.memory().part(from as usize * 8, rows as usize * 8)
 }

@@ -1,22 +1,25 @@
-//! Pulls and pushes of one client at one server: what goes next, what an answer means, when each has ended. Sans-I/O.
+//! Pulls and pushes of one client at one server: which is sent next, what a response means, when each has ended.
+//! Sans-I/O.
 //!
 //! # States of a job
 //!
-//! *waiting* (in the queue; nothing of it, or not all, was asked for) -> *flying* (its pieces are with the peer) -> *over*.
-//! A canceled job that flies is *detached*: it has ended for its caller, and its keeper follows when its last piece has come.
+//! *waiting* (in the queue; not all of it is requested) -> *flying* (its pieces are with the peer) -> *over*.
+//! A job that is canceled while flying is *detached*: it has ended for its caller, and its keeper comes back with the
+//! response to its last piece, because the peer may write its memory until then.
 //!
 //! # Invariants
 //!
-//! 1. Each job ends once, and its keeper is handed back once.
+//! 1. Each job ends once, and its keeper is returned once.
 //! 2. At most `slots` requests and `grant_bytes` of responses are with the peer.
-//! 3. A response is checked against its piece before a byte of it is taken,
-//!    and memory is written for pieces that fly alone.
-//! 4. Memory that is to be sent is kept: a response to a request that has not gone out whole breaks the protocol.
-//! 5. A pull is of one version. Pieces of several are pulled again, in one request where the grant allows it,
-//!    because the owner answers that with one.
+//! 3. A response is checked against its piece before any byte of it is accepted, and memory is written only for pieces
+//!    that are flying.
+//! 4. Memory that is being sent stays borrowed: a response to a request that is not sent completely violates the
+//!    protocol, since it would end the job whose memory the outbox still reads.
+//! 5. A pull returns one version. If its pieces have several it is pulled again, in one request if the grant allows it,
+//!    because the owner answers one request with one version.
 //!
-//! A pull whose pieces go separately is under way sooner than one that waits for room for all of them,
-//! so that is tried first: writes during a pull are rare.
+//! The first attempt sends pieces separately, since that starts sooner than waiting for a grant for all of them, and
+//! writes during a pull are rare.
 mod issue;
 mod job;
 mod receive;
@@ -39,14 +42,14 @@ use job::{Job, Task, Transfer};
 use receive::Phase;
 pub(crate) use request::check_limits;
 
-/// Room for what comes through a buffer: answers to 16 pulls of 4 KiB and more.
+/// Size of the receive buffer: responses to 16 pulls of 4 KiB and more.
 const INBOX_BYTES: usize = 128 << 10;
-/// The part of a tag that is a place; the rest tells whose turn it is there. Bit 31 stays clear.
+/// The bits of a tag that are the slot of a piece; the others are its generation. Bit 31 stays clear.
 const TAG_INDEX: u32 = (1 << 18) - 1;
 const TAG_TURNS: u32 = (1 << 13) - 1;
-/// The tag of a question whether the peer lives, which no piece has.
+/// The tag of a liveness probe, which no piece has.
 const PROBE_TAG: u32 = u32::MAX;
-/// Times that a pull is tried until its pieces are of one version.
+/// Attempts to pull pieces of one version.
 const TRIES_MAX: u32 = 5;
 
 /// A piece that is with the peer.
@@ -56,15 +59,15 @@ struct Flying {
     slot: u32,
     /// The first of its rows among those of the job.
     from: u64,
-    /// What its answer has to have.
+    /// Bytes that its response must have.
     bytes: u64,
     /// Bytes of the grant that it takes.
     cost: u64,
-    /// Parts of the caller's memory that have not been sent.
+    /// Spans of the caller's memory that are not sent yet.
     lent: u32,
-    /// It is received straight into its destination.
+    /// It is received directly into its destination.
     is_large: bool,
-    /// The pieces of its job before it and behind it.
+    /// Neighbours in the list of its job's pieces.
     before: u32,
     next: u32,
 }
@@ -72,16 +75,16 @@ struct Flying {
 /// No piece.
 const NONE: u32 = u32::MAX;
 
-/// All that one client has at one server. Used by one thread at a time.
+/// The jobs of one client at one server. Used by one thread at a time.
 ///
-/// `K` keeps the memory of a job, and comes back once; it may carry whatever else belongs to the job.
+/// `K` keeps the memory of a job, and is returned once; it may carry other data of the job.
 #[derive(Debug)]
 pub struct Requester<K> {
     limits: Limits,
     jobs: Slab<Job<K>>,
     queue: VecDeque<u32>,
     flying: Slab<Flying>,
-    /// Pieces of each slot that have not been answered.
+    /// Unanswered pieces of each slot.
     slots: Vec<u32>,
     free_slots: Vec<u32>,
     grant_left: u64,
@@ -90,7 +93,7 @@ pub struct Requester<K> {
     outbox: Outbox,
     inbox: Inbox,
     phase: Phase,
-    /// Pieces that are received straight into their destination.
+    /// Flying pieces that are received directly into their destination.
     large: u32,
     ends: VecDeque<End<K>>,
     broken: Option<Error>,
@@ -108,7 +111,7 @@ impl<K> Requester<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a limit that cannot be one.
+    /// [`Error::Config`] for an invalid limit.
     pub fn new(limits: Limits, now: Instant) -> Result<Self, Error> {
         limits.check()?;
         Ok(Self {
@@ -131,12 +134,13 @@ impl<K> Requester<K> {
         })
     }
 
-    /// Get rows. Those of no tensor are over at once.
+    /// Pull rows. A pull of no rows ends at once.
     ///
     /// # Errors
     ///
-    /// With the keeper, nothing has happened: [`Error::OutOfRange`]; [`Error::Config`] for memory of another size;
-    /// [`Error::Limit`] where too many wait, or a row is larger than the grant; whatever the connection broke with.
+    /// Returned with the keeper, and nothing has happened: [`Error::OutOfRange`]; [`Error::Config`] for memory of
+    /// another size; [`Error::Limit`] if too many wait, or a row is larger than the grant; the error that the
+    /// connection broke with.
     pub fn pull(&mut self, pull: Pull, keeper: K) -> Result<Ticket, Refused<K>> {
         let transfer = Transfer {
             kind: Kind::Pull,
@@ -150,7 +154,7 @@ impl<K> Requester<K> {
         self.transfer_rows(transfer, keeper)
     }
 
-    /// Set rows, or add to them. One that is longer than a piece is applied piece by piece.
+    /// Set rows, or add to them. A push that is longer than a piece is applied piece by piece.
     ///
     /// # Errors
     ///
@@ -168,12 +172,12 @@ impl<K> Requester<K> {
         self.transfer_rows(transfer, keeper)
     }
 
-    /// Ask what 1 to 256 names mean.
+    /// Look 1 to 256 names up.
     ///
     /// # Errors
     ///
-    /// With the keeper, nothing has happened: [`Error::Name`], [`Error::Config`] for another number of them;
-    /// [`Error::Limit`] where too many wait; whatever the connection broke with.
+    /// Returned with the keeper, and nothing has happened: [`Error::Name`], [`Error::Config`] for another number of
+    /// them; [`Error::Limit`] if too many wait; the error that the connection broke with.
     pub fn look_up(&mut self, names: &[&str], keeper: K) -> Result<Ticket, Refused<K>> {
         let count = u16::try_from(names.len()).unwrap_or(u16::MAX);
         if !(1..=ENTRIES_MAX).contains(&names.len()) {
@@ -189,7 +193,7 @@ impl<K> Requester<K> {
             if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
                 let error = Error::Name {
                     name: (*name).into(),
-                    advice: "is to have 1 to 255 bytes in one line",
+                    advice: "must have 1 to 255 bytes in one line",
                 };
                 return Err(Refused { error, keeper });
             }
@@ -236,7 +240,7 @@ impl<K> Requester<K> {
         })
     }
 
-    /// Give a job up. What the peer was told of goes on without its caller.
+    /// Cancel a job. Pieces that the peer has continue without the caller.
     pub fn cancel(&mut self, ticket: Ticket) -> Canceled<K> {
         let id = ticket.id();
         if !self.jobs.has(id) || self.job(id.index).is_detached {
@@ -253,7 +257,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// The next bytes to send, in order; returns how many of `into` were set, 0 where there is nothing.
+    /// The next bytes to send, in order; returns how many of `into` were set, 0 if there is nothing.
     ///
     /// They are valid until the requester is changed.
     pub fn outgoing(&mut self, into: &mut [Span]) -> usize {
@@ -265,11 +269,11 @@ impl<K> Requester<K> {
         self.outbox.gather(into)
     }
 
-    /// So many of the bytes that `outgoing` gave have been taken.
+    /// `bytes` of `outgoing` were sent.
     ///
     /// # Panics
     ///
-    /// Where it gave fewer.
+    /// If there were fewer.
     pub fn sent(&mut self, bytes: usize, now: Instant) {
         let flying = &mut self.flying;
         self.outbox.sent(bytes, |index| {
@@ -284,7 +288,7 @@ impl<K> Requester<K> {
         !self.outbox.is_empty() || self.can_issue()
     }
 
-    /// Where the next bytes go, in order; the second span may be empty, the first is not.
+    /// Where to receive the next bytes, in order; only the second span may be empty.
     ///
     /// They are valid until the requester is changed.
     pub fn incoming(&mut self) -> [Span; 2] {
@@ -292,7 +296,7 @@ impl<K> Requester<K> {
         self.inbox.spans(ahead)
     }
 
-    /// So many bytes have come where `incoming` said.
+    /// `bytes` were received into the spans of `incoming`.
     ///
     /// # Errors
     ///
@@ -309,7 +313,7 @@ impl<K> Requester<K> {
         Ok(())
     }
 
-    /// As `incoming` and `received`, for bytes that are in a buffer of the caller's.
+    /// As `incoming` and `received`, for bytes in a buffer of the caller.
     ///
     /// # Errors
     ///
@@ -323,17 +327,17 @@ impl<K> Requester<K> {
         Ok(())
     }
 
-    /// What became of a job, oldest first.
+    /// The next ended job, oldest first.
     pub fn take_end(&mut self) -> Option<End<K>> {
         self.ends.pop_front()
     }
 
-    /// Whether nothing is with the peer, and nothing is to be sent to it.
+    /// Whether nothing is with the peer or waits to be sent to it.
     pub fn is_idle(&self) -> bool {
         self.flying.is_empty() && self.outbox.is_empty() && !self.is_probing
     }
 
-    /// Jobs of which nothing, or not all, was asked for.
+    /// Jobs that are not completely requested.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -374,7 +378,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// The job's end is told; its memory stays with the peer.
+    /// End a flying job for its caller; its memory stays with the peer.
     fn detach(&mut self, index: u32) {
         self.leave_queue(index);
         self.send_cancels(index);
@@ -383,7 +387,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// End the job if nothing of it is left, or pull it again if it was torn.
+    /// End a job without flying or waiting pieces, or pull it again if it was torn.
     fn settle(&mut self, index: u32) {
         let job = self.job(index);
         let is_given_up = job.error.is_some() || job.is_detached;
@@ -408,7 +412,7 @@ impl<K> Requester<K> {
         self.end(index, result);
     }
 
-    /// Put a torn pull to the front; returns whether it has ended instead, because it was torn too often.
+    /// Put a torn pull at the front of the queue; returns `true` if it must end instead, because it was torn too often.
     fn pull_again(&mut self, index: u32) -> bool {
         let limits = self.limits;
         let job = self

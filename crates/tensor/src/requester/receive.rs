@@ -1,4 +1,4 @@
-//! Responses: checked against what was asked for before a byte of them is taken.
+//! Receives responses: each is checked against its piece before any byte of it is accepted.
 use super::job::{Task, Transfer};
 use super::{Flying, PROBE_TAG, Requester, tag_of};
 use crate::error::Error;
@@ -6,33 +6,33 @@ use crate::names::frame::RECORD_BYTES_MAX;
 use crate::sys::span::Span;
 use crate::wire::{RESPONSE_BYTES, ResponseHeader, Status, TEXT_BYTES_MAX};
 
-/// Answers of which one row or piece is at least this large are received straight into their destination:
-/// below it a copy costs less than a system call for each answer.
+/// Responses with a row or piece of at least this size are received directly into their destination: below it copying
+/// from the buffer costs less than a system call for each response.
 const DIRECT_BYTES: u64 = 16 << 10;
 
-/// What is awaited.
+/// What is received next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
     Header,
-    /// Rows of a piece, of which `done` bytes came or have been told where to go.
+    /// Rows of a piece, of which `done` bytes are received or diverted.
     Rows {
         index: u32,
         done: u64,
         version: u64,
     },
-    /// Why not, for people.
+    /// The text of a refusal.
     Text {
         index: u32,
         header: ResponseHeader,
     },
-    /// What names mean.
+    /// The result of a look-up.
     Names {
         index: u32,
     },
 }
 
 impl Transfer {
-    /// Whether so many bytes of it are received without a buffer in between.
+    /// Whether a piece of `bytes` is received directly into its destination.
     pub(super) fn is_received_directly(&self, bytes: u64) -> bool {
         match self.places {
             None => bytes >= DIRECT_BYTES,
@@ -42,10 +42,11 @@ impl Transfer {
 }
 
 impl<K> Requester<K> {
-    /// How much may be received behind what goes to its destination.
+    /// How many bytes may be received into the buffer, behind a diverted span. While a large piece is outstanding it
+    /// is one header at most: rows that follow the header in the buffer would have to be copied.
     pub(super) fn ahead(&self) -> usize {
         let (in_large, awaited) = match self.phase {
-            // Rows that are put in their places one by one come through the buffer, whatever else is outstanding.
+            // Small rows with places go through the buffer, whatever else is outstanding.
             Phase::Rows { index, .. } => {
                 let found = self.flying.get(index);
                 (found.is_some_and(|flying| flying.is_large), 0)
@@ -62,7 +63,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// Take one step with what has come; returns whether there may be another.
+    /// Process what was received by one step; returns whether another may follow.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ impl<K> Requester<K> {
         let header = ResponseHeader::decode(bytes).map_err(|what| self.violation(what))?;
         if header.tag == PROBE_TAG {
             if !self.is_probing || header.bytes != 0 {
-                return Err(self.violation("an answer to a question that was not asked"));
+                return Err(self.violation("a response to a liveness probe that was not sent"));
             }
             self.is_probing = false;
             self.inbox.consume(RESPONSE_BYTES);
@@ -123,7 +124,7 @@ impl<K> Requester<K> {
         matches!(self.job(job).work, Task::LookUp { .. })
     }
 
-    /// What a response is of, if it is one that can be.
+    /// The piece that a response belongs to, if the response is valid.
     fn check(&self, header: ResponseHeader) -> Result<Flying, Error> {
         let tag = header.tag;
         let found = self.flying.at(tag & super::TAG_INDEX);
@@ -137,13 +138,13 @@ impl<K> Requester<K> {
         };
         if flying.lent > 0 {
             return Err(self.violation(format!(
-                "a response with tag {tag}, to a request that has not been sent whole"
+                "a response with tag {tag}, to a request that is not sent completely"
             )));
         }
         let is_last = self.slots[flying.slot as usize] == 1;
         if header.last != is_last {
             return Err(self.violation(format!(
-                "a response with tag {tag} says that {} the last of slot {}, which has {} left",
+                "a response with tag {tag} claims that {} the last of slot {}, which has {} left",
                 if header.last { "it is" } else { "it is not" },
                 flying.slot,
                 self.slots[flying.slot as usize]
@@ -158,7 +159,7 @@ impl<K> Requester<K> {
         };
         if header.bytes < least || header.bytes > most {
             return Err(self.violation(format!(
-                "a response with tag {tag} and status {:?} of {} bytes, where {least} to {most} may be",
+                "a response with tag {tag} and status {:?} has {} bytes instead of {least} to {most}",
                 header.status, header.bytes
             )));
         }
@@ -168,7 +169,7 @@ impl<K> Requester<K> {
     fn rows(&mut self, index: u32, mut done: u64, version: u64) -> bool {
         let flying = *self.flying.get(index).expect("kept until it is complete");
         let Task::Move(transfer) = &self.job(flying.job).work else {
-            unreachable!("a look-up has names");
+            unreachable!("only a look-up has names");
         };
         let transfer = *transfer;
         while done < flying.bytes {
@@ -232,7 +233,7 @@ impl<K> Requester<K> {
         let flying = *self.flying.get(index).expect("kept until it is complete");
         let job = self.job(flying.job);
         let (Task::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
-            unreachable!("a look-up has names");
+            unreachable!("only a look-up has names");
         };
         let answers = crate::names::frame::decode_answers(bytes, *count);
         let answers = answers.map_err(|what| self.violation(what))?;
@@ -243,7 +244,7 @@ impl<K> Requester<K> {
         Ok(true)
     }
 
-    /// A piece is over: its slot and its part of the grant are free.
+    /// A piece is complete: release its slot and its part of the grant.
     fn complete(&mut self, index: u32, result: Result<u64, Error>) {
         let flying = self.unlink(index);
         let left = &mut self.slots[flying.slot as usize];

@@ -1,9 +1,9 @@
-//! Answers of one peer's requests: whose turn it is.
+//! The answers to one peer's requests, and their order.
 //!
 //! Each slot has its answers in order; slots take turns, one answer each, so that a large answer delays other requests
 //! by one piece at most.
-//! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
-//! Rows of files are no answer before they were read (`reads`): until then their slot's other answers go out.
+//! A waiting answer refers to the tensor's memory and holds no bytes: a peer that reads nothing costs no memory for
+//! rows. Rows of files must be read first (`reads`): until then the other answers of their slot are sent.
 mod numbers;
 mod preserve;
 mod reads;
@@ -18,48 +18,49 @@ use crate::table::Storages;
 use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
 pub(super) use reads::{Next, Unread};
 
-/// Answers are begun while less than this is to be sent: enough for one large write, and the rest can still be canceled.
+/// Answers are begun while fewer bytes than this wait to be sent: enough for one large write, while the others can
+/// still be canceled.
 const BEGUN_BYTES: usize = 256 << 10;
-/// Rows up to this are copied behind their header: a further piece of a gathered write costs as much.
+/// Rows up to this are copied behind their header: a further span of a gathered write costs as much.
 const COPY_BYTES: usize = 1024;
 
 const NONE: u32 = u32::MAX;
 
-/// What an answer carries.
+/// The content of an answer.
 #[derive(Debug)]
 pub(super) enum Body {
     /// Nothing: a push was applied.
     Done,
-    /// Rows that follow each other.
+    /// Consecutive rows.
     Rows { storage: u32, rows: Span },
-    /// Rows of `tensor` by their numbers, which lie in the slot's indices.
+    /// Rows of `tensor` by number; the numbers are in the slot's indices.
     Gather {
         storage: u32,
         tensor: Span,
         row_bytes: usize,
-        /// Where the first number lies, in bytes.
+        /// The offset of the first number, in bytes.
         from: usize,
         rows: usize,
     },
-    /// Rows of a file, which are to be read, or are being read.
+    /// Rows of a file that are not read yet.
     Unread(Unread),
-    /// Rows that were read, each at the beginning of a stride.
+    /// Rows that were read from a file, each at the start of a stride.
     Staged {
         storage: u32,
         memory: Span,
         row_bytes: usize,
         stride_bytes: usize,
     },
-    /// Bytes of our own: rows that were copied, or what names mean.
+    /// Owned bytes: copied rows, or the result of a look-up.
     Owned(Vec<u8>),
-    /// Why not.
+    /// A refusal.
     Refusal(Box<Error>),
-    /// It was taken back.
+    /// The peer canceled it.
     Canceled,
 }
 
 impl Body {
-    /// The memory that it reads.
+    /// The storage that it reads.
     fn storage(&self) -> Option<u32> {
         match self {
             Self::Rows { storage, .. }
@@ -83,15 +84,15 @@ struct Answer {
 
 #[derive(Debug)]
 struct Slot {
-    /// Answers that have not begun, those that are not known yet too; 0 for a free slot.
+    /// Answers that have not begun, unread ones included; 0 for a free slot.
     left: u32,
     first: u32,
     last: u32,
-    /// Answers whose rows are to be read, or are being read, in their order.
+    /// The first unread answer, in order.
     unread: u32,
-    /// It has its turn to read.
+    /// It is in the queue of slots with reads.
     reads: bool,
-    /// Its request is still coming in, and needs all of the row numbers.
+    /// Its request is still being received, and needs all of the row numbers.
     is_coming: bool,
     /// Row numbers of its request.
     indices: Vec<u8>,
@@ -100,23 +101,23 @@ struct Slot {
 /// All answers of one peer that have not begun.
 #[derive(Debug)]
 pub(super) struct Answers {
-    /// Whose they are: the number of the peer, with which memory is held.
+    /// The peer's number, under which storages are held.
     pub(super) reader: u32,
     waiting: Slab<Answer>,
     slots: Vec<Slot>,
-    /// Slots with an answer that is known.
+    /// Slots with an answer that can be sent.
     turns: VecDeque<u32>,
     grant_used: u64,
-    /// What the lists of row numbers of all slots have.
+    /// Capacity of all slots' lists of row numbers.
     indices_bytes: usize,
-    /// Slots that have something to read.
+    /// Slots with rows to read.
     readers: VecDeque<u32>,
-    /// Answers whose rows are to be read, or are being read.
+    /// Unread answers.
     unread: usize,
-    /// Bytes of staging memory that each read has, until the driver has them back, and all together.
+    /// Bytes of staging memory of each read, until the driver has them back; and their sum.
     parts: Slab<usize>,
     staged: usize,
-    /// The tag of a question whether we live.
+    /// The tag of a liveness probe.
     probe: Option<u32>,
 }
 
@@ -146,7 +147,7 @@ impl Answers {
         }
     }
 
-    /// Bytes of the grant that are taken.
+    /// Used bytes of the grant.
     pub(super) fn grant_used(&self) -> u64 {
         self.grant_used
     }
@@ -156,25 +157,25 @@ impl Answers {
         !self.turns.is_empty() || self.probe.is_some()
     }
 
-    /// Whether the slot exists and is free; `None` where it does not exist.
+    /// Whether the slot is free; `None` if it does not exist.
     pub(super) fn is_free(&self, slot: u32) -> Option<bool> {
         self.slots.get(slot as usize).map(|slot| slot.left == 0)
     }
 
-    /// A request with so many entries takes the slot.
+    /// A request with `entries` takes the slot.
     pub(super) fn open(&mut self, slot: u32, entries: u32) {
         let slot = &mut self.slots[slot as usize];
         slot.left = entries;
         slot.is_coming = true;
     }
 
-    /// All of the slot's request was read, and `add` was called for each entry.
+    /// The slot's request is received completely, and `add` was called for each entry.
     pub(super) fn opened(&mut self, slot: u32) {
         self.slots[slot as usize].is_coming = false;
         self.settle_indices(slot);
     }
 
-    /// Answer when the slot's turn comes.
+    /// Add an answer, to be sent in the slot's turn.
     pub(super) fn add<K>(
         &mut self,
         slot: u32,
@@ -204,7 +205,7 @@ impl Answers {
         }
     }
 
-    /// An answer is known: it goes out when the slot's turn comes.
+    /// Append an answer to those that can be sent.
     fn link(&mut self, slot: u32, index: u32) {
         let at = &mut self.slots[slot as usize];
         if at.first == NONE {
@@ -216,14 +217,14 @@ impl Answers {
         at.last = index;
     }
 
-    /// The peer asks whether we live. Returns whether it may: one question at a time.
-    pub(super) fn ask(&mut self, tag: u32) -> bool {
+    /// Accept a liveness probe. Returns whether it is valid: one at a time.
+    pub(super) fn probe(&mut self, tag: u32) -> bool {
         self.probe.replace(tag).is_none()
     }
 
-    /// Begin answers until there is enough to send.
+    /// Begin answers until enough waits to be sent.
     pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, storages: &mut Storages<K>) {
-        // A peer that asks and takes nothing would have as many answers kept as it likes.
+        // Bounded too: a peer that probes and reads nothing would make the outbox grow without limit.
         if outbox.bytes() < BEGUN_BYTES
             && let Some(tag) = self.probe.take()
         {
@@ -253,7 +254,7 @@ impl Answers {
         }
     }
 
-    /// Forget rows that the peer does not need any more; whatever has begun goes on.
+    /// Cancel answers that have not begun.
     pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
         self.cancel_reads(slot, tag, storages);
         let mut index = self.slots[slot as usize].first;
@@ -274,7 +275,7 @@ impl Answers {
         self.settle_indices(slot);
     }
 
-    /// Let go of all memory.
+    /// Release all storages.
     pub(super) fn clear<K>(&mut self, storages: &mut Storages<K>) {
         for (_, answer) in self.waiting.iter() {
             if let Some(storage) = answer.body.storage() {
@@ -285,7 +286,7 @@ impl Answers {
     }
 }
 
-/// The rows that a gathering answer is made of; their numbers were checked when they came.
+/// The rows of a gathering answer; their numbers were checked when they were received.
 fn each_row(
     tensor: Span,
     row_bytes: usize,
@@ -300,7 +301,7 @@ fn each_row(
     })
 }
 
-/// `reader` is who holds what the answer reads.
+/// Begin an answer. `reader` is the peer that holds its storage.
 fn send<K>(
     answer: Answer,
     slot: &Slot,
@@ -327,7 +328,7 @@ fn send<K>(
                 outbox.push_copy(rows);
                 storages.release(storage, reader, 1);
             } else {
-                // Its hold on the memory goes with the span.
+                // The span carries the hold on its storage: `Peer::sent` releases it.
                 outbox.push_lent(rows, storage);
             }
         }
@@ -366,7 +367,7 @@ fn send<K>(
             let held = (storage, reader);
             reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, storages);
         }
-        Body::Unread(_) => unreachable!("it is no answer before it was read"),
+        Body::Unread(_) => unreachable!("linked only once it was read"),
         Body::Refusal(error) => send_refusal(header, &error, outbox),
     }
 }

@@ -1,8 +1,8 @@
-//! Rows that a fabric reads by itself, for clients that pull over one such as RDMA verbs.
+//! Rows that a device reads by itself, for clients that pull over a fabric such as RDMA verbs.
 //!
-//! Bytes that a device has been told to send cannot be copied out of its way, as those of a stream are: nobody can say
-//! which of them it has read. So a write waits until it has read those that the write changes; no new ones are begun
-//! meanwhile, because the thread that would begin them is the one that waits.
+//! Rows that are queued for a stream can be copied before a write, but not those that a device is sending: it does not
+//! report which bytes it has read. So a write waits until the device has sent the rows that it changes. No new sends
+//! begin meanwhile, because the waiting thread is the one that would begin them.
 use std::fmt;
 
 use forebay_memory::Lease;
@@ -13,7 +13,7 @@ use crate::fabric::{BlockRange, Source};
 use crate::sys::span::Span;
 use crate::table::{Found, Key};
 
-/// Returns once no fabric reads a byte of the span for whoever could still get it.
+/// Returns once the fabric reads no byte of the span for a connected peer.
 type Settle = Box<dyn FnMut(Span) + Send>;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl fmt::Debug for Sends {
 }
 
 impl<K> Shard<K> {
-    /// Call `settle` before bytes of a tensor change, with where they lie.
+    /// Call `settle` before bytes of a tensor change, with their memory.
     pub(crate) fn before_writes(&mut self, settle: impl FnMut(Span) + Send + 'static) {
         self.sends = Sends(Some(Box::new(settle)));
     }
@@ -68,7 +68,8 @@ impl<K> Source for Shard<K> {
         }))
     }
 
-    /// None: a tensor is written by pushes, and who reads it by itself would not know of which version rows are.
+    /// `None`: tensors of a shard are written by pushes, and a peer that reads one by itself would not know the
+    /// version of its rows.
     fn whole(&self, _: Key) -> Result<Option<&Lease>, Error> {
         Ok(None)
     }

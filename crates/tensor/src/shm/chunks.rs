@@ -1,4 +1,4 @@
-//! Descriptors of the chunks in which published tensors lie, one for each chunk.
+//! Descriptors of the chunks that hold published tensors, one per chunk.
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,7 +15,7 @@ struct Chunk {
     file: File,
 }
 
-/// Where a tensor lies that others may map; keeps the descriptor open by which they do.
+/// Where a mappable tensor is; keeps the descriptor open through which readers map it.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkLocation {
     chunk: Arc<Chunk>,
@@ -40,9 +40,9 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Where `memory` lies, which is of the block of `lease`.
+    /// Where `memory`, a part of the block of `lease`, is.
     ///
-    /// None: it is not inside, or no descriptor is left; then it can be pulled by the stream alone.
+    /// `None` if it is not inside, or no descriptor is left; then only the stream can pull it.
     pub(crate) fn find(&self, lease: &Lease, memory: Span) -> Option<ChunkLocation> {
         let block = arena::of_lease(lease);
         let start = block.address().as_ptr() as usize;
@@ -53,15 +53,15 @@ impl Chunks {
         let reference = lease.reference();
         let offset = reference.offset + skipped as u64;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (reference.region, reference.chunk);
-        if let Some(chunk) = open.get(&place).and_then(Weak::upgrade) {
+        let key = (reference.region, reference.chunk);
+        if let Some(chunk) = open.get(&key).and_then(Weak::upgrade) {
             return Some(ChunkLocation { chunk, offset });
         }
         open.retain(|_, chunk| chunk.strong_count() > 0);
         let descriptor = lease.share_chunk().ok()?;
         let file = File::behind(&descriptor).ok()?;
         let chunk = Arc::new(Chunk { descriptor, file });
-        open.insert(place, Arc::downgrade(&chunk));
+        open.insert(key, Arc::downgrade(&chunk));
         Some(ChunkLocation { chunk, offset })
     }
 }

@@ -1,4 +1,4 @@
-//! The owner's memfd: header, board and directory.
+//! The owner's memfd: header, version table and directory.
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -14,30 +14,30 @@ use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 use crate::version_table::{VERSION_BYTES, VersionTable};
 
-/// What an owner shows of its tensors. Pages of it are taken when they are first written.
+/// What an owner publishes about its tensors. The kernel allocates its pages when they are first written.
 #[derive(Debug)]
 pub(crate) struct SharedIndex {
     header: SharedWords,
     directory: Directory,
     versions_memory: Span,
     location: IndexLocation,
-    // What follows keeps the memory, and the number of the descriptor.
+    // The following fields keep the memory mapped and the descriptor's number valid.
     _descriptor: OwnedFd,
     _memory: Lease,
     _region: Region,
 }
 
 impl SharedIndex {
-    /// One for ids below `tensors_max`.
+    /// An index for ids below `tensors_max`.
     ///
     /// # Errors
     ///
-    /// Why there is none, in words: no memory or no descriptor was to be had.
+    /// Why it cannot be made: no memory, or no descriptor.
     pub(crate) fn new(tensors_max: u32, incarnation: u64) -> Result<Self, String> {
         let tensors = tensors_max as usize;
         let bytes = layout::bytes(tensors);
         let limit = bytes.next_multiple_of(layout::HEADER_BYTES) as u64;
-        let config = Config::new("board", limit)
+        let config = Config::new("tensor-index", limit)
             .chunk_bytes(limit)
             .backing(Backing::Pages)
             .shelf_bytes_max(0);
@@ -49,9 +49,9 @@ impl SharedIndex {
         let (region, memory, descriptor) = made.map_err(|error| error.to_string())?;
         let status = fstat(&descriptor).map_err(|errno| errno.to_string())?;
         if memory.reference().offset != 0 {
-            return Err("the first block of a chunk does not begin it".to_owned());
+            return Err("the first block of a chunk is not at its start".to_owned());
         }
-        // The first block of a fresh chunk: zeroed by the kernel, and not touched here, so that pages cost nothing yet.
+        // The first block of a fresh chunk: zeroed by the kernel, and not touched here, so no page is allocated yet.
         let all = arena::of_lease(&memory);
         let versions_bytes = tensors * VERSION_BYTES;
         let unaligned = || "a chunk is not aligned".to_owned();
@@ -83,7 +83,7 @@ impl SharedIndex {
         })
     }
 
-    /// The board that is on it, to be used for no longer than this lives.
+    /// Its version table, which must not outlive the index.
     ///
     /// # Errors
     ///
@@ -92,13 +92,13 @@ impl SharedIndex {
         VersionTable::new(self.versions_memory)
     }
 
-    /// Where it is.
+    /// Where the index is.
     pub(crate) fn location(&self) -> IndexLocation {
         self.location
     }
 
-    /// Say where the tensor lies that the board is about to tell of.
-    pub(crate) fn place(&self, id: u32, location: Option<&ChunkLocation>, bytes: usize) {
+    /// Set where a tensor is, before the version table publishes it.
+    pub(crate) fn set_location(&self, id: u32, location: Option<&ChunkLocation>, bytes: usize) {
         let entry = location.map(|location| DirectoryEntry {
             descriptor: location.descriptor(),
             file: location.file(),
@@ -108,7 +108,7 @@ impl SharedIndex {
         self.directory.set(id, entry);
     }
 
-    /// Say that nothing is served any more.
+    /// Mark the owner as closed.
     pub(crate) fn close(&self) {
         self.header.at(layout::WORD_CLOSED).store(1, Release);
     }

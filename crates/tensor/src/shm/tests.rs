@@ -292,7 +292,7 @@ fn nothing_is_read_of_an_owner_that_has_closed() {
 }
 
 #[test]
-fn what_is_not_the_announced_board_is_refused() {
+fn memory_that_is_not_the_announced_index_is_refused() {
     let owner = Owner::new();
     let refused = |location, incarnation| {
         Reader::open(location, incarnation).expect_err("it is another one's")
@@ -309,9 +309,9 @@ fn what_is_not_the_announced_board_is_refused() {
         ..right
     };
     assert!(refused(no_memory, INCARNATION).contains("opened"));
-    let nobody = IndexLocation {
+    let no_process = IndexLocation {
         process: i32::MAX.unsigned_abs(),
         ..right
     };
-    assert!(refused(nobody, INCARNATION).contains("process"));
+    assert!(refused(no_process, INCARNATION).contains("process"));
 }

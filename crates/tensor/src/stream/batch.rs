@@ -1,7 +1,7 @@
-//! Pulls and pushes that were asked for together: which have ended, how, and who is to hear of it.
+//! Pulls and pushes that were submitted together: which have ended, how, and which port or thread to notify.
 //!
-//! A batch is made once for many of them, so that none costs an allocation of its own.
-//! Its lock is held for moments, and taken inside of its link's.
+//! One batch holds the state of many operations, so that an operation costs no allocation of its own.
+//! Its lock is held briefly, and may be taken while the link's is held (never the reverse).
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
@@ -11,21 +11,21 @@ use super::port::ReadyList;
 use crate::names::{Meaning, Unknown};
 use crate::requester::{Outcome, Ticket};
 
-/// What the names of a look-up mean.
+/// The result of a look-up, per name.
 pub type Meanings = Vec<Result<Meaning, Unknown>>;
 
-/// How one of a batch stands.
+/// The state of one operation of a batch.
 #[derive(Clone, Debug)]
 pub enum OperationState {
-    /// It goes on.
+    /// It has not ended.
     Pending,
-    /// It went well; the tensor's version.
+    /// It succeeded; the tensor's version.
     Done(u64),
-    /// It did not.
+    /// It failed.
     Failed(StreamError),
 }
 
-/// Pulls and pushes, or one look-up, and `M`, which keeps their memory until nobody moves bytes there any more.
+/// Pulls and pushes, or one look-up, and `M`, which keeps their memory while bytes may be moved there.
 pub struct Batch<M> {
     /// Dropped with the last reference to the batch, of which each operation holds one.
     pub memory: M,
@@ -35,15 +35,15 @@ pub struct Batch<M> {
     observers: Observers,
 }
 
-/// Who hears of a batch.
+/// Which ports to notify of a batch.
 struct Observers {
-    /// A port, and the number by which it knows the batch.
+    /// The ready list of a port, and its ticket for the batch.
     port: Option<(Arc<ReadyList>, u64)>,
-    /// Of the port that drives it, which may be another one.
+    /// The ready list of the port that drives the batch, which may be another port.
     driver: Option<Arc<ReadyList>>,
-    /// Whether each end is news, rather than the last one alone.
+    /// Whether to notify at each end, rather than at the last one only.
     each: bool,
-    /// It is on the port's list already.
+    /// It is on the port's ready list already.
     listed: AtomicBool,
 }
 
@@ -51,22 +51,22 @@ struct Observers {
 struct State {
     tickets: Vec<Option<Ticket>>,
     versions: Vec<u64>,
-    /// In the order of their ends.
+    /// Ended operations, in the order of their ends.
     arrived: Vec<u32>,
-    /// How many of these its owner has been told of.
+    /// How many of these `take_arrived` has returned.
     taken: usize,
     failures: Vec<(u32, StreamError)>,
     meanings: Option<Meanings>,
-    /// A thread that sleeps, and whether it wants to hear of each end.
+    /// A sleeping thread, and whether to wake it at each end.
     waiter: Option<(Thread, bool)>,
 }
 
-/// In place of a version.
+/// Values in place of a version.
 const PENDING: u64 = u64::MAX;
 const FAILED: u64 = u64::MAX - 1;
 
 impl<M> Batch<M> {
-    /// For `count` operations, of which nobody is told but who waits.
+    /// A batch of `count` operations that notifies no port; a thread can wait for it.
     pub fn new(memory: M, count: usize) -> Arc<Self> {
         let none = Observers {
             port: None,
@@ -77,7 +77,7 @@ impl<M> Batch<M> {
         Arc::new(Self::build(memory, count, none))
     }
 
-    /// For `count` operations that `driver` drives; the bell hears of the last end, or of each, under a number.
+    /// A batch of `count` operations that `driver` drives; `ready` gets the ticket at the last end, or at `each` end.
     pub(super) fn with_port(
         (memory, count): (M, usize),
         (ready, ticket): (&Arc<ReadyList>, u64),
@@ -123,11 +123,11 @@ impl<M> Batch<M> {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// How operation `index` stands.
+    /// The state of operation `index`.
     ///
     /// # Panics
     ///
-    /// Where there is no such operation.
+    /// If there is no such operation.
     pub fn state_of(&self, index: usize) -> OperationState {
         let state = self.lock();
         let failed = |(at, _): &&(u32, StreamError)| *at as usize == index;
@@ -141,21 +141,21 @@ impl<M> Batch<M> {
         }
     }
 
-    /// The first operation, by its index, that failed.
+    /// The failed operation with the lowest index.
     pub fn first_failure(&self) -> Option<(usize, StreamError)> {
         let state = self.lock();
         let first = state.failures.iter().min_by_key(|(index, _)| *index)?;
         Some((first.0 as usize, first.1.clone()))
     }
 
-    /// Copy the versions of those that went well, and zeros for the others.
+    /// Pass on the versions of operations that succeeded, and 0 for the others.
     pub fn versions(&self, into: &mut dyn FnMut(usize, u64)) {
         for (index, &version) in self.lock().versions.iter().enumerate() {
             into(index, if version >= FAILED { 0 } else { version });
         }
     }
 
-    /// Append the indices of those that have ended since this was asked for last, in the order of their ends.
+    /// Append the indices of operations that have ended since the last call, in the order of their ends.
     pub fn take_arrived(&self, into: &mut Vec<u32>) {
         let mut state = self.lock();
         self.observers.listed.store(false, Ordering::Release);
@@ -163,12 +163,12 @@ impl<M> Batch<M> {
         state.taken = state.arrived.len();
     }
 
-    /// What the names mean, once, of a look-up that went well.
+    /// The result of a look-up that succeeded; returned once.
     pub fn take_meanings(&self) -> Option<Meanings> {
         self.lock().meanings.take()
     }
 
-    /// Whether there are ends of which its owner was not told.
+    /// Whether operations have ended that `take_arrived` did not return.
     pub(super) fn has_arrivals(&self) -> bool {
         let state = self.lock();
         state.taken < state.arrived.len()
@@ -179,7 +179,7 @@ impl<M> Batch<M> {
         self.lock().tickets[index as usize] = Some(ticket);
     }
 
-    /// What has not ended, for a cancel.
+    /// The operations that have not ended, for a cancel.
     pub(super) fn unfinished(&self) -> Vec<(u32, Ticket)> {
         let state = self.lock();
         let numbered = state.tickets.iter().zip(0u32..);
@@ -188,7 +188,7 @@ impl<M> Batch<M> {
             .collect()
     }
 
-    /// An operation has ended; whether it was the last one. A second end of one changes nothing.
+    /// End an operation; returns whether it was the last one. A second end is ignored.
     pub(super) fn end(&self, index: u32, result: Result<Outcome, StreamError>) -> bool {
         let mut state = self.lock();
         let at = index as usize;
@@ -224,12 +224,12 @@ impl<M> Batch<M> {
         last
     }
 
-    /// Of the port that drives it, if one does.
+    /// The ready list of the port that drives the batch, if one does.
     pub(super) fn driver(&self) -> Option<&Arc<ReadyList>> {
         self.observers.driver.as_ref()
     }
 
-    /// Wake this thread at the last end, or at each.
+    /// Wake this thread at the last end, or at each end.
     pub(super) fn set_waiter(&self, waiter: Option<(Thread, bool)>) {
         self.lock().waiter = waiter;
     }
@@ -239,7 +239,7 @@ impl<M> Batch<M> {
     }
 }
 
-/// One operation of a batch: what a requester keeps of it.
+/// One operation of a batch: the keeper that a requester holds.
 pub(super) struct BatchEntry<M> {
     pub(super) batch: Arc<Batch<M>>,
     pub(super) index: u32,

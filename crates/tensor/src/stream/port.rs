@@ -1,7 +1,8 @@
-//! Where an event loop, or the thread that completes futures, drives links and hears of its batches.
+//! How an event loop, or the thread that completes futures, drives links and learns of its finished batches.
 //!
-//! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a timer
-//! for their deadlines, and of an eventfd, which tells of batches whose link somebody else led.
+//! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a
+//! timer for their deadlines, and of an eventfd for batches that finished while another thread or port led their
+//! link.
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,11 +21,11 @@ use super::error::StreamError;
 use super::link::Link;
 
 const EVENTS: usize = 64;
-/// Beyond every link.
+/// Events that do not belong to a link.
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// Batches that have news, and what wakes whoever takes them.
+/// Tickets of batches with ended operations, and the eventfd that wakes the thread that takes them.
 pub(super) struct ReadyList {
     wake: OwnedFd,
     state: Mutex<ReadyState>,
@@ -33,13 +34,13 @@ pub(super) struct ReadyList {
 #[derive(Default)]
 struct ReadyState {
     tickets: Vec<u64>,
-    /// The port's turn goes on, at whose end the tickets are taken: nobody has to be woken.
+    /// The port is in a turn, which takes the tickets at its end: no wake-up is needed.
     is_turning: bool,
     closed: bool,
 }
 
 impl ReadyList {
-    /// A batch has news.
+    /// Operations of a batch have ended.
     pub(super) fn push(&self, ticket: u64) {
         let mut state = self.lock();
         if state.closed {
@@ -52,7 +53,7 @@ impl ReadyList {
     }
 
     fn wake_up(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // EAGAIN: the counter is full, hence readable
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadyState> {
@@ -60,26 +61,26 @@ impl ReadyList {
     }
 }
 
-/// What links know of a port.
+/// The part of a port that links refer to.
 pub(super) struct Core<M> {
     pub(super) ready: Arc<ReadyList>,
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// A thread sleeps in it, or is about to.
+    /// A thread sleeps in the port, or is about to.
     has_waiter: AtomicBool,
     state: Mutex<State<M>>,
 }
 
 struct State<M> {
     links: Vec<Weak<Link<M>>>,
-    /// When the timer rings.
+    /// When the timer expires.
     armed: Option<Instant>,
-    /// Whether who waits here looks for a while before it sleeps.
+    /// Whether a waiting thread spins for a while before it sleeps.
     look: Look,
 }
 
 impl<M> Core<M> {
-    /// Have the link a place here.
+    /// Register a link; returns the token of its events.
     pub(super) fn register(&self, link: &Weak<Link<M>>) -> u64 {
         let mut state = self.state();
         let free = state
@@ -94,12 +95,12 @@ impl<M> Core<M> {
         token as u64
     }
 
-    /// Be told of what the socket can do.
+    /// Watch a link's socket.
     pub(super) fn watch(&self, token: u64, socket: &OwnedFd, blocked: bool, added: bool) {
         let mut wanted = EventFlags::IN;
         wanted.set(EventFlags::OUT, blocked);
         let data = EventData::new_u64(token);
-        // A refusal means that no memory is left for it: then the timer finds out.
+        // Fails only without kernel memory; then the link is turned when the timer expires.
         _ = if added {
             epoll::modify(&self.epoll, socket, data, wanted)
         } else {
@@ -107,18 +108,18 @@ impl<M> Core<M> {
         };
     }
 
-    /// Be told of what came over a link's fabric, or of its end.
+    /// Watch a link's verbs connection for completions and for its end.
     pub(super) fn watch_verbs(&self, token: u64, [completed, lifeline]: [&Socket; 2]) {
         let data = EventData::new_u64(token);
-        _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as above
+        _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as in `watch`
         _ = epoll::add(&self.epoll, lifeline, data, EventFlags::RDHUP);
     }
 
     pub(super) fn unwatch(&self, socket: &OwnedFd) {
-        _ = epoll::delete(&self.epoll, socket); // it may not be there
+        _ = epoll::delete(&self.epoll, socket); // fails if it was not watched, which is fine
     }
 
-    /// Come back by then.
+    /// Turn the links no later than `due`.
     pub(super) fn arm(&self, due: Instant) {
         let mut state = self.state();
         if state.armed.is_some_and(|armed| armed <= due) {
@@ -128,7 +129,7 @@ impl<M> Core<M> {
         let until = due.saturating_duration_since(Instant::now());
         let value = Timespec {
             tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: until.subsec_nanos().max(1).into(), // zero would disarm it
+            tv_nsec: until.subsec_nanos().max(1).into(), // zero would disarm the timer
         };
         let once = Itimerspec {
             it_interval: Timespec {
@@ -144,7 +145,7 @@ impl<M> Core<M> {
         self.has_waiter.load(Ordering::SeqCst)
     }
 
-    /// Come back at once.
+    /// Have the port turn at once.
     pub(super) fn wake_up(&self) {
         self.ready.wake_up();
     }
@@ -159,21 +160,21 @@ impl<M> Core<M> {
     }
 }
 
-/// Drives links for whoever calls [`Port::turn`] or [`Port::wait`], one thread at a time.
+/// Drives links in the thread that calls [`Port::turn`] or [`Port::wait`]; one thread at a time.
 ///
-/// A link is led by its port while batches of that port are outstanding, unless a thread that waits for a batch of its own
-/// leads it already.
+/// A port leads a link while batches of the port are outstanding there, unless a thread that waits for its own batch
+/// leads the link already.
 pub struct Port<M: Send + Sync + 'static> {
     pub(super) core: Arc<Core<M>>,
     epoch: u64,
 }
 
 impl<M: Send + Sync + 'static> Port<M> {
-    /// A port without links; [`Link::start`](super::Link::start) brings them.
+    /// A port without links; [`Link::start`](super::Link::start) adds them.
     ///
     /// # Errors
     ///
-    /// [`StreamError::System`] where no descriptor is left: it takes three.
+    /// [`StreamError::System`] if no descriptor is left: a port needs three.
     pub fn new() -> Result<Self, StreamError> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(StreamError::system("epoll"))?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -209,7 +210,7 @@ impl<M: Send + Sync + 'static> Port<M> {
         self.core.epoll.as_raw_fd()
     }
 
-    /// Do what can be done without waiting, and append the numbers of the batches that have news, each once.
+    /// Do all work that needs no waiting, and append the tickets of batches with newly ended operations, each once.
     ///
     /// # Errors
     ///
@@ -218,14 +219,15 @@ impl<M: Send + Sync + 'static> Port<M> {
         self.drive(false, tickets)
     }
 
-    /// The same, after sleeping until something is due, which need not bring news.
+    /// The same after sleeping until something is due; it may return without a ticket.
     ///
     /// # Errors
     ///
     /// As [`Self::turn`]; [`StreamError::Interrupted`].
     pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
-        // Set before links are looked at and unset before: of two ports that are looked at in turn one sees the other.
+        // Set before `claim_lead` looks at the links, and cleared before `yield_lead` does: of two ports that claim a
+        // link concurrently, at least one sees the other's flag. The link's lock orders the two looks.
         self.core.has_waiter.store(true, Ordering::SeqCst);
         self.each_link(Link::claim_lead);
         let driven = self.drive(true, tickets);
@@ -243,7 +245,7 @@ impl<M: Send + Sync + 'static> Port<M> {
 
     fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
-        // What a close rang may have been taken by a turn that had tickets to tell.
+        // An earlier turn may have consumed the wake-up of `close` and returned tickets: do not sleep again.
         let was_closed = self.core.ready.lock().closed;
         if sleeps && !was_closed {
             self.sleep()?;
@@ -286,7 +288,7 @@ impl<M: Send + Sync + 'static> Port<M> {
         })
     }
 
-    /// Time has passed for some link.
+    /// The timer has expired: turn all links.
     fn expire(&self, now: Instant) {
         _ = rustix::io::read(&self.core.timer, &mut [0; 8]);
         let links = {
@@ -299,7 +301,7 @@ impl<M: Send + Sync + 'static> Port<M> {
         }
     }
 
-    /// Give the links back; whoever waits here wakes up. Idempotent. In a forked child it does nothing.
+    /// Give the links up, and wake the thread that waits here. Idempotent. Does nothing in a forked child.
     pub fn close(&self) {
         if self.check().is_err() {
             return;

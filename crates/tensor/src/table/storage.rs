@@ -1,9 +1,9 @@
-//! The memory of tensors: kept while a tensor or an answer needs it.
+//! The storages of tensors, memory or files: kept while a tensor or an answer uses them.
 use std::collections::VecDeque;
 
 use crate::slab::{Id, Slab};
 
-/// What the driver of a shard gave a number, and needs no more.
+/// A resource that the driver of a shard numbered, and that is no longer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// A file that rows were read from.
@@ -12,31 +12,31 @@ pub enum Released {
     Staged(u32),
 }
 
-/// Whose part of the staging memory rows lie in.
+/// The peer whose part of the staging memory holds the rows, and the part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StagingShare {
     pub(crate) peer: Id,
     pub(crate) part: Id,
 }
 
-/// Who keeps what answers read.
+/// What keeps a storage.
 #[derive(Debug)]
 pub(crate) enum Keeper<K> {
-    /// Whoever lent the memory.
+    /// The keeper of lent memory.
     Lender(K),
-    /// The driver of the shard, which has this number for the file.
+    /// The driver of the shard, by its number of the file.
     File(u32),
-    /// The same with memory that rows were read into.
+    /// The driver of the shard, by its number of the memory that rows were read into.
     Staged(u32, StagingShare),
 }
 
 #[derive(Debug)]
 struct Storage<K> {
     keeper: Keeper<K>,
-    /// Pieces of answers that read it and have not gone out.
+    /// Unsent pieces of answers that read it.
     pieces: u32,
-    /// Whose they are: peers in ascending order, each with the number of its pieces.
-    /// Empty for what nobody writes: it is asked for to copy what would change.
+    /// Their peers in ascending order, each with the count of its pieces.
+    /// Empty for a read-only storage: it serves to copy rows before a write.
     readers: Vec<(u32, u32)>,
     is_retired: bool,
 }
@@ -48,10 +48,10 @@ impl<K> Storage<K> {
     }
 }
 
-/// All memory that tensors have, or had while an answer still reads it.
+/// All storages of tensors, and of dropped tensors that answers still read.
 #[derive(Debug)]
 pub(crate) struct Storages<K> {
-    places: Slab<Storage<K>>,
+    storages: Slab<Storage<K>>,
     retired: VecDeque<K>,
     released: VecDeque<(Released, Option<StagingShare>)>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Storages<K> {
 impl<K> Storages<K> {
     pub(crate) fn new() -> Self {
         Self {
-            places: Slab::new(),
+            storages: Slab::new(),
             retired: VecDeque::new(),
             released: VecDeque::new(),
         }
@@ -72,21 +72,21 @@ impl<K> Storages<K> {
             readers: Vec::new(),
             is_retired: false,
         };
-        self.places.insert(storage).index
+        self.storages.insert(storage).index
     }
 
-    /// No tensor needs it any more.
+    /// No tensor uses it any more.
     pub(crate) fn retire(&mut self, storage: u32) {
-        if let Some(found) = self.places.get_mut(storage) {
+        if let Some(found) = self.storages.get_mut(storage) {
             found.is_retired = true;
         }
         self.settle(storage);
     }
 
-    /// `count` further pieces of answers to `reader` read it.
+    /// `count` more pieces of answers to `reader` read it.
     pub(crate) fn hold(&mut self, storage: u32, reader: u32, count: u32) {
-        let found = self.places.get_mut(storage);
-        let found = found.expect("held while a tensor or an answer needs it");
+        let found = self.storages.get_mut(storage);
+        let found = found.expect("kept while a tensor or an answer uses it");
         found.pieces += count;
         if found.is_written() {
             let at = found.readers.partition_point(|&(other, _)| other < reader);
@@ -97,9 +97,9 @@ impl<K> Storages<K> {
         }
     }
 
-    /// `count` pieces of answers to `reader` have gone out, or were copied.
+    /// `count` pieces of answers to `reader` were sent or copied.
     pub(crate) fn release(&mut self, storage: u32, reader: u32, count: u32) {
-        let found = self.places.get_mut(storage);
+        let found = self.storages.get_mut(storage);
         let found = found.expect("kept while answers read it");
         found.pieces -= count;
         if found.is_written() {
@@ -114,27 +114,27 @@ impl<K> Storages<K> {
         }
     }
 
-    /// Whether an answer that has not gone out reads it.
+    /// Whether an unsent answer reads it.
     pub(crate) fn has_readers(&self, storage: u32) -> bool {
         self.readers(storage) > 0
     }
 
-    /// Peers with answers that have not gone out and read it.
+    /// How many peers have unsent answers that read it.
     pub(crate) fn readers(&self, storage: u32) -> usize {
-        self.places
+        self.storages
             .get(storage)
             .map_or(0, |found| found.readers.len())
     }
 
-    /// One of these peers, and the number of the pieces that read it.
+    /// One of these peers, and the count of its pieces.
     pub(crate) fn reader(&self, storage: u32, at: usize) -> (u32, u32) {
-        self.places.get(storage).expect("it has readers").readers[at]
+        self.storages.get(storage).expect("it has readers").readers[at]
     }
 
     fn settle(&mut self, storage: u32) {
         let done = |found: &Storage<K>| found.is_retired && found.pieces == 0;
-        if self.places.get(storage).is_some_and(done)
-            && let Some(gone) = self.places.remove(storage)
+        if self.storages.get(storage).is_some_and(done)
+            && let Some(gone) = self.storages.remove(storage)
         {
             match gone.keeper {
                 Keeper::Lender(keeper) => self.retired.push_back(keeper),
@@ -147,12 +147,12 @@ impl<K> Storages<K> {
         }
     }
 
-    /// The keeper of memory that nothing needs any more.
+    /// The keeper of memory that is no longer used.
     pub(crate) fn take_retired(&mut self) -> Option<K> {
         self.retired.pop_front()
     }
 
-    /// What the driver gave a number, and nothing needs any more; of memory with whose share it was.
+    /// A resource of the driver that is no longer used; memory comes with its share.
     pub(crate) fn take_released(&mut self) -> Option<(Released, Option<StagingShare>)> {
         self.released.pop_front()
     }

@@ -202,7 +202,7 @@ fn an_unknown_name_is_answered_with_those_near_it() {
 }
 
 #[test]
-fn a_board_follows_what_becomes_of_tensors() {
+fn a_version_table_follows_the_tensors() {
     let mut words = [0; 2];
     let mut readers = words;
     let (mine, theirs) = (Span::of_words(&mut words), Span::of_words(&mut readers));

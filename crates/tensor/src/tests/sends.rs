@@ -71,9 +71,9 @@ fn rows_that_lie_in_no_block_are_elsewhere_and_others_are_refused() {
     ));
 }
 
-/// Who maps the board reads rows of one version without asking, those of tensors from before it too.
+/// A reader that maps the version table reads rows of one version without the server, also of tensors published before.
 #[test]
-fn a_board_says_of_which_version_each_tensor_is() {
+fn a_version_table_has_the_version_of_each_tensor() {
     let mut words = [0; 8];
     let memory = Span::of_words(&mut words);
     let (mut world, _) = world();

@@ -142,7 +142,8 @@ fn time_that_runs_out_ends_the_batch_alone() {
         matches!(&late, StreamError::Deadline { allowed, .. } if *allowed == Duration::from_millis(20))
     );
     assert!(
-        late.to_string().ends_with("did not end it within 0.02 s"),
+        late.to_string()
+            .ends_with("did not complete the operation within 0.02 s"),
         "{late}"
     );
     assert!(link.is_open());

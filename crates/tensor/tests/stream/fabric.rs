@@ -486,7 +486,7 @@ fn a_link_that_needs_its_fabric_ends_with_it() {
     });
     let (_block, wanted) = world.pull(world.key, 5, 9);
     let why = failure(&run(&link, vec![wanted]), 0).to_string();
-    assert!(why.contains("ended"), "{why}");
+    assert!(why.contains("closed the verbs connection"), "{why}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! How pulls and reads come to their ends: completions in, arrivals out, settled by the caller.
+//! How pulls and reads end: completions become arrivals, which the caller settles.
 use std::mem;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::link::Event;
 use crate::wire::{Answer, Status, protocol};
 
 impl Puller {
-    /// Take what has come, without waiting.
+    /// Take arrivals, without waiting.
     ///
     /// # Errors
     ///
@@ -23,8 +23,8 @@ impl Puller {
         polled.map(|_| ())
     }
 
-    /// Like [`Puller::poll`], but wait until something has come or `deadline` has passed.
-    /// Completions of our own may wake it too: look at `arrivals`.
+    /// Like [`Puller::poll`], but waits for an arrival until `deadline`.
+    /// Completions of this end's operations wake it too: it may return without an arrival.
     ///
     /// # Errors
     ///
@@ -43,8 +43,8 @@ impl Puller {
         waited
     }
 
-    /// Like [`Puller::poll`], for an event loop that watches [`Puller::as_fd`](std::os::fd::AsFd::as_fd): after it,
-    /// the descriptor is readable once more has come. The loop watches the stream for its end too.
+    /// Like [`Puller::poll`], for an event loop that watches [`Puller::as_fd`](std::os::fd::AsFd::as_fd): afterwards
+    /// the descriptor becomes readable with the next completion. The loop must watch the stream for its end too.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Puller {
         for each in events.drain(..) {
             result = result.and(self.take(each, arrivals));
         }
-        self.events = events; // its room is used again
+        self.events = events; // keep its capacity
         result
     }
 
@@ -97,13 +97,13 @@ impl Puller {
         Ok(())
     }
 
-    /// What an answer is the end of; nothing where that has ended already, by our own doing.
+    /// The pull that an answer ends; `None` if the pull was revoked before.
     fn answered(&mut self, answer: Answer, bytes: u32) -> Result<Option<Arrival>, Error> {
         let slot = self
             .slots
             .get_mut(answer.slot as usize)
             .filter(|slot| slot.turn == answer.turn);
-        let slot = slot.ok_or_else(|| protocol("an answer to nothing that was asked"))?;
+        let slot = slot.ok_or_else(|| protocol("an answer without a request"))?;
         if slot.is_lost {
             slot.is_lost = false;
             return Ok(None);
@@ -116,7 +116,7 @@ impl Puller {
             0
         };
         if bytes as usize != expected {
-            return Err(protocol("an answer of another length than was asked for"));
+            return Err(protocol("an answer of another length than its request"));
         }
         pending.is_over = true;
         Ok(Some(Arrival(Kind::Slot {
@@ -125,7 +125,7 @@ impl Puller {
         })))
     }
 
-    /// End what has arrived; its slot takes the next pull. None where it has ended by [`Puller::break_off`].
+    /// End an arrived pull, which frees its slot. `None` if [`Puller::break_off`] has ended it.
     pub fn settle(&mut self, arrival: Arrival) -> Option<Settled> {
         match arrival.0 {
             Kind::Slot { slot, result } => self.slots[slot as usize].settle(result),
@@ -144,13 +144,10 @@ fn refused(status: Status) -> Result<(), Error> {
         ),
         Status::Room => (
             Class::Config,
-            "the destination is not as long as the rows are",
+            "the destination has another size than the rows",
         ),
         Status::NotInBlock => return Err(Error::NotInBlock),
-        Status::Limit => (
-            Class::Limit,
-            "as many tensors are exposed to this peer as may be",
-        ),
+        Status::Limit => (Class::Limit, "too many tensors are exposed to this peer"),
     };
     Err(Error::Refused {
         class,

@@ -1,4 +1,4 @@
-//! The requester's end before it is connected, for who sets connections up by messages of its own.
+//! The requester's end before it is connected, for callers that exchange the introductions themselves.
 use std::sync::Arc;
 
 use forebay_tensor::Error;
@@ -11,7 +11,7 @@ use crate::puller::{Outbox, allocate};
 use crate::sys::pair::RemotePart;
 use crate::wire::{SLOT_BYTES, decode_answer, protocol};
 
-/// A queue pair and room for requests, which an owner is told of.
+/// A queue pair and memory for requests, to be introduced to an owner.
 pub struct Offer {
     device: Arc<Device>,
     unconnected: Unconnected<Posted>,
@@ -19,11 +19,11 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// An end that would have so many requests with the owner.
+    /// An end with at most `slots` requests in flight.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for slots that are not 1 to 1024, [`Error::Broken`] where the device gives no queue pair.
+    /// [`Error::Config`] for slots outside of 1 to 1024, [`Error::Broken`] if the device gives no queue pair.
     pub fn new(device: &Arc<Device>, slots: u32) -> Result<Self, Error> {
         let sends = slots
             .saturating_mul(SENDS_PER_SLOT)
@@ -41,20 +41,20 @@ impl Offer {
         })
     }
 
-    /// What the owner is to be told, by [`Responder::accept`](crate::Responder::accept).
+    /// The introduction for the owner's [`Responder::accept`](crate::Responder::accept).
     pub fn introduction(&self) -> Vec<u8> {
         self.unconnected.ours.encode().to_vec()
     }
 
-    /// Connect to the owner that answered so. Who holds the stream watches for its end, and breaks off then.
+    /// Connect to the owner by its answer. The caller watches the stream for its end, and breaks off then.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] for what is no answer, [`Error::Broken`] where the device refuses.
+    /// [`Error::Protocol`] for an invalid answer, [`Error::Broken`] if the device refuses.
     pub fn connect(self, answer: &[u8]) -> Result<Puller, Error> {
         let (peer, inbox) = decode_answer(answer)?;
         if inbox == RemotePart::default() {
-            return Err(protocol("it takes no requests"));
+            return Err(protocol("the peer accepts no requests"));
         }
         let granted = self.unconnected.ours.slots.min(peer.slots);
         let link = self.unconnected.connect(&peer, None)?;

@@ -1,4 +1,4 @@
-//! Answers whose rows are in a file: whose turn it is to read, and what is sent once they were read.
+//! Answers whose rows are in a file: the order of their reads, and what is sent afterwards.
 use super::{Answer, Answers, Body, COPY_BYTES, NONE};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -8,38 +8,38 @@ use crate::sys::span::Span;
 use crate::sys::staging::RUN_RECORD_BYTES;
 use crate::table::{Filed, Run, Storages};
 
-/// Which rows, in their order.
+/// The rows, in order.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
     Slice {
         first: u64,
         count: u64,
     },
-    /// Their numbers lie in the slot's indices, the first at this byte.
+    /// Their numbers are in the slot's indices, the first at this byte.
     Indices {
         from: usize,
         rows: usize,
     },
 }
 
-/// Rows that are to be read from a file.
+/// Rows of a file that are not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::responder) struct Unread {
     pub(super) storage: u32,
     pub(in crate::responder) filed: Filed,
     numbers: Numbers,
-    /// Of the rows with their strides.
+    /// Bytes of the rows, with their strides.
     pub(in crate::responder) rows_bytes: usize,
-    /// Reads that it takes.
+    /// Reads that it needs.
     pub(in crate::responder) runs: usize,
-    /// They have begun.
+    /// The reads have begun.
     begun: bool,
 }
 
 impl Unread {
     /// # Errors
     ///
-    /// [`Error::Limit`] where the staging memory has no room for them at any time.
+    /// [`Error::Limit`] if they do not fit the staging memory at all.
     pub(in crate::responder) fn new(
         storage: u32,
         filed: Filed,
@@ -78,7 +78,7 @@ impl Unread {
         })
     }
 
-    /// Where its row numbers lie in the slot's indices, and how many they are.
+    /// The offset of its row numbers in the slot's indices, and their count.
     pub(super) fn numbers(&mut self) -> Option<(&mut usize, usize)> {
         match &mut self.numbers {
             Numbers::Slice { .. } => None,
@@ -86,16 +86,16 @@ impl Unread {
         }
     }
 
-    /// Bytes of staging memory that it takes: the rows, and what describes the reads.
+    /// Bytes of staging memory that it needs: the rows, and the descriptions of the reads.
     pub(in crate::responder) fn staging_bytes(&self) -> usize {
         self.rows_bytes.next_multiple_of(8) + self.runs * RUN_RECORD_BYTES
     }
 }
 
-/// What a peer has to read.
+/// The next read of a peer.
 pub(in crate::responder) enum Next {
     Nothing,
-    /// It has its share of the staging memory already.
+    /// It has used its share of the staging memory.
     Later,
     Read {
         slot: u32,
@@ -106,12 +106,12 @@ pub(in crate::responder) enum Next {
 }
 
 impl Answers {
-    /// Whether rows are to be read, or are being read.
+    /// Whether answers wait for reads.
     pub(in crate::responder) fn is_reading(&self) -> bool {
         self.unread > 0
     }
 
-    /// The last of `add` is rows that are to be read.
+    /// Append an unread answer.
     pub(super) fn await_read(&mut self, slot: u32, index: u32) {
         self.unread += 1;
         let at = &mut self.slots[slot as usize];
@@ -133,8 +133,8 @@ impl Answers {
         }
     }
 
-    /// Begin the next read; slots take turns. `share` is what the peer may have of the staging memory,
-    /// of which one read may be larger.
+    /// Begin the next read; slots take turns. `share` is the peer's part of the staging memory; a single read may
+    /// exceed it.
     pub(in crate::responder) fn next_read(&mut self, share: usize) -> Next {
         while let Some(&slot) = self.readers.front() {
             let Some((answer, unread)) = self.first_unbegun(slot) else {
@@ -186,7 +186,7 @@ impl Answers {
         None
     }
 
-    /// Have `each` see the reads that an answer takes; none where nobody waits for it any more.
+    /// Call `each` for each run of an answer; not at all if the answer is gone.
     pub(in crate::responder) fn each_run(
         &self,
         slot: u32,
@@ -224,7 +224,7 @@ impl Answers {
         }
     }
 
-    /// A read has ended: `body` is the answer. Nobody waits for it any more where this gives `false`.
+    /// A read has ended, with `body` as the answer. Returns `false` if the answer is gone.
     pub(in crate::responder) fn read<K>(
         &mut self,
         slot: u32,
@@ -248,7 +248,7 @@ impl Answers {
         true
     }
 
-    /// Take an answer off the list of those that are not read.
+    /// Remove an answer from the list of unread ones.
     fn unlink(&mut self, slot: u32, index: u32) {
         self.unread -= 1;
         let next = self
@@ -270,7 +270,7 @@ impl Answers {
         }
     }
 
-    /// Forget rows that are to be read; those that are being read are let go when that has ended.
+    /// Cancel unread answers; reads in progress are dropped when they end.
     pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
         let mut index = self.slots[slot as usize].unread;
         while let Some(answer) = self.waiting.get_mut(index) {
@@ -288,7 +288,7 @@ impl Answers {
     }
 }
 
-/// Send rows that lie in strides; a read has one hold on their memory, which goes with them.
+/// Send rows with a stride. The answer has one hold on their storage, which the sent spans take over.
 pub(super) fn send_rows<K>(
     (storage, reader): (u32, u32),
     memory: Span,
@@ -297,7 +297,7 @@ pub(super) fn send_rows<K>(
     storages: &mut Storages<K>,
 ) {
     if row_bytes == stride_bytes && memory.bytes() > COPY_BYTES {
-        // Its hold goes with the span.
+        // The span carries the hold.
         outbox.push_lent(memory, storage);
         return;
     }

@@ -1,4 +1,4 @@
-//! The values of a push: awaited whole, then applied.
+//! The values of a push: received completely, then applied.
 use super::{Peer, Phase, Step};
 use crate::error::Error;
 use crate::requester::Rows;
@@ -24,7 +24,7 @@ impl Peer {
         Step::Again
     }
 
-    /// Where what the push that is to be applied will change lies, and whether answers read that memory: then it is said.
+    /// The memory that the received push will change, and whether answers read it; `changed` is set if they do.
     pub(in crate::responder) fn changes<K>(
         &self,
         table: &Table<K>,
@@ -54,7 +54,7 @@ impl Peer {
         }
     }
 
-    /// Apply the push whose values are here. Answers that read what it changes were copied before.
+    /// Apply the received push. Unsent answers that read its rows were copied before.
     pub(in crate::responder) fn apply<K>(&mut self, table: &mut Table<K>) {
         let Phase::Values {
             slot,
@@ -107,6 +107,6 @@ fn cannot_add(entry: &Entry) -> Error {
     Error::Config {
         setting: "the operation \"add\" on tensor",
         value: u64::from(entry.tensor),
-        advice: "its dtype is no number; use \"set\"",
+        advice: "its dtype has no addition; use \"set\"",
     }
 }

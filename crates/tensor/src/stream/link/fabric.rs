@@ -1,4 +1,4 @@
-//! How a link uses its fabric: what of a turn belongs to it, and what follows where it ends.
+//! How a link uses its verbs connection: its part of a turn, and what happens when it is lost.
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::requester::Outcome;
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::Fault;
 
-/// One of a batch's operations, with the block of the arena that a pull goes to, where there is one: only such a pull
-/// can be made over a fabric. Its version is not told then: it is 0.
+/// One operation of a batch, with the arena block that a pull goes to, if there is one: only such a pull can use verbs.
+/// A pull over verbs reports version 0.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// What is to be done.
+    /// The operation.
     pub work: Work,
     /// The block, of a region that the fabric knows.
     pub block: Option<Lease>,
@@ -31,20 +31,20 @@ impl From<Work> for Submission {
     }
 }
 
-/// How a link pulls over a fabric.
+/// A fabric that a link pulls over, beside its stream.
 pub struct Fabric {
-    /// Connected to the server's end.
+    /// The endpoint, connected to the server's.
     pub endpoint: Box<dyn RequesterEndpoint>,
-    /// The stream on which it was introduced.
+    /// The stream on which the endpoint was introduced.
     pub lifeline: Wire,
     /// How long the server may be silent.
     pub liveness: Duration,
-    /// Whether the link is broken without it; otherwise the stream takes over.
+    /// Whether the link breaks if the fabric is lost; otherwise the stream takes over.
     pub is_needed: bool,
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Make pulls over a fabric from now on, where that can be.
+    /// Pull over a fabric from now on, where possible.
     ///
     /// # Errors
     ///
@@ -62,12 +62,12 @@ impl<M: Send + Sync + 'static> Link<M> {
             let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
             inner.verbs = Some(verbs.map_err(crate::stream::StreamError::system("a descriptor"))?);
             inner.has_verbs.store(true, Ordering::Release);
-            inner.turn_verbs(Instant::now()); // has the fabric tell of what comes
+            inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
         }
         Ok(())
     }
 
-    /// What was pulled over the fabric; why not, once it was lost; none where there was none.
+    /// Counters of the fabric; the reason once it was lost; `None` if there was none.
     pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
         let inner = self.lock().ok()?;
         match (&inner.verbs, &inner.verbs_lost) {
@@ -77,12 +77,12 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Whether pulls are made over a fabric. It waits for nobody's turn, so it may be asked under a lock such as Python's.
+    /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
     pub fn has_verbs(&self) -> bool {
         self.has_verbs.load(Ordering::Acquire)
     }
 
-    /// Have no block be kept for the next pull into it: the arena has no room left. Waits for the device.
+    /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
     pub fn release_blocks(&self) {
         let Ok(mut inner) = self.lock() else { return };
         if let Some(verbs) = &mut inner.verbs
@@ -97,14 +97,14 @@ impl<M: Send + Sync + 'static> Link<M> {
 }
 
 impl<M: Send + Sync + 'static> Inner<M> {
-    /// Have a pull go by the fabric, unless it is one for the stream.
+    /// Queue a pull for verbs, unless only the stream can carry it.
     pub(super) fn submit_to_verbs(
         &mut self,
         operation: BatchEntry<M>,
         submission: &mut Submission,
     ) -> Result<(), BatchEntry<M>> {
         match (&mut self.verbs, submission.work, submission.block.take()) {
-            (Some(verbs), Work::Pull(pull), Some(block)) => verbs.ask(operation, pull, block),
+            (Some(verbs), Work::Pull(pull), Some(block)) => verbs.submit(operation, pull, block),
             _ => Err(operation),
         }
     }
@@ -117,7 +117,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Take what has come over the fabric, and send what can be.
+    /// Take completions, and issue waiting pulls.
     pub(super) fn turn_verbs(&mut self, now: Instant) {
         let Some(verbs) = &mut self.verbs else { return };
         let mut ended = std::mem::take(&mut self.verbs_ended);
@@ -137,23 +137,23 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 }
             }
         }
-        self.verbs_ended = ended; // its room is used again
+        self.verbs_ended = ended; // keep its capacity
         if let Err(error) = turned {
             self.lose_verbs(&error);
         }
     }
 
-    /// A turn of the fabric alone: the socket has said nothing.
+    /// A turn of verbs only: the socket had no event, so no system call is spent on it.
     pub(super) fn turn_verbs_alone(&mut self, now: Instant) {
         self.turn_verbs(now);
         if self.again {
-            self.send(now); // the stream has got some of it to do
+            self.send(now); // refused pulls go to the stream
         } else {
             self.expire(now);
         }
     }
 
-    /// The fabric's connection is over. The stream goes on, unless the server lied or is silent.
+    /// The verbs connection is lost. The stream takes over, unless the server violated the protocol or is silent.
     pub(super) fn lose_verbs(&mut self, error: &Error) {
         let Some(verbs) = self.take_verbs() else {
             return;
@@ -171,7 +171,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.again = true;
     }
 
-    /// The link is over.
+    /// The link ends.
     pub(super) fn end_verbs(&mut self, error: &Error) {
         if let Some(verbs) = self.take_verbs() {
             let left = verbs.break_off(error.clone());

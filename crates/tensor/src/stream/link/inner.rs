@@ -1,4 +1,4 @@
-//! What lies under a link's lock: the requester, its channel, who leads, and turns of them.
+//! The state under a link's lock: the requester, its channel, the leader, and turns of them.
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,50 +37,52 @@ impl<M: Send + Sync> Machine for Requester<BatchEntry<M>> {
     }
 }
 
-/// Who receives what comes.
+/// Which thread or port receives for the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lead {
     None,
     Thread(ThreadId),
-    /// One of the ports.
+    /// The port with this index in `ports`.
     Port(usize),
 }
 
-/// A port that has batches here.
+/// A port with batches of this link.
 pub(super) struct PortEntry<M> {
     pub(super) core: Arc<Core<M>>,
+    /// Of the link's events at the port.
     pub(super) token: u64,
-    /// How many of its batches have not ended.
+    /// Batches of the port that have not ended.
     pub(super) batches: usize,
-    /// It leads where nobody else does and something is outstanding.
+    /// The port leads while there is no other candidate and requests are outstanding: for canceled batches, whose
+    /// memory comes back only when the peer has answered.
     pub(super) drains: bool,
 }
 
 pub(super) struct Inner<M> {
     pub(super) requester: Requester<BatchEntry<M>>,
-    /// None once closed or broken.
+    /// `None` once closed or broken.
     pub(super) channel: Option<Channel>,
     fault: Option<StreamError>,
     peer: Arc<str>,
     pub(super) lead: Lead,
-    /// Threads that wait while somebody else leads.
+    /// Threads that wait while another thread or a port leads.
     pub(super) followers: VecDeque<Thread>,
     pub(super) ports: Vec<PortEntry<M>>,
-    /// The socket takes no more for now.
+    /// The socket is full.
     pub(super) blocked: bool,
     /// There is more to do without waiting.
     pub(super) again: bool,
-    /// When to come back without an event.
+    /// When the next turn is due without an event.
     pub(super) due: Option<Instant>,
-    /// Whether who leads looks for a while before it sleeps.
+    /// Whether a leading thread spins for a while before it sleeps.
     pub(super) look: Look,
-    /// Of batches that have one, until they have ended.
+    /// Deadlines of unfinished batches.
     deadlines: Vec<(Deadline, Arc<Batch<M>>)>,
-    /// Pulls over a fabric beside the stream.
+    /// Pulls over verbs.
     pub(super) verbs: Option<VerbsPulls<M>>,
-    /// Whether there are such, for who must not wait for the lock.
+    /// Whether `verbs` is set, for callers that must not wait for the lock.
     pub(super) has_verbs: Arc<AtomicBool>,
-    /// Why there are none any more.
+    /// Why the verbs connection was lost.
     pub(super) verbs_lost: Option<String>,
     pub(super) verbs_ended: Vec<Completed<M>>,
     pieces: Pieces,
@@ -93,12 +95,12 @@ impl<M> Inner<M> {
         self.channel.is_some()
     }
 
-    /// Close the descriptor and nothing else, in a forked child.
+    /// Close only the descriptor: in a forked child, where a shutdown would end the parent's connection.
     pub(super) fn close_descriptor(&mut self) {
         self.channel = None;
     }
 
-    /// Make sure that the peer cannot move bytes any more.
+    /// Ensure that the peer cannot move bytes any more, so that memory may be given back.
     pub(super) fn fence(&mut self) {
         if let Some(channel) = self.channel.take() {
             for entry in &self.ports {
@@ -148,7 +150,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Take over what is asked for, each with its number in the batch.
+    /// Submit operations, each with its index in the batch: to verbs if possible, else to the stream.
     pub(super) fn submit(
         &mut self,
         batch: &Arc<Batch<M>>,
@@ -193,7 +195,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.end(&refused.keeper.batch, refused.keeper.index, Err(error));
     }
 
-    /// Have the batch end by then.
+    /// Set the deadline of a batch.
     pub(super) fn set_deadline(
         &mut self,
         batch: &Arc<Batch<M>>,
@@ -207,7 +209,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Send what can be.
+    /// Send as much as possible.
     pub(super) fn send(&mut self, now: Instant) {
         self.issue_verbs(now);
         let Some(channel) = &mut self.channel else {
@@ -219,13 +221,13 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.settle(now, progress, sent);
     }
 
-    /// Send and receive what can be, within one turn's budget.
+    /// Send and receive as much as one turn's budget allows.
     pub(super) fn turn(&mut self, now: Instant) {
         self.turn_verbs(now);
         self.turn_stream(now);
     }
 
-    /// The same of the stream alone.
+    /// The same for the stream only.
     pub(super) fn turn_stream(&mut self, now: Instant) {
         let Some(channel) = &mut self.channel else {
             return;
@@ -240,7 +242,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.settle(now, progress, turned);
     }
 
-    /// Note where a turn led, and what time it is.
+    /// Record the outcome of a turn, and check deadlines.
     fn settle(&mut self, now: Instant, progress: Progress, turned: Result<(), Fault>) {
         self.sent_bytes += progress.sent as u64;
         self.received_bytes += progress.received as u64;
@@ -259,7 +261,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         while let Some(at) = self.deadlines.iter().position(has_passed) {
             let (deadline, batch) = self.deadlines.swap_remove(at);
             self.give_up(&batch, &deadline.missed_by(&self.peer));
-            self.again = true; // the peer is to be told
+            self.again = true; // the cancel has to be sent
         }
         let verbs = self
             .verbs
@@ -279,7 +281,8 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// End what of a batch has not ended; its memory stays with the requester for as long as somebody writes there.
+    /// End the unfinished operations of a batch. The requester keeps their memory while the peer's rows may still
+    /// arrive.
     pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>, why: &StreamError) {
         for (index, ticket) in batch.unfinished() {
             let canceled = self.requester.cancel(ticket);
@@ -300,7 +303,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.break_off(Fault::Ended);
     }
 
-    /// The connection is of no use any more: everything outstanding ends.
+    /// The connection is unusable: fence the peer first, then end everything outstanding, which releases its memory.
     pub(super) fn break_off(&mut self, fault: Fault) {
         self.fence();
         let error = fault.into_error();
@@ -322,7 +325,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
                     let result = result.map_err(|error| self.link_error(error));
                     self.end(&keeper.batch, keeper.index, result);
                 }
-                End::Released { .. } => {} // what was canceled has ended before
+                End::Released { .. } => {} // the operation ended when it was canceled
             }
         }
     }
@@ -343,7 +346,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// The machine's error, unless it is about what was done here.
+    /// The error of an operation: `Closed` if this side closed the link, otherwise the requester's.
     pub(super) fn link_error(&self, error: crate::Error) -> StreamError {
         match &self.fault {
             Some(closed @ StreamError::Closed { .. }) => closed.clone(),

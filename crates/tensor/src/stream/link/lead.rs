@@ -1,4 +1,12 @@
-//! Who drives a link: one thread that waits, or one port; the others follow until it hands on.
+//! Which thread or port drives a link: the leader. The others follow until it hands over.
+//!
+//! A link has no thread of its own, since a wake-up of another thread costs more than a small pull: the thread that
+//! waits receives for itself and for all others. Two invariants keep that live:
+//!
+//! 1. While operations of a waiting thread or port are outstanding the link has a leader, or one follower was
+//!    unparked to become it.
+//! 2. No waiter depends on a port that is not turned, such as that of a busy event loop: a thread that begins to wait
+//!    takes the lead from any port, and a port in which a thread sleeps takes it from one in which none does.
 use std::os::fd::AsFd;
 use std::sync::{Arc, MutexGuard};
 use std::thread::{current, park_timeout};
@@ -17,7 +25,7 @@ use crate::stream::deadline::Deadline;
 use crate::stream::error::StreamError;
 use crate::stream::port::{Core, Port};
 
-/// After this a thread that follows looks for signals, which do not wake it.
+/// How often a following thread returns to check for signals, which do not end `park_timeout`.
 const SIGNALS: Duration = Duration::from_millis(100);
 
 impl<M: Send + Sync + 'static> Inner<M> {
@@ -28,12 +36,12 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Whether this thread leads from here on.
+    /// Take the lead; returns whether this thread has it now.
     fn take_lead(&mut self) -> bool {
         let me = Lead::Thread(current().id());
         match self.lead {
             Lead::None => {}
-            // Whoever turns that port may be this very thread, or one that waits for it.
+            // The port's thread may be this one, or wait for this one: either would never turn the port.
             Lead::Port(at) => self.clear_leader(at),
             lead @ Lead::Thread(_) => return lead == me,
         }
@@ -41,7 +49,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         true
     }
 
-    /// A port leads no more; its socket is not watched there.
+    /// Take the lead from a port, and unwatch the sockets there: two watchers would receive the same bytes.
     fn clear_leader(&mut self, at: usize) {
         self.lead = Lead::None;
         let core = &self.ports[at].core;
@@ -53,7 +61,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Have a port lead.
+    /// Give the lead to a port.
     fn set_leader(&mut self, at: usize) {
         let Some(channel) = &self.channel else {
             self.lead = Lead::None;
@@ -75,7 +83,8 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Who leads does not need to: have somebody else do it who does, at best one that waits at this moment.
+    /// Hand the lead to another candidate: preferably a port in which a thread sleeps now, then a following thread,
+    /// then any port with batches, and finally one that drains canceled requests.
     fn hand_over(&mut self) {
         if let Lead::Port(at) = self.lead {
             self.clear_leader(at);
@@ -94,13 +103,13 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// A port with batches here that a thread sleeps in.
+    /// A port with batches here in which a thread sleeps.
     fn waiting_port(&self) -> Option<usize> {
         let has_waiter = |entry: &PortEntry<M>| entry.batches > 0 && entry.core.has_waiter();
         self.ports.iter().position(has_waiter)
     }
 
-    /// A thread is about to sleep in this port: nobody leads whom no thread turns.
+    /// A thread is about to sleep in this port: it takes the lead from a port that no thread sleeps in.
     fn claim(&mut self, port: &Arc<Core<M>>) {
         let own = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port) && entry.batches > 0;
         let Some(at) = self.ports.iter().position(own) else {
@@ -116,11 +125,12 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// This thread leads no more, if it did, and follows nobody.
+    /// This thread stops leading or following.
     fn step_down(&mut self) {
         let me = current().id();
         self.unfollow();
-        // It may have been called to lead while it made up its mind to leave.
+        // `hand_over` may have chosen this thread while it was returning: pass the lead on, or nothing would drive
+        // the link.
         if matches!(self.lead, Lead::None) || self.lead == Lead::Thread(me) {
             self.hand_over();
         }
@@ -131,7 +141,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.followers.retain(|follower| follower.id() != me);
     }
 
-    /// What follows from a turn for those who do not take part in it.
+    /// After a turn: rearm the leading port, or hand over if it has no batches left and others have.
     pub(super) fn update_leader(&mut self) {
         let Lead::Port(at) = self.lead else {
             return;
@@ -155,7 +165,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Where a port sits, from here on.
+    /// The index of a port in `ports`; adds it if necessary.
     fn port_index(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) -> usize {
         let known = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port);
         self.ports.iter().position(known).unwrap_or_else(|| {
@@ -169,7 +179,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         })
     }
 
-    /// A port has one batch more, which has not ended.
+    /// A port has one more unfinished batch.
     pub(super) fn add_batch(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
         let at = self.port_index(link, port);
         self.ports[at].batches += 1;
@@ -185,7 +195,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Send what was asked for, and see to it that somebody receives what comes of it.
+    /// Set the deadline of a batch, and send.
     pub(super) fn send_by(
         &self,
         mut inner: MutexGuard<'_, Inner<M>>,
@@ -196,19 +206,19 @@ impl<M: Send + Sync + 'static> Link<M> {
         self.send(inner);
     }
 
-    /// Send what there is, and have whoever leads know what follows from it.
+    /// Send, and update the leader's interest.
     pub(super) fn send(&self, mut inner: MutexGuard<'_, Inner<M>>) {
         let due = inner.due;
         inner.send(Instant::now());
         let sooner = inner.due.is_some_and(|at| due.is_none_or(|due| at < due));
         if matches!(inner.lead, Lead::Thread(_)) && (sooner || inner.blocked || inner.again) {
-            self.wake_leader(); // it sleeps on something else
+            self.wake_leader(); // it sleeps with the former deadline and interest
         }
         inner.update_leader();
     }
 
-    /// Have a port lead while nobody else does and the peer still has to answer: of what was given up the memory comes
-    /// back then, at the latest with the connection's liveness.
+    /// Have a port lead while the peer still has to answer and nothing else does: the memory of canceled operations
+    /// comes back with the answer, at the latest when the peer is declared silent.
     pub fn keep_driving(&self, port: &Port<M>) {
         let Ok(mut inner) = self.lock() else {
             return;
@@ -230,7 +240,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// The thread that slept in a port has other things to do: whoever waits leads in its place.
+    /// The thread that slept in a port returns: hand the lead to another waiter, if there is one.
     pub(in crate::stream) fn yield_lead(&self, port: &Arc<Core<M>>) {
         if let Ok(mut inner) = self.lock()
             && inner.is_led_by(port)
@@ -240,7 +250,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// A port is closed: it leads no more, and hears of nothing.
+    /// A port is closed: remove it.
     pub(in crate::stream) fn remove_port(&self, port: &Arc<Core<M>>) {
         let Ok(mut inner) = self.lock() else {
             return;
@@ -262,11 +272,11 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Wait for a batch of this link, by driving it, or while somebody else does.
+    /// Wait for a batch of this link, driving the link unless another thread does.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Deadline`], [`StreamError::Interrupted`], [`StreamError::Forked`]; the batch goes on then.
+    /// [`StreamError::Deadline`], [`StreamError::Interrupted`], [`StreamError::Forked`]; the batch continues.
     pub fn wait(
         &self,
         batch: &Arc<Batch<M>>,
@@ -307,14 +317,14 @@ impl<M: Send + Sync + 'static> Link<M> {
         waited
     }
 
-    /// Sleep on the socket, unless there is something to do at once, and do it.
+    /// Sleep on the socket unless there is work, then do one turn.
     fn lead(
         &self,
         inner: MutexGuard<'_, Inner<M>>,
         deadline: Option<Deadline>,
     ) -> Result<(), StreamError> {
         let Some(watch) = inner.channel.as_ref().map(Channel::watch) else {
-            return Ok(()); // it was closed, and everything has ended
+            return Ok(()); // it is closed, and all operations have ended
         };
         let (again, blocked, due) = (inner.again, inner.blocked, inner.due);
         let mut look = inner.look;
@@ -349,7 +359,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         Ok(())
     }
 
-    /// Sleep until something has happened; whether it was something of the fabric alone.
+    /// Sleep until an event; returns whether it was one of the verbs connection only.
     fn sleep(
         &self,
         (socket, interest): (&Socket, PollFlags),
@@ -385,7 +395,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     }
 }
 
-/// Sleep until the batch has news or this thread is to lead.
+/// Sleep until the batch makes progress or this thread should lead.
 fn follow(deadline: Option<Deadline>) -> Result<(), StreamError> {
     let left = deadline.map(|deadline| deadline.due.saturating_duration_since(Instant::now()));
     let begun = Instant::now();

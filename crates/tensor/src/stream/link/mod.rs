@@ -1,4 +1,4 @@
-//! A client's connection: driven by whoever waits for it, one at a time.
+//! A client's connection, driven by the threads and ports that wait for it, one at a time (see `lead`).
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
 mod fabric;
@@ -25,46 +25,47 @@ use inner::{Inner, Lead};
 use shm::SharedMemory;
 pub use verbs::VerbsCounters;
 
-/// One of a batch's operations.
+/// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// Rows to get.
+    /// Pull rows.
     Pull(Pull),
-    /// Rows to set, or to add to.
+    /// Set rows, or add to them.
     Push(Push),
 }
 
-/// How a link is made.
+/// Settings of a link.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What errors call the server: its address.
+    /// The server's name in error messages: its address.
     pub peer: String,
-    /// What the server granted, and our own.
+    /// What the server granted, and local limits.
     pub limits: Limits,
 }
 
-/// Bytes that are copied at once for a port, whose thread has other things to do; more comes by the stream, in turns.
+/// Bytes copied from shared memory at once for a port, whose thread may be an event loop's; the stream carries the rest
+/// in bounded turns.
 const TURN_BYTES_MAX: u64 = 2 << 20;
 
-/// What a wait is for.
+/// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// All of the batch has ended.
+    /// All operations have ended.
     All,
-    /// Something of it has ended that was not taken yet, or all has.
+    /// An operation has ended that was not taken yet, or all have.
     More,
 }
 
-/// What a link has counted and holds.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Pulls and pushes that are with the server.
+    /// Pulls and pushes in flight.
     pub outstanding: usize,
-    /// Those that wait for a slot.
+    /// Pulls and pushes that wait for a slot.
     pub waiting: usize,
-    /// To the server.
+    /// Bytes sent to the server.
     pub sent_bytes: u64,
-    /// From it.
+    /// Bytes received from it.
     pub received_bytes: u64,
 }
 
@@ -72,7 +73,7 @@ pub struct LinkCounters {
 pub struct Link<M> {
     inner: Mutex<Inner<M>>,
     peer: Arc<str>,
-    /// Wakes the thread that leads.
+    /// Wakes the leading thread.
     wake: OwnedFd,
     shm: SharedMemory,
     /// As [`Inner::has_verbs`].
@@ -82,12 +83,12 @@ pub struct Link<M> {
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Go on with a stream on which the server has said welcome.
+    /// Make a link of a stream on which the server has sent its welcome.
     ///
     /// # Errors
     ///
-    /// [`StreamError::System`] where no descriptor is left; [`StreamError::Transport`] for shared memory; [`StreamError::Tensor`] for limits
-    /// that cannot be.
+    /// [`StreamError::System`] if no descriptor is left; [`StreamError::Transport`] for shared memory;
+    /// [`StreamError::Tensor`] for invalid limits.
     pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, StreamError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(StreamError::system("eventfd"))?;
@@ -110,20 +111,20 @@ impl<M: Send + Sync + 'static> Link<M> {
         }))
     }
 
-    /// What errors call the server.
+    /// The server's name in error messages.
     pub fn peer(&self) -> &Arc<str> {
         &self.peer
     }
 
-    /// Begin what is asked for, as operations 0 and on of the batch, without waiting. What is refused has ended then.
+    /// Begin the operations of a batch, without waiting. Refused ones have ended when this returns.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Forked`]; nothing has begun.
+    /// [`StreamError::Forked`]; nothing was begun.
     ///
     /// # Panics
     ///
-    /// Where the batch was made for another number of them.
+    /// If the batch was made for another number of operations.
     pub fn begin(
         &self,
         batch: &Arc<Batch<M>>,
@@ -133,9 +134,9 @@ impl<M: Send + Sync + 'static> Link<M> {
         self.submit(batch, works, (timeout, None), u64::MAX)
     }
 
-    /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
+    /// The same for a batch that notifies a port by `ticket`: at each end, or at the last one.
     ///
-    /// That port drives it too, unless `driver` is another: for whoever does other things between two ends.
+    /// That port also drives it, unless there is a `driver`: for a caller that does not turn its port between two ends.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         Ok(batch)
     }
 
-    /// Answer what can be from memory, up to `bytes_max`, and ask for the rest.
+    /// Answer from shared memory what can be, up to `bytes_max`, and submit the rest.
     fn submit(
         &self,
         batch: &Arc<Batch<M>>,
@@ -183,11 +184,15 @@ impl<M: Send + Sync + 'static> Link<M> {
             inner.submit(batch, numbered);
             self.send_by(inner, batch, timeout);
         }
-        assert_eq!(count, batch.len(), "a batch of another size");
+        assert_eq!(
+            count,
+            batch.len(),
+            "the batch has another number of operations"
+        );
         Ok(())
     }
 
-    /// A port has a batch more: known before any of it can end, at whose last end it is counted out.
+    /// Count a batch for its port. Must precede the first end: the last one decrements the count.
     fn count_batch(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
         if let Some(port) = port
             && !batch.is_done()
@@ -196,7 +201,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
+    /// Look names up, as the only operation of a batch, which notifies `port` by its ticket.
     ///
     /// # Errors
     ///
@@ -222,8 +227,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         Ok(batch)
     }
 
-    /// Give up what of the batch has not ended: it ends with [`StreamError::Canceled`], and its memory is kept until nobody
-    /// moves bytes there. Idempotent.
+    /// Cancel the unfinished operations of a batch: they end with [`StreamError::Canceled`], and their memory is kept
+    /// while bytes may be moved there. Idempotent.
     pub fn cancel(&self, batch: &Arc<Batch<M>>) {
         if let Ok(mut inner) = self.lock() {
             inner.give_up(
@@ -236,8 +241,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Look at the socket without waiting, or beside shared memory at whether the owner is there; whether the link may be
-    /// used.
+    /// Check the socket without waiting, or, with shared memory, that the owner is alive; returns whether the link is
+    /// usable.
     pub fn probe(&self) -> bool {
         if self.is_owner_alive() {
             return true;
@@ -246,7 +251,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         let Ok(mut inner) = self.lock() else {
             return false;
         };
-        // A thread that leads sleeps on the socket: it sees its end itself, and would not see what is received here.
+        // A leading thread sleeps on the socket: it notices the end itself, and would sleep on if bytes were received
+        // here.
         if !matches!(inner.lead, Lead::Thread(_)) {
             inner.turn_stream(now);
             inner.update_leader();
@@ -254,21 +260,21 @@ impl<M: Send + Sync + 'static> Link<M> {
         inner.is_open()
     }
 
-    /// Whether it was not closed and is not known to be broken.
+    /// Whether the link is neither closed nor known to be broken.
     pub fn is_open(&self) -> bool {
         self.lock().is_ok_and(|inner| inner.is_open())
     }
 
-    /// What was counted.
+    /// Its counters.
     pub fn counters(&self) -> LinkCounters {
         self.lock()
             .map(|inner| inner.counters())
             .unwrap_or_default()
     }
 
-    /// Close now: what is outstanding ends with [`StreamError::Closed`]. Idempotent.
+    /// Close now: outstanding operations end with [`StreamError::Closed`]. Idempotent.
     ///
-    /// In a forked child only the descriptor is closed; the server notices nothing.
+    /// In a forked child only the descriptor is closed; the parent's connection stays open.
     pub fn close(&self) {
         if self.epoch != forebay_memory::epoch() {
             if let Ok(mut inner) = self.inner.try_lock() {
@@ -300,7 +306,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
     }
 
-    /// A port's turn of this link, if it leads it.
+    /// Turn the link for a port, if the port leads it.
     pub(super) fn turn_of(&self, port: &Arc<Core<M>>, now: Instant) {
         if let Ok(mut inner) = self.lock()
             && inner.is_led_by(port)
@@ -313,7 +319,7 @@ impl<M: Send + Sync + 'static> Link<M> {
 
 impl<M> Drop for Link<M> {
     fn drop(&mut self) {
-        // Nobody waits for it any more, so nobody has to be told.
+        // No thread or port refers to it any more, so there is nothing to notify.
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.epoch == forebay_memory::epoch() {
             inner.fence();

@@ -1,17 +1,17 @@
 //! Pulls that a link answers from the owner's memory, without its socket.
 //!
-//! # Whether the owner lives
+//! # Whether the owner is alive
 //!
-//! What the owner left behind stays mapped and reads as before, so a pull could be answered for ever.
-//! Its end is looked for before a pull is answered, though not by a system call for each: an owner that closes says so
-//! in a word of its header; of one that was killed its process tells, and the socket, at which one `poll` looks when the
-//! last look is [`LOOKS`] old. The socket alone would not do: a child that the owner forked has it too.
-//! So a pull may have the last rows of an owner that has been dead for that long, as it may over a network.
-//! Nobody starts a server anew and has others know of it within that time: to begin a process takes longer.
-//! A stopped owner (SIGSTOP) is read as before, unless it was stopped while it wrote; then the stream says how it is.
+//! The memory of a dead owner stays mapped and readable, so pulls could be answered from it for ever.
+//! Each pull therefore checks that the owner is alive, but not by a system call each: an owner that closes sets a
+//! word of its header; the death of one that was killed shows on its pidfd and on the socket, which one `poll` checks
+//! when the last check is [`CHECK_INTERVAL`] old. The socket alone is not enough: a child that the owner forked holds
+//! it too. So a pull may return the last rows of an owner that died within that interval, as it may over a network.
+//! No replacement can be confused with it: starting a process takes longer than the interval. A stopped owner
+//! (SIGSTOP) is read as before, unless it was stopped while it wrote; then the stream decides.
 //!
-//! A look takes nothing from the socket and waits for nobody, so it may be made under a lock such as Python's.
-//! The socket of a process that has ended is shut down for both directions: whoever waits for that link hears of it.
+//! The check reads nothing from the socket and never blocks, so it may be made under a lock such as Python's GIL.
+//! If the process has ended, the check shuts the socket down in both directions, which wakes all waiters of the link.
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,19 +27,19 @@ use crate::shm::{Reader, ShmCounters};
 use crate::stream::batch::Batch;
 use crate::stream::channel::Channel;
 
-/// How old a look at the owner may be for a pull to be answered from memory.
+/// How old a check of the owner may be for a pull to be answered from memory.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// An owner's memory, and what tells whether it lives.
+/// An owner's memory, and how to check that the owner is alive.
 #[derive(Debug)]
 pub(super) struct OwnerMemory {
     pub(super) reader: Reader,
-    /// Gone once the link was closed or found broken.
+    /// Dangling once the link is closed or broken.
     socket: Weak<OwnedFd>,
 }
 
 impl OwnerMemory {
-    /// Look whether the owner is there, without waiting.
+    /// Check that the owner is alive, without waiting.
     fn check(&self) -> bool {
         let Some(socket) = self.socket.upgrade() else {
             return false;
@@ -54,20 +54,20 @@ impl OwnerMemory {
         };
         let found = retry_on_intr(|| poll(&mut watched, Some(&at_once)));
         if !watched[1].revents().is_empty() {
-            _ = shutdown(&socket, Shutdown::Both); // it may have been before
+            _ = shutdown(&socket, Shutdown::Both); // it may be shut down already
         }
         found == Ok(0)
     }
 }
 
-/// The owner's memory, as far as a link has it.
+/// The shared-memory side of a link.
 pub(super) struct SharedMemory {
-    /// None where there is none, and once the link was closed.
+    /// `None` without shared memory, and once the link is closed.
     owner_memory: Mutex<Option<Arc<OwnerMemory>>>,
-    /// Saves the lock where there is none.
+    /// Whether `owner_memory` is set: saves the lock of links without shared memory.
     is_present: AtomicBool,
     begun: Instant,
-    /// When the owner was looked at last and was there, in nanoseconds since `begun`.
+    /// When the owner was last found alive, in nanoseconds since `begun`; 0 for never.
     checked: AtomicU64,
 }
 
@@ -108,7 +108,7 @@ impl SharedMemory {
         drop(self.get().inspect(|_| self.set(None)));
     }
 
-    /// Whether the owner is there, by a look that is not older than [`LOOKS`].
+    /// Whether the owner is alive, by a check that is not older than [`CHECK_INTERVAL`].
     fn is_alive(&self, owner_memory: &OwnerMemory) -> bool {
         if owner_memory.reader.is_closed() {
             return false;
@@ -128,14 +128,14 @@ impl SharedMemory {
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Answer pulls from the owner's memory from now on, where that can be.
+    /// Answer pulls from the owner's memory from now on, if possible.
     pub fn attach_reader(&self, reader: Reader) {
         let socket = match self.lock() {
             Ok(inner) => inner.channel.as_ref().map(Channel::watch),
             Err(_) => None,
         };
         let Some(socket) = socket else {
-            return; // there is nothing any more that it would be read beside
+            return; // the link is closed
         };
         self.shm.set(Some(Arc::new(OwnerMemory {
             reader,
@@ -143,17 +143,17 @@ impl<M: Send + Sync + 'static> Link<M> {
         })));
     }
 
-    /// What was answered from memory; none where the link has only its stream.
+    /// Counters of shared memory; `None` if the link has only its stream.
     pub fn shm_counters(&self) -> Option<ShmCounters> {
         let owner_memory = self.shm.get()?;
         Some(owner_memory.reader.counters())
     }
 
-    /// Answer pulls from memory, all of them or none: `told` hears the version of each.
+    /// Answer pulls from memory, all of them or none; `on_version` gets the version of each.
     ///
-    /// Where it returns false, what the pulls were to fill may have been written, and they are to be begun.
-    /// Nothing is mapped, unmapped or waited for: the first pull of a tensor is to be begun, and one of any tensor whenever
-    /// memory of dropped ones is to be unmapped.
+    /// After `false` the destinations may have been written, and the pulls must be begun with [`Self::begin`].
+    /// It maps, unmaps and waits for nothing: so it returns `false` for the first pull of a tensor, and for any pull
+    /// while memory of dropped tensors has to be unmapped.
     pub fn read(&self, works: &[Work], mut on_version: impl FnMut(usize, u64)) -> bool {
         let Some(owner_memory) = self.owner_memory() else {
             return false;
@@ -174,9 +174,9 @@ impl<M: Send + Sync + 'static> Link<M> {
         true
     }
 
-    /// Whether this link has an owner's memory, which was not closed, and the owner was there a moment ago.
+    /// Whether this link has shared memory whose owner was alive a moment ago.
     ///
-    /// Cost: a system call where the last look is older; it waits for nobody.
+    /// Cost: one system call if the last check is older than a millisecond; it never blocks.
     pub fn is_owner_alive(&self) -> bool {
         self.owner_memory().is_some()
     }
@@ -191,7 +191,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     }
 }
 
-/// Answer from memory what can be, up to some bytes; what is left, with its numbers in the batch.
+/// Answer from memory as many pulls as possible, up to `bytes_left`; returns the other operations with their indices.
 pub(super) fn pull_from_memory<M>(
     reader: &Reader,
     batch: &Batch<M>,

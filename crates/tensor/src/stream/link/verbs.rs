@@ -1,8 +1,8 @@
-//! Pulls that a link has over a fabric beside its socket, such as RDMA verbs.
+//! Pulls of a link over a fabric beside its socket: RDMA verbs, or a test's stand-in.
 //!
-//! The socket stays what says whether the server lives, and what carries all that the fabric cannot: whatever is refused
-//! there is asked for again over the stream, which has the words for it. Where the fabric's connection is lost and the
-//! stream is not, the stream takes over what was pending: rows that are pulled twice are the same rows.
+//! The stream still shows whether the server is alive, and carries everything that the fabric cannot: a pull that the
+//! fabric refuses is repeated over the stream, whose answer has the exact error. If the fabric's connection is lost and
+//! the stream is not, the stream takes over the pending pulls: pulling rows twice is harmless.
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,57 +21,57 @@ use crate::slab::Slab;
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::table::Key;
 
-/// What a fabric moves in a second at least, for how long a server may be silent while it sends much.
+/// The slowest plausible fabric, bytes per second: the silence limit grows with the bytes that are under way.
 const SLOWEST_BYTES: u64 = 64 << 20;
-/// Tensors that are remembered not to lie where the fabric reaches them.
+/// How many tensors are remembered that the fabric cannot read.
 const ELSEWHERE_MAX: usize = 4096;
 /// Pulls that may wait for a slot.
 const WAITING_MAX: usize = 65_536;
 
-/// What a link has counted of its fabric.
+/// Counters of pulls over verbs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerbsCounters {
-    /// Pulls that ended well.
+    /// Pulls that succeeded.
     pub pulls: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Pulls that the server refused, and that the stream carried.
+    /// Pulls that the server refused over verbs, and the stream carried.
     pub refused: u64,
 }
 
-/// A pull, and where it goes to.
+/// A pull that has not ended.
 pub(super) struct PendingPull<M> {
     pub(super) operation: BatchEntry<M>,
     pub(super) pull: Pull,
     block: Lease,
-    /// Nobody waits for it any more; its memory is kept until nothing can land there.
+    /// It was canceled; its memory is kept until the device can no longer write there.
     is_over: bool,
 }
 
-/// What is to be done with a pull.
+/// How a pull ended over verbs.
 pub(super) enum Completed<M> {
     Done(BatchEntry<M>),
-    /// The stream is to carry it.
+    /// The stream has to carry it.
     Refused(BatchEntry<M>, Pull),
 }
 
 pub(super) struct VerbsPulls<M> {
-    /// Goes first: nothing lands from then on, and the memory below may go.
+    /// Dropped first: it fences the device, so the memory of the fields below may be freed.
     endpoint: Box<dyn RequesterEndpoint>,
-    /// Readable when something has come; a further handle, so that who sleeps on it keeps it open.
+    /// Readable when completions are available; a duplicate, so that a sleeping thread keeps it open.
     completed: Socket,
     lifeline: Socket,
     waiting: VecDeque<PendingPull<M>>,
     under_way: Slab<PendingPull<M>>,
-    /// Bytes of those under way.
+    /// Bytes of the pulls under way.
     bytes: u64,
     completions: Vec<Completion>,
     elsewhere: HashSet<Key>,
     liveness: Duration,
-    /// When something came last, or was asked for first.
+    /// When the last completion came, or the first pull was issued.
     moved: Instant,
     counters: VerbsCounters,
-    /// Whether the link is of no use without it.
+    /// Whether the link is broken without verbs.
     pub(super) is_needed: bool,
 }
 
@@ -99,7 +99,8 @@ impl<M> VerbsPulls<M> {
         })
     }
 
-    /// What is slept on: readable when something has come, and at its end when the server's side is gone.
+    /// The descriptors to sleep on: one is readable when completions are available, the other hangs up when the
+    /// server's side is gone.
     pub(super) fn sockets(&self) -> [&Socket; 2] {
         [&self.completed, &self.lifeline]
     }
@@ -108,13 +109,13 @@ impl<M> VerbsPulls<M> {
         self.counters
     }
 
-    /// How many are with the server, and how many wait.
+    /// How many pulls are in flight, and how many wait.
     pub(super) fn pending(&self) -> (usize, usize) {
         (self.under_way.len(), self.waiting.len())
     }
 
-    /// Take a pull over, unless it is one for the stream.
-    pub(super) fn ask(
+    /// Queue a pull, unless only the stream can carry it.
+    pub(super) fn submit(
         &mut self,
         operation: BatchEntry<M>,
         pull: Pull,
@@ -149,14 +150,14 @@ impl<M> VerbsPulls<M> {
             && self.endpoint.reaches(block, pull.out.bytes())
     }
 
-    /// Send what there are slots for.
+    /// Issue waiting pulls while slots are free.
     pub(super) fn issue(&mut self, now: Instant) -> Result<(), Error> {
         while !self.waiting.is_empty() && self.endpoint.has_free_slot() {
             let Some(pending) = self.waiting.pop_front() else {
                 break;
             };
             let Rows::Slice { first, count } = pending.pull.rows else {
-                continue; // none was taken over
+                continue; // `can` accepts slices only
             };
             let start = pending.block.as_ptr().as_ptr() as usize;
             let (out, into) = (pending.pull.out, pending.block.clone());
@@ -179,7 +180,7 @@ impl<M> VerbsPulls<M> {
         Ok(())
     }
 
-    /// Take what has come; `ended` hears of each end. Then send what there are slots for.
+    /// Take completions, append the ended pulls to `ended`, and issue waiting pulls.
     pub(super) fn turn(
         &mut self,
         now: Instant,
@@ -191,13 +192,13 @@ impl<M> VerbsPulls<M> {
         for completion in completions.drain(..) {
             ended.extend(self.end(completion));
         }
-        self.completions = completions; // its room is used again
+        self.completions = completions; // keep its capacity
         turned?;
         if came {
             self.moved = now;
         } else if self.has_hung_up() {
             return Err(Error::Broken {
-                why: "the server has ended the connection over verbs".to_owned(),
+                why: "the server closed the verbs connection".to_owned(),
             });
         }
         self.issue(now)
@@ -230,12 +231,12 @@ impl<M> VerbsPulls<M> {
         }
     }
 
-    /// Whether the server's side of the lifeline is closed.
+    /// Whether the server closed the lifeline.
     fn has_hung_up(&self) -> bool {
         !readiness(&self.lifeline, PollFlags::RDHUP).is_empty()
     }
 
-    /// Look after the server's silence; by when to look again.
+    /// Check that the server is not silent; returns when to check again.
     pub(super) fn expire(&self, now: Instant) -> Result<Option<Instant>, Error> {
         if self.under_way.is_empty() {
             return Ok(None);
@@ -248,7 +249,7 @@ impl<M> VerbsPulls<M> {
         Err(Error::Silent { silent, limit })
     }
 
-    /// Let go of what of the batch has not ended; the numbers of those. What is under way keeps its memory.
+    /// Cancel the unfinished pulls of a batch; returns their indices. Pulls under way keep their memory.
     pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>) -> Vec<u32> {
         let mut given = Vec::new();
         let of_it = |pending: &PendingPull<M>| {
@@ -276,12 +277,12 @@ impl<M> VerbsPulls<M> {
         given
     }
 
-    /// Have no block be kept for the next pull into it; waits for the device, which takes microseconds.
+    /// Release the blocks that the endpoint keeps for the next pull; waits for the device, which takes microseconds.
     pub(super) fn release_blocks(&mut self) -> Result<(), Error> {
         self.endpoint.release_blocks()
     }
 
-    /// Fence the server; what had not ended.
+    /// Fence the server; returns the unfinished pulls.
     pub(super) fn break_off(mut self, error: Error) -> Vec<(BatchEntry<M>, Pull)> {
         self.endpoint.break_off(error);
         Wire::Socket(Arc::clone(&self.lifeline)).hang_up();

@@ -1,4 +1,4 @@
-//! How a server's thread lets connections in.
+//! How a server's thread accepts connections.
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use super::reactor::{LISTENERS, Reactor, SOCKETS_MAX};
 use super::slots::Connection;
 
 const ACCEPTS_A_TURN: usize = 64;
-/// Guests at once: whoever says nothing costs a descriptor.
+/// Handshakes at once: each holds a descriptor, even if its client sends nothing.
 const HANDSHAKES_MAX: usize = 256;
 
 impl<K: Send> Reactor<K> {
@@ -46,7 +46,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Accept from now on, if that was asked for since the last time.
+    /// Begin to accept, if the owner asked for it since the last turn.
     pub(super) fn open(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
         let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
@@ -103,7 +103,7 @@ impl<K: Send> Reactor<K> {
         self.step(key);
     }
 
-    /// Accept again, where too many guests were the reason not to.
+    /// Accept again after too many handshakes or a pause.
     pub(super) fn resume_accepting(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
         if !closing && !self.timers.is_paused() && self.handshakes < HANDSHAKES_MAX {

@@ -1,7 +1,9 @@
-//! Connections over the fabric beside the stream: the thread answers their requests beside those of its sockets.
+//! Connections over the fabric beside the stream: the server's thread answers them between those of its sockets.
 //!
-//! One connection has two places: its endpoint's descriptor, and its lifeline, which is watched for its end alone.
-//! The endpoints are shared with the shard, which has them settle before rows change; both are of the one thread.
+//! A connection has two slots: one for its endpoint's descriptor, and one for its lifeline, which is watched only for
+//! its end. The endpoints are shared with the shard, which settles them before rows change. Both run in the same
+//! thread, so the mutex is never contended; it is there because shard and endpoints move into that thread, and must
+//! be `Send`.
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,30 +22,30 @@ use crate::responder::Shard;
 use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 
-/// For how long a write waits for rows that are being sent to one peer. Then that peer's connection over the fabric ends,
-/// and it goes on by its stream: a device sends 1 GiB in less, unless the peer's machine is gone.
+/// How long a write waits for rows that are being sent to a peer. Then that peer's fabric connection ends, and it
+/// continues over its stream: a device sends 1 GiB in less time, unless the peer's machine is gone.
 const SETTLING: Duration = Duration::from_millis(500);
-/// In a welcome: the fabric can be had.
+/// In a welcome: the fabric is offered.
 const OFFERED: u8 = 1;
 
 #[derive(Default)]
 struct Endpoints {
     open: Slab<Endpoint>,
-    /// Somebody asked while rows were settled, and has not been answered.
+    /// Requests came while rows were settled, and are not answered yet.
     is_due: bool,
 }
 
 struct Endpoint {
     endpoint: Box<dyn ResponderEndpoint>,
-    /// Where it sits, once its lifeline is there.
+    /// Its slot, once its lifeline is admitted.
     key: Option<SlotKey>,
 }
 
 impl Endpoints {
-    /// Have the fabric not read these bytes for a peer that could still get them.
+    /// Wait until the fabric reads none of these bytes for a connected peer; a peer that takes too long is fenced.
     fn settle(&mut self, span: Span) {
         let (start, bytes) = (span.address().as_ptr() as usize, span.bytes());
-        let mut deadline = None; // one for all: several that are gone hold the thread up no longer than one
+        let mut deadline = None; // one for all: several dead peers delay the thread no longer than one
         for (_, Endpoint { endpoint, .. }) in self.open.iter_mut() {
             if !endpoint.is_sending(start, bytes) {
                 continue;
@@ -57,7 +59,7 @@ impl Endpoints {
     }
 }
 
-/// The peers that a thread serves over the fabric.
+/// The fabric connections of a server.
 pub(super) struct FabricPeers {
     provider: Arc<dyn Provider>,
     endpoints: Arc<Mutex<Endpoints>>,
@@ -79,7 +81,7 @@ impl FabricPeers {
     }
 }
 
-/// Whether the peer has closed its end of a lifeline; what it says there is nobody's business.
+/// Whether the peer has closed its end of a lifeline. Bytes that it sends there are ignored.
 pub(super) fn has_ended(lifeline: &Wire) -> bool {
     !readiness(lifeline.socket(), PollFlags::RDHUP).is_empty()
 }
@@ -89,13 +91,13 @@ fn lock(endpoints: &Mutex<Endpoints>) -> MutexGuard<'_, Endpoints> {
 }
 
 impl<K: Send> Reactor<K> {
-    /// What a welcome says of the fabric.
+    /// The fabric offer of a welcome.
     pub(super) fn verbs_offer(&self, hello: Hello) -> Vec<u8> {
         let asked = hello.fabrics & Hello::VERBS != 0 && self.fabric.is_some();
         if asked { vec![OFFERED] } else { Vec::new() }
     }
 
-    /// Make the owner's end for whoever introduces itself over this connection.
+    /// Accept the fabric connection that a lifeline introduces.
     pub(super) fn connect_fabric(
         &mut self,
         key: SlotKey,
@@ -105,9 +107,8 @@ impl<K: Send> Reactor<K> {
         let Some(fabric) = &self.fabric else {
             return Err(Error::Refused {
                 class: Class::Config,
-                text:
-                    "this server serves no RDMA verbs: it has no device, or its fabric is another"
-                        .to_owned(),
+                text: "this server serves no RDMA verbs: it has no device, or uses another fabric"
+                    .to_owned(),
             });
         };
         self.check_room(fabric.endpoints().open.len())?;
@@ -130,7 +131,7 @@ impl<K: Send> Reactor<K> {
         })
     }
 
-    /// The welcome of a lifeline has gone out: from here on its end is what is watched for.
+    /// The welcome of a lifeline is sent: from now on it is watched only for its end.
     pub(super) fn admit_lifeline(&mut self, key: SlotKey, wire: Wire, endpoint: Id) {
         let own = self.slots.insert(Connection::Endpoint(endpoint, key));
         let data = EventData::new_u64(key.to_data());
@@ -155,10 +156,10 @@ impl<K: Send> Reactor<K> {
         if watched.and(added).is_err() {
             return self.remove(key);
         }
-        self.answer_fabric(own); // what came before it was watched
+        self.answer_fabric(own); // requests that came before it was watched
     }
 
-    /// Answer what has come over one connection.
+    /// Answer the requests of one connection.
     pub(super) fn answer_fabric(&mut self, key: SlotKey) {
         let Some(Connection::Endpoint(number, _)) = self.slots.get(key) else {
             return;
@@ -194,7 +195,7 @@ impl<K: Send> Reactor<K> {
             .is_some_and(|fabric| fabric.endpoints().is_due)
     }
 
-    /// Answer those, and let those go that were cut off.
+    /// Answer those requests, and remove connections that were fenced.
     pub(super) fn answer_due(&mut self) {
         if !self.answers_are_due() {
             return;
@@ -211,7 +212,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Whether rows are on their way.
+    /// Whether the fabric is sending rows.
     pub(super) fn is_fabric_sending(&self) -> bool {
         let sends = |fabric: &FabricPeers| {
             let endpoints = fabric.endpoints();
@@ -223,7 +224,7 @@ impl<K: Send> Reactor<K> {
         self.fabric.as_ref().is_some_and(sends)
     }
 
-    /// An answerer goes, and its peer is fenced.
+    /// Remove an endpoint, which fences its peer.
     pub(super) fn remove_endpoint(&mut self, endpoint: Id) {
         let Some(fabric) = &self.fabric else { return };
         let gone = fabric.endpoints().open.remove(endpoint.index);

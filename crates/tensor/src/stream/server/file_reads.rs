@@ -1,10 +1,10 @@
-//! What a server's thread does for tensors whose rows are in files.
+//! The part of a server's turn for tensors that are backed by files.
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::reactor::{FILES, Reactor};
 
 impl<K: Send> Reactor<K> {
-    /// Sleep on the ends of reads too, from the first file on.
+    /// Watch the descriptor of finished reads, from the first file on.
     pub(super) fn watch_files(&mut self) {
         if !self.watches_files
             && let Some(descriptor) = self.files.descriptor()
@@ -14,7 +14,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Take what was read from files, and begin further reads.
+    /// Take finished reads, and begin further ones.
     pub(super) fn read(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         if std::mem::take(&mut self.files_woken) {
@@ -23,14 +23,14 @@ impl<K: Send> Reactor<K> {
         self.files.issue(&mut self.shard, &mut ready);
         for id in ready.drain(..) {
             if let Some(Some(key)) = self.peer_keys.get(id.index()).copied() {
-                self.serve(key); // of another peer, where that one is gone: it has a turn more
+                self.serve(key); // if that peer is gone its successor gets one more turn, which is harmless
             }
         }
         self.ready = ready;
         self.retire();
     }
 
-    /// Let go of memory and files that nothing needs any more.
+    /// Release memory and files that are no longer used.
     pub(super) fn retire(&mut self) {
         self.files.retire(&mut self.shard);
     }

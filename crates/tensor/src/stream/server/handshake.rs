@@ -1,7 +1,8 @@
 //! A connection until it is a peer: the transport's handshake, and one message each way.
 //!
-//! Whoever shows no token, or a wrong one, is told so in the words of a refusal. It may be about to send its hello; closed
-//! with that unread, the socket would be reset, and the words lost with it. So it is for the client to close.
+//! A client without the right token gets a refusal that says so. It may be sending its hello at the same time:
+//! closing a socket with unread input resets it, and the client would lose the refusal. So the server reads on until
+//! the client closes.
 use std::mem::MaybeUninit;
 
 use forebay_transport::error::Fault;
@@ -14,36 +15,36 @@ use crate::error::Error;
 use crate::handshake::{Hello, Welcome};
 use crate::slab::Id;
 
-/// Largest hello that is taken from somebody unknown.
+/// Largest hello accepted from an unknown client.
 const HELLO_BYTES_MAX: u64 = 4096;
-/// Receives of one turn of what nobody looks at any more, and the bytes of one.
+/// Receives per turn whose bytes are discarded, and the bytes of one.
 const DISCARDS_A_TURN: usize = 16;
 const DISCARDED_BYTES: usize = 4096;
 
-/// What is to be done with a guest after a step.
+/// What to do with a handshake after a step.
 pub(super) enum Verdict {
-    /// It waits for its socket.
+    /// Wait for its socket.
     Stay,
-    /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
+    /// Answer its hello by [`Handshake::welcome`] or [`Handshake::refuse`].
     Asks(Hello),
-    /// It is the lifeline of a connection over the fabric, which it introduces; to be answered likewise.
+    /// It is the lifeline of a fabric connection, with this introduction; answer it likewise.
     Introduces(Vec<u8>),
-    /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
+    /// Its answer is sent: make a peer of its stream, with the slots that it was granted.
     Admitted(Wire, u32),
-    /// It ends.
+    /// Close it, for this reason.
     Leave(String),
 }
 
-/// One accepted connection.
+/// One accepted connection that is not a peer yet.
 pub(super) struct Handshake {
     state: State<Wire>,
     answered: bool,
-    /// Slots that it was granted.
+    /// The granted slots.
     slots: u32,
     refused: Option<String>,
-    /// It has no token, and is to close.
+    /// It did not authenticate; the client has to close.
     rejected: bool,
-    /// Which answerer this is the lifeline of.
+    /// The endpoint that this is the lifeline of.
     pub(super) endpoint: Option<Id>,
 }
 
@@ -61,7 +62,7 @@ impl Handshake {
         }
     }
 
-    /// Receive and send what can be. Once it is answered nothing is received: what comes then is the peer's.
+    /// Receive and send as much as possible. Once it is answered it receives no more: later bytes belong to the peer.
     pub(super) fn step(&mut self) -> Verdict {
         self.state.flush();
         if self.rejected {
@@ -75,7 +76,7 @@ impl Handshake {
         }
         if let Some(fault) = self.state.end() {
             if let Fault::Protocol { violation, .. } = &fault
-                && let Some(why) = uninvited(violation)
+                && let Some(why) = unauthenticated(violation)
             {
                 return self.reject(why);
             }
@@ -89,7 +90,7 @@ impl Handshake {
         }
         match self.state.take_stream() {
             Some(wire) => Verdict::Admitted(wire, self.slots),
-            None => Verdict::Leave("it sent more than its hello".to_owned()),
+            None => Verdict::Leave("it sent more than a hello".to_owned()),
         }
     }
 
@@ -117,10 +118,11 @@ impl Handshake {
         self.answer(Welcome::refusal(error));
     }
 
-    /// Refuse one without the token. Its state takes nothing more, so another one says it over the same stream.
+    /// Refuse a client that did not authenticate. Its state sends nothing after a fault, so a new state over the same
+    /// stream sends the refusal.
     fn reject(&mut self, why: &'static str) -> Verdict {
         if self.state.outbox.sent() > 0 {
-            self.state.fault = None; // the preface has gone out
+            self.state.fault = None; // the preface is sent already: a second one would be invalid
         } else if let Some(wire) = self.state.stream.take() {
             self.state = State::new(wire, limits(), Admission::Anybody, None);
         }
@@ -129,7 +131,7 @@ impl Handshake {
         self.drain()
     }
 
-    /// Wait for the client to close, whatever it says until then.
+    /// Discard input until the client closes.
     fn drain(&mut self) -> Verdict {
         let mut unseen = [MaybeUninit::uninit(); DISCARDED_BYTES];
         let why = || self.refused.clone().unwrap_or_default();
@@ -152,7 +154,7 @@ impl Handshake {
         self.state.send(&mut vec![message]);
     }
 
-    /// What its socket is watched for.
+    /// Whether to watch its socket for input.
     pub(super) fn wants_read(&self) -> bool {
         !self.answered || self.rejected
     }
@@ -161,7 +163,7 @@ impl Handshake {
         self.state.wants_write() || !self.state.outbox.is_empty()
     }
 
-    /// Whether bytes lie in its stream of which the socket says nothing.
+    /// Whether received bytes are buffered, for which the socket does not become readable.
     pub(super) fn holds_received(&self) -> bool {
         self.wants_read() && self.state.holds_received()
     }
@@ -177,8 +179,8 @@ impl Handshake {
     }
 }
 
-/// What somebody without the token is told.
-fn uninvited(violation: &Violation) -> Option<&'static str> {
+/// The refusal of a client that did not authenticate.
+fn unauthenticated(violation: &Violation) -> Option<&'static str> {
     match violation {
         Violation::Token => Some("that is another token than the server was given"),
         Violation::Uninvited => Some("the server asks for a token, and none was shown"),

@@ -1,10 +1,10 @@
-//! What a server lets clients of the same host read by themselves.
+//! The shared index of a server, for clients of the same host.
 use super::Options;
 use super::metrics::Metrics;
 use crate::responder::Shard;
 use crate::shm::{IndexLocation, SharedIndex};
 
-/// Show what there is to clients of the same host, if that can be.
+/// Create the shared index, unless it is disabled or the kernel refuses; the metrics then have the reason.
 pub(super) fn publish_index<K>(
     shard: &mut Shard<K>,
     options: &Options,

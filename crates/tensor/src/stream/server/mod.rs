@@ -1,7 +1,7 @@
-//! A server from outside: start a shard's thread, have things done in it, count, close.
+//! A server as its owner sees it: start a shard's thread, run commands in it, read its counters, close it.
 //!
-//! The thread sleeps in `epoll` alone: reads of files tell their ends by a descriptor there. What the owner wants done (publish, drop, write rows) reaches it through a queue
-//! and an eventfd, and is done between two answers.
+//! The thread sleeps only in `epoll`, which also reports finished reads of files. The owner's commands (publish, drop,
+//! write rows) reach it through a queue and an eventfd, and run between two answers.
 mod accepting;
 mod fabric;
 mod file_reads;
@@ -42,32 +42,32 @@ use files::Files;
 use metrics::Metrics;
 use reactor::Reactor;
 
-/// Where clients come in, and who is let in there.
+/// A listening address, and the clients that it admits.
 pub struct Entrance {
-    /// What is listened on.
+    /// The listening sockets.
     pub listening: Listening,
-    /// Accepts TLS there.
+    /// The TLS configuration, if clients have to use TLS.
     pub tls: Option<Arc<tls::Server>>,
-    /// Whom it lets in.
+    /// How clients authenticate.
     pub admission: Admission,
 }
 
-/// How a shard serves.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of its tensors and peers.
+    /// Limits of its tensors and peers.
     pub limits: ShardLimits,
-    /// In which a client must have said what it wants.
+    /// How long a client may take for the handshake.
     pub handshake: Duration,
-    /// For how long a server that closes goes on sending what was asked for.
+    /// How long a closing server continues to send answers.
     pub grace: Duration,
-    /// Words to every client, at most 64 KiB.
+    /// A note to every client, at most 64 KiB.
     pub note: Vec<u8>,
-    /// What errors call the server.
+    /// The server's name in error messages.
     pub name: String,
-    /// Whether clients of the same host may read tensors where they lie.
+    /// Whether clients of the same host may map the tensors.
     pub shared_memory: bool,
-    /// The fabric by which clients may have rows written to them: of tensors in regions that it knows.
+    /// The fabric over which clients may pull, for tensors in regions that it knows.
     pub fabric: Option<Arc<dyn Provider>>,
 }
 
@@ -85,29 +85,30 @@ impl Default for Options {
     }
 }
 
-/// Something that the owner wants done in the thread.
+/// A command of the owner, run in the server's thread.
 type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 
-/// What the owner wants done, and how the thread hears of it.
+/// The owner's commands, and the eventfd that wakes the thread for them.
 struct CommandQueue<K> {
     pending: Vec<Command<K>>,
-    /// Readable once something is to be done besides the sockets.
+    /// Readable when a command or a flag of [`Common`] is set.
     wake: OwnedFd,
 }
 
 impl<K> CommandQueue<K> {
     fn wake(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
+        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // EAGAIN: the counter is full, hence readable
     }
 }
 
-/// What the thread and the owner share.
+/// State that the thread and the owner share.
 struct Common<K> {
     metrics: Metrics,
+    /// The owner asked the thread to close.
     closing: AtomicBool,
-    /// Clients are to be let in from now on.
+    /// The owner asked the thread to accept clients.
     opening: AtomicBool,
-    /// None once the thread takes no more of them: its descriptor is closed with the server, whoever keeps that.
+    /// `None` once the thread has ended, so that later commands fail at once and the eventfd is closed.
     commands: Mutex<Option<CommandQueue<K>>>,
     panicked: AtomicBool,
 }
@@ -118,7 +119,8 @@ impl<K> Common<K> {
     }
 }
 
-/// The end of a server's thread, however it comes: whoever waits for a command hears that it is too late.
+/// Runs at the end of the server's thread, panics included: drops the pending commands, whose callers then get an
+/// error.
 struct Ending<K>(Arc<Common<K>>);
 
 impl<K> Drop for Ending<K> {
@@ -137,18 +139,18 @@ pub struct Server<K> {
     incarnation: u64,
     name: Arc<str>,
     chunks: Chunks,
-    /// By which tensors can be had.
+    /// Over which clients may pull.
     fabric: Option<Arc<dyn Provider>>,
     epoch: u64,
 }
 
 impl<K: Send + 'static> Server<K> {
-    /// Serve in a thread of its own, which has `K` keep the memory of tensors; at the entrances from [`Self::open`] on.
+    /// Start the server's thread; `K` keeps the memory of tensors. It accepts clients from [`Self::open`] on.
     ///
     /// # Errors
     ///
-    /// [`StreamError::System`] where the kernel gives no descriptor or thread; [`StreamError::Tensor`] for a note that is too
-    /// long, and for limits that cannot be.
+    /// [`StreamError::System`] if the kernel gives no descriptor or thread; [`StreamError::Tensor`] for a note that
+    /// is too long, and for invalid limits.
     pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, StreamError> {
         let name: Arc<str> = options.name.as_str().into();
         let refused = |error| StreamError::Tensor {
@@ -198,7 +200,7 @@ impl<K: Send + 'static> Server<K> {
         })
     }
 
-    /// Have something done with the shard, in its thread between two answers, and wait for it.
+    /// Run `act` with the shard in the server's thread, between two answers, and wait for its result.
     ///
     /// # Errors
     ///
@@ -210,15 +212,15 @@ impl<K: Send + 'static> Server<K> {
         self.command(move |shard, _| act(shard))
     }
 
-    /// Make a name mean rows of a file, which are read when they are pulled, and which nobody writes by this server.
+    /// Publish the rows of a file under a name. They are read when they are pulled; the server never writes them.
     ///
     /// The first file costs `staging_bytes` of memory. The thread does not wait for the disk.
     ///
     /// # Errors
     ///
-    /// [`StreamError::Closed`], [`StreamError::Forked`]; inside as [`Shard::publish_file`], and
-    /// [`Config`](crate::Error::Config) for a file that has not these rows, or needs another alignment;
-    /// [`Broken`](crate::Error::Broken) where the kernel gives no ring or memory.
+    /// [`StreamError::Closed`], [`StreamError::Forked`]; inside, as [`Shard::publish_file`], and
+    /// [`Config`](crate::Error::Config) for a file without these rows, or that needs another alignment;
+    /// [`Broken`](crate::Error::Broken) if the kernel gives no ring or memory.
     pub fn publish_file(
         &self,
         name: &str,
@@ -244,7 +246,7 @@ impl<K: Send + 'static> Server<K> {
         };
         let command: Command<K> = Box::new(move |shard, files| {
             let outcome = act(shard, files);
-            files.retire(shard); // before the owner, who waits, hears that it is done
+            files.retire(shard); // before the waiting owner continues: it may expect its memory back
             _ = sender.send(outcome);
         });
         match &mut *self.common.commands() {
@@ -255,13 +257,13 @@ impl<K: Send + 'static> Server<K> {
             None => return Err(closed()),
         }
         receiver.recv().map_err(|_| {
-            self.close(); // the thread ends, and dropped it: only then is it known why
+            self.close(); // the ending thread dropped the command; once it is joined the reason is known
             closed()
         })
     }
 
-    /// Publish a tensor; of memory in `block` clients of the same host are told where it lies, and the
-    /// fabric sends rows.
+    /// Publish a tensor. If its memory is in `block`, clients of the same host can map it, and the fabric can send
+    /// its rows.
     ///
     /// # Errors
     ///
@@ -284,7 +286,7 @@ impl<K: Send + 'static> Server<K> {
         })
     }
 
-    /// Whether the fabric knows the memory, which is of this block; where it does not, counters say why.
+    /// Whether the fabric can read this memory of the block; if not, the counters have the reason.
     fn reaches(&self, block: &Lease, memory: Span) -> bool {
         let Some(fabric) = &self.fabric else {
             return false;
@@ -296,12 +298,12 @@ impl<K: Send + 'static> Server<K> {
         checked.is_ok() && holds(block, memory)
     }
 
-    /// Which run of a server this is.
+    /// The id of this run of the server.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// What was counted.
+    /// Its counters.
     pub fn counters(&self) -> ServerCounters {
         self.common.metrics.counters()
     }
@@ -322,12 +324,13 @@ impl<K: Send + 'static> Server<K> {
 }
 
 impl<K> Server<K> {
-    /// Let clients in, who wait until then. Idempotent; does not wait.
+    /// Accept clients from now on, those that connected before included. Idempotent; does not wait.
     pub fn open(&self) {
         self.request(&self.common.opening);
     }
 
-    /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
+    /// Begin to close: accept no more clients, and answer received requests until the grace ends. Idempotent; does
+    /// not wait.
     pub fn stop(&self) {
         self.request(&self.common.closing);
     }
@@ -350,9 +353,9 @@ impl<K> Server<K> {
             return;
         };
         if self.epoch == forebay_memory::epoch() {
-            _ = thread.join(); // a panic has been told by its hook
+            _ = thread.join(); // the panic hook has reported a panic
         } else {
-            std::mem::forget(thread); // there is no such thread after a fork
+            std::mem::forget(thread); // the thread does not exist in a forked child
         }
     }
 }

@@ -1,4 +1,7 @@
-//! The thread of a server: sockets, deadlines and commands. What requests mean is the shard's business.
+//! The thread of a server: sockets, deadlines and commands. The shard interprets the requests.
+//!
+//! A turn of the loop: wait; handle events; give peers whose last turn ended with its budget another one; run commands;
+//! answer the fabric; begin reads of files; check deadlines. Every step is bounded, so no peer can starve the others.
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,19 +30,20 @@ use crate::stream::exchange::{self, Machine, Pieces, Progress};
 use crate::sys::span::Span;
 
 const EVENTS: usize = 256;
-/// Beyond every seat.
+/// Events that do not belong to a slot.
 const WAKE: u64 = u64::MAX;
 pub(super) const FILES: u64 = u64::MAX - 1;
 pub(super) const LISTENERS: u64 = FILES - (1 << 20);
-/// Sockets of one entrance, in the data of their events.
+/// Most sockets of one listener, in the data of their events.
 pub(super) const SOCKETS_MAX: u64 = 1 << 10;
 
-/// Somebody who was let in.
+/// An admitted client.
 pub(super) struct PeerConnection {
     pub(super) id: PeerId,
     channel: Channel,
+    /// What its socket is watched for.
     watched: EventFlags,
-    /// It is on the list of those that have more to do.
+    /// It is in `again` already.
     queued: bool,
 }
 
@@ -60,25 +64,26 @@ pub(super) struct Reactor<K> {
     pub(super) handshakes: usize,
     pub(super) options: Options,
     pub(super) incarnation: u64,
-    /// Where its board is, if others can map it.
+    /// Where its shared index is, if it has one.
     shared_index: Option<IndexLocation>,
+    /// Connections with more to do without an event.
     again: Vec<SlotKey>,
-    /// Connections over the fabric beside the stream; none where there is no such fabric.
+    /// Connections over the fabric; `None` without one.
     pub(super) fabric: Option<FabricPeers>,
     pieces: Pieces,
     pub(super) files: Files,
     /// Reads of files may have ended.
     pub(super) files_woken: bool,
     pub(super) watches_files: bool,
-    /// Where the shard's peers sit, by their index.
+    /// The slot of each of the shard's peers, by the peer's index.
     pub(super) peer_keys: Vec<Option<SlotKey>>,
     /// Peers whose reads have ended.
     pub(super) ready: Vec<PeerId>,
-    /// Whether the thread looks for a while before it sleeps.
+    /// Whether the thread spins for a while before it sleeps.
     pub(super) look: Look,
 }
 
-/// One peer of the shard, as a machine.
+/// One peer of the shard, as a state machine.
 struct Answering<'a, K> {
     shard: &'a mut Shard<K>,
     id: PeerId,
@@ -156,7 +161,7 @@ impl<K: Send> Reactor<K> {
             let at_once =
                 !self.again.is_empty() || self.files.is_due(&self.shard) || self.answers_are_due();
             if self.sleep(at_once, &mut events).is_err() {
-                break; // its own descriptor is no epoll any more
+                break; // the epoll descriptor is broken: nothing can be served
             }
             for event in events.drain(..) {
                 self.handle(event.data.u64());
@@ -191,7 +196,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Do what the owner wants done.
+    /// Run the owner's commands.
     fn run_commands(&mut self) {
         let commands = match &mut *self.common.commands() {
             Some(commands) if !commands.pending.is_empty() => std::mem::take(&mut commands.pending),
@@ -258,7 +263,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Refuse one more beside so many.
+    /// Check that one more than `present` is within `peers_max`.
     pub(super) fn check_room(&self, present: usize) -> Result<(), Error> {
         let value = present as u64 + 1;
         let maximum = u64::from(self.options.limits.peers_max);
@@ -312,7 +317,7 @@ impl<K: Send> Reactor<K> {
         let peer = PeerConnection {
             id,
             channel,
-            watched: EventFlags::empty(), // not what it was watched for as a guest, whatever that was
+            watched: EventFlags::empty(), // differs from the handshake's interest, so `watch` sets it
             queued: false,
         };
         drop(self.slots.replace(key, Connection::Peer(Box::new(peer))));
@@ -326,7 +331,7 @@ impl<K: Send> Reactor<K> {
         self.serve(key);
     }
 
-    /// One turn of a peer: take its requests, send its answers.
+    /// One turn of a peer: receive its requests, send its answers.
     pub(super) fn serve(&mut self, key: SlotKey) {
         let closing = self.common.closing.load(Ordering::Acquire);
         let Some(Connection::Peer(peer)) = self.slots.get(key) else {
@@ -345,7 +350,7 @@ impl<K: Send> Reactor<K> {
         }
         let mut sending = Progress::default();
         let pieces = &mut self.pieces;
-        // What was asked for before a fault is not answered: nobody reads it, or nobody can be trusted with it.
+        // After a fault nothing is sent: the peer is gone, or violated the protocol.
         turned =
             turned.and_then(|()| exchange::send(channel, &mut machine, pieces, now, &mut sending));
         let metrics = &self.common.metrics;
@@ -367,7 +372,7 @@ impl<K: Send> Reactor<K> {
         self.retire();
     }
 
-    /// The connection is over, for a reason that is not ours.
+    /// A peer's connection has ended, for a reason of the peer's.
     pub(super) fn lose(&mut self, key: SlotKey, fault: &Fault) {
         let quiet = match self.slots.get(key) {
             Some(Connection::Peer(peer)) => self.shard.is_quiet(peer.id),
@@ -387,7 +392,7 @@ impl<K: Send> Reactor<K> {
             return;
         };
         let mut wanted = EventFlags::empty();
-        // What comes after the close is not read: watched for, it would wake the thread again and again.
+        // A closing server reads nothing, so watching for input would wake it again and again.
         wanted.set(EventFlags::IN, !self.common.closing.load(Ordering::Acquire));
         wanted.set(EventFlags::OUT, blocked);
         if wanted != peer.watched {
@@ -414,7 +419,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Let somebody go, whoever it is.
+    /// Close and remove a connection of any kind; removes both slots of a fabric connection.
     pub(super) fn remove(&mut self, key: SlotKey) {
         match self.slots.remove(key) {
             None => {}

@@ -1,14 +1,13 @@
-//! Who is connected, by number and generation.
+//! The connections of a server, by slot and generation.
 //!
-//! Events carry both, never a descriptor: what was meant for a connection that is gone does not reach the one that took
-//! its place.
+//! Events carry both, never a descriptor: an event of a closed connection does not reach the one that reuses its slot.
 use forebay_transport::Wire;
 
 use super::handshake::Handshake;
 use super::reactor::PeerConnection;
 use crate::slab::Id;
 
-/// Which connection, told from one that had its number before.
+/// Identifies a connection; the generation distinguishes it from earlier ones in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotKey {
     pub(super) index: u32,
@@ -16,7 +15,7 @@ pub(super) struct SlotKey {
 }
 
 impl SlotKey {
-    /// As epoll keeps it. The highest numbers are never given to a seat.
+    /// The data of its epoll events. The highest values are never keys of slots.
     pub(super) fn to_data(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -30,14 +29,14 @@ impl SlotKey {
     }
 }
 
-/// Who sits there.
+/// The connection in a slot.
 pub(super) enum Connection {
-    /// It has not said yet what it wants.
+    /// Its handshake is not finished.
     Handshake(Box<Handshake>),
     Peer(Box<PeerConnection>),
-    /// A connection over the fabric: which responder endpoint, and where its lifeline sits.
+    /// A connection over the fabric: its responder endpoint, and the slot of its lifeline.
     Endpoint(Id, SlotKey),
-    /// The stream of one, and where that sits.
+    /// The lifeline of a fabric connection, and the slot of its endpoint.
     Lifeline(Box<Wire>, SlotKey),
 }
 
@@ -75,7 +74,7 @@ impl Slots {
         slot.connection.as_mut()
     }
 
-    /// Have somebody else sit there, who keeps the place.
+    /// Replace the connection in a slot; the key stays valid.
     pub(super) fn replace(&mut self, key: SlotKey, connection: Connection) -> Option<Connection> {
         self.get(key)
             .map(|taken| std::mem::replace(taken, connection))
@@ -84,13 +83,13 @@ impl Slots {
     pub(super) fn remove(&mut self, key: SlotKey) -> Option<Connection> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
-        // The highest generation is left out, so that no place has the data of a door.
+        // The highest generation is skipped, so that no key equals the event data of a listener.
         slot.generation = (slot.generation + 1) % (u32::MAX - 1);
         self.free.push(key.index);
         slot.connection.take()
     }
 
-    /// Everybody's place.
+    /// The keys of all connections.
     pub(super) fn keys(&self) -> Vec<SlotKey> {
         let taken = |(slot, number): (&Slot, u32)| {
             slot.connection.is_some().then_some(SlotKey {

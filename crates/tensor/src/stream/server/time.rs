@@ -1,4 +1,4 @@
-//! When a server's thread sleeps, and what it does when time has passed: deadlines, pauses, its end.
+//! How long a server's thread sleeps, and what it does when time has passed: deadlines, pauses, its end.
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -13,17 +13,19 @@ use crate::responder::PeerId;
 use crate::stream::channel::Fault;
 use crate::stream::port::NOW;
 
-/// For how long nobody is accepted once no descriptor was left.
+/// How long accepting pauses once no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// When something is due.
+/// The server's deadlines.
 pub(super) struct Timers {
     handshake: Duration,
-    /// In the order of their deadlines, all of which are as far away.
+    /// Deadlines of handshakes, in order: all have the same timeout, so new ones go to the end.
     handshakes: VecDeque<(Instant, SlotKey)>,
+    /// When to accept again.
     resumes: Option<Instant>,
-    /// When to look for peers that do not move; none while no peer has anything outstanding.
+    /// When to check for silent peers; `None` while no peer has anything outstanding.
     expires: Option<Instant>,
+    /// When the grace of a closing server ends.
     ends: Option<Instant>,
 }
 
@@ -38,7 +40,7 @@ impl Timers {
         }
     }
 
-    /// How long to sleep at most; none for until something happens.
+    /// How long to sleep; `None` for until an event.
     pub(super) fn timeout(&self, now: Instant) -> Option<Timespec> {
         let handshake = self.handshakes.front().map(|(due, _)| *due);
         let dues = [handshake, self.resumes, self.expires, self.ends];
@@ -50,12 +52,12 @@ impl Timers {
         })
     }
 
-    /// A guest has come.
+    /// A handshake has begun.
     pub(super) fn expect_hello(&mut self, now: Instant, key: SlotKey) {
         self.handshakes.push_back((now + self.handshake, key));
     }
 
-    /// Accept nobody for a while.
+    /// Stop accepting for a while.
     pub(super) fn pause(&mut self, now: Instant) {
         self.resumes = Some(now + PAUSE);
     }
@@ -71,7 +73,7 @@ impl Timers {
 }
 
 impl<K: Send> Reactor<K> {
-    /// Wait for something to do, unless there is already.
+    /// Wait for events, unless there is work already.
     pub(super) fn sleep(
         &mut self,
         at_once: bool,
@@ -114,7 +116,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Let go of peers that have not moved for too long.
+    /// Drop peers that have been silent for too long.
     fn expire_peers(&mut self, now: Instant) {
         self.timers.expires = None;
         for (key, id) in self.peers() {
@@ -129,7 +131,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Whether a server that closes has nothing more to do.
+    /// Whether a closing server is done.
     pub(super) fn is_done(&mut self) -> bool {
         if !self.common.closing.load(Ordering::Acquire) {
             return false;
@@ -139,7 +141,7 @@ impl<K: Send> Reactor<K> {
             self.timers.ends = Some(now + self.options.grace);
             _ = self.set_accepting(false);
             for (key, _) in self.peers() {
-                self.serve(key); // from here on it is only sent to
+                self.serve(key); // stops reading from it
             }
         }
         let late = self.timers.ends.is_some_and(|ends| ends <= now);
@@ -150,7 +152,7 @@ impl<K: Send> Reactor<K> {
                 .all(|(_, id)| !self.has_pending_output(*id))
     }
 
-    /// Everybody who was let in, and their number in the shard.
+    /// The admitted peers, and their ids in the shard.
     fn peers(&mut self) -> Vec<(SlotKey, PeerId)> {
         let keys = self.slots.keys();
         let peer = |key: SlotKey| match self.slots.get(key) {
