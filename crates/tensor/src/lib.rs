@@ -18,7 +18,7 @@
 //! | `fabric` | what a fabric beside the stream does, for the crate that implements one |
 //! | `version_table` | the version of each tensor in shared memory: a seqlock |
 //! | `inbox`, `outbox` | bytes that came, bytes that are to go |
-//! | `slab`, `sync` | values by number; the fence that the model check replaces |
+//! | `sync` | the fence that the model check replaces |
 //! | `sys` | memory that others lend: all the `unsafe` there is |
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
@@ -31,7 +31,6 @@ mod outbox;
 mod requester;
 mod responder;
 pub mod shm;
-mod slab;
 pub mod stream;
 mod sync;
 mod sys;

@@ -10,8 +10,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use forebay_base::time::{left, timespec};
 use forebay_tensor::Error;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::discovery::Adapter;
@@ -250,11 +251,7 @@ impl<P> Link<P> {
 
     /// Sleep until an event; returns `false` if the deadline has passed.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Error> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let timeout = left(deadline).map(timespec);
         let queue = PollFd::new(&self.pair.queue, PollFlags::IN);
         let mut watched = [queue.clone(), queue];
         let mut count = 1;

@@ -1,9 +1,10 @@
 //! Makes requests of jobs: what is ready when a slot is free shares a request.
+use forebay_base::slots;
+
 use super::job::{Task, Transfer};
 use super::request::Rows;
 use super::{Flying, NONE, PROBE_TAG, Requester, tag_of};
 use crate::names::frame::{TAG_BYTES, answers_cost};
-use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, RequestHeader};
 
@@ -79,7 +80,7 @@ impl<K> Requester<K> {
     }
 
     /// Returns whether the grant had room for the response.
-    fn issue_names(&mut self, index: u32, slot: u32, cost: u64) -> bool {
+    fn issue_names(&mut self, key: slots::Key, slot: u32, cost: u64) -> bool {
         if cost > self.grant_left {
             return false;
         }
@@ -88,7 +89,7 @@ impl<K> Requester<K> {
         self.slots[slot as usize] = 1;
         self.grant_left -= cost;
         let flying = Flying {
-            job: index,
+            job: key,
             slot,
             from: 0,
             bytes: 0,
@@ -99,10 +100,7 @@ impl<K> Requester<K> {
             next: NONE,
         };
         let tag = tag_of(self.link(flying));
-        let job = self
-            .jobs
-            .get_mut(index)
-            .expect("a job in the queue is there");
+        let job = self.jobs.get_mut(key).expect("a job in the queue is there");
         job.is_waiting = false;
         let Task::LookUp { list, count } = &job.work else {
             unreachable!("checked by the caller");
@@ -157,8 +155,8 @@ impl<K> Requester<K> {
     }
 
     /// Whether all pieces must share a request, and the grant is too small for them now.
-    fn waits_whole(&self, index: u32) -> bool {
-        let job = self.job(index);
+    fn waits_whole(&self, key: slots::Key) -> bool {
+        let job = self.job(key);
         match &job.work {
             Task::Move(transfer) if job.whole => {
                 job.rows_left() * transfer.unit() > self.grant_left
@@ -167,21 +165,21 @@ impl<K> Requester<K> {
         }
     }
 
-    fn take_pieces(&mut self, index: u32, batch: &mut RequestDraft) -> Took {
-        let whole = self.job(index).whole;
-        if whole && (!self.batch.is_empty() || self.waits_whole(index)) {
+    fn take_pieces(&mut self, key: slots::Key, batch: &mut RequestDraft) -> Took {
+        let whole = self.job(key).whole;
+        if whole && (!self.batch.is_empty() || self.waits_whole(key)) {
             return Took::Nothing;
         }
         loop {
-            let took = self.take_piece(index, batch);
+            let took = self.take_piece(key, batch);
             if !(whole && matches!(took, Took::Piece)) {
                 return took;
             }
         }
     }
 
-    fn take_piece(&mut self, index: u32, batch: &mut RequestDraft) -> Took {
-        let job = self.job(index);
+    fn take_piece(&mut self, key: slots::Key, batch: &mut RequestDraft) -> Took {
+        let job = self.job(key);
         let Task::Move(transfer) = &job.work else {
             return Took::Nothing;
         };
@@ -204,7 +202,7 @@ impl<K> Requester<K> {
             return Took::Nothing;
         }
         let flying = Flying {
-            job: index,
+            job: key,
             slot: batch.slot,
             from: job.asked,
             bytes: if is_pull { value_bytes } else { 0 },
@@ -219,7 +217,7 @@ impl<K> Requester<K> {
         self.batch.push((id, rows));
         batch.body += body;
         batch.cost += flying.cost;
-        let job = self.jobs.get_mut(index).expect("looked at above");
+        let job = self.jobs.get_mut(key).expect("looked at above");
         job.asked += rows;
         if job.rows_left() > 0 {
             return Took::Piece;
@@ -277,19 +275,19 @@ impl<K> Requester<K> {
         }
     }
 
-    fn transfer(&self, id: Id) -> (Transfer, u64) {
-        let flying = self.flying.get(id.index).expect("inserted with the batch");
+    fn transfer(&self, piece: slots::Key) -> (Transfer, u64) {
+        let flying = self.flying.get(piece).expect("inserted with the batch");
         match &self.job(flying.job).work {
             Task::Move(transfer) => (*transfer, flying.from),
             Task::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
         }
     }
 
-    fn push_memory(&mut self, id: Id, span: Span) {
+    fn push_memory(&mut self, piece: slots::Key, span: Span) {
         if span.bytes() <= COPY_BYTES {
             self.outbox.push_copy(span);
-        } else if self.outbox.push_lent(span, id.index) {
-            let flying = self.flying.get_mut(id.index);
+        } else if self.outbox.push_lent(span, piece.index) {
+            let flying = self.flying.get_mut(piece);
             flying.expect("inserted with the batch").lent += 1;
         }
     }
@@ -307,7 +305,7 @@ impl<K> Requester<K> {
     }
 
     /// Cancel a job's pieces at the peer.
-    pub(super) fn send_cancels(&mut self, job: u32) {
+    pub(super) fn send_cancels(&mut self, job: slots::Key) {
         let mut index = self.job(job).first;
         while let Some((id, flying)) = self.flying.at(index) {
             let header = RequestHeader {
@@ -323,30 +321,30 @@ impl<K> Requester<K> {
     }
 
     /// Add a piece to its job's list of flying pieces.
-    fn link(&mut self, mut flying: Flying) -> Id {
+    fn link(&mut self, mut flying: Flying) -> slots::Key {
         let job = self.jobs.get_mut(flying.job);
         let job = job.expect("a job in the queue is there");
         flying.next = job.first;
         let id = self.flying.insert(flying);
         job.first = id.index;
         job.flying += 1;
-        if let Some(next) = self.flying.get_mut(flying.next) {
+        if let Some((_, next)) = self.flying.at_mut(flying.next) {
             next.before = id.index;
         }
         id
     }
 
     /// Remove a complete piece from its job's list.
-    pub(super) fn unlink(&mut self, index: u32) -> Flying {
-        let flying = self.flying.remove(index);
+    pub(super) fn unlink(&mut self, piece: slots::Key) -> Flying {
+        let flying = self.flying.remove(piece);
         let flying = flying.expect("kept until it is complete");
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
         job.flying -= 1;
-        match self.flying.get_mut(flying.before) {
-            Some(before) => before.next = flying.next,
+        match self.flying.at_mut(flying.before) {
+            Some((_, before)) => before.next = flying.next,
             None => job.first = flying.next,
         }
-        if let Some(next) = self.flying.get_mut(flying.next) {
+        if let Some((_, next)) = self.flying.at_mut(flying.next) {
             next.before = flying.before;
         }
         flying

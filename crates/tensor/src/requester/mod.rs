@@ -31,11 +31,12 @@ pub use request::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Rows, Tic
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use forebay_base::slots::{self, Slots};
+
 use crate::error::Error;
 use crate::inbox::Inbox;
 use crate::names::frame::{NAME_BYTES_MAX, encode_name};
 use crate::outbox::Outbox;
-use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 use crate::wire::{ENTRIES_MAX, Kind};
 use job::{Job, Task, Transfer};
@@ -55,7 +56,7 @@ const TRIES_MAX: u32 = 5;
 /// A piece that is with the peer.
 #[derive(Clone, Copy, Debug)]
 struct Flying {
-    job: u32,
+    job: slots::Key,
     slot: u32,
     /// The first of its rows among those of the job.
     from: u64,
@@ -81,15 +82,15 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Requester<K> {
     limits: Limits,
-    jobs: Slab<Job<K>>,
-    queue: VecDeque<u32>,
-    flying: Slab<Flying>,
+    jobs: Slots<Job<K>>,
+    queue: VecDeque<slots::Key>,
+    flying: Slots<Flying>,
     /// Unanswered pieces of each slot.
     slots: Vec<u32>,
     free_slots: Vec<u32>,
     grant_left: u64,
     /// Pieces of the request that is being made, and their rows.
-    batch: Vec<(Id, u64)>,
+    batch: Vec<(slots::Key, u64)>,
     outbox: Outbox,
     inbox: Inbox,
     phase: Phase,
@@ -101,9 +102,9 @@ pub struct Requester<K> {
     is_probing: bool,
 }
 
-fn tag_of(id: Id) -> u32 {
-    debug_assert!(id.index <= TAG_INDEX, "1024 slots of 256 entries");
-    id.index | (id.count & TAG_TURNS) << TAG_INDEX.count_ones()
+fn tag_of(piece: slots::Key) -> u32 {
+    debug_assert!(piece.index <= TAG_INDEX, "1024 slots of 256 entries");
+    piece.index | (piece.generation & TAG_TURNS) << TAG_INDEX.count_ones()
 }
 
 impl<K> Requester<K> {
@@ -116,9 +117,9 @@ impl<K> Requester<K> {
         limits.check()?;
         Ok(Self {
             limits,
-            jobs: Slab::new(),
+            jobs: Slots::new(),
             queue: VecDeque::new(),
-            flying: Slab::new(),
+            flying: Slots::new(),
             slots: vec![0; limits.slots as usize],
             free_slots: (0..limits.slots).rev().collect(),
             grant_left: limits.grant_bytes,
@@ -214,13 +215,13 @@ impl<K> Requester<K> {
             return Err(Refused { error, keeper });
         }
         let is_nothing = matches!(&work, Task::Move(transfer) if transfer.rows.count() == 0);
-        let id = self.jobs.insert(Job::new(work, keeper));
+        let key = self.jobs.insert(Job::new(work, keeper));
         if is_nothing {
-            self.end(id.index, Ok(Outcome::Moved { version: 0 }));
+            self.end(key, Ok(Outcome::Moved { version: 0 }));
         } else {
-            self.queue.push_back(id.index);
+            self.queue.push_back(key);
         }
-        Ok(Ticket::of(id))
+        Ok(Ticket::of(key))
     }
 
     fn check_room(&self) -> Result<(), Error> {
@@ -242,16 +243,16 @@ impl<K> Requester<K> {
 
     /// Cancel a job. Pieces that the peer has continue without the caller.
     pub fn cancel(&mut self, ticket: Ticket) -> Canceled<K> {
-        let id = ticket.id();
-        if !self.jobs.has(id) || self.job(id.index).is_detached {
+        let key = ticket.key();
+        let Some(job) = self.jobs.get(key).filter(|job| !job.is_detached) else {
             return Canceled::Gone;
-        }
-        if self.job(id.index).flying > 0 {
-            self.detach(id.index);
+        };
+        if job.flying > 0 {
+            self.detach(key);
             return Canceled::Detached;
         }
-        self.leave_queue(id.index);
-        match self.jobs.remove(id.index) {
+        self.leave_queue(key);
+        match self.jobs.remove(key) {
             Some(job) => Canceled::TakenBack(job.keeper),
             None => Canceled::Gone,
         }
@@ -278,7 +279,8 @@ impl<K> Requester<K> {
         let flying = &mut self.flying;
         self.outbox.sent(bytes, |index| {
             // A piece stays until all of its memory has been sent.
-            flying.get_mut(index).expect("kept while it is sent").lent -= 1;
+            let (_, piece) = flying.at_mut(index).expect("kept while it is sent");
+            piece.lent -= 1;
         });
         self.silence.sent(bytes > 0 && !self.outbox.is_empty(), now);
     }
@@ -361,47 +363,45 @@ impl<K> Requester<K> {
         (self.free_slots.len(), self.grant_left)
     }
 
-    fn job(&self, index: u32) -> &Job<K> {
-        self.jobs
-            .get(index)
-            .expect("a job stays until it has ended")
+    fn job(&self, key: slots::Key) -> &Job<K> {
+        self.jobs.get(key).expect("a job stays until it has ended")
     }
 
-    fn leave_queue(&mut self, index: u32) {
-        let Some(job) = self.jobs.get_mut(index) else {
+    fn leave_queue(&mut self, key: slots::Key) {
+        let Some(job) = self.jobs.get_mut(key) else {
             return;
         };
         if std::mem::take(&mut job.is_waiting)
-            && let Some(at) = self.queue.iter().position(|&waiting| waiting == index)
+            && let Some(at) = self.queue.iter().position(|&waiting| waiting == key)
         {
             self.queue.remove(at);
         }
     }
 
     /// End a flying job for its caller; its memory stays with the peer.
-    fn detach(&mut self, index: u32) {
-        self.leave_queue(index);
-        self.send_cancels(index);
-        if let Some(job) = self.jobs.get_mut(index) {
+    fn detach(&mut self, key: slots::Key) {
+        self.leave_queue(key);
+        self.send_cancels(key);
+        if let Some(job) = self.jobs.get_mut(key) {
             job.is_detached = true;
         }
     }
 
     /// End a job without flying or waiting pieces, or pull it again if it was torn.
-    fn settle(&mut self, index: u32) {
-        let job = self.job(index);
+    fn settle(&mut self, key: slots::Key) {
+        let job = self.job(key);
         let is_given_up = job.error.is_some() || job.is_detached;
         if is_given_up && job.is_waiting {
-            self.leave_queue(index);
+            self.leave_queue(key);
         }
-        let job = self.job(index);
+        let job = self.job(key);
         if job.flying > 0 || job.is_waiting {
             return;
         }
-        if job.is_torn && !is_given_up && !self.pull_again(index) {
+        if job.is_torn && !is_given_up && !self.pull_again(key) {
             return;
         }
-        let job = self.jobs.get_mut(index).expect("looked at above");
+        let job = self.jobs.get_mut(key).expect("looked at above");
         let result = match (job.error.take(), job.meanings.take()) {
             (Some(error), _) => Err(error),
             (None, Some(meanings)) => Ok(Outcome::Names(meanings)),
@@ -409,16 +409,13 @@ impl<K> Requester<K> {
                 version: job.version.unwrap_or(0),
             }),
         };
-        self.end(index, result);
+        self.end(key, result);
     }
 
     /// Put a torn pull at the front of the queue; returns `true` if it must end instead, because it was torn too often.
-    fn pull_again(&mut self, index: u32) -> bool {
+    fn pull_again(&mut self, key: slots::Key) -> bool {
         let limits = self.limits;
-        let job = self
-            .jobs
-            .get_mut(index)
-            .expect("the caller has looked at it");
+        let job = self.jobs.get_mut(key).expect("the caller has looked at it");
         let Task::Move(transfer) = &job.work else {
             return true;
         };
@@ -439,17 +436,15 @@ impl<K> Requester<K> {
         job.version = None;
         job.is_torn = false;
         job.is_waiting = true;
-        self.queue.push_front(index);
+        self.queue.push_front(key);
         false
     }
 
-    fn end(&mut self, index: u32, result: Result<Outcome, Error>) {
-        let Some((id, _)) = self.jobs.at(index) else {
+    fn end(&mut self, key: slots::Key, result: Result<Outcome, Error>) {
+        let Some(job) = self.jobs.remove(key) else {
             return;
         };
-        let ticket = Ticket::of(id);
-        let job = self.jobs.remove(index).expect("looked at above");
-        let keeper = job.keeper;
+        let (ticket, keeper) = (Ticket::of(key), job.keeper);
         self.ends.push_back(if job.is_detached {
             End::Released { ticket, keeper }
         } else {

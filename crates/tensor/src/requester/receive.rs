@@ -1,4 +1,6 @@
 //! Receives responses: each is checked against its piece before any byte of it is accepted.
+use forebay_base::slots;
+
 use super::job::{Task, Transfer};
 use super::{Flying, PROBE_TAG, Requester, tag_of};
 use crate::error::Error;
@@ -16,18 +18,18 @@ pub(super) enum Phase {
     Header,
     /// Rows of a piece, of which `done` bytes are received or diverted.
     Rows {
-        index: u32,
+        piece: slots::Key,
         done: u64,
         version: u64,
     },
     /// The text of a refusal.
     Text {
-        index: u32,
+        piece: slots::Key,
         header: ResponseHeader,
     },
     /// The result of a look-up.
     Names {
-        index: u32,
+        piece: slots::Key,
     },
 }
 
@@ -47,8 +49,8 @@ impl<K> Requester<K> {
     pub(super) fn ahead(&self) -> usize {
         let (in_large, awaited) = match self.phase {
             // Small rows with places go through the buffer, whatever else is outstanding.
-            Phase::Rows { index, .. } => {
-                let found = self.flying.get(index);
+            Phase::Rows { piece, .. } => {
+                let found = self.flying.get(piece);
                 (found.is_some_and(|flying| flying.is_large), 0)
             }
             Phase::Text { header, .. } => (true, usize::try_from(header.bytes).unwrap_or(0)),
@@ -75,12 +77,12 @@ impl<K> Requester<K> {
         match self.phase {
             Phase::Header => self.header(),
             Phase::Rows {
-                index,
+                piece,
                 done,
                 version,
-            } => Ok(self.rows(index, done, version)),
-            Phase::Text { index, header } => self.text(index, header),
-            Phase::Names { index } => self.names(index),
+            } => Ok(self.rows(piece, done, version)),
+            Phase::Text { piece, header } => self.text(piece, header),
+            Phase::Names { piece } => self.names(piece),
         }
     }
 
@@ -105,31 +107,30 @@ impl<K> Requester<K> {
             self.inbox.consume(RESPONSE_BYTES);
             return Ok(true);
         }
-        let flying = self.check(header)?;
+        let (piece, flying) = self.check(header)?;
         self.inbox.consume(RESPONSE_BYTES);
-        let index = header.tag & super::TAG_INDEX;
         self.phase = match header.status {
-            Status::Ok if self.is_look_up(flying.job) => self.names_begin(index, header.bytes),
+            Status::Ok if self.is_look_up(flying.job) => self.names_begin(piece, header.bytes),
             Status::Ok => Phase::Rows {
-                index,
+                piece,
                 done: 0,
                 version: header.version,
             },
-            _ => Phase::Text { index, header },
+            _ => Phase::Text { piece, header },
         };
         Ok(true)
     }
 
-    fn is_look_up(&self, job: u32) -> bool {
+    fn is_look_up(&self, job: slots::Key) -> bool {
         matches!(self.job(job).work, Task::LookUp { .. })
     }
 
     /// The piece that a response belongs to, if the response is valid.
-    fn check(&self, header: ResponseHeader) -> Result<Flying, Error> {
+    fn check(&self, header: ResponseHeader) -> Result<(slots::Key, Flying), Error> {
         let tag = header.tag;
         let found = self.flying.at(tag & super::TAG_INDEX);
-        let flying = match found {
-            Some((id, flying)) if tag_of(id) == tag => *flying,
+        let (piece, flying) = match found {
+            Some((piece, flying)) if tag_of(piece) == tag => (piece, *flying),
             _ => {
                 return Err(self.violation(format!(
                     "a response with tag {tag}, which is not outstanding"
@@ -163,11 +164,11 @@ impl<K> Requester<K> {
                 header.status, header.bytes
             )));
         }
-        Ok(flying)
+        Ok((piece, flying))
     }
 
-    fn rows(&mut self, index: u32, mut done: u64, version: u64) -> bool {
-        let flying = *self.flying.get(index).expect("kept until it is complete");
+    fn rows(&mut self, piece: slots::Key, mut done: u64, version: u64) -> bool {
+        let flying = *self.flying.get(piece).expect("kept until it is complete");
         let Task::Move(transfer) = &self.job(flying.job).work else {
             unreachable!("only a look-up has names");
         };
@@ -178,7 +179,7 @@ impl<K> Requester<K> {
             done += span.bytes() as u64;
             if self.inbox.is_diverted() {
                 self.phase = Phase::Rows {
-                    index,
+                    piece,
                     done,
                     version,
                 };
@@ -186,17 +187,17 @@ impl<K> Requester<K> {
             }
         }
         self.phase = Phase::Header;
-        self.complete(index, Ok(version));
+        self.complete(piece, Ok(version));
         true
     }
 
-    fn text(&mut self, index: u32, header: ResponseHeader) -> Result<bool, Error> {
+    fn text(&mut self, piece: slots::Key, header: ResponseHeader) -> Result<bool, Error> {
         let count = usize::try_from(header.bytes).expect("checked to be short");
         if self.inbox.bytes().len() < count {
             return Ok(false);
         }
         let text = String::from_utf8_lossy(&self.inbox.bytes()[..count]).into_owned();
-        let flying = *self.flying.get(index).expect("kept until it is complete");
+        let flying = *self.flying.get(piece).expect("kept until it is complete");
         let error = match (header.status, &self.job(flying.job).work) {
             (Status::Stale, Task::Move(transfer)) => Error::Stale {
                 tensor: transfer.tensor.id,
@@ -216,21 +217,21 @@ impl<K> Requester<K> {
         };
         self.inbox.consume(count);
         self.phase = Phase::Header;
-        self.complete(index, Err(error));
+        self.complete(piece, Err(error));
         Ok(true)
     }
 
-    fn names_begin(&mut self, index: u32, bytes: u64) -> Phase {
-        let flying = *self.flying.get(index).expect("looked up for the header");
+    fn names_begin(&mut self, piece: slots::Key, bytes: u64) -> Phase {
+        let flying = *self.flying.get(piece).expect("looked up for the header");
         let bytes = usize::try_from(bytes).expect("checked to be short");
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
         let buffer = job.names.insert(vec![0; bytes]);
         self.inbox.divert(Span::of(buffer));
-        Phase::Names { index }
+        Phase::Names { piece }
     }
 
-    fn names(&mut self, index: u32) -> Result<bool, Error> {
-        let flying = *self.flying.get(index).expect("kept until it is complete");
+    fn names(&mut self, piece: slots::Key) -> Result<bool, Error> {
+        let flying = *self.flying.get(piece).expect("kept until it is complete");
         let job = self.job(flying.job);
         let (Task::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
             unreachable!("only a look-up has names");
@@ -240,13 +241,13 @@ impl<K> Requester<K> {
         let job = self.jobs.get_mut(flying.job).expect("looked at above");
         job.meanings = Some(answers);
         self.phase = Phase::Header;
-        self.complete(index, Ok(0));
+        self.complete(piece, Ok(0));
         Ok(true)
     }
 
     /// A piece is complete: release its slot and its part of the grant.
-    fn complete(&mut self, index: u32, result: Result<u64, Error>) {
-        let flying = self.unlink(index);
+    fn complete(&mut self, piece: slots::Key, result: Result<u64, Error>) {
+        let flying = self.unlink(piece);
         let left = &mut self.slots[flying.slot as usize];
         *left -= 1;
         if *left == 0 {

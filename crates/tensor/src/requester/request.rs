@@ -1,9 +1,10 @@
 //! The operations of a requester, their results, and its limits.
 use std::time::Duration;
 
+use forebay_base::slots;
+
 use crate::error::Error;
 use crate::names::{Meaning, Unknown};
-use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::table::Key;
 use crate::wire::{ENTRIES_MAX, Operation};
@@ -165,26 +166,22 @@ pub struct Push {
     pub operation: Operation,
 }
 
-/// Identifies a pull, push or look-up of one requester; never reused.
+/// Identifies a pull, push or look-up of one requester until it has ended; a stale one finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+pub struct Ticket(slots::Key);
 
 impl Ticket {
-    pub(super) fn of(id: Id) -> Self {
-        Self(u64::from(id.count) << 32 | u64::from(id.index))
+    pub(super) fn of(key: slots::Key) -> Self {
+        Self(key)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // each half is a number of 32 bits
-    pub(super) fn id(self) -> Id {
-        Id {
-            index: self.0 as u32,
-            count: (self.0 >> 32) as u32,
-        }
+    pub(super) fn key(self) -> slots::Key {
+        self.0
     }
 
     /// The ticket as a number, for a table of the caller.
     pub fn number(self) -> u64 {
-        self.0
+        self.0.to_bits()
     }
 }
 

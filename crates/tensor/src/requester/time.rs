@@ -90,12 +90,17 @@ impl<K> Requester<K> {
         self.is_probing = false;
         self.large = 0;
         for index in 0..self.flying.end() {
-            self.flying.remove(index);
+            if let Some((piece, _)) = self.flying.at(index) {
+                self.flying.remove(piece);
+            }
         }
         for index in 0..self.jobs.end() {
-            let own = self.jobs.get_mut(index).and_then(|job| job.error.take());
+            let Some((key, job)) = self.jobs.at_mut(index) else {
+                continue;
+            };
             // A job that was refused before keeps its own error.
-            self.end(index, Err(own.unwrap_or_else(|| error.clone())));
+            let own = job.error.take();
+            self.end(key, Err(own.unwrap_or_else(|| error.clone())));
         }
         self.broken = Some(error);
     }

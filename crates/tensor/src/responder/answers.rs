@@ -10,9 +10,10 @@ mod reads;
 
 use std::collections::VecDeque;
 
+use forebay_base::slots::Slots;
+
 use crate::error::Error;
 use crate::outbox::Outbox;
-use crate::slab::Slab;
 use crate::sys::span::{Span, Words};
 use crate::table::Storages;
 use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
@@ -103,7 +104,7 @@ struct Slot {
 pub(super) struct Answers {
     /// The peer's number, under which storages are held.
     pub(super) reader: u32,
-    waiting: Slab<Answer>,
+    waiting: Slots<Answer>,
     slots: Vec<Slot>,
     /// Slots with an answer that can be sent.
     turns: VecDeque<u32>,
@@ -115,7 +116,7 @@ pub(super) struct Answers {
     /// Unread answers.
     unread: usize,
     /// Bytes of staging memory of each read, until the driver has them back; and their sum.
-    parts: Slab<usize>,
+    parts: Slots<usize>,
     staged: usize,
     /// The tag of a liveness probe.
     probe: Option<u32>,
@@ -134,14 +135,14 @@ impl Answers {
         };
         Self {
             reader: 0,
-            waiting: Slab::new(),
+            waiting: Slots::new(),
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
             grant_used: 0,
             indices_bytes: 0,
             readers: VecDeque::new(),
             unread: 0,
-            parts: Slab::new(),
+            parts: Slots::new(),
             staged: 0,
             probe: None,
         }
@@ -211,7 +212,7 @@ impl Answers {
         if at.first == NONE {
             at.first = index;
             self.turns.push_back(slot);
-        } else if let Some(before) = self.waiting.get_mut(at.last) {
+        } else if let Some((_, before)) = self.waiting.at_mut(at.last) {
             before.next = index;
         }
         at.last = index;
@@ -241,7 +242,8 @@ impl Answers {
             && let Some(slot) = self.turns.pop_front()
         {
             let at = &mut self.slots[slot as usize];
-            let answer = self.waiting.remove(at.first);
+            let first = self.waiting.at(at.first).map(|(key, _)| key);
+            let answer = first.and_then(|key| self.waiting.remove(key));
             let answer = answer.expect("a slot in turn has an answer");
             at.first = answer.next;
             at.left -= 1;
@@ -258,7 +260,7 @@ impl Answers {
     pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
         self.cancel_reads(slot, tag, storages);
         let mut index = self.slots[slot as usize].first;
-        while let Some(answer) = self.waiting.get_mut(index) {
+        while let Some((_, answer)) = self.waiting.at_mut(index) {
             if answer.tag == tag
                 && matches!(
                     answer.body,

@@ -16,12 +16,13 @@ mod sends;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::{self, Slots};
+
 use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
 use crate::requester::Rows;
 use crate::shm::SharedIndex;
-use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 use crate::table::{Changed, Description, Exports, Found, Key, Table, check_indices, check_slice};
 use crate::version_table::VersionTable;
@@ -60,9 +61,9 @@ impl Default for ShardLimits {
     }
 }
 
-/// Identifies a peer of a shard; never reused.
+/// Identifies a peer of a shard until it is disconnected; a stale one finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerId(Id);
+pub struct PeerId(slots::Key);
 
 impl PeerId {
     /// Its slot, for a table of the caller; a later peer may reuse it.
@@ -79,7 +80,7 @@ impl PeerId {
 pub struct Shard<K> {
     limits: ShardLimits,
     table: Table<K>,
-    peers: Slab<Box<Peer>>,
+    peers: Slots<Box<Peer>>,
     /// Peers with rows to read from files, in the order of their turns.
     readers: VecDeque<PeerId>,
     /// The rows that the current write changes; kept for its capacity.
@@ -101,7 +102,7 @@ impl<K> Shard<K> {
         Ok(Self {
             limits,
             table,
-            peers: Slab::new(),
+            peers: Slots::new(),
             readers: VecDeque::new(),
             changed: Changed::new(),
             sends: Sends::default(),
@@ -255,19 +256,17 @@ impl<K> Shard<K> {
             });
         }
         let slots = slots.min(self.limits.slots);
-        let peer = Peer::new(slots, self.limits.grant_bytes, now);
-        let id = self.peers.insert(Box::new(peer));
-        if let Some(peer) = self.peers.get_mut(id.index) {
-            peer.answers.reader = id.index;
-        }
-        Ok(PeerId(id))
+        let key = self.peers.insert_with(|key| {
+            let mut peer = Box::new(Peer::new(slots, self.limits.grant_bytes, now));
+            peer.answers.reader = key.index;
+            peer
+        });
+        Ok(PeerId(key))
     }
 
     /// Remove a peer. It is fenced: its socket is closed. Idempotent.
     pub fn disconnect(&mut self, peer: PeerId) {
-        if self.peers.has(peer.0)
-            && let Some(mut gone) = self.peers.remove(peer.0.index)
-        {
+        if let Some(mut gone) = self.peers.remove(peer.0) {
             gone.clear(&mut self.table);
         }
     }
@@ -297,8 +296,9 @@ impl<K> Shard<K> {
 
     /// Whether there is something to send.
     pub fn wants_write(&self, peer: PeerId) -> bool {
-        let found = self.peers.at(peer.0.index);
-        found.is_some_and(|(number, found)| number == peer.0 && found.wants_write())
+        self.peers
+            .get(peer.0)
+            .is_some_and(|found| found.wants_write())
     }
 
     /// Where to receive the next bytes of a peer, in order; the first span is empty only for an unknown peer.
@@ -325,10 +325,7 @@ impl<K> Shard<K> {
                 changed,
                 ..
             } = self;
-            if !peers.has(peer.0) {
-                break;
-            }
-            let Some(found) = peers.get_mut(peer.0.index) else {
+            let Some(found) = peers.get_mut(peer.0) else {
                 break;
             };
             match found.step(table)? {
@@ -382,15 +379,11 @@ impl<K> Shard<K> {
 
     /// Whether no request of a peer is half received, and nothing waits to be sent to it.
     pub fn is_quiet(&self, peer: PeerId) -> bool {
-        let found = self.peers.at(peer.0.index);
-        found.is_none_or(|(number, found)| number != peer.0 || found.is_quiet())
+        self.peers.get(peer.0).is_none_or(|found| found.is_quiet())
     }
 
     fn peer(&mut self, peer: PeerId) -> Option<(&mut Peer, &mut Table<K>)> {
-        if !self.peers.has(peer.0) {
-            return None;
-        }
-        let found = self.peers.get_mut(peer.0.index)?;
+        let found = self.peers.get_mut(peer.0)?;
         Some((found, &mut self.table))
     }
 
@@ -414,7 +407,7 @@ impl<K> Shard<K> {
         // Backwards: a reader whose last piece is copied is removed from the list.
         for at in (0..table.storages.readers(changed.storage)).rev() {
             let (peer, pieces) = table.storages.reader(changed.storage, at);
-            if let Some(peer) = peers.get_mut(peer) {
+            if let Some((_, peer)) = peers.at_mut(peer) {
                 peer.preserve(changed, pieces, table);
             }
         }

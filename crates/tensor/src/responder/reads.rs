@@ -5,23 +5,24 @@
 //! answer that has begun and a canceled read still use it.
 use std::time::Instant;
 
+use forebay_base::slots;
+
 use super::answers::{Body, Next};
 use super::{PeerId, Shard};
 use crate::error::Error;
-use crate::slab::Id;
 use crate::sys::span::Span;
 use crate::table::{Description, FileRows, Filed, Keeper, Key, Released, Run, StagingShare};
 
 /// One peer has at most the staging memory divided by this.
 const SHARES: u64 = 4;
 
-/// Identifies a read; never reused.
+/// Identifies a read until it has ended; a stale one finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadId {
     pub(crate) peer: PeerId,
     slot: u32,
-    answer: Id,
-    part: Id,
+    answer: slots::Key,
+    part: slots::Key,
 }
 
 impl ReadId {
@@ -118,19 +119,16 @@ impl<K> Shard<K> {
 
     /// Call `each` for each run of a read; not at all if its peer or answer is gone.
     pub(crate) fn each_run(&self, read: ReadId, each: impl FnMut(&Filed, Run)) {
-        if let Some((number, peer)) = self.peers.at(read.peer.0.index)
-            && number == read.peer.0
-        {
+        if let Some(peer) = self.peers.get(read.peer.0) {
             peer.answers.each_run(read.slot, read.answer, each);
         }
     }
 
     /// Whether a peer still waits for a read; otherwise [`Shard::give_up`] it, if it has not begun.
     pub fn is_wanted(&self, read: ReadId) -> bool {
-        let peer = self.peers.at(read.peer.0.index);
-        peer.is_some_and(|(number, peer)| {
-            number == read.peer.0 && peer.answers.unread(read.answer).is_some()
-        })
+        self.peers
+            .get(read.peer.0)
+            .is_some_and(|peer| peer.answers.unread(read.answer).is_some())
     }
 
     /// The driver will not make this read, because no peer waits for it. Idempotent.
@@ -202,8 +200,9 @@ impl<K> Shard<K> {
 
     /// Whether there is or will be output for a peer without further input.
     pub fn has_pending_output(&self, peer: PeerId) -> bool {
-        let found = self.peers.at(peer.0.index);
-        found.is_some_and(|(number, found)| number == peer.0 && found.has_pending_output())
+        self.peers
+            .get(peer.0)
+            .is_some_and(|found| found.has_pending_output())
     }
 
     /// A peer has rows to read.

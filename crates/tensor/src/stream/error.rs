@@ -67,6 +67,14 @@ pub enum StreamError {
 }
 
 impl StreamError {
+    /// No eventfd: as a rule no descriptor is left.
+    pub(super) fn eventfd(error: &std::io::Error) -> Self {
+        Self::System {
+            what: "eventfd",
+            errno: Errno::from_io_error(error).unwrap_or(Errno::MFILE),
+        }
+    }
+
     pub(super) fn system(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::System { what, errno }
     }

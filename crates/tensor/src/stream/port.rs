@@ -6,12 +6,13 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use forebay_base::time::timespec;
+use forebay_base::wakeup::Wakeup;
 use forebay_transport::look::Look;
 use forebay_transport::stream::socket::Socket;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -21,13 +22,41 @@ use super::error::StreamError;
 use super::link::Link;
 
 const EVENTS: usize = 64;
-/// Events that do not belong to a link.
-const WAKE: u64 = u64::MAX;
-const TIMER: u64 = u64::MAX - 1;
 
-/// Tickets of batches with ended operations, and the eventfd that wakes the thread that takes them.
+/// What an event of the port belongs to.
+#[derive(Clone, Copy)]
+enum Token {
+    /// The ready list.
+    Ready,
+    Timer,
+    /// The link with this index.
+    Link(u32),
+}
+
+impl Token {
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Ready => 0,
+            Self::Timer => 1,
+            Self::Link(index) => 2 + u64::from(index),
+        })
+    }
+
+    fn of(data: EventData) -> Option<Self> {
+        match data.u64() {
+            0 => Some(Self::Ready),
+            1 => Some(Self::Timer),
+            link => u32::try_from(link - 2).ok().map(Self::Link),
+        }
+    }
+}
+
+/// Tickets of batches with ended operations, and what wakes the thread that takes them.
+///
+/// Not a [`Queue`](forebay_base::Queue), whose `drain` reads the eventfd each time: a port takes the tickets at the end of
+/// every turn, and most turns need no wake-up.
 pub(super) struct ReadyList {
-    wake: OwnedFd,
+    wakeup: Wakeup,
     state: Mutex<ReadyState>,
 }
 
@@ -48,12 +77,8 @@ impl ReadyList {
         }
         state.tickets.push(ticket);
         if !state.is_turning && state.tickets.len() == 1 {
-            self.wake_up();
+            self.wakeup.raise();
         }
-    }
-
-    fn wake_up(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // EAGAIN: the counter is full, hence readable
     }
 
     fn lock(&self) -> MutexGuard<'_, ReadyState> {
@@ -80,26 +105,26 @@ struct State<M> {
 }
 
 impl<M> Core<M> {
-    /// Register a link; returns the token of its events.
-    pub(super) fn register(&self, link: &Weak<Link<M>>) -> u64 {
+    /// Register a link; returns its index, which its events carry.
+    pub(super) fn register(&self, link: &Weak<Link<M>>) -> u32 {
         let mut state = self.state();
         let free = state
             .links
             .iter()
             .position(|registered| registered.strong_count() == 0);
-        let token = free.unwrap_or_else(|| {
+        let index = free.unwrap_or_else(|| {
             state.links.push(Weak::new());
             state.links.len() - 1
         });
-        state.links[token] = Weak::clone(link);
-        token as u64
+        state.links[index] = Weak::clone(link);
+        u32::try_from(index).expect("limits are below 2^32")
     }
 
     /// Watch a link's socket.
-    pub(super) fn watch(&self, token: u64, socket: &OwnedFd, blocked: bool, added: bool) {
+    pub(super) fn watch(&self, link: u32, socket: &OwnedFd, blocked: bool, added: bool) {
         let mut wanted = EventFlags::IN;
         wanted.set(EventFlags::OUT, blocked);
-        let data = EventData::new_u64(token);
+        let data = Token::Link(link).data();
         // Fails only without kernel memory; then the link is turned when the timer expires.
         _ = if added {
             epoll::modify(&self.epoll, socket, data, wanted)
@@ -109,8 +134,8 @@ impl<M> Core<M> {
     }
 
     /// Watch a link's verbs connection for completions and for its end.
-    pub(super) fn watch_verbs(&self, token: u64, [completed, lifeline]: [&Socket; 2]) {
-        let data = EventData::new_u64(token);
+    pub(super) fn watch_verbs(&self, link: u32, [completed, lifeline]: [&Socket; 2]) {
+        let data = Token::Link(link).data();
         _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as in `watch`
         _ = epoll::add(&self.epoll, lifeline, data, EventFlags::RDHUP);
     }
@@ -127,16 +152,9 @@ impl<M> Core<M> {
         }
         state.armed = Some(due);
         let until = due.saturating_duration_since(Instant::now());
-        let value = Timespec {
-            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: until.subsec_nanos().max(1).into(), // zero would disarm the timer
-        };
         let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: value,
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(until.max(Duration::from_nanos(1))), // zero would disarm the timer
         };
         _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
@@ -147,16 +165,15 @@ impl<M> Core<M> {
 
     /// Have the port turn at once.
     pub(super) fn wake_up(&self) {
-        self.ready.wake_up();
+        self.ready.wakeup.raise();
     }
 
     fn state(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn link(&self, token: u64) -> Option<Arc<Link<M>>> {
-        let token = usize::try_from(token).ok()?;
-        self.state().links.get(token)?.upgrade()
+    fn link(&self, index: u32) -> Option<Arc<Link<M>>> {
+        self.state().links.get(index as usize)?.upgrade()
     }
 }
 
@@ -180,16 +197,19 @@ impl<M: Send + Sync + 'static> Port<M> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags);
         let timer = timer.map_err(StreamError::system("timerfd"))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(StreamError::system("eventfd"))?;
-        for (descriptor, data) in [(&wake, WAKE), (&timer, TIMER)] {
-            epoll::add(&epoll, descriptor, EventData::new_u64(data), EventFlags::IN)
+        let wakeup = Wakeup::new().map_err(|error| StreamError::eventfd(&error))?;
+        let watched = [
+            (wakeup.as_fd(), Token::Ready),
+            (timer.as_fd(), Token::Timer),
+        ];
+        for (descriptor, token) in watched {
+            epoll::add(&epoll, descriptor, token.data(), EventFlags::IN)
                 .map_err(StreamError::system("epoll"))?;
         }
         Ok(Self {
             core: Arc::new(Core {
                 ready: Arc::new(ReadyList {
-                    wake,
+                    wakeup,
                     state: Mutex::default(),
                 }),
                 epoll,
@@ -237,8 +257,8 @@ impl<M: Send + Sync + 'static> Port<M> {
     }
 
     fn each_link(&self, act: impl Fn(&Link<M>, &Arc<Core<M>>)) {
-        let count = self.core.state().links.len() as u64;
-        for link in (0..count).filter_map(|token| self.core.link(token)) {
+        let count = self.core.state().links.len();
+        for link in (0..).take(count).filter_map(|index| self.core.link(index)) {
             act(&link, &self.core);
         }
     }
@@ -251,7 +271,11 @@ impl<M: Send + Sync + 'static> Port<M> {
             self.sleep()?;
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], Some(&NOW)) {
+        let (events, _) = match epoll::wait(
+            &self.core.epoll,
+            &mut events[..],
+            Some(&timespec(Duration::ZERO)),
+        ) {
             Ok(found) => found,
             Err(Errno::INTR) => return Err(StreamError::Interrupted),
             Err(errno) => return Err(StreamError::system("epoll_wait")(errno)),
@@ -259,14 +283,15 @@ impl<M: Send + Sync + 'static> Port<M> {
         self.core.ready.lock().is_turning = true;
         let now = Instant::now();
         for event in events {
-            match event.data.u64() {
-                WAKE => _ = rustix::io::read(&self.core.ready.wake, &mut [0; 8]),
-                TIMER => self.expire(now),
-                token => {
-                    if let Some(link) = self.core.link(token) {
+            match Token::of(event.data) {
+                Some(Token::Ready) => self.core.ready.wakeup.clear(),
+                Some(Token::Timer) => self.expire(now),
+                Some(Token::Link(index)) => {
+                    if let Some(link) = self.core.link(index) {
                         link.turn_of(&self.core, now);
                     }
                 }
+                None => {}
             }
         }
         let mut state = self.core.ready.lock();
@@ -329,11 +354,6 @@ impl<M: Send + Sync + 'static> Drop for Port<M> {
         self.close();
     }
 }
-
-pub(super) const NOW: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
 
 fn closed() -> StreamError {
     StreamError::Closed {

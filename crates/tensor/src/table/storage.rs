@@ -1,7 +1,7 @@
 //! The storages of tensors, memory or files: kept while a tensor or an answer uses them.
 use std::collections::VecDeque;
 
-use crate::slab::{Id, Slab};
+use forebay_base::slots::{self, Slots};
 
 /// A resource that the driver of a shard numbered, and that is no longer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,8 @@ pub enum Released {
 /// The peer whose part of the staging memory holds the rows, and the part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StagingShare {
-    pub(crate) peer: Id,
-    pub(crate) part: Id,
+    pub(crate) peer: slots::Key,
+    pub(crate) part: slots::Key,
 }
 
 /// What keeps a storage.
@@ -51,7 +51,7 @@ impl<K> Storage<K> {
 /// All storages of tensors, and of dropped tensors that answers still read.
 #[derive(Debug)]
 pub(crate) struct Storages<K> {
-    storages: Slab<Storage<K>>,
+    all: Slots<Storage<K>>,
     retired: VecDeque<K>,
     released: VecDeque<(Released, Option<StagingShare>)>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Storages<K> {
 impl<K> Storages<K> {
     pub(crate) fn new() -> Self {
         Self {
-            storages: Slab::new(),
+            all: Slots::new(),
             retired: VecDeque::new(),
             released: VecDeque::new(),
         }
@@ -72,12 +72,12 @@ impl<K> Storages<K> {
             readers: Vec::new(),
             is_retired: false,
         };
-        self.storages.insert(storage).index
+        self.all.insert(storage).index
     }
 
     /// No tensor uses it any more.
     pub(crate) fn retire(&mut self, storage: u32) {
-        if let Some(found) = self.storages.get_mut(storage) {
+        if let Some((_, found)) = self.all.at_mut(storage) {
             found.is_retired = true;
         }
         self.settle(storage);
@@ -85,8 +85,8 @@ impl<K> Storages<K> {
 
     /// `count` more pieces of answers to `reader` read it.
     pub(crate) fn hold(&mut self, storage: u32, reader: u32, count: u32) {
-        let found = self.storages.get_mut(storage);
-        let found = found.expect("kept while a tensor or an answer uses it");
+        let found = self.all.at_mut(storage);
+        let (_, found) = found.expect("kept while a tensor or an answer uses it");
         found.pieces += count;
         if found.is_written() {
             let at = found.readers.partition_point(|&(other, _)| other < reader);
@@ -99,8 +99,8 @@ impl<K> Storages<K> {
 
     /// `count` pieces of answers to `reader` were sent or copied.
     pub(crate) fn release(&mut self, storage: u32, reader: u32, count: u32) {
-        let found = self.storages.get_mut(storage);
-        let found = found.expect("kept while answers read it");
+        let found = self.all.at_mut(storage);
+        let (_, found) = found.expect("kept while answers read it");
         found.pieces -= count;
         if found.is_written() {
             let at = found.readers.partition_point(|&(other, _)| other < reader);
@@ -121,20 +121,22 @@ impl<K> Storages<K> {
 
     /// How many peers have unsent answers that read it.
     pub(crate) fn readers(&self, storage: u32) -> usize {
-        self.storages
-            .get(storage)
-            .map_or(0, |found| found.readers.len())
+        self.all
+            .at(storage)
+            .map_or(0, |(_, found)| found.readers.len())
     }
 
     /// One of these peers, and the count of its pieces.
     pub(crate) fn reader(&self, storage: u32, at: usize) -> (u32, u32) {
-        self.storages.get(storage).expect("it has readers").readers[at]
+        let (_, found) = self.all.at(storage).expect("it has readers");
+        found.readers[at]
     }
 
     fn settle(&mut self, storage: u32) {
-        let done = |found: &Storage<K>| found.is_retired && found.pieces == 0;
-        if self.storages.get(storage).is_some_and(done)
-            && let Some(gone) = self.storages.remove(storage)
+        if let Some((key, found)) = self.all.at(storage)
+            && found.is_retired
+            && found.pieces == 0
+            && let Some(gone) = self.all.remove(key)
         {
             match gone.keeper {
                 Keeper::Lender(keeper) => self.retired.push_back(keeper),

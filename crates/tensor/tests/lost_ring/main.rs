@@ -92,7 +92,7 @@ fn pulls_of_rows_of_files_end_and_the_rest_goes_on() {
         let batch = run(&link, kept, vec![work]);
         match failure(&batch, 0) {
             StreamError::Tensor { error, .. } => {
-                assert_eq!(error.class(), Class::Broken, "{error}")
+                assert_eq!(error.class(), Class::Broken, "{error}");
             }
             other => panic!("{other}"),
         }

@@ -60,7 +60,7 @@ impl Answers {
             ..
         } = self.slots[slot as usize];
         for mut index in [first, unread] {
-            while let Some(answer) = self.waiting.get_mut(index) {
+            while let Some((_, answer)) = self.waiting.at_mut(index) {
                 if let Some((from, rows)) = answer.body.numbers() {
                     each(from, 8 * rows, indices);
                 }

@@ -19,7 +19,7 @@ impl Answers {
             let slot = self.turns[at];
             let mut index = self.slots[slot as usize].first;
             while readers > 0
-                && let Some(answer) = self.waiting.get_mut(index)
+                && let Some((_, answer)) = self.waiting.at_mut(index)
             {
                 index = answer.next;
                 looks += 1;

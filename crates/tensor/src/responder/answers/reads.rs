@@ -1,9 +1,10 @@
 //! Answers whose rows are in a file: the order of their reads, and what is sent afterwards.
+use forebay_base::slots;
+
 use super::{Answer, Answers, Body, COPY_BYTES, NONE};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::requester::Rows;
-use crate::slab::Id;
 use crate::sys::span::Span;
 use crate::sys::staging::RUN_RECORD_BYTES;
 use crate::table::{Filed, Run, Storages};
@@ -99,8 +100,8 @@ pub(in crate::responder) enum Next {
     Later,
     Read {
         slot: u32,
-        answer: Id,
-        part: Id,
+        answer: slots::Key,
+        part: slots::Key,
         unread: Unread,
     },
 }
@@ -124,7 +125,7 @@ impl Answers {
             return;
         }
         let mut last = at.unread;
-        while let Some(answer) = self.waiting.get_mut(last) {
+        while let Some((_, answer)) = self.waiting.at_mut(last) {
             if answer.next == NONE {
                 answer.next = index;
                 break;
@@ -152,7 +153,7 @@ impl Answers {
             if let Some(Answer {
                 body: Body::Unread(unread),
                 ..
-            }) = self.waiting.get_mut(answer.index)
+            }) = self.waiting.get_mut(answer)
             {
                 unread.begun = true;
             }
@@ -167,19 +168,17 @@ impl Answers {
     }
 
     /// The driver has the memory of a read back, or never used it. Idempotent.
-    pub(in crate::responder) fn give_part(&mut self, part: Id) {
-        if self.parts.has(part)
-            && let Some(bytes) = self.parts.remove(part.index)
-        {
+    pub(in crate::responder) fn give_part(&mut self, part: slots::Key) {
+        if let Some(bytes) = self.parts.remove(part) {
             self.staged -= bytes;
         }
     }
 
-    fn first_unbegun(&self, slot: u32) -> Option<(Id, Unread)> {
+    fn first_unbegun(&self, slot: u32) -> Option<(slots::Key, Unread)> {
         let mut index = self.slots[slot as usize].unread;
-        while let Some((id, answer)) = self.waiting.at(index) {
+        while let Some((key, answer)) = self.waiting.at(index) {
             match answer.body {
-                Body::Unread(unread) if !unread.begun => return Some((id, unread)),
+                Body::Unread(unread) if !unread.begun => return Some((key, unread)),
                 _ => index = answer.next,
             }
         }
@@ -190,7 +189,7 @@ impl Answers {
     pub(in crate::responder) fn each_run(
         &self,
         slot: u32,
-        answer: Id,
+        answer: slots::Key,
         each: impl FnMut(&Filed, Run),
     ) {
         let mut each = each;
@@ -211,15 +210,9 @@ impl Answers {
     }
 
     /// The rows of an answer that is being read.
-    pub(in crate::responder) fn unread(&self, answer: Id) -> Option<Unread> {
-        match self.waiting.at(answer.index)? {
-            (
-                found,
-                Answer {
-                    body: Body::Unread(unread),
-                    ..
-                },
-            ) if found == answer => Some(*unread),
+    pub(in crate::responder) fn unread(&self, answer: slots::Key) -> Option<Unread> {
+        match self.waiting.get(answer)?.body {
+            Body::Unread(unread) => Some(unread),
             _ => None,
         }
     }
@@ -228,22 +221,22 @@ impl Answers {
     pub(in crate::responder) fn read<K>(
         &mut self,
         slot: u32,
-        id: Id,
+        key: slots::Key,
         body: Body,
         storages: &mut Storages<K>,
     ) -> bool {
-        let Some(unread) = self.unread(id) else {
+        let Some(unread) = self.unread(key) else {
             return false;
         };
-        self.unlink(slot, id.index);
+        self.unlink(slot, key.index);
         storages.release(unread.storage, self.reader, 1);
         if let Some(storage) = body.storage() {
             storages.hold(storage, self.reader, 1);
         }
-        if let Some(answer) = self.waiting.get_mut(id.index) {
+        if let Some(answer) = self.waiting.get_mut(key) {
             answer.body = body;
         }
-        self.link(slot, id.index);
+        self.link(slot, key.index);
         self.settle_indices(slot);
         true
     }
@@ -251,17 +244,16 @@ impl Answers {
     /// Remove an answer from the list of unread ones.
     fn unlink(&mut self, slot: u32, index: u32) {
         self.unread -= 1;
-        let next = self
-            .waiting
-            .get_mut(index)
-            .map_or(NONE, |answer| std::mem::replace(&mut answer.next, NONE));
+        let next = self.waiting.at_mut(index).map_or(NONE, |(_, answer)| {
+            std::mem::replace(&mut answer.next, NONE)
+        });
         let at = &mut self.slots[slot as usize];
         if at.unread == index {
             at.unread = next;
             return;
         }
         let mut before = at.unread;
-        while let Some(answer) = self.waiting.get_mut(before) {
+        while let Some((_, answer)) = self.waiting.at_mut(before) {
             if answer.next == index {
                 answer.next = next;
                 break;
@@ -273,7 +265,7 @@ impl Answers {
     /// Cancel unread answers; reads in progress are dropped when they end.
     pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
         let mut index = self.slots[slot as usize].unread;
-        while let Some(answer) = self.waiting.get_mut(index) {
+        while let Some((_, answer)) = self.waiting.at_mut(index) {
             let next = answer.next;
             if answer.tag == tag
                 && let Some(storage) = answer.body.storage()

@@ -49,8 +49,8 @@ pub(super) enum Lead {
 /// A port with batches of this link.
 pub(super) struct PortEntry<M> {
     pub(super) core: Arc<Core<M>>,
-    /// Of the link's events at the port.
-    pub(super) token: u64,
+    /// The index of the link at the port.
+    pub(super) link: u32,
     /// Batches of the port that have not ended.
     pub(super) batches: usize,
     /// The port leads while there is no other candidate and requests are outstanding: for canceled batches, whose

@@ -12,8 +12,9 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
 
+use forebay_base::time::{left, timespec};
 use forebay_transport::stream::socket::Socket;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::inner::{Inner, Lead, PortEntry};
@@ -71,9 +72,9 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let entry = &self.ports[at];
         entry
             .core
-            .watch(entry.token, channel.socket(), self.blocked, false);
+            .watch(entry.link, channel.socket(), self.blocked, false);
         if let Some(verbs) = &self.verbs {
-            entry.core.watch_verbs(entry.token, verbs.sockets());
+            entry.core.watch_verbs(entry.link, verbs.sockets());
         }
         if let Some(due) = self.due {
             entry.core.arm(due);
@@ -155,7 +156,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         if let Some(channel) = &self.channel {
             entry
                 .core
-                .watch(entry.token, channel.socket(), self.blocked, true);
+                .watch(entry.link, channel.socket(), self.blocked, true);
         }
         if let Some(due) = self.due {
             entry.core.arm(due);
@@ -171,7 +172,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.ports.iter().position(known).unwrap_or_else(|| {
             self.ports.push(PortEntry {
                 core: Arc::clone(port),
-                token: port.register(link),
+                link: port.register(link),
                 batches: 0,
                 drains: false,
             });
@@ -212,7 +213,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         inner.send(Instant::now());
         let sooner = inner.due.is_some_and(|at| due.is_none_or(|due| at < due));
         if matches!(inner.lead, Lead::Thread(_)) && (sooner || inner.blocked || inner.again) {
-            self.wake_leader(); // it sleeps with the former deadline and interest
+            self.wakeup.raise(); // it sleeps with the former deadline and interest
         }
         inner.update_leader();
     }
@@ -366,19 +367,15 @@ impl<M: Send + Sync + 'static> Link<M> {
         verbs: Option<&[Socket; 2]>,
         until: Option<Instant>,
     ) -> Result<bool, StreamError> {
-        let timeout = until.map(|until| {
-            let left = until.saturating_duration_since(Instant::now());
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            }
-        });
-        let [completed, lifeline] = verbs.map_or([&self.wake; 2], |verbs| [&*verbs[0], &*verbs[1]]);
+        let timeout = left(until).map(timespec);
+        let wakeup = self.wakeup.as_fd();
+        let [completed, lifeline] =
+            verbs.map_or([wakeup; 2], |sockets| sockets.each_ref().map(AsFd::as_fd));
         let mut watched = [
             PollFd::new(socket, interest),
-            PollFd::new(&self.wake, PollFlags::IN),
-            PollFd::new(completed, PollFlags::IN),
-            PollFd::new(lifeline, PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(wakeup, PollFlags::IN),
+            PollFd::from_borrowed_fd(completed, PollFlags::IN),
+            PollFd::from_borrowed_fd(lifeline, PollFlags::RDHUP),
         ];
         let count = if verbs.is_some() { watched.len() } else { 2 };
         match poll(&mut watched[..count], timeout.as_ref()) {
@@ -389,7 +386,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         let [on_socket, woken, completed, ended] =
             watched.map(|watched| !watched.revents().is_empty());
         if woken {
-            _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            self.wakeup.clear();
         }
         Ok((completed || ended) && !on_socket && !woken)
     }

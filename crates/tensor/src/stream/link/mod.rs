@@ -7,13 +7,12 @@ mod lead;
 mod shm;
 mod verbs;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use forebay_base::wakeup::Wakeup;
 use forebay_transport::Wire;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::batch::Batch;
 use super::channel::Channel;
@@ -74,7 +73,7 @@ pub struct Link<M> {
     inner: Mutex<Inner<M>>,
     peer: Arc<str>,
     /// Wakes the leading thread.
-    wake: OwnedFd,
+    wakeup: Wakeup,
     shm: SharedMemory,
     /// As [`Inner::has_verbs`].
     has_verbs: Arc<AtomicBool>,
@@ -90,8 +89,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// [`StreamError::System`] if no descriptor is left; [`StreamError::Transport`] for shared memory;
     /// [`StreamError::Tensor`] for invalid limits.
     pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, StreamError> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(StreamError::system("eventfd"))?;
+        let wakeup = Wakeup::new().map_err(|error| StreamError::eventfd(&error))?;
         let peer: Arc<str> = settings.peer.into();
         let channel = Channel::new(wire)?;
         let inner = Inner::new(channel, settings.limits, Arc::clone(&peer));
@@ -103,7 +101,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,
-            wake,
+            wakeup,
             shm: SharedMemory::default(),
             has_verbs,
             own: Weak::clone(own),
@@ -286,7 +284,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         let mut inner = self.lock_any();
         inner.close();
         inner.update_leader();
-        self.wake_leader();
+        self.wakeup.raise();
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Inner<M>>, StreamError> {
@@ -300,10 +298,6 @@ impl<M: Send + Sync + 'static> Link<M> {
 
     fn lock_any(&self) -> MutexGuard<'_, Inner<M>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake_leader(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
     }
 
     /// Turn the link for a port, if the port leads it.

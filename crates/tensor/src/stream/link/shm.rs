@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use forebay_base::time::timespec;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{Shutdown, shutdown};
 
@@ -48,10 +49,7 @@ impl OwnerMemory {
             PollFd::new(&socket, PollFlags::RDHUP),
             PollFd::from_borrowed_fd(self.reader.end(), PollFlags::IN),
         ];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = timespec(Duration::ZERO);
         let found = retry_on_intr(|| poll(&mut watched, Some(&at_once)));
         if !watched[1].revents().is_empty() {
             _ = shutdown(&socket, Shutdown::Both); // it may be shut down already

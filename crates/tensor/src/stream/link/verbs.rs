@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::readiness;
+use forebay_base::slots::{self, Slots};
 use forebay_memory::Lease;
 use forebay_transport::Wire;
 use forebay_transport::stream::socket::Socket;
@@ -17,7 +18,6 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::fabric::{Completion, FabricPull, RequesterEndpoint};
 use crate::requester::{Pull, Rows};
-use crate::slab::Slab;
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::table::Key;
 
@@ -62,7 +62,7 @@ pub(super) struct VerbsPulls<M> {
     completed: Socket,
     lifeline: Socket,
     waiting: VecDeque<PendingPull<M>>,
-    under_way: Slab<PendingPull<M>>,
+    under_way: Slots<PendingPull<M>>,
     /// Bytes of the pulls under way.
     bytes: u64,
     completions: Vec<Completion>,
@@ -88,7 +88,7 @@ impl<M> VerbsPulls<M> {
             completed: Arc::new(completed),
             lifeline,
             waiting: VecDeque::new(),
-            under_way: Slab::new(),
+            under_way: Slots::new(),
             bytes: 0,
             completions: Vec::new(),
             elsewhere: HashSet::new(),
@@ -166,7 +166,7 @@ impl<M> VerbsPulls<M> {
                 self.moved = now;
             }
             self.bytes += out.bytes() as u64;
-            let token = u64::from(self.under_way.insert(pending).index);
+            let token = self.under_way.insert(pending).to_bits();
             self.endpoint.pull(FabricPull {
                 token,
                 tensor,
@@ -205,8 +205,9 @@ impl<M> VerbsPulls<M> {
     }
 
     fn end(&mut self, completion: Completion) -> Option<Completed<M>> {
-        let pending = u32::try_from(completion.token).ok();
-        let pending = pending.and_then(|index| self.under_way.remove(index))?;
+        let pending = self
+            .under_way
+            .remove(slots::Key::from_bits(completion.token))?;
         let bytes = pending.pull.out.bytes() as u64;
         self.bytes -= bytes;
         if pending.is_over {
@@ -267,10 +268,10 @@ impl<M> VerbsPulls<M> {
             endpoint,
             ..
         } = self;
-        for (token, pending) in under_way.iter_mut() {
+        for (key, pending) in under_way.iter_mut() {
             if of_it(pending) {
                 pending.is_over = true;
-                endpoint.cancel(u64::from(token));
+                endpoint.cancel(key.to_bits());
                 given.push(pending.operation.index);
             }
         }
@@ -286,10 +287,10 @@ impl<M> VerbsPulls<M> {
     pub(super) fn break_off(mut self, error: Error) -> Vec<(BatchEntry<M>, Pull)> {
         self.endpoint.break_off(error);
         Wire::Socket(Arc::clone(&self.lifeline)).hang_up();
-        let tokens: Vec<u32> = self.under_way.iter().map(|(token, _)| token).collect();
-        let under_way = tokens
+        let keys: Vec<slots::Key> = self.under_way.iter().map(|(key, _)| key).collect();
+        let under_way = keys
             .into_iter()
-            .filter_map(|token| self.under_way.remove(token));
+            .filter_map(|key| self.under_way.remove(key));
         let under_way: Vec<_> = under_way.filter(|pending| !pending.is_over).collect();
         let all = under_way.into_iter().chain(self.waiting.drain(..));
         all.map(|pending| (pending.operation, pending.pull))

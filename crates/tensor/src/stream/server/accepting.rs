@@ -4,24 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::poll::{Ready, Token};
+use forebay_base::slots::Key;
 use forebay_transport::Wire;
 use forebay_transport::owner::stranger;
 use forebay_transport::serve::Arrival;
 use forebay_transport::stream::socket::Socket;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::connection::{Connection, Source};
 use super::handshake::Handshake;
-use super::reactor::{LISTENERS, Reactor, SOCKETS_MAX};
-use super::slots::Connection;
+use super::reactor::Reactor;
 
-const ACCEPTS_A_TURN: usize = 64;
 /// Handshakes at once: each holds a descriptor, even if its client sends nothing.
 const HANDSHAKES_MAX: usize = 256;
 
 impl<K: Send> Reactor<K> {
     pub(super) fn accept(&mut self, listener: usize, socket: usize) {
-        for _ in 0..ACCEPTS_A_TURN {
+        for _ in 0..ACCEPTS_PER_TURN {
             if self.handshakes >= HANDSHAKES_MAX {
                 _ = self.set_accepting(false);
                 return;
@@ -33,7 +34,7 @@ impl<K: Send> Reactor<K> {
                 Arrival::Connection(connection) => self.begin_handshake(listener, connection),
                 Arrival::Nobody => return,
                 Arrival::Stranger(uid) => {
-                    self.metrics().fail(&self.metrics().refused, stranger(uid))
+                    self.metrics().fail(&self.metrics().refused, stranger(uid));
                 }
                 Arrival::Exhausted => {
                     let metrics = &self.common.metrics;
@@ -59,15 +60,17 @@ impl<K: Send> Reactor<K> {
         if self.accepting == accepting {
             return Ok(());
         }
-        for (listener, number) in self.listeners.iter().zip(0u64..) {
-            for (at, socket) in (0..listener.acceptor.sockets()).zip(0u64..) {
-                let data = EventData::new_u64(LISTENERS + number * SOCKETS_MAX + socket);
-                let socket = listener.acceptor.socket(at);
-                if accepting {
-                    epoll::add(&self.epoll, socket, data, EventFlags::IN)?;
-                } else {
-                    epoll::delete(&self.epoll, socket)?;
-                }
+        for (index, &(listener, socket)) in (0..).zip(&self.sockets) {
+            let key = Key {
+                index,
+                generation: 0,
+            };
+            let socket = self.listeners[listener].acceptor.socket(socket);
+            if accepting {
+                let token = Token::new(Source::Listener, key);
+                self.poll.add(socket, token, Ready::READ)?;
+            } else {
+                self.poll.remove(socket);
             }
         }
         self.accepting = accepting;
@@ -96,8 +99,8 @@ impl<K: Send> Reactor<K> {
             .insert(Connection::Handshake(Box::new(handshake)));
         self.handshakes += 1;
         self.timers.expect_hello(Instant::now(), key);
-        let data = EventData::new_u64(key.to_data());
-        if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
+        let token = Token::new(Source::Connection, key);
+        if self.poll.add(&socket, token, Ready::READ).is_err() {
             return self.remove(key);
         }
         self.step(key);

@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_base::poll::{Ready, Token};
 use forebay_base::readiness;
+use forebay_base::slots::{Key, Slots};
 use forebay_transport::Wire;
 use rustix::event::PollFlags;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::connection::{Connection, Source};
 use super::reactor::Reactor;
-use super::slots::{Connection, SlotKey};
 use crate::error::{Class, Error};
 use crate::fabric::{Provider, ResponderEndpoint};
 use crate::handshake::{Hello, Welcome};
 use crate::responder::Shard;
-use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 
 /// How long a write waits for rows that are being sent to a peer. Then that peer's fabric connection ends, and it
@@ -30,7 +30,7 @@ const OFFERED: u8 = 1;
 
 #[derive(Default)]
 struct Endpoints {
-    open: Slab<Endpoint>,
+    open: Slots<Endpoint>,
     /// Requests came while rows were settled, and are not answered yet.
     is_due: bool,
 }
@@ -38,7 +38,7 @@ struct Endpoints {
 struct Endpoint {
     endpoint: Box<dyn ResponderEndpoint>,
     /// Its slot, once its lifeline is admitted.
-    key: Option<SlotKey>,
+    key: Option<Key>,
 }
 
 impl Endpoints {
@@ -68,8 +68,8 @@ pub(super) struct FabricPeers {
 impl FabricPeers {
     pub(super) fn new<K>(provider: Arc<dyn Provider>, shard: &mut Shard<K>) -> Self {
         let endpoints = Arc::<Mutex<Endpoints>>::default();
-        let shared = Arc::clone(&endpoints);
-        shard.before_writes(move |span| lock(&shared).settle(span));
+        let settled = Arc::clone(&endpoints);
+        shard.before_writes(move |span| lock(&settled).settle(span));
         Self {
             provider,
             endpoints,
@@ -100,7 +100,7 @@ impl<K: Send> Reactor<K> {
     /// Accept the fabric connection that a lifeline introduces.
     pub(super) fn connect_fabric(
         &mut self,
-        key: SlotKey,
+        key: Key,
         introduction: &[u8],
     ) -> Result<Welcome, Error> {
         let limits = self.options.limits;
@@ -118,7 +118,7 @@ impl<K: Send> Reactor<K> {
             key: None,
         };
         let number = fabric.endpoints().open.insert(endpoint);
-        if let Some(Connection::Handshake(handshake)) = self.slots.get(key) {
+        if let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) {
             handshake.endpoint = Some(number);
         }
         Ok(Welcome {
@@ -132,10 +132,11 @@ impl<K: Send> Reactor<K> {
     }
 
     /// The welcome of a lifeline is sent: from now on it is watched only for its end.
-    pub(super) fn admit_lifeline(&mut self, key: SlotKey, wire: Wire, endpoint: Id) {
+    pub(super) fn admit_lifeline(&mut self, key: Key, wire: Wire, endpoint: Key) {
         let own = self.slots.insert(Connection::Endpoint(endpoint, key));
-        let data = EventData::new_u64(key.to_data());
-        let watched = epoll::modify(&self.epoll, wire.socket(), data, EventFlags::RDHUP);
+        self.poll.remove(wire.socket());
+        let token = Token::new(Source::Connection, key);
+        let watched = self.poll.add_for_end(wire.socket(), token);
         let lifeline = Connection::Lifeline(Box::new(wire), own);
         drop(self.slots.replace(key, lifeline));
         self.handshakes -= 1;
@@ -146,12 +147,12 @@ impl<K: Send> Reactor<K> {
             .fabric_peers
             .fetch_add(1, Ordering::Relaxed);
         let mut endpoints = fabric.endpoints();
-        let Some(endpoint) = endpoints.open.get_mut(endpoint.index) else {
+        let Some(endpoint) = endpoints.open.get_mut(endpoint) else {
             return;
         };
         endpoint.key = Some(own);
-        let data = EventData::new_u64(own.to_data());
-        let added = epoll::add(&self.epoll, &endpoint.endpoint, data, EventFlags::IN);
+        let token = Token::new(Source::Connection, own);
+        let added = self.poll.add(&endpoint.endpoint, token, Ready::READ);
         drop(endpoints);
         if watched.and(added).is_err() {
             return self.remove(key);
@@ -160,15 +161,15 @@ impl<K: Send> Reactor<K> {
     }
 
     /// Answer the requests of one connection.
-    pub(super) fn answer_fabric(&mut self, key: SlotKey) {
-        let Some(Connection::Endpoint(number, _)) = self.slots.get(key) else {
+    pub(super) fn answer_fabric(&mut self, key: Key) {
+        let Some(Connection::Endpoint(number, _)) = self.slots.get_mut(key) else {
             return;
         };
         let (number, Some(fabric)) = (*number, &self.fabric) else {
             return;
         };
         let mut endpoints = fabric.endpoints();
-        let Some(endpoint) = endpoints.open.get_mut(number.index) else {
+        let Some(endpoint) = endpoints.open.get_mut(number) else {
             return;
         };
         let turned = endpoint.endpoint.turn(&self.shard);
@@ -203,7 +204,7 @@ impl<K: Send> Reactor<K> {
         let Some(fabric) = &self.fabric else { return };
         let mut endpoints = fabric.endpoints();
         endpoints.is_due = false;
-        let is_due = |(_, endpoint): &(u32, &Endpoint)| endpoint.endpoint.is_due();
+        let is_due = |(_, endpoint): &(Key, &Endpoint)| endpoint.endpoint.is_due();
         let due = endpoints.open.iter().filter(is_due);
         let due: Vec<_> = due.filter_map(|(_, endpoint)| endpoint.key).collect();
         drop(endpoints);
@@ -225,13 +226,13 @@ impl<K: Send> Reactor<K> {
     }
 
     /// Remove an endpoint, which fences its peer.
-    pub(super) fn remove_endpoint(&mut self, endpoint: Id) {
+    pub(super) fn remove_endpoint(&mut self, endpoint: Key) {
         let Some(fabric) = &self.fabric else { return };
-        let gone = fabric.endpoints().open.remove(endpoint.index);
+        let gone = fabric.endpoints().open.remove(endpoint);
         if let Some(endpoint) = gone
             && endpoint.key.is_some()
         {
-            _ = epoll::delete(&self.epoll, &endpoint.endpoint);
+            self.poll.remove(&endpoint.endpoint);
             self.common
                 .metrics
                 .fabric_peers

@@ -1,7 +1,8 @@
 //! The part of a server's turn for tensors that are backed by files.
-use rustix::event::epoll::{self, EventData, EventFlags};
+use forebay_base::poll::{Ready, Token};
 
-use super::reactor::{FILES, Reactor};
+use super::connection::Source;
+use super::reactor::Reactor;
 
 impl<K: Send> Reactor<K> {
     /// Watch the descriptor of finished reads, from the first file on.
@@ -9,8 +10,8 @@ impl<K: Send> Reactor<K> {
         if !self.watches_files
             && let Some(descriptor) = self.files.descriptor()
         {
-            let data = EventData::new_u64(FILES);
-            self.watches_files = epoll::add(&self.epoll, descriptor, data, EventFlags::IN).is_ok();
+            let token = Token::only(Source::Files);
+            self.watches_files = self.poll.add(descriptor, token, Ready::READ).is_ok();
         }
     }
 

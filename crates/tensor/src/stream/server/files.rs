@@ -10,6 +10,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::{self, Slots};
 use forebay_blockio::{
     BlockFile, BlockQueue, Config, Finished, Keeper, Kind, Operation, Port, record_checksum,
 };
@@ -19,7 +20,6 @@ use rustix::io::Errno;
 use super::parts::Parts;
 use crate::error::Error;
 use crate::responder::{PeerId, ReadId, Room, Shard};
-use crate::slab::Slab;
 use crate::sys::staging::Part;
 use crate::table::{CHECKSUM_BYTES, Description, FileRows, Filed, Key, Released, Run};
 
@@ -48,8 +48,8 @@ struct Ring {
 /// The files of one shard, and reads of them.
 #[derive(Default)]
 pub(super) struct Files {
-    open: Slab<BlockFile>,
-    flights: Slab<Flight>,
+    open: Slots<BlockFile>,
+    flights: Slots<Flight>,
     ring: Option<Ring>,
     /// The next read, if there is no memory for it yet.
     held: Option<(ReadId, Room)>,
@@ -82,10 +82,10 @@ impl Files {
                 why: format!("rows of files cannot be read: {error}"),
             })?);
         }
-        let number = self.open.insert(file).index;
-        let published = shard.publish_file(name, description, rows, number);
+        let file = self.open.insert(file);
+        let published = shard.publish_file(name, description, rows, file.index);
         if published.is_err() {
-            self.open.remove(number);
+            self.open.remove(file);
         }
         published
     }
@@ -103,12 +103,12 @@ impl Files {
             self.fail(shard, ready, &error);
         }
         for ended in finished.drain(..) {
-            let number = u32::try_from(ended.ticket).expect("a number of a flight");
+            let flight = slots::Key::from_bits(ended.ticket);
             if let Some(keeper) = ended.keeper {
                 self.keepers.push(keeper);
-                self.ended(shard, number, ready);
+                self.ended(shard, flight, ready);
             } else {
-                self.lose(shard, number, ready);
+                self.lose(shard, flight, ready);
             }
         }
         self.finished = finished;
@@ -159,8 +159,16 @@ impl Files {
 
     fn release(&mut self, gone: Released) {
         match gone {
-            Released::File(number) => drop(self.open.remove(number)),
-            Released::Staged(number) => self.free(number),
+            Released::File(number) => {
+                if let Some((file, _)) = self.open.at(number) {
+                    self.open.remove(file);
+                }
+            }
+            Released::Staged(number) => {
+                if let Some((flight, _)) = self.flights.at(number) {
+                    self.free(flight);
+                }
+            }
         }
     }
 
@@ -183,7 +191,7 @@ impl Files {
             rows_bytes: room.rows_bytes,
             runs: room.runs,
         };
-        let (Some(ring), Some(file)) = (&mut self.ring, self.open.get(room.file)) else {
+        let (Some(ring), Some((_, file))) = (&mut self.ring, self.open.at(room.file)) else {
             unreachable!("the shard holds the file, and publishing it made the ring");
         };
         let mut runs = self.spare.pop().unwrap_or_default();
@@ -208,7 +216,7 @@ impl Files {
             room,
             runs,
         };
-        let number = self.flights.insert(flight).index;
+        let flight = self.flights.insert(flight);
         let kept = self.keepers.pop();
         let keeper = kept.unwrap_or_else(|| Box::new(ring.block.clone()));
         let batch = part.batch(&ring.block, file.clone());
@@ -216,15 +224,15 @@ impl Files {
             Ok(batch) => batch,
             Err(error) => {
                 let why = format!("{}: {error}", file.path().display());
-                self.free(number);
+                self.free(flight);
                 return self.refuse(shard, read, Error::Broken { why }, ready);
             }
         };
-        match ring.port.submit(batch, keeper, u64::from(number)) {
+        match ring.port.submit(batch, keeper, flight.to_bits()) {
             Ok(None) => {}
             Ok(Some(keeper)) => {
                 self.keepers.push(keeper);
-                self.ended(shard, number, ready);
+                self.ended(shard, flight, ready);
             }
             // The kernel may have taken this read, and has earlier ones.
             Err(error) => self.fail(shard, ready, &error),
@@ -232,26 +240,27 @@ impl Files {
     }
 
     /// A read has ended without its keeper: the kernel may still write its memory, which is therefore not freed.
-    fn lose<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
-        if let Some(flight) = self.flights.remove(number) {
+    fn lose<K>(&mut self, shard: &mut Shard<K>, flight: slots::Key, ready: &mut Vec<PeerId>) {
+        if let Some(flight) = self.flights.remove(flight) {
             let why = "the ring that reads files has failed".to_owned();
             self.refuse(shard, flight.read, Error::Broken { why }, ready);
         }
     }
 
-    fn ended<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
-        let (Some(ring), Some(flight)) = (&self.ring, self.flights.get(number)) else {
+    fn ended<K>(&mut self, shard: &mut Shard<K>, flight: slots::Key, ready: &mut Vec<PeerId>) {
+        let (Some(ring), Some(found)) = (&self.ring, self.flights.get(flight)) else {
             return;
         };
-        let read = flight.read;
-        let outcome = flight
-            .check(&ring.block, self.open.get(flight.room.file))
-            .map(|()| (flight.part.rows(&ring.block), number));
+        let read = found.read;
+        let file = self.open.at(found.room.file).map(|(_, file)| file);
+        let outcome = found
+            .check(&ring.block, file)
+            .map(|()| (found.part.rows(&ring.block), flight.index));
         let is_well = outcome.is_ok();
         ready.push(read.peer());
         let taken = shard.read(read, outcome, Instant::now());
         if !(taken && is_well) {
-            self.free(number);
+            self.free(flight);
         }
         self.moved = true;
     }
@@ -268,8 +277,8 @@ impl Files {
         self.moved = true;
     }
 
-    fn free(&mut self, number: u32) {
-        if let (Some(ring), Some(flight)) = (&mut self.ring, self.flights.remove(number)) {
+    fn free(&mut self, flight: slots::Key) {
+        if let (Some(ring), Some(flight)) = (&mut self.ring, self.flights.remove(flight)) {
             ring.parts.give(flight.part.from, flight.room.bytes);
             self.spare.push(flight.runs);
             self.moved = true;

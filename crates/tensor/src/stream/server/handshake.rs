@@ -5,6 +5,8 @@
 //! the client closes.
 use std::mem::MaybeUninit;
 
+use forebay_base::poll::Ready;
+use forebay_base::slots::Key;
 use forebay_transport::error::Fault;
 use forebay_transport::limit::Limits;
 use forebay_transport::messages::state::State;
@@ -13,7 +15,6 @@ use forebay_transport::{Admission, Delivered, Violation, Wire};
 
 use crate::error::Error;
 use crate::handshake::{Hello, Welcome};
-use crate::slab::Id;
 
 /// Largest hello accepted from an unknown client.
 const HELLO_BYTES_MAX: u64 = 4096;
@@ -38,6 +39,8 @@ pub(super) enum Verdict {
 /// One accepted connection that is not a peer yet.
 pub(super) struct Handshake {
     state: State<Wire>,
+    /// What its socket is watched for.
+    pub(super) watched: Ready,
     answered: bool,
     /// The granted slots.
     slots: u32,
@@ -45,7 +48,7 @@ pub(super) struct Handshake {
     /// It did not authenticate; the client has to close.
     rejected: bool,
     /// The endpoint that this is the lifeline of.
-    pub(super) endpoint: Option<Id>,
+    pub(super) endpoint: Option<Key>,
 }
 
 impl Handshake {
@@ -54,6 +57,7 @@ impl Handshake {
         state.flush();
         Self {
             state,
+            watched: Ready::READ,
             answered: false,
             slots: 0,
             refused: None,
@@ -154,12 +158,19 @@ impl Handshake {
         self.state.send(&mut vec![message]);
     }
 
-    /// Whether to watch its socket for input.
-    pub(super) fn wants_read(&self) -> bool {
+    /// What to watch its socket for.
+    pub(super) fn wanted(&self) -> Ready {
+        Ready {
+            read: self.wants_read(),
+            write: self.wants_write(),
+        }
+    }
+
+    fn wants_read(&self) -> bool {
         !self.answered || self.rejected
     }
 
-    pub(super) fn wants_write(&self) -> bool {
+    fn wants_write(&self) -> bool {
         self.state.wants_write() || !self.state.outbox.is_empty()
     }
 

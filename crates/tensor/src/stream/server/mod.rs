@@ -3,6 +3,7 @@
 //! The thread sleeps only in `epoll`, which also reports finished reads of files. The owner's commands (publish, drop,
 //! write rows) reach it through a queue and an eventfd, and run between two answers.
 mod accepting;
+mod connection;
 mod fabric;
 mod file_reads;
 mod files;
@@ -11,22 +12,20 @@ mod index;
 mod metrics;
 mod parts;
 mod reactor;
-mod slots;
 mod time;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use forebay_base::wakeup::Wakeup;
 use forebay_blockio::BlockFile;
 use forebay_memory::Lease;
 use forebay_transport::Admission;
 use forebay_transport::serve::Listening;
 use forebay_transport::tls;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 pub use metrics::ServerCounters;
@@ -92,13 +91,7 @@ type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 struct CommandQueue<K> {
     pending: Vec<Command<K>>,
     /// Readable when a command or a flag of [`Common`] is set.
-    wake: OwnedFd,
-}
-
-impl<K> CommandQueue<K> {
-    fn wake(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // EAGAIN: the counter is full, hence readable
-    }
+    wakeup: Wakeup,
 }
 
 /// State that the thread and the owner share.
@@ -159,14 +152,13 @@ impl<K: Send + 'static> Server<K> {
         };
         let checked = Welcome::check_note(&options.note).and_then(|()| Shard::new(options.limits));
         let shard = checked.map_err(refused)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let common = Arc::new(Common {
             metrics: Metrics::default(),
             closing: AtomicBool::new(false),
             opening: AtomicBool::new(false),
             commands: Mutex::new(Some(CommandQueue {
                 pending: Vec::new(),
-                wake: wake.map_err(StreamError::system("eventfd"))?,
+                wakeup: Wakeup::new().map_err(|error| StreamError::eventfd(&error))?,
             })),
             panicked: AtomicBool::new(false),
         });
@@ -252,7 +244,7 @@ impl<K: Send + 'static> Server<K> {
         match &mut *self.common.commands() {
             Some(commands) => {
                 commands.pending.push(command);
-                commands.wake();
+                commands.wakeup.raise();
             }
             None => return Err(closed()),
         }
@@ -339,7 +331,7 @@ impl<K> Server<K> {
         if self.epoch == forebay_memory::epoch() {
             flag.store(true, Ordering::Release);
             if let Some(commands) = &*self.common.commands() {
-                commands.wake();
+                commands.wakeup.raise();
             }
         }
     }

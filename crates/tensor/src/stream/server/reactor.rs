@@ -2,23 +2,24 @@
 //!
 //! A turn of the loop: wait; handle events; give peers whose last turn ended with its budget another one; run commands;
 //! answer the fabric; begin reads of files; check deadlines. Every step is bounded, so no peer can starve the others.
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_base::poll::{Poll, Ready, Token};
+use forebay_base::slots::{Key, Slots};
 use forebay_transport::look::Look;
 use forebay_transport::serve::Door;
 use forebay_transport::{Admission, Wire, tls};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::connection::{Connection, Source};
 use super::fabric::{FabricPeers, has_ended};
 use super::files::Files;
 use super::handshake::Verdict;
 use super::index::publish_index;
 use super::metrics::Metrics;
-use super::slots::{Connection, SlotKey, Slots};
 use super::time::Timers;
 use super::{Common, Entrance, Options};
 use crate::error::Error;
@@ -29,20 +30,12 @@ use crate::stream::channel::{Channel, Fault};
 use crate::stream::exchange::{self, Machine, Pieces, Progress};
 use crate::sys::span::Span;
 
-const EVENTS: usize = 256;
-/// Events that do not belong to a slot.
-const WAKE: u64 = u64::MAX;
-pub(super) const FILES: u64 = u64::MAX - 1;
-pub(super) const LISTENERS: u64 = FILES - (1 << 20);
-/// Most sockets of one listener, in the data of their events.
-pub(super) const SOCKETS_MAX: u64 = 1 << 10;
-
 /// An admitted client.
 pub(super) struct PeerConnection {
     pub(super) id: PeerId,
     channel: Channel,
     /// What its socket is watched for.
-    watched: EventFlags,
+    watched: Ready,
     /// It is in `again` already.
     queued: bool,
 }
@@ -54,12 +47,14 @@ pub(super) struct Listener {
 }
 
 pub(super) struct Reactor<K> {
-    pub(super) epoll: OwnedFd,
+    pub(super) poll: Poll<Source>,
     pub(super) listeners: Vec<Listener>,
+    /// The listener of each listening socket, and its number there.
+    pub(super) sockets: Vec<(usize, usize)>,
     pub(super) accepting: bool,
     pub(super) shard: Shard<K>,
     pub(super) common: Arc<Common<K>>,
-    pub(super) slots: Slots,
+    pub(super) slots: Slots<Connection>,
     pub(super) timers: Timers,
     pub(super) handshakes: usize,
     pub(super) options: Options,
@@ -67,7 +62,7 @@ pub(super) struct Reactor<K> {
     /// Where its shared index is, if it has one.
     shared_index: Option<IndexLocation>,
     /// Connections with more to do without an event.
-    again: Vec<SlotKey>,
+    again: Vec<Key>,
     /// Connections over the fabric; `None` without one.
     pub(super) fabric: Option<FabricPeers>,
     pieces: Pieces,
@@ -76,7 +71,7 @@ pub(super) struct Reactor<K> {
     pub(super) files_woken: bool,
     pub(super) watches_files: bool,
     /// The slot of each of the shard's peers, by the peer's index.
-    pub(super) peer_keys: Vec<Option<SlotKey>>,
+    pub(super) peer_keys: Vec<Option<Key>>,
     /// Peers whose reads have ended.
     pub(super) ready: Vec<PeerId>,
     /// Whether the thread spins for a while before it sleeps.
@@ -114,24 +109,29 @@ impl<K: Send> Reactor<K> {
         incarnation: u64,
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let poll = Poll::new()?;
         if let Some(commands) = &*common.commands() {
-            let data = EventData::new_u64(WAKE);
-            epoll::add(&epoll, &commands.wake, data, EventFlags::IN)?;
+            poll.add(&commands.wakeup, Token::only(Source::Commands), Ready::READ)?;
         }
         let listeners = entrances.into_iter().map(|entrance| Listener {
             acceptor: Door::new(entrance.listening),
             tls: entrance.tls,
             admission: entrance.admission,
         });
+        let listeners: Vec<_> = listeners.collect();
+        let sockets = |(at, listener): (usize, &Listener)| {
+            (0..listener.acceptor.sockets()).map(move |socket| (at, socket))
+        };
+        let sockets = listeners.iter().enumerate().flat_map(sockets).collect();
         let fabric = options
             .fabric
             .clone()
             .map(|provider| FabricPeers::new(provider, &mut shard));
         let shared_index = publish_index(&mut shard, &options, incarnation, &common.metrics);
         Ok(Self {
-            epoll,
-            listeners: listeners.collect(),
+            poll,
+            listeners,
+            sockets,
             accepting: false,
             shard,
             common,
@@ -155,19 +155,20 @@ impl<K: Send> Reactor<K> {
 
     /// Serve until the owner closes.
     pub(super) fn run(mut self) {
-        let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
             self.open();
             let at_once =
                 !self.again.is_empty() || self.files.is_due(&self.shard) || self.answers_are_due();
-            if self.sleep(at_once, &mut events).is_err() {
+            if self.wait(at_once).is_err() {
                 break; // the epoll descriptor is broken: nothing can be served
             }
-            for event in events.drain(..) {
-                self.handle(event.data.u64());
+            let mut found = 0;
+            while let Some((token, _)) = self.poll.event(found) {
+                self.handle(token);
+                found += 1;
             }
             for key in std::mem::take(&mut self.again) {
-                if let Some(Connection::Peer(peer)) = self.slots.get(key) {
+                if let Some(Connection::Peer(peer)) = self.slots.get_mut(key) {
                     peer.queued = false;
                 }
                 self.step(key);
@@ -180,19 +181,20 @@ impl<K: Send> Reactor<K> {
         self.end();
     }
 
-    fn handle(&mut self, data: u64) {
-        if data == WAKE {
-            if let Some(commands) = &*self.common.commands() {
-                _ = rustix::io::read(&commands.wake, &mut [0u8; 8]);
+    fn handle(&mut self, token: Token<Source>) {
+        match token.kind {
+            Source::Commands => {
+                if let Some(commands) = &*self.common.commands() {
+                    commands.wakeup.clear();
+                }
             }
-        } else if data == FILES {
-            self.files_woken = true;
-        } else if data >= LISTENERS {
-            let number = data - LISTENERS;
-            let at = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-            self.accept(at(number / SOCKETS_MAX), at(number % SOCKETS_MAX));
-        } else {
-            self.step(SlotKey::from_data(data));
+            Source::Files => self.files_woken = true,
+            Source::Listener => {
+                if let Some(&(listener, socket)) = self.sockets.get(token.key.index as usize) {
+                    self.accept(listener, socket);
+                }
+            }
+            Source::Connection => self.step(token.key),
         }
     }
 
@@ -209,7 +211,8 @@ impl<K: Send> Reactor<K> {
     }
 
     fn end(mut self) {
-        for key in self.slots.keys() {
+        let keys: Vec<Key> = self.slots.iter().map(|(key, _)| key).collect();
+        for key in keys {
             self.remove(key);
         }
         self.listeners.clear();
@@ -222,8 +225,8 @@ impl<K: Send> Reactor<K> {
 
     // --- one connection ---
 
-    pub(super) fn step(&mut self, key: SlotKey) {
-        match self.slots.get(key) {
+    pub(super) fn step(&mut self, key: Key) {
+        match self.slots.get_mut(key) {
             Some(Connection::Handshake(handshake)) => {
                 let verdict = handshake.step();
                 self.act_on(key, verdict);
@@ -235,14 +238,14 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    fn act_on(&mut self, key: SlotKey, mut verdict: Verdict) {
+    fn act_on(&mut self, key: Key, mut verdict: Verdict) {
         let answer = match &verdict {
             Verdict::Asks(hello) => Some(self.answer_hello(*hello)),
             Verdict::Introduces(introduction) => Some(self.connect_fabric(key, introduction)),
             Verdict::Stay | Verdict::Admitted(..) | Verdict::Leave(_) => None,
         };
         if let Some(answer) = answer {
-            let Some(Connection::Handshake(handshake)) = self.slots.get(key) else {
+            let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) else {
                 return;
             };
             verdict = match answer {
@@ -293,8 +296,8 @@ impl<K: Send> Reactor<K> {
         })
     }
 
-    fn admit(&mut self, key: SlotKey, (wire, slots): (Wire, u32)) {
-        if let Some(Connection::Handshake(handshake)) = self.slots.get(key)
+    fn admit(&mut self, key: Key, (wire, slots): (Wire, u32)) {
+        if let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key)
             && let Some(endpoint) = handshake.endpoint
         {
             return self.admit_lifeline(key, wire, endpoint);
@@ -314,10 +317,14 @@ impl<K: Send> Reactor<K> {
                 return self.remove(key);
             }
         };
+        let watched = match self.slots.get(key) {
+            Some(Connection::Handshake(handshake)) => handshake.watched,
+            _ => Ready::NOTHING,
+        };
         let peer = PeerConnection {
             id,
             channel,
-            watched: EventFlags::empty(), // differs from the handshake's interest, so `watch` sets it
+            watched,
             queued: false,
         };
         drop(self.slots.replace(key, Connection::Peer(Box::new(peer))));
@@ -332,9 +339,9 @@ impl<K: Send> Reactor<K> {
     }
 
     /// One turn of a peer: receive its requests, send its answers.
-    pub(super) fn serve(&mut self, key: SlotKey) {
+    pub(super) fn serve(&mut self, key: Key) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        let Some(Connection::Peer(peer)) = self.slots.get(key) else {
+        let Some(Connection::Peer(peer)) = self.slots.get_mut(key) else {
             return;
         };
         let now = Instant::now();
@@ -373,8 +380,8 @@ impl<K: Send> Reactor<K> {
     }
 
     /// A peer's connection has ended, for a reason of the peer's.
-    pub(super) fn lose(&mut self, key: SlotKey, fault: &Fault) {
-        let quiet = match self.slots.get(key) {
+    pub(super) fn lose(&mut self, key: Key, fault: &Fault) {
+        let quiet = match self.slots.get_mut(key) {
             Some(Connection::Peer(peer)) => self.shard.is_quiet(peer.id),
             _ => true,
         };
@@ -387,32 +394,35 @@ impl<K: Send> Reactor<K> {
 
     // --- epoll ---
 
-    fn watch(&mut self, key: SlotKey, blocked: bool) {
-        let Some(Connection::Peer(peer)) = self.slots.get(key) else {
+    fn watch(&mut self, key: Key, blocked: bool) {
+        let Some(Connection::Peer(peer)) = self.slots.get_mut(key) else {
             return;
         };
-        let mut wanted = EventFlags::empty();
-        // A closing server reads nothing, so watching for input would wake it again and again.
-        wanted.set(EventFlags::IN, !self.common.closing.load(Ordering::Acquire));
-        wanted.set(EventFlags::OUT, blocked);
-        if wanted != peer.watched {
-            let data = EventData::new_u64(key.to_data());
-            if epoll::modify(&self.epoll, peer.channel.socket(), data, wanted).is_ok() {
-                peer.watched = wanted;
-            }
+        let wanted = Ready {
+            // A closing server reads nothing, so watching for input would wake it again and again.
+            read: !self.common.closing.load(Ordering::Acquire),
+            write: blocked,
+        };
+        let token = Token::new(Source::Connection, key);
+        let changed = self
+            .poll
+            .change(peer.channel.socket(), token, peer.watched, wanted);
+        if changed.is_ok() {
+            peer.watched = wanted;
         }
     }
 
-    fn watch_handshake(&mut self, key: SlotKey) {
-        let Some(Connection::Handshake(handshake)) = self.slots.get(key) else {
+    fn watch_handshake(&mut self, key: Key) {
+        let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) else {
             return;
         };
-        let mut wanted = EventFlags::empty();
-        wanted.set(EventFlags::IN, handshake.wants_read());
-        wanted.set(EventFlags::OUT, handshake.wants_write());
-        if let Some(wire) = handshake.wire() {
-            let data = EventData::new_u64(key.to_data());
-            _ = epoll::modify(&self.epoll, wire.socket(), data, wanted);
+        let (watched, wanted) = (handshake.watched, handshake.wanted());
+        let token = Token::new(Source::Connection, key);
+        let changed = handshake
+            .wire()
+            .map(|wire| self.poll.change(wire.socket(), token, watched, wanted));
+        if changed.is_some_and(|changed| changed.is_ok()) {
+            handshake.watched = wanted;
         }
         if handshake.holds_received() {
             self.again.push(key);
@@ -420,13 +430,13 @@ impl<K: Send> Reactor<K> {
     }
 
     /// Close and remove a connection of any kind; removes both slots of a fabric connection.
-    pub(super) fn remove(&mut self, key: SlotKey) {
+    pub(super) fn remove(&mut self, key: Key) {
         match self.slots.remove(key) {
             None => {}
             Some(Connection::Handshake(handshake)) => {
                 self.handshakes -= 1;
                 if let Some(wire) = handshake.wire() {
-                    _ = epoll::delete(&self.epoll, wire.socket());
+                    self.poll.remove(wire.socket());
                 }
                 if let Some(endpoint) = handshake.endpoint {
                     self.remove_endpoint(endpoint);
@@ -439,13 +449,13 @@ impl<K: Send> Reactor<K> {
                 self.remove(lifeline);
             }
             Some(Connection::Lifeline(mut wire, endpoint)) => {
-                _ = epoll::delete(&self.epoll, wire.socket());
+                self.poll.remove(wire.socket());
                 wire.hang_up();
                 self.remove(endpoint);
             }
             Some(Connection::Peer(peer)) => {
                 self.common.metrics.peers.fetch_sub(1, Ordering::Relaxed);
-                _ = epoll::delete(&self.epoll, peer.channel.socket().as_fd());
+                self.poll.remove(peer.channel.socket().as_fd());
                 peer.channel.hang_up();
                 self.shard.disconnect(peer.id);
                 self.peer_keys[peer.id.index()] = None;

@@ -4,14 +4,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, epoll};
+use forebay_base::slots::Key;
+use forebay_base::time::timespec;
 use rustix::io::Errno;
 
+use super::connection::Connection;
 use super::reactor::Reactor;
-use super::slots::{Connection, SlotKey};
 use crate::responder::PeerId;
 use crate::stream::channel::Fault;
-use crate::stream::port::NOW;
 
 /// How long accepting pauses once no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Timers {
     handshake: Duration,
     /// Deadlines of handshakes, in order: all have the same timeout, so new ones go to the end.
-    handshakes: VecDeque<(Instant, SlotKey)>,
+    handshakes: VecDeque<(Instant, Key)>,
     /// When to accept again.
     resumes: Option<Instant>,
     /// When to check for silent peers; `None` while no peer has anything outstanding.
@@ -41,19 +41,15 @@ impl Timers {
     }
 
     /// How long to sleep; `None` for until an event.
-    pub(super) fn timeout(&self, now: Instant) -> Option<Timespec> {
+    pub(super) fn timeout(&self, now: Instant) -> Option<Duration> {
         let handshake = self.handshakes.front().map(|(due, _)| *due);
         let dues = [handshake, self.resumes, self.expires, self.ends];
         let due = dues.into_iter().flatten().min()?;
-        let until = due.saturating_duration_since(now);
-        Some(Timespec {
-            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: until.subsec_nanos().into(),
-        })
+        Some(due.saturating_duration_since(now))
     }
 
     /// A handshake has begun.
-    pub(super) fn expect_hello(&mut self, now: Instant, key: SlotKey) {
+    pub(super) fn expect_hello(&mut self, now: Instant, key: Key) {
         self.handshakes.push_back((now + self.handshake, key));
     }
 
@@ -74,25 +70,17 @@ impl Timers {
 
 impl<K: Send> Reactor<K> {
     /// Wait for events, unless there is work already.
-    pub(super) fn sleep(
-        &mut self,
-        at_once: bool,
-        events: &mut Vec<epoll::Event>,
-    ) -> Result<(), Errno> {
+    pub(super) fn wait(&mut self, at_once: bool) -> Result<(), Errno> {
         if !at_once {
-            let timeout = self.timers.timeout(Instant::now());
-            let slept = self.look.await_input(self.epoll.as_fd(), timeout.as_ref());
+            let timeout = self.timers.timeout(Instant::now()).map(timespec);
+            let slept = self.look.await_input(self.poll.as_fd(), timeout.as_ref());
             if let Err(errno) = slept
                 && errno != Errno::INTR
             {
                 return Err(errno);
             }
         }
-        let buffer = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.epoll, buffer, Some(&NOW)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        self.poll.wait(Some(Duration::ZERO))
     }
 
     pub(super) fn keep_time(&mut self, now: Instant) {
@@ -153,16 +141,15 @@ impl<K: Send> Reactor<K> {
     }
 
     /// The admitted peers, and their ids in the shard.
-    fn peers(&mut self) -> Vec<(SlotKey, PeerId)> {
-        let keys = self.slots.keys();
-        let peer = |key: SlotKey| match self.slots.get(key) {
-            Some(Connection::Peer(peer)) => Some((key, peer.id)),
+    fn peers(&self) -> Vec<(Key, PeerId)> {
+        let peer = |(key, connection): (Key, &Connection)| match connection {
+            Connection::Peer(peer) => Some((key, peer.id)),
             _ => None,
         };
-        keys.into_iter().filter_map(peer).collect()
+        self.slots.iter().filter_map(peer).collect()
     }
 
-    fn is_handshake(&mut self, key: SlotKey) -> bool {
+    fn is_handshake(&self, key: Key) -> bool {
         matches!(self.slots.get(key), Some(Connection::Handshake(_)))
     }
 
