@@ -44,7 +44,7 @@ miri() {
 	step 'miri transport' "${run[@]}" -p forebay-transport --lib -- frame:: decoder:: preface:: outbox:: call:: inbox:: \
 		items:: credit:: sys::buffer:: sys::filling:: messages::named:: fuzzing::tests::mutated_frames \
 		fuzzing::tests::mutated_prefaces fuzzing::tests::mutated_tables
-	step 'miri tensor' "${run[@]}" -p forebay-tensor --lib -- wire:: names:: greeting:: slab:: inbox:: outbox:: \
+	step 'miri tensor' "${run[@]}" -p forebay-tensor --lib -- wire:: names:: handshake:: inbox:: outbox:: \
 		tests::takers tests::sends tests::torn tests::grant
 	step 'miri verbs' "${run[@]}" -p forebay-verbs --lib -- wire:: fuzzing::
 }

@@ -6,7 +6,7 @@ use forebay_executor::error::Error as Executor;
 use forebay_executor::store::StoreError as Store;
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
-use forebay_tensor::stream::Error as Stream;
+use forebay_tensor::stream::StreamError as Stream;
 use forebay_tensor::{Class, Error as Tensor};
 use forebay_transport::{Delivered, Error as Transport};
 use pyo3::exceptions::{PyInterruptedError, PyOSError};

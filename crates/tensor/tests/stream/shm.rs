@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_memory::{Backing, Config, Lease, Region};
 use forebay_tensor::shm::Reader;
-use forebay_tensor::stream::{Ended, Entrance, Options, Port, Server};
+use forebay_tensor::stream::{Entrance, OperationState, Options, Port, Server};
 use forebay_tensor::{Class, Description, Hello, Key, Number, Rows};
 use forebay_transport::link::Admission;
 use forebay_transport::serve::Listening;
@@ -47,15 +47,15 @@ fn owner(path: &Path) -> (Server<Lease>, Key) {
     (server, published.expect("runs").expect("published"))
 }
 
-fn near_link(path: &Path) -> TestLink {
+fn shm_link(path: &Path) -> TestLink {
     let hello = Hello {
         slots: 16,
         fabrics: Hello::SHARED_MEMORY,
     };
     let (wire, welcome) = greet_with(&Address::Unix(path.to_path_buf()), hello).expect("welcome");
-    let announced = welcome.announced.expect("shared memory");
+    let index = welcome.shared_index.expect("shared memory");
     let link = link_over(wire, &welcome, |_| {});
-    link.read_from(Reader::open(announced, welcome.incarnation).expect("mapped"));
+    link.attach_reader(Reader::open(index, welcome.incarnation).expect("mapped"));
     link
 }
 
@@ -69,14 +69,14 @@ fn handle(key: Key) -> Handle {
 }
 
 fn pulled(link: &TestLink) -> u64 {
-    link.near_counters().map_or(0, |counted| counted.pulls)
+    link.shm_counters().map_or(0, |counted| counted.pulls)
 }
 
 #[test]
 fn batches_are_over_as_soon_as_they_have_begun() {
     let path = fresh_path();
     let (server, key) = owner(&path);
-    let link = near_link(&path);
+    let link = shm_link(&path);
     let handle = handle(key);
     let (out, work) = handle.slice(3, 5);
     let batch = begin(&link, vec![Arc::clone(&out)], vec![work]);
@@ -99,7 +99,7 @@ fn batches_are_over_as_soon_as_they_have_begun() {
 fn what_memory_has_no_answer_for_goes_by_the_stream() {
     let path = fresh_path();
     let (_server, key) = owner(&path);
-    let link = near_link(&path);
+    let link = shm_link(&path);
     let handle = handle(key);
     let (near, good) = handle.slice(0, 1);
     let (far, _) = handle.slice(0, 1);
@@ -111,7 +111,7 @@ fn what_memory_has_no_answer_for_goes_by_the_stream() {
         &far,
     );
     let batch = run(&link, vec![near, far], vec![good, outside]);
-    assert!(matches!(batch.ended(0), Ended::Well(0)));
+    assert!(matches!(batch.state_of(0), OperationState::Done(0)));
     assert!(failure(&batch, 1).to_string().contains("row 16"));
 }
 
@@ -119,7 +119,7 @@ fn what_memory_has_no_answer_for_goes_by_the_stream() {
 fn an_owner_that_closes_is_not_read_any_more() {
     let path = fresh_path();
     let (server, key) = owner(&path);
-    let link = near_link(&path);
+    let link = shm_link(&path);
     let (out, work) = handle(key).slice(0, 1);
     assert!(!link.read(&[work], |_, _| {}), "nothing is mapped yet");
     assert_well(&begin(&link, vec![Arc::clone(&out)], vec![work]));
@@ -134,7 +134,7 @@ fn assert_broken(link: &TestLink, out: &Arc<Memory>, key: Key) {
     let batch = begin(link, vec![Arc::clone(out)], vec![work]);
     finish(link, &batch);
     match failure(&batch, 0) {
-        forebay_tensor::stream::Error::Tensor { error, .. } => {
+        forebay_tensor::stream::StreamError::Tensor { error, .. } => {
             assert_eq!(error.class(), Class::Broken);
         }
         other => panic!("{other}"),
@@ -156,7 +156,7 @@ fn an_owner_in_a_process_of_its_own() {
 fn start_owner(path: &Path) -> (Child, Key) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([
-            "near::an_owner_in_a_process_of_its_own",
+            "shm::an_owner_in_a_process_of_its_own",
             "--exact",
             "--nocapture",
         ])
@@ -183,7 +183,7 @@ fn start_owner(path: &Path) -> (Child, Key) {
 fn an_owner_that_is_killed_is_found_out() {
     let path = fresh_path();
     let (mut child, key) = start_owner(&path);
-    let link = near_link(&path);
+    let link = shm_link(&path);
     let (out, work) = handle(key).slice(0, ROWS);
     assert_well(&begin(&link, vec![Arc::clone(&out)], vec![work]));
     assert!(link.read(&[work], |_, _| {}));

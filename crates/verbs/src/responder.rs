@@ -1,16 +1,16 @@
-//! The owner's end of a connection: it takes requests from its inbox, and writes rows where the peer wants them.
+//! The owner's end of a connection: it takes requests from its inbox, and writes rows into the peer's blocks.
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_memory::{Lease, Region};
-use forebay_tensor::fabric::Source;
+use forebay_tensor::fabric::{BlockRange, Source};
 use forebay_tensor::{Error, Key};
 
 use crate::device::Device;
 use crate::discovery::Adapter;
-use crate::link::{Happened, Lifeline, Link, Unmet};
+use crate::link::{Event, Lifeline, Link, Unconnected};
 use crate::puller::allocate;
 use crate::registry::{Registry, local_part};
 use crate::sys::bytes::{copy_in, copy_out};
@@ -24,10 +24,10 @@ use crate::wire::{
 };
 use crate::{PULL_BYTES_MAX, Registering};
 
-/// Tensors that one peer may be exposed to.
+/// Tensors that may be exposed to one peer.
 const EXPOSED_MAX: u32 = 64;
-/// Posted for a request at once, at most: a key bound, and its answer. Twice: the peer learns that an answer is there
-/// before we learn that it was taken, and may ask again meanwhile.
+/// Operations posted per slot: binding a key and the answer, for two requests. The peer sees an answer before this end
+/// sees its completion, and may send the next request in between.
 const SENDS_PER_SLOT: u32 = 4;
 /// Longer than any device takes to bind a window.
 const BINDING: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const BINDING: Duration = Duration::from_secs(1);
 enum Posted {
     /// Rows, kept until the device has sent them.
     Answer {
-        /// Where they lie: the address, and how many bytes.
+        /// Their address and size.
         part: LocalPart,
         _rows: Option<Lease>,
         _registration: Option<Registration>,
@@ -47,27 +47,27 @@ enum Posted {
     },
 }
 
-/// Serves one peer. Not for several threads at once; its calls do not block, but for [`Answerer::wait`].
+/// Serves one peer. For one thread at a time; only [`Responder::wait`] and [`Responder::settle`] block.
 #[derive(Debug)]
-pub struct Answerer {
-    /// Tensors that the peer may read, each by a window of its own. Windows go before the queue pair that they are of.
+pub struct Responder {
+    /// Tensors that the peer may read, each through its own window. Windows are dropped before their queue pair.
     exposed: Vec<(Key, SlotWindow)>,
-    /// What the peer writes its requests by.
+    /// The peer's key on the inbox.
     _inbox_window: SlotWindow,
     link: Link<Posted>,
     inbox: Lease,
-    /// Descriptions of exposed tensors on their way, one place for each slot.
+    /// Descriptions of exposed tensors that are being sent, one per slot.
     outbox: Lease,
     outbox_registration: Arc<Registration>,
     registry: Arc<Registry>,
     adapter: Adapter,
     registering: Registering,
-    happened: Vec<Happened<Posted>>,
+    events: Vec<Event<Posted>>,
 }
 
-impl Answerer {
-    /// Connect to a [`Puller`](crate::Puller) over a stream between the two, granting it so many slots at most.
-    /// `region` is attached to `registry`. The stream stays open, and may carry other things from then on.
+impl Responder {
+    /// Connect to a [`Puller`](crate::Puller) over a stream between the two, granting it at most `slots`.
+    /// `region` must be attached to `registry`. The stream stays open, and may carry other messages afterwards.
     ///
     /// # Errors
     ///
@@ -84,34 +84,34 @@ impl Answerer {
         let places = (adapter, registry, registering);
         let (mut made, ours) = Self::assemble(link, slots, region, places)?;
         if exchange_inboxes(ours, made.link.lifeline())? != RemotePart::default() {
-            return Err(protocol("it makes no requests: both ends are owners"));
+            return Err(protocol("both ends are owners: neither sends requests"));
         }
         Ok(made)
     }
 
-    /// Connect to a requester that said this of itself, by [`Offer::introduction`](crate::Offer::introduction), granting
-    /// it so many slots at most; and what it is to be told. Who holds the stream watches for its end.
+    /// Connect to a requester by its [`Offer::introduction`](crate::Offer::introduction), granting it at most
+    /// `slots_max` slots. Returns the answer for the requester too. The caller watches the stream for its end.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] for what is no introduction, [`Error::Broken`] where the device refuses. Does not wait for
-    /// the requester.
-    pub fn meet(
+    /// [`Error::Protocol`] for an invalid introduction, [`Error::Broken`] if the device refuses. Does not wait for the
+    /// requester.
+    pub fn accept(
         device: &Device,
         introduction: &[u8],
         slots_max: u32,
     ) -> Result<(Self, Vec<u8>), Error> {
         let peer = Hello::read(introduction)?;
         let slots = peer.slots.min(slots_max);
-        let unmet = Unmet::new(&device.adapter, slots, sends_of(slots))?;
-        let ours = unmet.ours;
-        let link = unmet.meet(&peer, None)?;
+        let unconnected = Unconnected::new(&device.adapter, slots, sends_of(slots))?;
+        let ours = unconnected.ours;
+        let link = unconnected.connect(&peer, None)?;
         let places = (&device.adapter, &device.registry, Registering::Once);
         let (made, inbox) = Self::assemble(link, slots, &device.requests, places)?;
         Ok((made, encode_answer(&ours, inbox)))
     }
 
-    /// Have the peer's key on our inbox bound, which is what the second part is.
+    /// Make the end, and bind the peer's key on its inbox, which is returned too.
     fn assemble(
         mut link: Link<Posted>,
         slots: u32,
@@ -126,11 +126,11 @@ impl Answerer {
         let ours = inbox_window
             .cover(&mut link, registry, &inbox, access::REMOTE_WRITE, posted)?
             .part(0);
-        // A request that came before the binding is done would be refused, so the peer hears of it after.
-        let mut happened = Vec::new();
-        link.wait(&mut happened, Some(Instant::now() + BINDING))?;
-        if happened.is_empty() {
-            let why = "the device binds no window".to_owned();
+        // The device would refuse a request before the binding is done, so the peer gets the key afterwards.
+        let mut events = Vec::new();
+        link.wait(&mut events, Some(Instant::now() + BINDING))?;
+        if events.is_empty() {
+            let why = "the device did not bind a window in time".to_owned();
             return Err(Error::Broken { why });
         }
         let made = Self {
@@ -143,33 +143,33 @@ impl Answerer {
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
             registering,
-            happened: Vec::new(),
+            events: Vec::new(),
         };
         Ok((made, ours))
     }
 
-    /// Answer what has come, and wait until something has come or `deadline` has passed. Returns requests answered.
+    /// Answer requests, after waiting for one until `deadline`. Returns how many were answered.
     ///
     /// # Errors
     ///
-    /// Why the connection is over. Nothing of the peer's lands from then on.
+    /// Why the connection is over. The peer can write nothing from then on.
     pub fn wait(&mut self, source: &dyn Source, deadline: Option<Instant>) -> Result<usize, Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let waited = self.link.wait(&mut happened, deadline);
-        let answered = self.answer_all(source, happened);
+        let mut events = mem::take(&mut self.events);
+        let waited = self.link.wait(&mut events, deadline);
+        let answered = self.answer_all(source, events);
         waited.and(answered)
     }
 
-    /// Answer what has come, for an event loop that watches [`Answerer::as_fd`](std::os::fd::AsFd::as_fd): after it,
-    /// the descriptor is readable once more has come. The loop watches the stream for its end too.
+    /// Answer requests, for an event loop that watches [`Responder::as_fd`](std::os::fd::AsFd::as_fd): afterwards the
+    /// descriptor becomes readable with the next request. The loop must watch the stream for its end too.
     ///
     /// # Errors
     ///
-    /// As [`Answerer::wait`].
+    /// As [`Responder::wait`].
     pub fn turn(&mut self, source: &dyn Source) -> Result<usize, Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let turned = self.link.turn(&mut happened);
-        let answered = self.answer_all(source, happened);
+        let mut events = mem::take(&mut self.events);
+        let turned = self.link.turn(&mut events);
+        let answered = self.answer_all(source, events);
         turned.and(answered)
     }
 
@@ -185,8 +185,8 @@ impl Answerer {
         self.broken().is_none() && self.link.posted().any(reads)
     }
 
-    /// Wait until the device reads none of these bytes any more, because they are to be changed. Requests that come
-    /// meanwhile are answered by the next [`Answerer::turn`], which is due then: [`Answerer::is_due`].
+    /// Wait until the device reads none of these bytes any more, because they are about to change. Requests that come
+    /// meanwhile are answered by the next [`Responder::turn`], which is due then.
     ///
     /// # Errors
     ///
@@ -197,36 +197,37 @@ impl Answerer {
             if !late.is_zero() {
                 return Err(Error::Timeout { late });
             }
-            let mut happened = Vec::new();
-            let waited = self.link.wait(&mut happened, Some(deadline));
-            // What was done is over; what came is a request.
-            let requests = happened.drain(..);
-            let requests = requests.filter(|each| matches!(each, Happened::Received { .. }));
-            self.happened.extend(requests);
+            let mut events = Vec::new();
+            let waited = self.link.wait(&mut events, Some(deadline));
+            // Completed operations need nothing more; received ones are requests.
+            let requests = events.drain(..);
+            let requests = requests.filter(|each| matches!(each, Event::Received { .. }));
+            self.events.extend(requests);
             waited?;
         }
         Ok(())
     }
 
-    /// Whether requests have come that no turn has seen.
+    /// Whether requests came that no turn has answered.
     pub(crate) fn has_requests(&self) -> bool {
-        !self.happened.is_empty()
+        !self.events.is_empty()
     }
 
     fn answer_all(
         &mut self,
         source: &dyn Source,
-        mut happened: Vec<Happened<Posted>>,
+        mut events: Vec<Event<Posted>>,
     ) -> Result<usize, Error> {
         let mut answered = 0;
-        for each in happened.drain(..) {
-            if let Happened::Received { immediate, bytes } = each {
+        for each in events.drain(..) {
+            if let Event::Received { immediate, bytes } = each {
                 answered += 1;
                 let done = self.answer(source, immediate, bytes);
-                done.map_err(|error| self.link.fence(error))?; // whatever it was: the peer waits for an answer
+                // On any error: the peer would wait for its answer for ever.
+                done.map_err(|error| self.link.fence(error))?;
             }
         }
-        self.happened = happened; // its room is used again
+        self.events = events; // keep its capacity
         Ok(answered)
     }
 
@@ -288,8 +289,12 @@ impl Answerer {
         first: u64,
         rows: u64,
     ) -> Result<Served, Failed> {
-        let place = source.rows(request.tensor, first, rows)?;
-        let (block, at, bytes) = place.ok_or(Failed::Refused(Status::Elsewhere))?;
+        let range = source.rows(request.tensor, first, rows)?;
+        let BlockRange {
+            block,
+            offset: at,
+            bytes,
+        } = range.ok_or(Failed::Refused(Status::NotInBlock))?;
         if request.room != bytes as u64 || bytes > PULL_BYTES_MAX {
             return Err(Failed::Refused(Status::Room));
         }
@@ -300,9 +305,9 @@ impl Answerer {
                 Some(registration),
             )
         } else {
-            // Of another region, or a chunk that the kernel did not pin.
+            // Not registered: it is in another region, or the kernel did not pin its chunk.
             let registration = self.registry.find(block);
-            let registration = registration.map_err(|_| Failed::Refused(Status::Elsewhere))?;
+            let registration = registration.map_err(|_| Failed::Refused(Status::NotInBlock))?;
             (local_part(&registration, block, at, bytes), None)
         };
         Ok(Served {
@@ -312,7 +317,7 @@ impl Answerer {
         })
     }
 
-    /// Let the peer read a tensor, and describe where it is.
+    /// Let the peer read a tensor, and send it the key.
     fn expose(
         &mut self,
         source: &dyn Source,
@@ -320,7 +325,7 @@ impl Answerer {
         at: usize,
     ) -> Result<Served, Failed> {
         let block = source.whole(request.tensor)?;
-        let block = block.ok_or(Failed::Refused(Status::Elsewhere))?;
+        let block = block.ok_or(Failed::Refused(Status::NotInBlock))?;
         if request.room != Exposed::BYTES as u64 {
             return Err(Failed::Refused(Status::Room));
         }
@@ -360,8 +365,8 @@ impl Answerer {
         })
     }
 
-    /// Let the peer read a tensor no more. Over once the device has done it, which [`Answerer::wait`] sees to;
-    /// a read that comes later breaks the connection. Says whether the peer could read it.
+    /// Take the peer's key on a tensor back. It takes effect when the device has processed it, in
+    /// [`Responder::wait`]; a later read breaks the connection. Returns whether the peer had a key.
     ///
     /// # Errors
     ///
@@ -370,11 +375,11 @@ impl Answerer {
         let Some(index) = self.exposed.iter().position(|(key, _)| *key == tensor) else {
             return Ok(false);
         };
-        let window = &mut self.exposed[index].1; // stays, for the next tensor
+        let window = &mut self.exposed[index].1; // the window stays, for the next tensor
         window.revoke(&mut self.link, |bound| Posted::Withdrawn { _bound: bound })
     }
 
-    /// Have nothing of the peer's land any more, and the connection be over.
+    /// Fence the peer and end the connection: from now on it can write nothing.
     pub fn fence(&mut self, error: Error) -> Error {
         self.link.fence(error)
     }
@@ -385,15 +390,15 @@ impl Answerer {
     }
 }
 
-impl AsFd for Answerer {
+impl AsFd for Responder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.descriptor()
     }
 }
 
-impl Drop for Answerer {
+impl Drop for Responder {
     fn drop(&mut self) {
-        // Before the windows go: nothing lands from here on.
+        // Before the windows are dropped: the peer can write nothing from here on.
         self.link.close();
     }
 }
@@ -404,7 +409,7 @@ fn sends_of(slots: u32) -> u32 {
         .saturating_add(2 * EXPOSED_MAX + 1)
 }
 
-/// What an answer carries, and what is kept until it has gone.
+/// The content of an answer, and what must be kept until it is sent.
 struct Served {
     part: LocalPart,
     rows: Option<Lease>,
@@ -413,7 +418,7 @@ struct Served {
 
 /// Why a request is not served.
 enum Failed {
-    /// The peer is told.
+    /// The peer gets this status.
     Refused(Status),
     /// The connection is over.
     Broken(Error),

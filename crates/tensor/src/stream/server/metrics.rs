@@ -1,10 +1,10 @@
-//! What a server's thread counts.
+//! Counters of a server.
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Counted by the thread, read by anybody.
+/// The live counters: written by the server's thread, read by any thread.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct Metrics {
     pub(super) accepted: AtomicU64,
     pub(super) peers: AtomicUsize,
     pub(super) refused: AtomicU64,
@@ -18,48 +18,48 @@ pub(super) struct Tally {
     failure: Mutex<Option<String>>,
 }
 
-/// What a server has counted.
+/// A copy of the counters of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Connections that were accepted.
+pub struct ServerCounters {
+    /// Accepted connections.
     pub accepted: u64,
-    /// Peers that are connected and were let in.
+    /// Admitted peers that are connected now.
     pub peers: usize,
-    /// Connections that were refused with a reason, or that said nothing sensible.
+    /// Connections refused with a reason, or for an invalid handshake.
     pub refused: u64,
-    /// Those that did not say in time what they want.
+    /// Connections whose handshake took too long.
     pub late: u64,
-    /// Those for which no descriptor was left.
+    /// Connections that could not be accepted because no descriptor was left.
     pub turned_away: u64,
-    /// Peers whose connection ended otherwise than by its orderly end.
+    /// Peers whose connection did not end in an orderly way.
     pub broken: u64,
-    /// From peers, after the greeting.
+    /// Bytes received from peers, after the handshake.
     pub received_bytes: u64,
-    /// To peers, after the greeting.
+    /// Bytes sent to peers, after the handshake.
     pub sent_bytes: u64,
     /// Connections over the fabric.
     pub fabric_peers: usize,
-    /// Pulls that came over them, refused ones too.
+    /// Pulls over the fabric, refused ones included.
     pub fabric_pulls: u64,
-    /// Why the last one was refused or broke, or why nothing can be read from shared memory.
+    /// Why the last connection was refused or broke, or why shared memory is not available.
     pub failure: Option<String>,
 }
 
-impl Tally {
-    /// Count one, and keep why.
+impl Metrics {
+    /// Count a failure, and keep its reason.
     pub(super) fn fail(&self, which: &AtomicU64, why: String) {
         which.fetch_add(1, Ordering::Relaxed);
         self.note(why);
     }
 
-    /// Keep why something is not to be had.
+    /// Keep the reason of a failure.
     pub(super) fn note(&self, why: String) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn counters(&self) -> ServerCounters {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        Counters {
+        ServerCounters {
             accepted: self.accepted.load(Ordering::Relaxed),
             peers: self.peers.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),

@@ -1,9 +1,12 @@
 //! A connection until it is a peer: the transport's handshake, and one message each way.
 //!
-//! Whoever shows no token, or a wrong one, is told so in the words of a refusal. It may be about to send its hello; closed
-//! with that unread, the socket would be reset, and the words lost with it. So it is for the client to close.
+//! A client without the right token gets a refusal that says so. It may be sending its hello at the same time:
+//! closing a socket with unread input resets it, and the client would lose the refusal. So the server reads on until
+//! the client closes.
 use std::mem::MaybeUninit;
 
+use forebay_base::poll::Ready;
+use forebay_base::slots::Key;
 use forebay_transport::limit::Limits;
 use forebay_transport::link::Admission;
 use forebay_transport::messages::State;
@@ -11,73 +14,75 @@ use forebay_transport::stream::{Stream, Wire};
 use forebay_transport::{Delivered, Fault, Violation};
 
 use crate::error::Error;
-use crate::greeting::{Hello, Welcome};
-use crate::slab::Id;
+use crate::handshake::{Hello, Welcome};
 
-/// Largest hello that is taken from somebody unknown.
+/// Largest hello accepted from an unknown client.
 const HELLO_BYTES_MAX: u64 = 4096;
-/// Receives of one turn of what nobody looks at any more, and the bytes of one.
+/// Receives per turn whose bytes are discarded, and the bytes of one.
 const DISCARDS_A_TURN: usize = 16;
 const DISCARDED_BYTES: usize = 4096;
 
-/// What is to be done with a guest after a step.
+/// What to do with a handshake after a step.
 pub(super) enum Verdict {
-    /// It waits for its socket.
+    /// Wait for its socket.
     Stay,
-    /// It said what it wants: answer it by [`Guest::welcome`] or [`Guest::refuse`].
+    /// Answer its hello by [`Handshake::welcome`] or [`Handshake::refuse`].
     Asks(Hello),
-    /// It is the lifeline of a connection over the fabric, which it introduces; to be answered likewise.
+    /// It is the lifeline of a fabric connection, with this introduction; answer it likewise.
     Introduces(Vec<u8>),
-    /// It has its answer: its stream is a peer's now, with as many slots as it was granted.
+    /// Its answer is sent: make a peer of its stream, with the slots that it was granted.
     Admitted(Wire, u32),
-    /// It ends.
+    /// Close it, for this reason.
     Leave(String),
 }
 
-/// One accepted connection.
-pub(super) struct Guest {
+/// One accepted connection that is not a peer yet.
+pub(super) struct Handshake {
     state: State<Wire>,
+    /// What its socket is watched for.
+    pub(super) watched: Ready,
     answered: bool,
-    /// Slots that it was granted.
+    /// The granted slots.
     slots: u32,
     refused: Option<String>,
-    /// It has no token, and is to close.
-    turned_away: bool,
-    /// Which answerer this is the lifeline of.
-    pub(super) answerer: Option<Id>,
+    /// It did not authenticate; the client has to close.
+    rejected: bool,
+    /// The endpoint that this is the lifeline of.
+    pub(super) endpoint: Option<Key>,
 }
 
-impl Guest {
+impl Handshake {
     pub(super) fn new(wire: Wire, admission: Admission) -> Self {
         let mut state = State::new(wire, limits(), admission, None);
         state.flush();
         Self {
             state,
+            watched: Ready::READ,
             answered: false,
             slots: 0,
             refused: None,
-            turned_away: false,
-            answerer: None,
+            rejected: false,
+            endpoint: None,
         }
     }
 
-    /// Receive and send what can be. Once it is answered nothing is received: what comes then is the peer's.
+    /// Receive and send as much as possible. Once it is answered it receives no more: later bytes belong to the peer.
     pub(super) fn step(&mut self) -> Verdict {
         self.state.flush();
-        if self.turned_away {
-            return self.see_off();
+        if self.rejected {
+            return self.drain();
         }
         if !self.answered {
             self.state.receive();
             if let Some(message) = self.state.take() {
-                return self.hear(message[0].as_slice());
+                return self.receive_hello(message[0].as_slice());
             }
         }
         if let Some(fault) = self.state.end() {
             if let Fault::Protocol { violation, .. } = &fault
-                && let Some(why) = uninvited(violation)
+                && let Some(why) = unauthenticated(violation)
             {
-                return self.turn_away(why);
+                return self.reject(why);
             }
             return Verdict::Leave(fault.to_error("a client", Delivered::No).to_string());
         }
@@ -89,11 +94,11 @@ impl Guest {
         }
         match self.state.take_stream() {
             Some(wire) => Verdict::Admitted(wire, self.slots),
-            None => Verdict::Leave("it sent more than its hello".to_owned()),
+            None => Verdict::Leave("it sent more than a hello".to_owned()),
         }
     }
 
-    fn hear(&mut self, hello: &[u8]) -> Verdict {
+    fn receive_hello(&mut self, hello: &[u8]) -> Verdict {
         match Hello::decode(hello) {
             Ok(asked) => match asked.introduction(hello) {
                 Some(introduction) => Verdict::Introduces(introduction.to_vec()),
@@ -117,20 +122,21 @@ impl Guest {
         self.answer(Welcome::refusal(error));
     }
 
-    /// Refuse one without the token. Its state takes nothing more, so another one says it over the same stream.
-    fn turn_away(&mut self, why: &'static str) -> Verdict {
+    /// Refuse a client that did not authenticate. Its state sends nothing after a fault, so a new state over the same
+    /// stream sends the refusal.
+    fn reject(&mut self, why: &'static str) -> Verdict {
         if self.state.outbox.sent() > 0 {
-            self.state.fault = None; // the preface has gone out
+            self.state.fault = None; // the preface is sent already: a second one would be invalid
         } else if let Some(wire) = self.state.stream.take() {
             self.state = State::new(wire, limits(), Admission::Anybody, None);
         }
-        self.refuse(&Error::Uninvited { why });
-        self.turned_away = true;
-        self.see_off()
+        self.refuse(&Error::Unauthenticated { why });
+        self.rejected = true;
+        self.drain()
     }
 
-    /// Wait for the client to close, whatever it says until then.
-    fn see_off(&mut self) -> Verdict {
+    /// Discard input until the client closes.
+    fn drain(&mut self) -> Verdict {
         let mut unseen = [MaybeUninit::uninit(); DISCARDED_BYTES];
         let why = || self.refused.clone().unwrap_or_default();
         let Some(wire) = &mut self.state.stream else {
@@ -152,16 +158,23 @@ impl Guest {
         self.state.send(&mut vec![message]);
     }
 
-    /// What its socket is watched for.
-    pub(super) fn wants_read(&self) -> bool {
-        !self.answered || self.turned_away
+    /// What to watch its socket for.
+    pub(super) fn wanted(&self) -> Ready {
+        Ready {
+            read: self.wants_read(),
+            write: self.wants_write(),
+        }
     }
 
-    pub(super) fn wants_write(&self) -> bool {
+    fn wants_read(&self) -> bool {
+        !self.answered || self.rejected
+    }
+
+    fn wants_write(&self) -> bool {
         self.state.wants_write() || !self.state.outbox.is_empty()
     }
 
-    /// Whether bytes lie in its stream of which the socket says nothing.
+    /// Whether received bytes are buffered, for which the socket does not become readable.
     pub(super) fn holds_received(&self) -> bool {
         self.wants_read() && self.state.holds_received()
     }
@@ -177,8 +190,8 @@ impl Guest {
     }
 }
 
-/// What somebody without the token is told.
-fn uninvited(violation: &Violation) -> Option<&'static str> {
+/// The refusal of a client that did not authenticate.
+fn unauthenticated(violation: &Violation) -> Option<&'static str> {
     match violation {
         Violation::Token => Some("that is another token than the server was given"),
         Violation::Uninvited => Some("the server asks for a token, and none was shown"),

@@ -1,8 +1,8 @@
-//! What a requester has of an owner's chunks: windows on them, and the tensors that were found there.
+//! A requester's windows on an owner's chunks, and the tensors found in them.
 //!
-//! A window is open for as long as a tensor is known in it, so tensors that their owner has dropped are let go of,
-//! asked for again or not. They are looked for a few at a time while others are pulled. To let go of them unmaps
-//! memory, which takes milliseconds for a large chunk, so it is done apart, by whoever may take that long.
+//! A window stays open while a tensor is known in it, so tensors that the owner dropped must be forgotten even if they
+//! are never pulled again. Each pull checks a few. Forgetting may unmap memory, which takes milliseconds for a large
+//! chunk, so only callers that may block do it (`sweep`).
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,26 +10,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use forebay_memory::Window;
 
 use super::directory::File;
-use crate::board::Board;
 use crate::sys::span::Span;
 use crate::table::Key;
+use crate::version_table::VersionTable;
 
 /// Chunks of one owner that are mapped at once.
 const WINDOWS_MAX: usize = 1024;
-/// Tensors that one look goes through: half a microsecond.
-const LOOKED_AT: usize = 64;
+/// Tensors that one `check_some` goes through: half a microsecond.
+const CHECKED_AT_ONCE: usize = 64;
 
-/// A tensor that was found.
+/// A tensor whose chunk is mapped.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct MappedTensor {
     generation: u32,
     pub(super) memory: Span,
     /// Keeps the memory mapped.
     _window: Arc<Window>,
 }
 
-impl Place {
-    /// Of a tensor of `generation` in `memory`, which is a part of the window's.
+impl MappedTensor {
+    /// A tensor of `generation` in `memory`, which is a part of the window.
     pub(super) fn new(generation: u32, memory: Span, window: Arc<Window>) -> Self {
         Self {
             generation,
@@ -42,53 +42,53 @@ impl Place {
 #[derive(Debug, Default)]
 struct Contents {
     /// By id.
-    places: Vec<Option<Place>>,
+    tensors: Vec<Option<MappedTensor>>,
     windows: HashMap<File, Weak<Window>>,
-    /// Where the next look begins.
+    /// Where the next check begins.
     next: usize,
 }
 
 /// Tensors and windows of one owner.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct MappedTensors {
     contents: Mutex<Contents>,
-    /// A tensor is among them that its owner has dropped.
+    /// The owner has dropped one of them.
     has_stale: AtomicBool,
 }
 
-impl Known {
+impl MappedTensors {
     fn lock(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a tensor was found.
-    pub(super) fn place(&self, key: Key) -> Option<Place> {
+    /// The mapped tensor, if it is known.
+    pub(super) fn get(&self, key: Key) -> Option<MappedTensor> {
         let contents = self.lock();
-        let place = contents.places.get(key.id as usize)?.as_ref()?;
-        (place.generation == key.generation).then(|| place.clone())
+        let tensor = contents.tensors.get(key.id as usize)?.as_ref()?;
+        (tensor.generation == key.generation).then(|| tensor.clone())
     }
 
-    /// A tensor was found, in place of the one that the id has meant before.
-    pub(super) fn add(&self, id: u32, place: Place) {
+    /// Remember a tensor, in place of the previous one with this id.
+    pub(super) fn add(&self, id: u32, tensor: MappedTensor) {
         let at = id as usize;
         let mut contents = self.lock();
-        if contents.places.len() <= at {
-            contents.places.resize(at + 1, None);
+        if contents.tensors.len() <= at {
+            contents.tensors.resize(at + 1, None);
         }
-        let before = contents.places[at].replace(place);
-        drop(contents); // what was there may be the last of its window
+        let before = contents.tensors[at].replace(tensor);
+        drop(contents); // the previous one may be the last in its window, and unmapping is slow
         drop(before);
     }
 
-    /// Let go of a tensor that is no more; with its last one, of a chunk.
+    /// Forget a tensor; the last one in a chunk unmaps the chunk.
     pub(super) fn forget(&self, id: u32) {
         let mut contents = self.lock();
-        let place = contents.places.get_mut(id as usize).and_then(Option::take);
+        let tensor = contents.tensors.get_mut(id as usize).and_then(Option::take);
         drop(contents);
-        drop(place);
+        drop(tensor);
     }
 
-    /// The window on a chunk, which `open` opens if there is none; none where that fails, or there are too many.
+    /// The window on a chunk, opened by `open` if necessary; `None` if that fails, or too many are open.
     pub(super) fn window(
         &self,
         file: File,
@@ -104,12 +104,12 @@ impl Known {
         if contents.windows.len() >= WINDOWS_MAX {
             return None;
         }
-        drop(contents); // others go on meanwhile
+        drop(contents); // other threads continue while this one maps
         let window = Arc::new(open()?);
         let mut contents = self.lock();
         if let Some(theirs) = contents.windows.get(&file).and_then(Weak::upgrade) {
             drop(contents);
-            return Some(theirs); // somebody was faster
+            return Some(theirs); // another thread mapped it first
         }
         contents.windows.insert(file, Arc::downgrade(&window));
         Some(window)
@@ -122,33 +122,33 @@ impl Known {
         contents.windows.values().filter(open).count()
     }
 
-    /// Look at some tensors, whether they are still there; the next look goes on from there.
-    pub(super) fn look_over(&self, board: &Board) {
+    /// Check whether some tensors still exist; the next call continues after them.
+    pub(super) fn check_some(&self, versions: &VersionTable) {
         let mut contents = self.lock();
-        let count = contents.places.len();
-        for _ in 0..LOOKED_AT.min(count) {
+        let count = contents.tensors.len();
+        for _ in 0..CHECKED_AT_ONCE.min(count) {
             let at = contents.next % count;
             contents.next = at + 1;
-            if is_stale(board, at, contents.places[at].as_ref()) {
+            if is_stale(versions, at, contents.tensors[at].as_ref()) {
                 self.has_stale.store(true, Ordering::Relaxed);
                 return;
             }
         }
     }
 
-    /// Whether a look has found a tensor that is to be let go of.
+    /// Whether a check found a tensor that must be forgotten.
     pub(super) fn has_stale(&self) -> bool {
         self.has_stale.load(Ordering::Relaxed)
     }
 
-    /// Let go of all that are no more.
-    pub(super) fn sweep(&self, board: &Board) {
+    /// Forget all dropped tensors.
+    pub(super) fn sweep(&self, versions: &VersionTable) {
         self.has_stale.store(false, Ordering::Relaxed);
         let mut gone = Vec::new();
         let mut contents = self.lock();
-        for (at, place) in contents.places.iter_mut().enumerate() {
-            if is_stale(board, at, place.as_ref()) {
-                gone.extend(place.take());
+        for (at, tensor) in contents.tensors.iter_mut().enumerate() {
+            if is_stale(versions, at, tensor.as_ref()) {
+                gone.extend(tensor.take());
             }
         }
         drop(contents);
@@ -156,10 +156,10 @@ impl Known {
     }
 }
 
-fn is_stale(board: &Board, id: usize, place: Option<&Place>) -> bool {
-    let key = |place: &Place| Key {
+fn is_stale(versions: &VersionTable, id: usize, tensor: Option<&MappedTensor>) -> bool {
+    let key = |tensor: &MappedTensor| Key {
         id: u32::try_from(id).unwrap_or(u32::MAX),
-        generation: place.generation,
+        generation: tensor.generation,
     };
-    place.is_some_and(|place| !board.has(key(place)))
+    tensor.is_some_and(|tensor| !versions.has(key(tensor)))
 }

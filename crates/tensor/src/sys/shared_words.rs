@@ -17,7 +17,7 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// The words in `memory`; `None` where it is not aligned for them.
+    /// The words in `memory`; `None` if it is not aligned.
     pub(crate) fn new(memory: Span) -> Option<Self> {
         let start = memory.address().cast::<AtomicU64>();
         start.is_aligned().then_some(Self {
@@ -31,8 +31,8 @@ impl SharedWords {
     }
 
     pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
-        assert!(index < self.count, "beyond the board");
-        // SAFETY: in range and aligned; whoever else has the memory uses it as atomic words only, as `Board` asks for.
+        assert!(index < self.count, "a word beyond the shared memory");
+        // SAFETY: in range and aligned; all users of the memory use it as atomic words only.
         unsafe { self.start.add(index).as_ref() }
     }
 }

@@ -1,39 +1,39 @@
 //! The one message each way that sets a connection up.
 use crate::error::{Class, Error};
-use crate::shm::Announced;
+use crate::shm::IndexLocation;
 use crate::wire::{u32_at, u64_at};
 
 const MAGIC: [u8; 4] = *b"FBTN";
 const VERSION: u16 = 1;
 const HELLO_BYTES: usize = 16;
 const WELCOME_BYTES: usize = 32;
-/// What is said of shared memory.
-const ANNOUNCED_BYTES: usize = 16;
+/// Bytes of the shared index's location.
+const INDEX_LOCATION_BYTES: usize = 16;
 /// Slots that a client may have.
 const SLOTS_MAX: u32 = 1024;
 /// Longest note of a server, so that the welcome goes out at once.
 const NOTE_BYTES_MAX: usize = 64 << 10;
 
-/// What a client says first.
+/// A client's first message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Requests that it wants to have with the server, 1 to 1024.
+    /// Requests that it wants to have in flight, 1 to 1024.
     pub slots: u32,
-    /// What it can do beside the stream, a bit each: [`Hello::SHARED_MEMORY`], [`Hello::VERBS`]; or what the connection
-    /// is for: [`Hello::LIFELINE`]. Unknown ones are ignored.
+    /// Flags: the fabrics that it supports beside the stream ([`Hello::SHARED_MEMORY`], [`Hello::VERBS`]), or the
+    /// purpose of the connection ([`Hello::LIFELINE`]). Unknown flags are ignored.
     pub fabrics: u32,
 }
 
 impl Hello {
-    /// Of `fabrics`: it can read the owner's memory where it lies.
+    /// Of `fabrics`: it can map the owner's memory.
     pub const SHARED_MEMORY: u32 = 1;
     /// Of `fabrics`: it has an RDMA device.
     pub const VERBS: u32 = 2;
-    /// Of `fabrics`: this is the lifeline of a connection over verbs, and what follows introduces its queue pair.
+    /// Of `fabrics`: this is the lifeline of a verbs connection, and an introduction of its queue pair follows.
     pub const LIFELINE: u32 = 4;
 
-    /// The hello of a lifeline, as it travels: `introduction` is what [`Provider::meet`](crate::fabric::Provider::meet)
-    /// is given at the server.
+    /// The encoded hello of a lifeline: `introduction` is passed to
+    /// [`Provider::accept`](crate::fabric::Provider::accept) at the server.
     pub fn of_lifeline(slots: u32, introduction: &[u8]) -> Vec<u8> {
         let fabrics = Self::LIFELINE;
         let mut bytes = Self { slots, fabrics }.encode();
@@ -41,13 +41,13 @@ impl Hello {
         bytes
     }
 
-    /// The introduction that follows a lifeline's hello; none where it is that of tensors.
+    /// The introduction that follows a lifeline's hello; `None` for other connections.
     pub(crate) fn introduction(self, message: &[u8]) -> Option<&[u8]> {
         let follows = message.get(HELLO_BYTES..).unwrap_or_default();
         (self.fabrics & Self::LIFELINE != 0).then_some(follows)
     }
 
-    /// As it travels.
+    /// The encoded message.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HELLO_BYTES);
         bytes.extend_from_slice(&MAGIC);
@@ -58,11 +58,11 @@ impl Hello {
         bytes
     }
 
-    /// Read it.
+    /// Decode it.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] for what is no hello of this version.
+    /// [`Error::Protocol`] for anything but a hello of this version.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         check(bytes, HELLO_BYTES, "hello")?;
         let hello = Self {
@@ -73,44 +73,43 @@ impl Hello {
             Ok(hello)
         } else {
             Err(protocol(format!(
-                "it asks for {} slots; 1 to {SLOTS_MAX} can be had",
+                "it requests {} slots; use 1 to {SLOTS_MAX}",
                 hello.slots
             )))
         }
     }
 }
 
-/// What a server answers, unless it refuses.
+/// The server's answer to a hello that it accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Requests that the client may have with the server.
+    /// Requests that the client may have in flight.
     pub slots: u32,
-    /// Bytes of responses that it may have with the server.
+    /// Bytes of responses that it may have outstanding.
     pub grant_bytes: u64,
     /// Which run of the server this is: ids and generations mean nothing to another one.
     pub incarnation: u64,
-    /// Where its board is, for clients of the same host that asked for it.
-    pub announced: Option<Announced>,
-    /// Of verbs: nothing where there are none; one byte where they can be had by a lifeline; on a lifeline what answers
-    /// its introduction.
+    /// Where its shared index is, for clients of the same host that asked for it.
+    pub shared_index: Option<IndexLocation>,
+    /// Empty without verbs; one byte if the server offers them; on a lifeline the answer to its introduction.
     pub verbs: Vec<u8>,
-    /// Words of the server's owner to its clients, at most 64 KiB.
+    /// A note of the server's owner to its clients, at most 64 KiB.
     pub note: Vec<u8>,
 }
 
 impl Welcome {
-    /// As it travels.
+    /// The encoded message.
     pub fn encode(&self) -> Vec<u8> {
         let grants = (self.slots, self.grant_bytes, self.incarnation);
-        let mut fabrics = self.announced.map(encode_announced).unwrap_or_default();
+        let mut fabrics = self.shared_index.map(encode_index).unwrap_or_default();
         if !self.verbs.is_empty() {
-            fabrics.resize(ANNOUNCED_BYTES, 0); // no process has the number 0
+            fabrics.resize(INDEX_LOCATION_BYTES, 0); // process 0 means "no location"
             fabrics.extend_from_slice(&self.verbs);
         }
         message(0, grants, &fabrics, &self.note)
     }
 
-    /// What a server says that lets the client not in.
+    /// The server's answer to a hello that it refuses.
     pub fn refusal(error: &Error) -> Vec<u8> {
         let reason = match error.class() {
             Class::Config => 1,
@@ -119,17 +118,17 @@ impl Welcome {
             _ => 4,
         };
         let text = match error {
-            Error::Refused { text, .. } => text.clone(), // which the client puts its own words before
+            Error::Refused { text, .. } => text.clone(), // the client adds "the owner refused" itself
             other => other.to_string(),
         };
         message(reason, (0, 0, 0), &[], text.as_bytes())
     }
 
-    /// Read it.
+    /// Decode it.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] for what is no welcome of this version; [`Error::Refused`] with the server's words.
+    /// [`Error::Protocol`] for anything but a welcome of this version; [`Error::Refused`] with the server's message.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         check(bytes, WELCOME_BYTES, "welcome")?;
         let rest = &bytes[WELCOME_BYTES..];
@@ -145,24 +144,24 @@ impl Welcome {
                 text: String::from_utf8_lossy(rest).into_owned(),
             });
         }
-        let announced_bytes = u32_at(bytes, 12) as usize;
-        if announced_bytes > rest.len() {
+        let fabrics_bytes = u32_at(bytes, 12) as usize;
+        if fabrics_bytes > rest.len() {
             return Err(protocol(format!(
-                "its welcome ends before the {announced_bytes} bytes about fabrics do"
+                "its welcome is shorter than the {fabrics_bytes} bytes of its fabrics"
             )));
         }
         let welcome = Self {
             slots: u32_at(bytes, 8),
             grant_bytes: u64_at(bytes, 16),
             incarnation: u64_at(bytes, 24),
-            announced: (announced_bytes >= ANNOUNCED_BYTES)
-                .then(|| decode_announced(rest))
-                .filter(|announced| announced.process != 0),
-            verbs: rest[..announced_bytes]
-                .get(ANNOUNCED_BYTES..)
+            shared_index: (fabrics_bytes >= INDEX_LOCATION_BYTES)
+                .then(|| decode_index(rest))
+                .filter(|location| location.process != 0),
+            verbs: rest[..fabrics_bytes]
+                .get(INDEX_LOCATION_BYTES..)
                 .unwrap_or_default()
                 .to_vec(),
-            note: rest[announced_bytes..].to_vec(),
+            note: rest[fabrics_bytes..].to_vec(),
         };
         if (1..=SLOTS_MAX).contains(&welcome.slots) && welcome.grant_bytes > 0 {
             Ok(welcome)
@@ -174,7 +173,7 @@ impl Welcome {
         }
     }
 
-    /// Check what a server's owner wants to tell its clients.
+    /// Check a server's note.
     ///
     /// # Errors
     ///
@@ -187,7 +186,7 @@ impl Welcome {
             limit: "note_bytes_max",
             value: note.len() as u64,
             maximum: NOTE_BYTES_MAX as u64,
-            advice: "put what is long into a tensor",
+            advice: "publish long notes as a tensor",
         })
     }
 }
@@ -195,34 +194,34 @@ impl Welcome {
 fn message(
     reason: u16,
     (slots, grant_bytes, incarnation): (u32, u64, u64),
-    announced: &[u8],
+    fabrics: &[u8],
     rest: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(WELCOME_BYTES + announced.len() + rest.len());
-    let announced_bytes = u32::try_from(announced.len()).unwrap_or(0); // less than a hundred
+    let mut bytes = Vec::with_capacity(WELCOME_BYTES + fabrics.len() + rest.len());
+    let fabrics_bytes = u32::try_from(fabrics.len()).unwrap_or(0); // below 100
     bytes.extend_from_slice(&MAGIC);
     bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&reason.to_le_bytes());
     bytes.extend_from_slice(&slots.to_le_bytes());
-    bytes.extend_from_slice(&announced_bytes.to_le_bytes());
+    bytes.extend_from_slice(&fabrics_bytes.to_le_bytes());
     bytes.extend_from_slice(&grant_bytes.to_le_bytes());
     bytes.extend_from_slice(&incarnation.to_le_bytes());
-    bytes.extend_from_slice(announced);
+    bytes.extend_from_slice(fabrics);
     bytes.extend_from_slice(rest);
     bytes
 }
 
-fn encode_announced(announced: Announced) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(ANNOUNCED_BYTES);
-    bytes.extend_from_slice(&announced.process.to_le_bytes());
-    bytes.extend_from_slice(&announced.descriptor.to_le_bytes());
-    bytes.extend_from_slice(&announced.inode.to_le_bytes());
+fn encode_index(location: IndexLocation) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(INDEX_LOCATION_BYTES);
+    bytes.extend_from_slice(&location.process.to_le_bytes());
+    bytes.extend_from_slice(&location.descriptor.to_le_bytes());
+    bytes.extend_from_slice(&location.inode.to_le_bytes());
     bytes
 }
 
-/// Of at least that many bytes; later versions may say more.
-fn decode_announced(bytes: &[u8]) -> Announced {
-    Announced {
+/// Decode at least 16 bytes; later versions may append fields.
+fn decode_index(bytes: &[u8]) -> IndexLocation {
+    IndexLocation {
         process: u32_at(bytes, 0),
         descriptor: u32_at(bytes, 4),
         inode: u64_at(bytes, 8),
@@ -264,13 +263,13 @@ mod tests {
             slots: 7,
             grant_bytes: 1 << 40,
             incarnation: u64::MAX,
-            announced: None,
+            shared_index: None,
             verbs: Vec::new(),
             note: b"anything".to_vec(),
         };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome.clone()));
         let near = Welcome {
-            announced: Some(Announced {
+            shared_index: Some(IndexLocation {
                 process: 4_000_000,
                 descriptor: 17,
                 inode: 1 << 40,
@@ -338,7 +337,7 @@ mod tests {
             slots: 1,
             grant_bytes: 0,
             incarnation: 1,
-            announced: None,
+            shared_index: None,
             verbs: Vec::new(),
             note: Vec::new(),
         };

@@ -1,68 +1,68 @@
-//! Which tensors may be read from shared memory, and of which version they are.
+//! The generation and version of each tensor in shared memory: a seqlock per tensor.
 //!
-//! Two words for each id: its generation, 0 where there is none, and twice its version, odd while the owner writes.
-//! A reader looks at both, copies rows, and looks again: what changed meanwhile is read again, and in the end asked for.
+//! Each id has two words: its generation, 0 if it has none, and twice its version, odd while the owner writes.
+//! A reader loads both, copies rows, and loads both again. If either changed it retries, and finally asks the server.
 //!
 //! The owner's stores are ordered by a fence after the word is odd and a release store of the even one;
 //! the reader's by an acquire load before its copy and an acquire fence after it.
-//! So a copy that saw a byte of a write finds the word changed, and one that saw a byte of memory that was given
-//! to something else finds another generation.
+//! So a copy that saw a byte of a write finds the word changed, and one that saw a byte of reused memory finds another
+//! generation.
 //! Source: Boehm, "Can seqlocks get along with programming language memory models?", 2012.
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::error::Error;
 use crate::sync::fence;
-use crate::sys::board::SharedWords;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 use crate::table::Key;
 
-/// Bytes of the board that a tensor takes.
-pub const BOARD_BYTES: usize = 16;
-/// Times that a reader tries before it asks the server.
+/// Bytes of the table for each tensor.
+pub const VERSION_BYTES: usize = 16;
+/// Attempts of a reader before it asks the server.
 const TRIES: u32 = 4;
 
-/// What the owner says of its tensors, in memory that others map for reading.
+/// The table, in memory that the owner writes and readers map.
 #[derive(Debug)]
-pub struct Board {
+pub struct VersionTable {
     words: SharedWords,
 }
 
-/// Why rows have to be asked for instead.
+/// Why rows cannot be read from shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// The generation is not the one that there is: this one is, or 0.
+    /// The tensor has another generation: this one, or 0 if it was dropped.
     Stale(u32),
-    /// The owner was writing each time.
+    /// The owner was writing at each attempt.
     Busy,
-    /// The board has no place for the id.
+    /// The table has no entry for the id.
     Absent,
 }
 
-impl Board {
-    /// A board in `memory`, [`BOARD_BYTES`] for each id; tensors with higher ids are not on it.
+impl VersionTable {
+    /// A table in `memory`, [`VERSION_BYTES`] for each id; it has no entry for higher ids.
     ///
-    /// Owner and readers use the memory as a board alone, and the owner hands it over zeroed.
+    /// Owner and readers use the memory as a version table only, and the owner provides it zeroed.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for memory that is not aligned to 8 bytes.
     pub fn new(memory: Span) -> Result<Self, Error> {
         let words = SharedWords::new(memory).ok_or(Error::Config {
-            setting: "the address of a board",
+            setting: "the address of a version table",
             value: memory.address().as_ptr() as u64,
-            advice: "it is to be a multiple of 8",
+            advice: "use a multiple of 8",
         })?;
         Ok(Self { words })
     }
 
-    fn place(&self, id: u32) -> Option<usize> {
+    fn position(&self, id: u32) -> Option<usize> {
         let at = id as usize * 2;
         (at + 1 < self.words.count()).then_some(at)
     }
 
-    /// The id means this tensor, of version 0, whose memory is as it is to be read. The owner's, one thread at a time.
+    /// The id names this tensor, at version 0, whose memory is ready. Only the owner calls it, one thread at a time.
     pub(crate) fn publish(&self, key: Key) {
-        let Some(at) = self.place(key.id) else {
+        let Some(at) = self.position(key.id) else {
             return;
         };
         self.begin(key.id);
@@ -70,9 +70,9 @@ impl Board {
         self.words.at(at + 1).store(0, Release);
     }
 
-    /// The id means nothing; after this its memory may become something else.
+    /// The id names no tensor; after this its memory may be reused.
     pub(crate) fn retire(&self, id: u32) {
-        if let Some(at) = self.place(id) {
+        if let Some(at) = self.position(id) {
             self.words.at(at).store(0, Relaxed);
             self.begin(id);
         }
@@ -80,37 +80,37 @@ impl Board {
 
     /// The tensor's memory is about to change.
     pub(crate) fn begin(&self, id: u32) {
-        if let Some(at) = self.place(id) {
+        if let Some(at) = self.position(id) {
             let before = self.words.at(at + 1).load(Relaxed);
             self.words.at(at + 1).store(before | 1, Relaxed);
-            // A release fence would do for ordinary stores. Long copies are made of non-temporal ones (glibc's `memcpy`),
-            // which x86 does not keep behind this one by itself. Source: Intel SDM, volume 1, 10.4.6.2.
+            // A release fence would do for ordinary stores. Long copies are made of non-temporal ones (glibc's
+            // `memcpy`), which x86 does not keep behind this one by itself. Source: Intel SDM, volume 1, 10.4.6.2.
             fence(SeqCst);
         }
     }
 
-    /// The tensor is of this version, which `begin` came before.
+    /// The tensor has this version; `begin` was called before.
     pub(crate) fn end(&self, id: u32, version: u64) {
-        if let Some(at) = self.place(id) {
+        if let Some(at) = self.position(id) {
             self.words.at(at + 1).store(2 * version, Release);
         }
     }
 
-    /// Whether the id means this tensor at this moment.
+    /// Whether the id names this tensor now.
     pub(crate) fn has(&self, key: Key) -> bool {
-        let at = self.place(key.id);
+        let at = self.position(key.id);
         at.is_some_and(|at| check(self.words.at(at).load(Acquire), key).is_ok())
     }
 
-    /// Have `copy` copy rows of a tensor out of shared memory until they are of one version, which is returned.
+    /// Call `copy` to copy rows out of shared memory until they are of one version, which is returned.
     ///
-    /// What `copy` copied is of no use where this fails; it may have been of anything.
+    /// If this fails the copied bytes are meaningless; they may come from any memory of the chunk.
     ///
     /// # Errors
     ///
     /// [`Missed`]: ask the server for the rows.
     pub fn read(&self, key: Key, mut copy: impl FnMut()) -> Result<u64, Missed> {
-        let at = self.place(key.id).ok_or(Missed::Absent)?;
+        let at = self.position(key.id).ok_or(Missed::Absent)?;
         let (generation, version) = (self.words.at(at), self.words.at(at + 1));
         for _ in 0..TRIES {
             let before = version.load(Acquire);
@@ -149,24 +149,24 @@ mod tests {
         generation: 7,
     };
 
-    fn board(words: &mut [u64]) -> Board {
+    fn versions(words: &mut [u64]) -> VersionTable {
         // Of whole words, so that it is aligned.
         let memory = Span::of_words(words);
-        Board::new(memory).expect("words are aligned")
+        VersionTable::new(memory).expect("words are aligned")
     }
 
     #[test]
     fn rows_are_read_while_nobody_writes() {
         let mut words = [0; 4];
-        let board = board(&mut words);
+        let versions = versions(&mut words);
         let other = |key: Key, copies: u32| {
             let mut count = 0;
-            let result = board.read(key, || count += 1);
+            let result = versions.read(key, || count += 1);
             assert_eq!(count, copies);
             result
         };
         assert_eq!(other(KEY, 0), Err(Missed::Stale(0)));
-        board.publish(KEY);
+        versions.publish(KEY);
         assert_eq!(other(KEY, 1), Ok(0));
         assert_eq!(
             other(
@@ -188,31 +188,31 @@ mod tests {
             ),
             Err(Missed::Absent)
         );
-        board.begin(1);
+        versions.begin(1);
         assert_eq!(other(KEY, 0), Err(Missed::Busy));
-        board.end(1, 1);
+        versions.end(1, 1);
         assert_eq!(other(KEY, 1), Ok(1));
-        board.retire(1);
+        versions.retire(1);
         assert_eq!(other(KEY, 0), Err(Missed::Stale(0)));
     }
 
     #[test]
     fn what_changes_during_a_copy_is_noticed() {
         let mut words = [0; 4];
-        let board = board(&mut words);
-        board.publish(KEY);
+        let versions = versions(&mut words);
+        versions.publish(KEY);
         let mut tries = 0;
-        let result = board.read(KEY, || {
+        let result = versions.read(KEY, || {
             tries += 1;
             if tries < 4 {
-                board.begin(1);
-                board.end(1, tries);
+                versions.begin(1);
+                versions.end(1, tries);
             }
         });
         assert_eq!((result, tries), (Ok(3), 4));
-        let replaced = board.read(KEY, || {
-            board.retire(1);
-            board.publish(Key {
+        let replaced = versions.read(KEY, || {
+            versions.retire(1);
+            versions.publish(Key {
                 id: 1,
                 generation: 8,
             });
@@ -225,26 +225,26 @@ mod tests {
     fn a_reader_beside_a_writer_sees_whole_versions() {
         const WRITES: u64 = 20_000;
         let mut words = [0; 4];
-        let board = board(&mut words);
-        board.publish(KEY);
+        let versions = versions(&mut words);
+        versions.publish(KEY);
         let rows: Vec<AtomicU64> = (0..32).map(|_| AtomicU64::new(0)).collect();
         let is_over = AtomicBool::new(false);
         let mut seen = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for version in 1..=WRITES {
-                    board.begin(KEY.id);
+                    versions.begin(KEY.id);
                     for row in &rows {
                         row.store(version, Relaxed);
                     }
-                    board.end(KEY.id, version);
+                    versions.end(KEY.id, version);
                 }
                 is_over.store(true, Release);
             });
             let mut copied = [0; 32];
             loop {
                 let last = is_over.load(Acquire);
-                let version = board.read(KEY, || {
+                let version = versions.read(KEY, || {
                     for (to, from) in copied.iter_mut().zip(&rows) {
                         *to = from.load(Relaxed);
                     }

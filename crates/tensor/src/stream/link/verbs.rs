@@ -1,13 +1,14 @@
-//! Pulls that a link has over a fabric beside its socket, such as RDMA verbs.
+//! Pulls of a link over a fabric beside its socket: RDMA verbs, or a test's stand-in.
 //!
-//! The socket stays what says whether the server lives, and what carries all that the fabric cannot: whatever is refused
-//! there is asked for again over the stream, which has the words for it. Where the fabric's connection is lost and the
-//! stream is not, the stream takes over what was pending: rows that are pulled twice are the same rows.
+//! The stream still shows whether the server is alive, and carries everything that the fabric cannot: a pull that the
+//! fabric refuses is repeated over the stream, whose answer has the exact error. If the fabric's connection is lost and
+//! the stream is not, the stream takes over the pending pulls: pulling rows twice is harmless.
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::readiness;
+use forebay_base::slots::{self, Slots};
 use forebay_memory::Lease;
 use forebay_transport::stream::{Socket, Wire};
 use rustix::event::PollFlags;
@@ -16,65 +17,64 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::fabric::{Completion, FabricPull, RequesterEndpoint};
 use crate::requester::{Pull, Rows};
-use crate::slab::Slab;
-use crate::stream::batch::{Batch, Job};
+use crate::stream::batch::{Batch, BatchEntry};
 use crate::table::Key;
 
-/// What a fabric moves in a second at least, for how long a server may be silent while it sends much.
+/// The slowest plausible fabric, bytes per second: the silence limit grows with the bytes that are under way.
 const SLOWEST_BYTES: u64 = 64 << 20;
-/// Tensors that are remembered not to lie where the fabric reaches them.
+/// How many tensors are remembered that the fabric cannot read.
 const ELSEWHERE_MAX: usize = 4096;
 /// Pulls that may wait for a slot.
 const WAITING_MAX: usize = 65_536;
 
-/// What a link has counted of its fabric.
+/// Counters of pulls over verbs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FarCounters {
-    /// Pulls that ended well.
+pub struct VerbsCounters {
+    /// Pulls that succeeded.
     pub pulls: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Pulls that the server refused, and that the stream carried.
+    /// Pulls that the server refused over verbs, and the stream carried.
     pub refused: u64,
 }
 
-/// A pull, and where it goes to.
-pub(super) struct Asked<M> {
-    pub(super) job: Job<M>,
+/// A pull that has not ended.
+pub(super) struct PendingPull<M> {
+    pub(super) operation: BatchEntry<M>,
     pub(super) pull: Pull,
     block: Lease,
-    /// Nobody waits for it any more; its memory is kept until nothing can land there.
+    /// It was canceled; its memory is kept until the device can no longer write there.
     is_over: bool,
 }
 
-/// What is to be done with a pull.
-pub(super) enum Ended<M> {
-    Well(Job<M>),
-    /// The stream is to carry it.
-    Refused(Job<M>, Pull),
+/// How a pull ended over verbs.
+pub(super) enum Completed<M> {
+    Done(BatchEntry<M>),
+    /// The stream has to carry it.
+    Refused(BatchEntry<M>, Pull),
 }
 
-pub(super) struct Far<M> {
-    /// Goes first: nothing lands from then on, and the memory below may go.
+pub(super) struct VerbsPulls<M> {
+    /// Dropped first: it fences the device, so the memory of the fields below may be freed.
     endpoint: Box<dyn RequesterEndpoint>,
-    /// Readable when something has come; a further handle, so that who sleeps on it keeps it open.
+    /// Readable when completions are available; a duplicate, so that a sleeping thread keeps it open.
     completed: Socket,
     lifeline: Socket,
-    waiting: VecDeque<Asked<M>>,
-    under_way: Slab<Asked<M>>,
-    /// Bytes of those under way.
+    waiting: VecDeque<PendingPull<M>>,
+    under_way: Slots<PendingPull<M>>,
+    /// Bytes of the pulls under way.
     bytes: u64,
     completions: Vec<Completion>,
     elsewhere: HashSet<Key>,
     liveness: Duration,
-    /// When something came last, or was asked for first.
+    /// When the last completion came, or the first pull was issued.
     moved: Instant,
-    counters: FarCounters,
-    /// Whether the link is of no use without it.
+    counters: VerbsCounters,
+    /// Whether the link is broken without verbs.
     pub(super) is_needed: bool,
 }
 
-impl<M> Far<M> {
+impl<M> VerbsPulls<M> {
     pub(super) fn new(
         endpoint: Box<dyn RequesterEndpoint>,
         lifeline: Socket,
@@ -87,38 +87,44 @@ impl<M> Far<M> {
             completed: Arc::new(completed),
             lifeline,
             waiting: VecDeque::new(),
-            under_way: Slab::new(),
+            under_way: Slots::new(),
             bytes: 0,
             completions: Vec::new(),
             elsewhere: HashSet::new(),
             liveness,
             moved: Instant::now(),
-            counters: FarCounters::default(),
+            counters: VerbsCounters::default(),
             is_needed,
         })
     }
 
-    /// What is slept on: readable when something has come, and at its end when the server's side is gone.
+    /// The descriptors to sleep on: one is readable when completions are available, the other hangs up when the
+    /// server's side is gone.
     pub(super) fn sockets(&self) -> [&Socket; 2] {
         [&self.completed, &self.lifeline]
     }
 
-    pub(super) fn counters(&self) -> FarCounters {
+    pub(super) fn counters(&self) -> VerbsCounters {
         self.counters
     }
 
-    /// How many are with the server, and how many wait.
+    /// How many pulls are in flight, and how many wait.
     pub(super) fn pending(&self) -> (usize, usize) {
         (self.under_way.len(), self.waiting.len())
     }
 
-    /// Take a pull over, unless it is one for the stream.
-    pub(super) fn ask(&mut self, job: Job<M>, pull: Pull, block: Lease) -> Result<(), Job<M>> {
+    /// Queue a pull, unless only the stream can carry it.
+    pub(super) fn submit(
+        &mut self,
+        operation: BatchEntry<M>,
+        pull: Pull,
+        block: Lease,
+    ) -> Result<(), BatchEntry<M>> {
         if !self.can(&pull, &block) {
-            return Err(job);
+            return Err(operation);
         }
-        self.waiting.push_back(Asked {
-            job,
+        self.waiting.push_back(PendingPull {
+            operation,
             pull,
             block,
             is_over: false,
@@ -143,23 +149,23 @@ impl<M> Far<M> {
             && self.endpoint.reaches(block, pull.out.bytes())
     }
 
-    /// Send what there are slots for.
+    /// Issue waiting pulls while slots are free.
     pub(super) fn issue(&mut self, now: Instant) -> Result<(), Error> {
         while !self.waiting.is_empty() && self.endpoint.has_free_slot() {
-            let Some(asked) = self.waiting.pop_front() else {
+            let Some(pending) = self.waiting.pop_front() else {
                 break;
             };
-            let Rows::Slice { first, count } = asked.pull.rows else {
-                continue; // none was taken over
+            let Rows::Slice { first, count } = pending.pull.rows else {
+                continue; // `can` accepts slices only
             };
-            let start = asked.block.as_ptr().as_ptr() as usize;
-            let (out, into) = (asked.pull.out, asked.block.clone());
-            let tensor = asked.pull.tensor;
+            let start = pending.block.as_ptr().as_ptr() as usize;
+            let (out, into) = (pending.pull.out, pending.block.clone());
+            let tensor = pending.pull.tensor;
             if self.under_way.is_empty() {
                 self.moved = now;
             }
             self.bytes += out.bytes() as u64;
-            let token = u64::from(self.under_way.insert(asked).index);
+            let token = self.under_way.insert(pending).to_bits();
             self.endpoint.pull(FabricPull {
                 token,
                 tensor,
@@ -173,59 +179,64 @@ impl<M> Far<M> {
         Ok(())
     }
 
-    /// Take what has come; `ended` hears of each end. Then send what there are slots for.
-    pub(super) fn turn(&mut self, now: Instant, ended: &mut Vec<Ended<M>>) -> Result<(), Error> {
+    /// Take completions, append the ended pulls to `ended`, and issue waiting pulls.
+    pub(super) fn turn(
+        &mut self,
+        now: Instant,
+        ended: &mut Vec<Completed<M>>,
+    ) -> Result<(), Error> {
         let mut completions = std::mem::take(&mut self.completions);
         let turned = self.endpoint.turn(&mut completions);
         let came = !completions.is_empty();
         for completion in completions.drain(..) {
             ended.extend(self.end(completion));
         }
-        self.completions = completions; // its room is used again
+        self.completions = completions; // keep its capacity
         turned?;
         if came {
             self.moved = now;
-        } else if self.has_ended() {
+        } else if self.has_hung_up() {
             return Err(Error::Broken {
-                why: "the server has ended the connection over verbs".to_owned(),
+                why: "the server closed the verbs connection".to_owned(),
             });
         }
         self.issue(now)
     }
 
-    fn end(&mut self, completion: Completion) -> Option<Ended<M>> {
-        let asked = u32::try_from(completion.token).ok();
-        let asked = asked.and_then(|index| self.under_way.remove(index))?;
-        let bytes = asked.pull.out.bytes() as u64;
+    fn end(&mut self, completion: Completion) -> Option<Completed<M>> {
+        let pending = self
+            .under_way
+            .remove(slots::Key::from_bits(completion.token))?;
+        let bytes = pending.pull.out.bytes() as u64;
         self.bytes -= bytes;
-        if asked.is_over {
+        if pending.is_over {
             return None;
         }
         match completion.result {
             Ok(()) => {
                 self.counters.pulls += 1;
                 self.counters.bytes += bytes;
-                Some(Ended::Well(asked.job))
+                Some(Completed::Done(pending.operation))
             }
             Err(why) => {
                 self.counters.refused += 1;
-                if matches!(why, Error::Elsewhere) {
+                if matches!(why, Error::NotInBlock) {
                     if self.elsewhere.len() >= ELSEWHERE_MAX {
                         self.elsewhere.clear();
                     }
-                    self.elsewhere.insert(asked.pull.tensor);
+                    self.elsewhere.insert(pending.pull.tensor);
                 }
-                Some(Ended::Refused(asked.job, asked.pull))
+                Some(Completed::Refused(pending.operation, pending.pull))
             }
         }
     }
 
-    /// Whether the server's side of the lifeline is closed.
-    fn has_ended(&self) -> bool {
+    /// Whether the server closed the lifeline.
+    fn has_hung_up(&self) -> bool {
         !readiness(&self.lifeline, PollFlags::RDHUP).is_empty()
     }
 
-    /// Look after the server's silence; by when to look again.
+    /// Check that the server is not silent; returns when to check again.
     pub(super) fn expire(&self, now: Instant) -> Result<Option<Instant>, Error> {
         if self.under_way.is_empty() {
             return Ok(None);
@@ -238,14 +249,16 @@ impl<M> Far<M> {
         Err(Error::Silent { silent, limit })
     }
 
-    /// Let go of what of the batch has not ended; the numbers of those. What is under way keeps its memory.
+    /// Cancel the unfinished pulls of a batch; returns their indices. Pulls under way keep their memory.
     pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>) -> Vec<u32> {
         let mut given = Vec::new();
-        let of_it = |asked: &Asked<M>| Arc::ptr_eq(&asked.job.batch, batch) && !asked.is_over;
-        self.waiting.retain(|asked| {
-            let is_of_it = of_it(asked);
+        let of_it = |pending: &PendingPull<M>| {
+            Arc::ptr_eq(&pending.operation.batch, batch) && !pending.is_over
+        };
+        self.waiting.retain(|pending| {
+            let is_of_it = of_it(pending);
             if is_of_it {
-                given.push(asked.job.index);
+                given.push(pending.operation.index);
             }
             !is_of_it
         });
@@ -254,31 +267,32 @@ impl<M> Far<M> {
             endpoint,
             ..
         } = self;
-        for (token, asked) in under_way.iter_mut() {
-            if of_it(asked) {
-                asked.is_over = true;
-                endpoint.cancel(u64::from(token));
-                given.push(asked.job.index);
+        for (key, pending) in under_way.iter_mut() {
+            if of_it(pending) {
+                pending.is_over = true;
+                endpoint.cancel(key.to_bits());
+                given.push(pending.operation.index);
             }
         }
         given
     }
 
-    /// Have no block be kept for the next pull into it; waits for the device, which takes microseconds.
-    pub(super) fn leave_blocks(&mut self) -> Result<(), Error> {
-        self.endpoint.leave_blocks()
+    /// Release the blocks that the endpoint keeps for the next pull; waits for the device, which takes microseconds.
+    pub(super) fn release_blocks(&mut self) -> Result<(), Error> {
+        self.endpoint.release_blocks()
     }
 
-    /// Fence the server; what had not ended.
-    pub(super) fn break_off(mut self, error: Error) -> Vec<(Job<M>, Pull)> {
+    /// Fence the server; returns the unfinished pulls.
+    pub(super) fn break_off(mut self, error: Error) -> Vec<(BatchEntry<M>, Pull)> {
         self.endpoint.break_off(error);
         Wire::Socket(Arc::clone(&self.lifeline)).hang_up();
-        let tokens: Vec<u32> = self.under_way.iter().map(|(token, _)| token).collect();
-        let under_way = tokens
+        let keys: Vec<slots::Key> = self.under_way.iter().map(|(key, _)| key).collect();
+        let under_way = keys
             .into_iter()
-            .filter_map(|token| self.under_way.remove(token));
-        let under_way: Vec<_> = under_way.filter(|asked| !asked.is_over).collect();
+            .filter_map(|key| self.under_way.remove(key));
+        let under_way: Vec<_> = under_way.filter(|pending| !pending.is_over).collect();
         let all = under_way.into_iter().chain(self.waiting.drain(..));
-        all.map(|asked| (asked.job, asked.pull)).collect()
+        all.map(|pending| (pending.operation, pending.pull))
+            .collect()
     }
 }

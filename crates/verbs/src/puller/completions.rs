@@ -1,4 +1,4 @@
-//! How pulls and reads come to their ends: completions in, arrivals out, settled by the caller.
+//! How pulls and reads end: completions become arrivals, which the caller settles.
 use std::mem;
 use std::time::Instant;
 
@@ -7,24 +7,24 @@ use forebay_tensor::{Class, Error};
 use super::pull::{Arrival, Kind};
 use super::slot::Settled;
 use super::{Posted, Puller};
-use crate::link::Happened;
+use crate::link::Event;
 use crate::wire::{Answer, Status, protocol};
 
 impl Puller {
-    /// Take what has come, without waiting.
+    /// Take arrivals, without waiting.
     ///
     /// # Errors
     ///
     /// Why the connection is over; [`Puller::break_off`] ends what is pending.
     pub fn poll(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let polled = self.link.poll(&mut happened);
-        self.take_happened(happened, arrivals)?;
+        let mut events = mem::take(&mut self.events);
+        let polled = self.link.poll(&mut events);
+        self.take_events_of(events, arrivals)?;
         polled.map(|_| ())
     }
 
-    /// Like [`Puller::poll`], but wait until something has come or `deadline` has passed.
-    /// Completions of our own may wake it too: look at `arrivals`.
+    /// Like [`Puller::poll`], but waits for an arrival until `deadline`.
+    /// Completions of this end's operations wake it too: it may return without an arrival.
     ///
     /// # Errors
     ///
@@ -37,61 +37,57 @@ impl Puller {
         if !self.ready.is_empty() {
             return self.poll(arrivals);
         }
-        let mut happened = mem::take(&mut self.happened);
-        let waited = self.link.wait(&mut happened, deadline);
-        self.take_happened(happened, arrivals)?;
+        let mut events = mem::take(&mut self.events);
+        let waited = self.link.wait(&mut events, deadline);
+        self.take_events_of(events, arrivals)?;
         waited
     }
 
-    /// Like [`Puller::poll`], for an event loop that watches [`Puller::as_fd`](std::os::fd::AsFd::as_fd): after it,
-    /// the descriptor is readable once more has come. The loop watches the stream for its end too.
+    /// Like [`Puller::poll`], for an event loop that watches [`Puller::as_fd`](std::os::fd::AsFd::as_fd): afterwards
+    /// the descriptor becomes readable with the next completion. The loop must watch the stream for its end too.
     ///
     /// # Errors
     ///
     /// As [`Puller::poll`].
     pub fn turn(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
-        let mut happened = mem::take(&mut self.happened);
-        let turned = self.link.turn(&mut happened);
-        self.take_happened(happened, arrivals)?;
+        let mut events = mem::take(&mut self.events);
+        let turned = self.link.turn(&mut events);
+        self.take_events_of(events, arrivals)?;
         turned
     }
 
-    fn take_happened(
+    fn take_events_of(
         &mut self,
-        mut happened: Vec<Happened<Posted>>,
+        mut events: Vec<Event<Posted>>,
         arrivals: &mut Vec<Arrival>,
     ) -> Result<(), Error> {
         arrivals.append(&mut self.ready);
         let mut result = Ok(());
-        for each in happened.drain(..) {
+        for each in events.drain(..) {
             result = result.and(self.take(each, arrivals));
         }
-        self.happened = happened; // its room is used again
+        self.events = events; // keep its capacity
         result
     }
 
-    fn take(
-        &mut self,
-        happened: Happened<Posted>,
-        arrivals: &mut Vec<Arrival>,
-    ) -> Result<(), Error> {
-        match happened {
-            Happened::Done(Posted::Request(slot)) => self.slots[slot as usize].is_sending = false,
-            Happened::Done(Posted::Bound | Posted::Left { .. }) => {}
-            Happened::Done(Posted::Revoked { slot, error, .. }) => {
+    fn take(&mut self, events: Event<Posted>, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
+        match events {
+            Event::Done(Posted::Request(slot)) => self.slots[slot as usize].is_sending = false,
+            Event::Done(Posted::Bound | Posted::Released { .. }) => {}
+            Event::Done(Posted::Revoked { slot, error, .. }) => {
                 arrivals.push(Arrival(Kind::Slot {
                     slot,
                     result: Err(error),
                 }));
             }
-            Happened::Done(Posted::Read { token, into }) => {
+            Event::Done(Posted::Read { token, into }) => {
                 arrivals.push(Arrival(Kind::Read(Settled {
                     token,
                     into: Some(into),
                     result: Ok(()),
                 })));
             }
-            Happened::Received { immediate, bytes } => {
+            Event::Received { immediate, bytes } => {
                 let answered =
                     Answer::decode(immediate).and_then(|answer| self.answered(answer, bytes));
                 let arrival = answered.map_err(|error| self.link.fence(error))?;
@@ -101,13 +97,13 @@ impl Puller {
         Ok(())
     }
 
-    /// What an answer is the end of; nothing where that has ended already, by our own doing.
+    /// The pull that an answer ends; `None` if the pull was revoked before.
     fn answered(&mut self, answer: Answer, bytes: u32) -> Result<Option<Arrival>, Error> {
         let slot = self
             .slots
             .get_mut(answer.slot as usize)
             .filter(|slot| slot.turn == answer.turn);
-        let slot = slot.ok_or_else(|| protocol("an answer to nothing that was asked"))?;
+        let slot = slot.ok_or_else(|| protocol("an answer without a request"))?;
         if slot.is_lost {
             slot.is_lost = false;
             return Ok(None);
@@ -120,7 +116,7 @@ impl Puller {
             0
         };
         if bytes as usize != expected {
-            return Err(protocol("an answer of another length than was asked for"));
+            return Err(protocol("an answer of another length than its request"));
         }
         pending.is_over = true;
         Ok(Some(Arrival(Kind::Slot {
@@ -129,7 +125,7 @@ impl Puller {
         })))
     }
 
-    /// End what has arrived; its slot takes the next pull. None where it has ended by [`Puller::break_off`].
+    /// End an arrived pull, which frees its slot. `None` if [`Puller::break_off`] has ended it.
     pub fn settle(&mut self, arrival: Arrival) -> Option<Settled> {
         match arrival.0 {
             Kind::Slot { slot, result } => self.slots[slot as usize].settle(result),
@@ -148,13 +144,10 @@ fn refused(status: Status) -> Result<(), Error> {
         ),
         Status::Room => (
             Class::Config,
-            "the destination is not as long as the rows are",
+            "the destination has another size than the rows",
         ),
-        Status::Elsewhere => return Err(Error::Elsewhere),
-        Status::Limit => (
-            Class::Limit,
-            "as many tensors are exposed to this peer as may be",
-        ),
+        Status::NotInBlock => return Err(Error::NotInBlock),
+        Status::Limit => (Class::Limit, "too many tensors are exposed to this peer"),
     };
     Err(Error::Refused {
         class,
