@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from selectors import SelectorKey
-from typing import Any, Final, Literal, Self, final
+from typing import Any, Final, Literal, Self, TypedDict, final
 
 from typing_extensions import Buffer as _HasBuffer
 from typing_extensions import disjoint_base
@@ -340,19 +340,24 @@ class TensorHandle:
     rows: Final[int]
     row_bytes: Final[int]
 
+class _ShardLimits(TypedDict, total=False):
+    """What a shard grants its clients; in parentheses what it is where it is left out."""
+
+    slots: int  # requests that a client may have there (1024)
+    grant_bytes: int  # bytes of responses that a client may have there (16 MiB)
+    tensors_max: int  # (65536)
+    peers_max: int  # (4096)
+    liveness: float  # seconds after which a peer that takes nothing is let go (5)
+    staging_bytes: int  # memory for rows of files on their way (64 MiB)
+
 @final
 class TensorShard:
     def __new__(
         cls,
         entrances: Sequence[tuple[list[int], str | None, TlsServer | None, bytes | None]],
         *,
-        name: str | None = None,
-        slots: int = 1024,
-        grant_bytes: int = 16 << 20,
-        tensors_max: int = 65_536,
-        peers_max: int = 4096,
-        liveness: float = 5.0,
-        staging_bytes: int = 64 << 20,
+        name: str = "the server",
+        limits: _ShardLimits | None = None,
         handshake: float = 5.0,
         note: bytes | None = None,
         shared_memory: bool = True,
@@ -1355,9 +1360,24 @@ socket and pidfd (-1 where this program has them). 4 start: handle, socket.
 11 failed: why. Descriptors are the caller's to close.
 """
 
+class _LenderConfig(TypedDict):
+    """What a lender allows, and how long. Times ending in `_ms` are ms."""
+
+    max_size: int  # services at once, of all kinds and for all programs
+    max_running: int  # services lent at once
+    max_uses: int  # leases that one service serves; 0: any number
+    lifetime_ms: int  # 0: for ever
+    private_bytes_max: int  # of a service until it is not lent again; 0: any number
+    spares: int  # processes that each template keeps forked ahead
+    leases_max: int  # services that one program may hold at once
+    waiters_max: int  # questions of one program that may wait at once
+    start_ms: int  # from start to ready
+    idle_ms: int  # idle until ended
+    reset_ms: int  # from reset to answer
+
 @final
 class Lender:
-    """A pool and the socket on which it is lent. One thread runs it. Times ending in `_ms` are ms.
+    """A pool and the socket on which it is lent. One thread runs it.
 
     Raises:
         ConfigError: the directory is not this user's alone, or another process lends there.
@@ -1370,17 +1390,7 @@ class Lender:
         path: str | PathLike[str],
         *,
         wake: int,
-        max_size: int,
-        max_running: int,
-        max_uses: int,
-        lifetime_ms: int,
-        private_bytes_max: int,
-        spares: int,
-        leases_max: int,
-        waiters_max: int,
-        start_ms: int,
-        idle_ms: int,
-        reset_ms: int,
+        config: _LenderConfig,
     ) -> Lender:
         """Listen; `wake` is given away, its duplicates make `run` return when readable."""
     def run(self) -> bool | str:

@@ -2,6 +2,7 @@
 
 mod argument;
 mod client;
+mod death;
 mod handle;
 mod keeper;
 mod nursery;

@@ -4,7 +4,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::error;
+use crate::error::{Result, config};
 use crate::sys::loan::{Loan, Place, Want};
 
 /// What numpy calls the fields of an operation, see `forebay.blockio.OPERATION`.
@@ -77,7 +77,7 @@ fn is_operation(format: &[u8]) -> bool {
 }
 
 /// Have the loan hold `object` as items, as it is where it fits.
-pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny>) -> Result<()> {
     let py = object.py();
     if loan.take(items.place(), object, Want::Values).is_ok() {
         if items.fits(loan) {
@@ -93,7 +93,7 @@ pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny
         return Ok(());
     }
     let name = items.name();
-    Err(error::config(format!(
+    Err(config(format!(
         "{name} cannot be used as they are; give a C-contiguous array"
     )))
 }
@@ -103,7 +103,7 @@ pub(super) fn take_memory(
     loan: &mut Loan,
     object: &Bound<'_, PyAny>,
     written: Option<bool>,
-) -> PyResult<()> {
+) -> Result<()> {
     let want = match written {
         Some(true) | None => Want::WritableBytes,
         Some(false) => Want::Bytes,
@@ -112,13 +112,11 @@ pub(super) fn take_memory(
     if taken.is_err() && written.is_none() {
         taken = loan.take(Place::Memory, object, Want::Bytes);
     }
-    taken.map_err(|refused| {
-        let wanted = match written {
-            Some(true) => "give a writable C-contiguous buffer to read into",
-            _ => "give a C-contiguous buffer",
-        };
-        unfit(object, &refused, wanted)
-    })
+    let wanted = match written {
+        Some(true) => "give a writable C-contiguous buffer to read into",
+        _ => "give a C-contiguous buffer",
+    };
+    fitting(object, taken, wanted)
 }
 
 /// Have the loan hold where the results go; return the array: the caller's, or a new one.
@@ -127,13 +125,13 @@ pub(super) fn take_results<'py>(
     loan: &mut Loan,
     given: Option<&Bound<'py, PyAny>>,
     count: usize,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> Result<Bound<'py, PyAny>> {
     let array = match given {
         Some(array) => array.clone(),
         None => new_results(py, count)?,
     };
-    loan.take(Place::Results, &array, Want::WritableValues)
-        .map_err(|refused| unfit(&array, &refused, "give a writable int64 array"))?;
+    let taken = loan.take(Place::Results, &array, Want::WritableValues);
+    fitting(&array, taken, "give a writable int64 array")?;
     let format = loan.format(Place::Results);
     let room = loan.results().map(|results| results.count());
     let fits = is_one_of(format, b"ql") && loan.is_row_of::<i64>(Place::Results);
@@ -142,7 +140,7 @@ pub(super) fn take_results<'py>(
     }
     let format = String::from_utf8_lossy(format).into_owned();
     let bytes = loan.bytes(Place::Results);
-    Err(error::config(format!(
+    Err(config(format!(
         "results has {bytes} bytes of format {format:?} and {} dimensions; give a C-contiguous int64 array of {count} numbers",
         loan.dimensions(Place::Results)
     )))
@@ -159,16 +157,17 @@ fn new_results(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// `ConfigError` for memory that is not what is needed; what has no memory at all stays a `TypeError`.
-fn unfit(object: &Bound<'_, PyAny>, refused: &PyErr, wanted: &str) -> PyErr {
+fn fitting(object: &Bound<'_, PyAny>, taken: PyResult<()>, wanted: &str) -> Result<()> {
     let py = object.py();
+    let Err(refused) = taken else { return Ok(()) };
     if !refused.is_instance_of::<PyBufferError>(py) && !refused.is_instance_of::<PyValueError>(py) {
-        return refused.clone_ref(py);
+        return Err(refused.into());
     }
-    match object.get_type().name() {
-        Ok(kind) => error::config(format!(
-            "this {kind} cannot be used ({}); {wanted}",
-            refused.value(py)
-        )),
-        Err(_) => PyTypeError::new_err("this object cannot be used"),
-    }
+    let Ok(kind) = object.get_type().name() else {
+        return Err(PyTypeError::new_err("this object cannot be used").into());
+    };
+    let why = refused.value(py);
+    Err(config(format!(
+        "this {kind} cannot be used ({why}); {wanted}"
+    )))
 }

@@ -9,7 +9,7 @@ use forebay_pool::template;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::error;
+use crate::error::Result;
 use crate::sys::HOOKS;
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
@@ -27,13 +27,13 @@ impl Nursery {
 #[pymethods]
 impl Nursery {
     #[new]
-    fn new(socket: RawFd) -> PyResult<Self> {
+    fn new(socket: RawFd) -> Result<Self> {
         Ok(Self(Mutex::new(template::Nursery::new(take(socket)?))))
     }
 
     /// What to import, and the first service's directory; None at the end.
-    fn setup<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyBytes>, OsString)>> {
-        let told = self.core().setup().map_err(error::pool)?;
+    fn setup<'py>(&self, py: Python<'py>) -> Result<Option<(Bound<'py, PyBytes>, OsString)>> {
+        let told = self.core().setup()?;
         Ok(told.map(|told| {
             (
                 PyBytes::new(py, &told.setup),
@@ -42,40 +42,40 @@ impl Nursery {
         }))
     }
 
-    fn ready(&self) -> PyResult<()> {
-        self.core().ready().map_err(error::pool)
+    fn ready(&self) -> Result<()> {
+        Ok(self.core().ready()?)
     }
 
-    fn unfit(&self, reason: Vec<u8>) -> PyResult<()> {
-        self.core().unfit(reason).map_err(error::pool)
+    fn unfit(&self, reason: Vec<u8>) -> Result<()> {
+        Ok(self.core().unfit(reason)?)
     }
 
     /// In a service: fork the copy that the keeper orders. In the copy its directory, and `connection` is its own.
-    fn branch(&self, py: Python<'_>, connection: &Connection) -> PyResult<Option<OsString>> {
-        let copy = self.core().branch(HOOKS).map_err(error::pool)?;
+    fn branch(&self, connection: &Connection) -> Result<Option<OsString>> {
+        let copy = self.core().branch(HOOKS)?;
         let Some((socket, directory)) = copy else {
             return Ok(None);
         };
-        connection.adopt(py, socket)?;
+        connection.adopt(socket)?;
         Ok(Some(directory.into_os_string()))
     }
 
     /// In a service: take an order for a copy and do not make it.
-    fn refuse(&self) -> PyResult<()> {
-        self.core().refuse().map_err(error::pool)
+    fn refuse(&self) -> Result<()> {
+        Ok(self.core().refuse()?)
     }
 
     /// In a service: say that it has something to do before it ends.
-    fn wants_farewell(&self) -> PyResult<()> {
-        self.core().wants_farewell().map_err(error::pool)
+    fn wants_farewell(&self) -> Result<()> {
+        Ok(self.core().wants_farewell()?)
     }
 
     /// In a service: wait without the GIL until the keeper has let go of it.
-    fn await_end(&self, py: Python<'_>) -> PyResult<()> {
+    fn await_end(&self, py: Python<'_>) -> Result<()> {
         loop {
             match py.detach(|| self.core().await_end()) {
                 Err(forebay_pool::Error::Interrupted) => py.check_signals()?,
-                done => return done.map_err(error::pool),
+                done => return Ok(done?),
             }
         }
     }
@@ -114,9 +114,9 @@ impl Cradle {
     }
 
     /// The next call of the service; in the template None, at the end of its keeper.
-    fn next_call<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn next_call<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyTuple>>> {
         while !self.born() {
-            let forked = self.nursery.get().core().fork(HOOKS).map_err(error::pool)?;
+            let forked = self.nursery.get().core().fork(HOOKS)?;
             match forked {
                 None => return Ok(None),
                 Some(template::Forked::Template(next)) => {
@@ -124,16 +124,16 @@ impl Cradle {
                 }
                 Some(template::Forked::Service(socket)) => {
                     self.born.store(true, Ordering::Relaxed);
-                    self.connection.get().adopt(py, socket)?;
+                    self.connection.get().adopt(socket)?;
                 }
                 Some(template::Forked::Spare) => {
                     self.born.store(true, Ordering::Relaxed);
-                    let served = self.nursery.get().core().serve().map_err(error::pool)?;
+                    let served = self.nursery.get().core().serve()?;
                     let Some(socket) = served else {
                         self.born.store(false, Ordering::Relaxed);
                         return Ok(None); // it was not needed
                     };
-                    self.connection.get().adopt(py, socket)?;
+                    self.connection.get().adopt(socket)?;
                 }
             }
         }

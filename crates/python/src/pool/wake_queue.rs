@@ -7,7 +7,7 @@ use forebay_base::Queue;
 use forebay_pool::client::Wake;
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::error::Result;
 
 /// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
 const WAKES_MAX: usize = 1 << 20;
@@ -19,21 +19,17 @@ pub struct WakeQueue(pub Arc<Queue<Wake>>);
 #[pymethods]
 impl WakeQueue {
     #[new]
-    fn new() -> PyResult<Self> {
-        Queue::new(WAKES_MAX)
-            .map(|queue| Self(Arc::new(queue)))
-            .map_err(|error| error::pool(error.into()))
+    fn new() -> Result<Self> {
+        Ok(Queue::new(WAKES_MAX).map(|queue| Self(Arc::new(queue)))?)
     }
 
     fn fileno(&self) -> RawFd {
         self.0.fileno()
     }
 
-    fn drain(&self) -> PyResult<Vec<Wake>> {
+    fn drain(&self) -> Result<Vec<Wake>> {
         let mut batch = Vec::new();
-        self.0
-            .drain(&mut batch)
-            .map_err(|error| error::pool(error.into()))?;
+        self.0.drain(&mut batch)?;
         Ok(batch)
     }
 }

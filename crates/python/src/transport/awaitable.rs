@@ -89,7 +89,7 @@ impl Waiting {
             return Ok(None);
         }
         if let Err(error) = MessageConnection::resume(connection.bind(py)) {
-            error.write_unraisable(py, Some(connection.bind(py))); // the message is taken, and not lost for it
+            PyErr::from(error).write_unraisable(py, Some(connection.bind(py))); // the message is taken, and not lost for it
         }
         // A list goes as it is: the interpreter makes an exception only of what could be taken for its arguments.
         Err(PyStopIteration::new_err(result))

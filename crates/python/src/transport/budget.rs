@@ -4,6 +4,8 @@ use forebay_transport::messages::Budget;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::fields::set_items;
+
 /// Change limits; those that are `None` stay.
 #[pyfunction]
 #[pyo3(signature = (bytes_max = None, connections_max = None))]
@@ -22,11 +24,9 @@ pub fn process_has_room() -> bool {
 pub fn process_metrics(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tally = Budget::of_process().tally();
     let metrics = PyDict::new(py);
-    metrics.set_item("held_bytes", tally.held_bytes)?;
-    metrics.set_item("bytes_max", tally.bytes_max)?;
-    metrics.set_item("connections", tally.connections)?;
-    metrics.set_item("connections_max", tally.connections_max)?;
-    metrics.set_item("held_back", tally.held_back)?;
-    metrics.set_item("turned_back", tally.turned_back)?;
+    set_items!(
+        metrics, tally;
+        held_bytes bytes_max connections connections_max held_back turned_back
+    );
     Ok(metrics)
 }

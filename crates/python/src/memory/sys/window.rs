@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::view;
-use crate::error;
+use crate::error::Result;
 use crate::sys::descriptor;
 
 /// A chunk of another process's arena, mapped read-only. Unmapped when nothing uses it any more.
@@ -23,9 +23,9 @@ pub(crate) struct Window {
 impl Window {
     /// Map the chunk behind `descriptor`, which is closed even if this raises.
     #[new]
-    fn new(descriptor: RawFd) -> PyResult<Self> {
+    fn new(descriptor: RawFd) -> Result<Self> {
         let descriptor = descriptor::take(descriptor)?;
-        let core = forebay_memory::Window::open(&descriptor).map_err(error::memory)?;
+        let core = forebay_memory::Window::open(&descriptor)?;
         Ok(Self { core })
     }
 

@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use super::{MessageConnection, READABLE, WRITABLE};
-use crate::error::{busy, transport_error};
+use crate::error::{Result, busy};
 use crate::transport::awaitable::Wanted;
 use crate::transport::sleeper::Sleeper;
 
@@ -34,8 +34,16 @@ pub(super) struct Face {
     senders: VecDeque<(u64, Py<Sleeper>)>,
 }
 
+/// What a loop watches at this moment.
+struct Watch {
+    event_loop: Py<PyAny>,
+    selector: Option<Py<PyAny>>,
+    socket: RawFd,
+    watched: u8,
+}
+
 impl Face {
-    pub fn new(event_loop: Bound<'_, PyAny>, socket: RawFd) -> PyResult<Self> {
+    pub fn new(event_loop: Bound<'_, PyAny>, socket: RawFd) -> Result<Self> {
         let py = event_loop.py();
         let selector = event_loop.getattr_opt(intern!(py, "forebay_selector"))?;
         let debug = event_loop.call_method0(intern!(py, "get_debug"))?;
@@ -57,7 +65,7 @@ impl Face {
     }
 
     /// Have the loop watch the socket no more.
-    pub fn forget(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn forget(&self, py: Python<'_>) -> Result<()> {
         if let Some(selector) = &self.selector {
             selector.call_method1(py, intern!(py, "detach"), (self.socket,))?;
             return Ok(());
@@ -78,10 +86,10 @@ impl Face {
     }
 
     /// Wake all that sleep, each in a turn of its own; the connection is closed.
-    pub fn dismiss(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn dismiss(&self, py: Python<'_>) -> Result<()> {
         let senders = self.senders.iter().map(|(_, sleeper)| sleeper);
         let mut sleepers = self.receiver.iter().chain(&self.guests).chain(senders);
-        sleepers.try_for_each(|sleeper| Sleeper::run_later(sleeper.bind(py)))
+        Ok(sleepers.try_for_each(|sleeper| Sleeper::run_later(sleeper.bind(py)))?)
     }
 
     /// Take it out of its place, for the caller to drop without a lock.
@@ -125,11 +133,11 @@ impl Face {
 
 impl MessageConnection {
     /// What a coroutine sleeps on until it should look again.
-    pub fn sleep_on(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Py<Sleeper>> {
+    pub(crate) fn sleep_on(&self, py: Python<'_>, wanted: Wanted) -> Result<Py<Sleeper>> {
         let mut slot = self.face();
         let Some(face) = &mut *slot else {
             drop(slot);
-            return Err(self.ended(py));
+            return Err(self.ended());
         };
         if let (Wanted::Message(_), Some(receiver)) = (wanted, &face.receiver)
             && receiver.get().is_awaited()
@@ -171,7 +179,7 @@ impl MessageConnection {
     /// Run the tasks that waited for what is there now. Called by the loop, where no task runs.
     ///
     /// They may do anything with the connection, so nothing that was looked up before holds afterwards.
-    pub(super) fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+    pub(super) fn tell(&self, py: Python<'_>, standing: &Standing) -> Result<()> {
         let (receiver, others, runs) = match &mut *self.face() {
             Some(face) => {
                 let (receiver, others) = face.take_woken(standing);
@@ -183,41 +191,28 @@ impl MessageConnection {
             Sleeper::run_later(sleeper.bind(py))?;
         }
         match receiver {
-            Some(sleeper) if runs => Sleeper::run(sleeper.bind(py)),
-            Some(sleeper) => Sleeper::run_later(sleeper.bind(py)),
-            None => Ok(()),
+            Some(sleeper) if runs => Sleeper::run(sleeper.bind(py))?,
+            Some(sleeper) => Sleeper::run_later(sleeper.bind(py))?,
+            None => {}
         }
+        Ok(())
     }
 
     /// Have the loop watch the socket for `wanted`.
-    pub(super) fn watch(slf: &Bound<'_, Self>, wanted: u8) -> PyResult<()> {
+    pub(super) fn watch(slf: &Bound<'_, Self>, wanted: u8) -> Result<()> {
         let py = slf.py();
-        let (event_loop, selector, socket, watched) = {
-            let mut slot = slf.get().face();
-            let Some(face) = &mut *slot else {
-                return Ok(());
-            };
-            if face.watched == wanted {
-                return Ok(());
-            }
-            let watched = face.watched;
-            let selector = face.selector.as_ref();
-            let selector = selector.map(|selector| selector.clone_ref(py));
-            (
-                face.event_loop.clone_ref(py),
-                selector,
-                face.socket,
-                watched,
-            )
+        let Some(watch) = slf.get().changed_watch(py, wanted) else {
+            return Ok(());
         };
-        if let Some(selector) = selector {
+        let (socket, watched) = (watch.socket, watch.watched);
+        if let Some(selector) = watch.selector {
             match (watched, wanted) {
                 (_, 0) => selector.call_method1(py, intern!(py, "detach"), (socket,)),
                 (0, _) => selector.call_method1(py, intern!(py, "attach"), (socket, wanted, slf)),
                 _ => selector.call_method1(py, intern!(py, "change"), (socket, wanted)),
             }?;
         } else {
-            Self::watch_on(slf, &event_loop, socket, (watched, wanted))?;
+            Self::watch_on(slf, &watch.event_loop, socket, (watched, wanted))?;
         }
         if let Some(face) = &mut *slf.get().face() {
             face.watched = wanted;
@@ -225,13 +220,26 @@ impl MessageConnection {
         Ok(())
     }
 
-    /// The same on a loop of somebody else.
+    /// What is watched, where that is not `wanted`; a copy, because the loop's methods run without the lock.
+    fn changed_watch(&self, py: Python<'_>, wanted: u8) -> Option<Watch> {
+        let face = self.face();
+        let face = face.as_ref().filter(|face| face.watched != wanted)?;
+        let selector = face.selector.as_ref();
+        Some(Watch {
+            event_loop: face.event_loop.clone_ref(py),
+            selector: selector.map(|selector| selector.clone_ref(py)),
+            socket: face.socket,
+            watched: face.watched,
+        })
+    }
+
+    /// The same on a loop of another library.
     fn watch_on(
         slf: &Bound<'_, Self>,
         event_loop: &Py<PyAny>,
         socket: RawFd,
         (watched, wanted): (u8, u8),
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         let py = slf.py();
         let changed = watched ^ wanted;
         for (bit, add, remove, callback) in [
@@ -251,7 +259,7 @@ impl MessageConnection {
     }
 
     /// Read again where that had stopped because too much lay here.
-    pub fn resume(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(crate) fn resume(slf: &Bound<'_, Self>) -> Result<()> {
         let this = slf.get();
         let watched = match &*this.face() {
             Some(face) => face.watched,
@@ -260,8 +268,7 @@ impl MessageConnection {
         if watched & READABLE != 0 {
             return Ok(());
         }
-        let standing = this.core.step(false, false);
-        let standing = standing.map_err(|e| transport_error(slf.py(), &e, None))?;
+        let standing = this.core.step(false, false)?;
         if standing.wants_read {
             Self::watch(slf, watched | READABLE)?;
         }
@@ -278,7 +285,7 @@ impl MessageConnection {
     }
 
     /// Read on in the next turn of the loop.
-    pub fn come_back(slf: &Bound<'_, Self>) -> PyResult<()> {
+    pub(crate) fn come_back(slf: &Bound<'_, Self>) -> Result<()> {
         let py = slf.py();
         let event_loop = slf
             .get()
