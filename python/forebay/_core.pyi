@@ -25,12 +25,12 @@ __all__ = [
     "Borrower",
     "Buffer",
     "Connection",
-    "Cradle",
     "Dispatcher",
     "Frame",
     "Handle",
     "ItemReader",
     "ItemWriter",
+    "KeeperLink",
     "Lender",
     "Listener",
     "Look",
@@ -39,9 +39,9 @@ __all__ = [
     "NativeServer",
     "NativeService",
     "NativeStore",
-    "Nursery",
     "Owners",
     "Pool",
+    "PreforkLoop",
     "Rows",
     "Selector",
     "StoreReader",
@@ -238,7 +238,7 @@ class BlockBatch:
 
 @final
 class BlockPort:
-    """Where batches are handed over, and where their ends are heard of: one wake-up for many."""
+    """Takes batches, and reports which have ended: one wake-up for many."""
 
     def fileno(self) -> int: ...
     def turn(self) -> list[int]: ...
@@ -315,7 +315,7 @@ class Dispatcher:
         """By older_s, status (words), ids (numbers), dry_run: {"pruned", "bytes"}."""
     def schedules(self) -> list[dict[str, Any]]: ...
     def set_schedule(self, name: str, paused: bool) -> bool:
-        """False: there is none of that name."""
+        """False: no schedule has that name."""
     def drain(self, timeout: float) -> bool:
         """Dispatch and take nothing more; whether everything that ran has ended in time."""
     def wake(self) -> None:
@@ -552,7 +552,7 @@ class ItemWriter:
         """Send an item, without waiting; LimitError without credit for it."""
     def hold(self, head: bytes, segments: _Segments) -> int:
         """The same, but a short item waits for the next flush."""
-    def standing(self) -> int:
+    def readiness(self) -> int:
         """What it may do."""
 
 def sweep_lent() -> None:
@@ -586,7 +586,7 @@ class Connection:
         """
     @staticmethod
     def unconnected(peer: str) -> Connection:
-        """The serving end of a connection to be; a `Cradle` gives it its socket."""
+        """The serving end of a connection to be; a `PreforkLoop` gives it its socket."""
     def call(
         self, codec: int, head: bytes, segments: _Segments, timeout: float | None, generation: int
     ) -> Any:
@@ -622,8 +622,8 @@ class Connection:
 
         A call is `(id, codec, head, segments, remaining, one_way, stream)`, remaining in seconds.
         """
-    def rest(self) -> None:
-        """Take calls without looking for the next one from now on, as a worker does.
+    def disable_spin(self) -> None:
+        """Take calls without spinning for the next one from now on, as a worker does.
 
         Neither before a sleep nor while calls are queued: a cancel of a queued call is found later.
         """
@@ -631,10 +631,10 @@ class Connection:
         """Wait for a call, or until a stream that runs need not wait: then None."""
     def take_granted(self) -> list[int]:
         """Take the ids of running streams that were given credit since."""
-    def take_news(self) -> list[int]:
-        """Take the ids of streams of the queue of which something has come since."""
-    def streams_left(self) -> int:
-        """Streams that were left and may still run at the other side; reads what has come."""
+    def take_ready(self) -> list[int]:
+        """Take the ids of streams of the queue that have received something since."""
+    def cancelled_streams(self) -> int:
+        """Streams that were given up and may still run at the other side; reads what came."""
     def poll_calls(self, count: int) -> list[_Call]:
         """Take up to `count` received calls without waiting."""
     def take_cancelled(self) -> list[int]:
@@ -661,9 +661,9 @@ class Connection:
     def attach(self) -> None:
         """Become the only reader; blocked threads follow."""
     def detach(self) -> None:
-        """Give the reader's place up."""
+        """Stop being the reader."""
     def goodbye(self) -> None:
-        """Say that no new calls are taken."""
+        """Announce that no new calls are taken."""
     def ping(self) -> None:
         """Ask for a sign of life, counted in `pongs`."""
     @property
@@ -678,30 +678,30 @@ class Connection:
     def wants(self) -> tuple[bool, bool]:
         """Whether a selector should watch for readable and for writable."""
     @staticmethod
-    def resume(descriptor: int, peer: str, met: bool) -> Connection:
+    def resume(descriptor: int, peer: str, is_open: bool) -> Connection:
         """Go on as caller with a socket on which another process has said the preface.
 
-        `met`: it has also read the server's.
+        `is_open`: it has also read the server's.
         """
-    def at_rest(self, owed: int) -> bool:
-        """Whether another process could go on from here: nothing half said, `owed` calls out."""
-    def meet(self, timeout: float | None) -> None:
+    def is_quiescent(self, outstanding: int) -> bool:
+        """Whether another process could go on: no partial frame, `outstanding` calls in flight."""
+    def handshake(self, timeout: float | None) -> None:
         """Wait until the peer has said who it is.
 
         Raises:
             BrokenError, ProtocolError: what ended the connection before that.
             DeadlineError, BusyError.
         """
-    def is_met(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the peer's preface was read."""
-    def disown(self, id: int) -> None:
+    def forget_call(self, id: int) -> None:
         """Leave the answer to a call to another process."""
-    def owe(self, id: int) -> None:
+    def expect_reply(self, id: int) -> None:
         """Wait for the answer to a call of another process from now on."""
-    def part(self) -> None:
+    def close_local(self) -> None:
         """Close this duplicate of the socket; other processes keep theirs. Idempotent."""
     def probe(self) -> bool:
-        """Look at the socket where nobody reads it; whether a new call may succeed."""
+        """Look at the socket where no thread reads it; whether a new call may succeed."""
     @property
     def leaving(self) -> bool:
         """Whether the server said that it takes no new calls."""
@@ -835,7 +835,7 @@ class MessageConnection:
         """Await the next message, a list of frames."""
     def recv_many(self, count: int) -> Waiting:
         """Await a list of the messages that are there, at least one and at most `count`."""
-    def meet(self) -> Waiting:
+    def handshake(self) -> Waiting:
         """Await that the peer is let in, and has let us in as far as it tells."""
     def flushed(self) -> Waiting:
         """Await that everything sent so far is with the kernel."""
@@ -847,7 +847,7 @@ class MessageConnection:
         """Wait for the next message without the GIL."""
     def send_blocking(self, frames: Any, timeout: float | None = None) -> None: ...
     def send_many_blocking(self, messages: Iterable[Any], timeout: float | None = None) -> None: ...
-    def meet_blocking(self, timeout: float | None = None) -> None: ...
+    def handshake_blocking(self, timeout: float | None = None) -> None: ...
     def flush_blocking(self, timeout: float | None = None) -> None: ...
     def close(self) -> None:
         """Close at once. Idempotent."""
@@ -862,9 +862,9 @@ class MessageConnection:
         """What errors call the other end."""
     @property
     def closed(self) -> bool:
-        """Whether nothing more can be sent or comes, also where nobody reads."""
+        """Whether nothing more can be sent or comes, also while no one reads."""
     @property
-    def ended_well(self) -> bool:
+    def closed_cleanly(self) -> bool:
         """Whether the peer closed it between two messages."""
     def is_lent(self, buffer: Any) -> bool:
         """See `forebay.transport.AsyncConnection.is_lent`."""
@@ -907,7 +907,7 @@ class NativeStore:
 
 @final
 class NativeHealth:
-    """What a health check is told."""
+    """The answer to health checks."""
 
     def __new__(cls, status: str) -> NativeHealth: ...
     def set(self, status: str) -> None: ...
@@ -936,7 +936,7 @@ class NativeServer:
     def take(self, peer: str) -> list[MessageConnection] | None:
         """Connections that were handed over; None once the thread has ended."""
     def stop(self) -> None:
-        """Begin to close: nobody is accepted, what was received is answered."""
+        """Begin to close: accept no more, answer what was received."""
     def close(self) -> None:
         """Close, and wait for the thread. Idempotent."""
     def metrics(self) -> dict[str, Any]: ...
@@ -1005,7 +1005,7 @@ def connect_unix(path: str | PathLike[str], timeout: float | None = None) -> int
     """Connect to a Unix socket, waiting for room in its queue; the caller closes the descriptor.
 
     Raises:
-        DeadlineError: its queue was full until then. BrokenError: nobody listens.
+        DeadlineError: its queue was full until then. BrokenError: no process listens.
     """
 
 # --- pool ---
@@ -1031,19 +1031,19 @@ class Handle:
 
 @final
 class WakeQueue:
-    """Where a caller or an event loop is told that it pays to look again."""
+    """Notifies a caller or an event loop that it pays to look again."""
 
     def __new__(cls) -> WakeQueue: ...
     def fileno(self) -> int:
-        """The descriptor that is readable when something was told; it stays the queue's."""
+        """The descriptor that is readable after a notification; it stays the queue's."""
     def drain(self) -> list[int]:
-        """Take what was told without waiting: tickets, or 0 for a death or an output."""
+        """Take the notifications without waiting: tickets, or 0 for a death or an output."""
 
 @final
 class Pool:
     """The client's side of a pool of at most `max_size` services; it starts nothing by itself.
 
-    Any thread may call any method, and only `wait` and `close` wait; whoever waits also drives.
+    Any thread may call any method, and only `wait` and `close` wait; a waiting thread also drives.
     Times that end in `_ms` are milliseconds, timeouts are seconds.
     A key says which services are interchangeable, a template number which one forks them: both are
     counted by the caller.
@@ -1081,7 +1081,7 @@ class Pool:
         """Take over the pidfd of a keeper that was started with the last handover.
 
         Returns:
-            The keeper's number, from 1; it has been told of no template.
+            The keeper's number, from 1; it knows no template yet.
         """
     def epoch(self) -> int:
         """The number of the keeper that runs; 0 where none does."""
@@ -1109,7 +1109,7 @@ class Pool:
             `(2, None, ticket, grace_ms)`: wait; after the grace, where it is not 0, call `hurry`.
         """
     def await_on(self, ticket: int, queue: WakeQueue) -> None:
-        """Have `queue` told the ticket once that is granted, at once where it has been."""
+        """Have `queue` notified once the ticket is granted, at once where it has been."""
     def collect(self, ticket: int) -> _Answer | None:
         """What a ticket was granted, as from `ask`; None where it still waits."""
     def refill(self, key: int) -> Handle | None:
@@ -1120,10 +1120,10 @@ class Pool:
         """One service of a key may have so many leases at once; they have the same handle."""
     def open(self, handle: Handle) -> None:
         """A lent service has answered what it owed: others may join it, where its key is shared."""
-    def part(self, handle: Handle, closed: bool) -> bool:
+    def release_shared(self, handle: Handle, closed: bool) -> bool:
         """One of several leases of a service ends; false where it is the last.
 
-        The last is released or discarded. With `closed` nobody joins the service any more.
+        The last is released or discarded. With `closed` no lease joins the service any more.
         """
     def hurry(self, ticket: int) -> None:
         """Rather have a service started than wait for a reset."""
@@ -1216,17 +1216,17 @@ class Pool:
         """Lend a service that the caller started and that is ready.
 
         Returns:
-            Its process id; None where the keeper has not told it yet, or ended it.
+            Its process id; None where the keeper has not reported it yet, or ended it.
         """
     def process(self, handle: Handle) -> tuple[int, int] | None:
-        """Process id and pidfd of a service; None where the keeper has not told them.
+        """Process id and pidfd of a service; None where the keeper has not reported them.
 
         The pidfd stays the pool's, which keeps it until the service's slot is used again.
         """
     def release(self, handle: Handle, reset_ms: int | None = None) -> None:
         """Give a service back: at once, or with a deadline for the reset that it was sent."""
     def abandon(self, handle: Handle, answered: bool) -> None:
-        """Leave a start that is under way to whoever comes next.
+        """Leave a start that is under way to the next caller.
 
         Args:
             handle: of the start.
@@ -1240,7 +1240,7 @@ class Pool:
     def death(
         self, handle: Handle, queue: WakeQueue | None = None
     ) -> tuple[str, int, int, bytes, int, int] | None:
-        """How a lent service ended; None where that is not known, then `queue` is told of news.
+        """How a lent service ended; None where that is not known, then `queue` is notified of it.
 
         Returns:
             Cause, process id (0: there was none), exit code or signal, output, and in bytes the
@@ -1251,7 +1251,7 @@ class Pool:
     def heavy(self) -> int:
         """Leased services that have more private memory than the pool keeps."""
     def directory(self, handle: Handle) -> str:
-        """The directory of a lent service; empty until the keeper has told it."""
+        """The directory of a lent service; empty until the keeper has reported it."""
     def follow(self, handle: Handle, beyond: int) -> None:
         """Ask the keeper for what a service writes beyond so many bytes; it comes to `written`."""
     def written(
@@ -1259,21 +1259,21 @@ class Pool:
     ) -> tuple[int, bytes] | None:
         """How many bytes a service wrote in all, and the newest of them.
 
-        None while they are not more than `beyond`, then `queue` is told of news.
+        None while they are not more than `beyond`, then `queue` is notified of more.
         """
     def ask_output(self, handle: Handle) -> None:
         """Ask the keeper for what a service wrote; the answer comes to `output`."""
     def output(self, handle: Handle, queue: WakeQueue | None = None) -> bytes | None:
-        """The answer to `ask_output`, once; None where it has not come, then `queue` is told."""
-    def forsaken(self) -> list[Handle]:
-        """Last leases of services that ended while nobody held them, each told once.
+        """The answer to `ask_output`, once; None before it has come, then `queue` is notified."""
+    def dead_idle(self) -> list[Handle]:
+        """Last leases of services that ended while idle, each reported once.
 
         What the caller kept for them can go.
         """
     def drive(self) -> None:
         """Handle whatever has happened; never waits."""
     def wait(self, queue: WakeQueue, timeout: float | None) -> None:
-        """Wait without the GIL until `queue` is told something or there was something to drive.
+        """Wait without the GIL until `queue` is notified or there was something to drive.
 
         It returns at the timeout too, and at a signal after its handlers ran; what they raise is
         raised from here.
@@ -1289,7 +1289,7 @@ class Pool:
     def take_notes(
         self, queue: WakeQueue | None = None
     ) -> list[tuple[int, str, int, int, int, int, str | None]]:
-        """Take the notes; where there are none, `queue` is told when there may be.
+        """Take the notes; where there are none, `queue` is notified when there may be.
 
         Each has milliseconds since 1970, what happened, key, process id, slot, generation and,
         of an end or a death, the cause.
@@ -1303,10 +1303,10 @@ class Pool:
         """In a forked child: let go of what belongs to the parent; never waits."""
 
 @final
-class Nursery:
+class KeeperLink:
     """A template's end of its keeper. `socket` is given away. Waiting holds the GIL: one thread."""
 
-    def __new__(cls, socket: int) -> Nursery: ...
+    def __new__(cls, socket: int) -> KeeperLink: ...
     def setup(self) -> tuple[bytes, str] | None:
         """Wait for what to import, and the first service's directory; None at the keeper's end."""
     def ready(self) -> None:
@@ -1321,29 +1321,29 @@ class Nursery:
         """
     def refuse(self) -> None:
         """In a service: take an order for a copy and do not make it."""
-    def wants_farewell(self) -> None:
-        """In a service: say that it has something to do before it ends."""
+    def report_exit_hooks(self) -> None:
+        """In a service: report that it has exit hooks to run before it ends."""
     def await_end(self) -> None:
         """In a service: wait, without the GIL, until the keeper has let go of it."""
 
 @final
-class Cradle:
-    """Where the calls of a service come from that is not born yet.
+class PreforkLoop:
+    """Where a service that is still to be forked gets its calls from.
 
     A template runs the serving loop and waits in it for the first call; that wait is where it
     forks, between Python's own hooks. Each child goes on from there with a socket of its own.
 
     Args:
-        nursery: the template's end of its keeper.
+        keeper: the template's end of its keeper.
         connection: made by `Connection.unconnected`; in a child it gets the service's socket.
         prepare: called in the template after each fork, with the directory of the next service.
     """
 
     def __new__(
-        cls, nursery: Nursery, connection: Connection, prepare: Callable[[str], object]
-    ) -> Cradle: ...
+        cls, keeper: KeeperLink, connection: Connection, prepare: Callable[[str], object]
+    ) -> PreforkLoop: ...
     @property
-    def born(self) -> bool:
+    def is_service(self) -> bool:
         """Whether this is a service, and not the template."""
     def next_call(self) -> _Call | None:
         """Wait for the next call, as `Connection.next_call`; in the template fork until the end."""
@@ -1446,13 +1446,13 @@ class Borrower:
     def release(self, handle: Handle, owed: int) -> None:
         """Give a service back; `owed` is the call of its reset, 0 where it had none."""
     def abandon(self, handle: Handle, owed: int, met: bool) -> None:
-        """Leave a start to whoever comes next; `owed` is the call that makes it, 0: answered."""
+        """Leave a start to the next caller; `owed` is the call that makes it, 0: answered."""
     def end_overdue(self, handle: Handle) -> None:
         """As `Pool.end_overdue`."""
     def discard(self, handle: Handle, cause: _DiscardCause = "discarded") -> None:
         """Have a service ended."""
     def look(self, ticket: int, queue: WakeQueue | None = None) -> _Told | None:
-        """The answer, where it is there; otherwise `queue` is told the ticket when it is."""
+        """The answer, where it is there; otherwise `queue` is notified of the ticket."""
     def wait(self, ticket: int, timeout: float | None = None) -> _Told | None:
         """Wait for the answer without the GIL; None after `timeout` seconds. Signals run."""
     def leave(self, ticket: int) -> _Told | None:
@@ -1488,7 +1488,7 @@ def record_checksums(
     """The CRC-32C of each whole record of a run of records, as one little-endian u32 each.
 
     Args:
-        records: any contiguous buffer; nobody writes it meanwhile.
+        records: any contiguous buffer; not written meanwhile.
         record_bytes: of each record, without what follows it, 1 or more.
         stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
         numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.

@@ -57,7 +57,7 @@ impl From<Infallible> for Error {
     }
 }
 
-/// A failed operation of a batch is none of these, see [`block`].
+/// Not for a failed operation of a batch, see [`block`].
 impl From<Blockio> for Error {
     fn from(error: Blockio) -> Self {
         let message = error.to_string();

@@ -11,7 +11,7 @@ macro_rules! set_items {
     };
 }
 
-/// Set the field of a name to what Python gave for it; false where that is the name of none of them.
+/// Set the field of a name to what Python gave for it; false where no field has that name.
 macro_rules! set_field {
     ($target:expr, $name:expr, $value:expr; $($field:ident)+) => {
         match $name {

@@ -144,7 +144,7 @@ impl Arena {
         Ok(py.detach(|| self.region.close())?)
     }
 
-    /// Tell what the arena holds at this moment, all sizes in bytes.
+    /// Return what the arena holds at this moment, all sizes in bytes.
     ///
     /// Returns:
     ///     `limit_bytes` (on `mapped_bytes`), `live_bytes` (asked for by live blocks) and `live_bytes_peak`,
@@ -153,7 +153,7 @@ impl Arena {
     ///     `shelved_bytes` in `shelved_blocks`, which threads keep for their next allocations;
     ///     `blocks`, `chunks`, `allocations` (since the arena was made);
     ///     `quarantined_blocks` and `quarantined_bytes` of them are live blocks that the kernel or a peer may still write,
-    ///     although whoever asked for it has given up.
+    ///     although the caller that asked for it has given up.
     fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let stats = self.region.stats()?;
         let dict = PyDict::new(py);

@@ -250,7 +250,7 @@ class Channel:
     @property
     def streams_left(self) -> int:
         """Streams that were left and may still run at the server; reads what has come."""
-        return self._connection.streams_left()
+        return self._connection.cancelled_streams()
 
     def _own_binding(self) -> LoopBinding:
         binding = self._binding

@@ -207,7 +207,7 @@ class LoopBinding:
             self._stop_watching()
 
     def _tell_streams(self) -> None:
-        for call in self._connection.take_news():
+        for call in self._connection.take_ready():
             mailbox = self.streams.get(call)
             if mailbox is not None:
                 mailbox.wake()

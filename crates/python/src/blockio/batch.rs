@@ -1,4 +1,4 @@
-//! A batch that was handed over, as who waits for it sees it.
+//! A batch that was handed over, as the waiting caller sees it.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,7 +65,7 @@ impl BlockBatch {
             .take()
     }
 
-    /// Nobody waits any more: an arena's block is in quarantine until the kernel has let go.
+    /// Stop waiting: an arena's block is in quarantine until the kernel has let go.
     pub(super) fn give_up(&self, py: Python<'_>) {
         if let Some(loan) = self.take()
             && let Some(memory) = &self.memory

@@ -9,7 +9,7 @@ use crate::sys::lent::Lent;
 /// The CRC-32C of each record of a run of records, as one little-endian u32 each.
 ///
 /// Args:
-///     records: any contiguous buffer; nobody writes it meanwhile.
+///     records: any contiguous buffer; not written meanwhile.
 ///     record_bytes: of each record, without what follows it, 1 or more.
 ///     stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
 ///     numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.

@@ -127,7 +127,7 @@ impl BlockFile {
     ///     offsets: byte offsets, shape (n,), any n; uint64 or int64 and C-contiguous, it is used as it is,
     ///         anything else is converted. With `direct` multiples of `alignment.offset`.
     ///     out: memory of n equal blocks: a writable C-contiguous buffer, of an arena or your own.
-    ///         Lent until this returns; nobody else uses it meanwhile.
+    ///         Lent until this returns; not used elsewhere meanwhile.
     ///     lengths: bytes of each block to read, shape (n,), uint32; all of each where left out.
     ///     exact: continue short reads; one that meets the end of the file fails with ENODATA.
     ///     return_errors: failed operations are -errno in the result, and nothing is raised for them.
@@ -171,7 +171,7 @@ impl BlockFile {
     ///
     /// Args:
     ///     offsets: as `read_many`; two that overlap are written in any order.
-    ///     data: memory of n equal blocks: any C-contiguous buffer. Lent until this returns; nobody changes it meanwhile.
+    ///     data: memory of n equal blocks: any C-contiguous buffer. Lent until this returns; not changed meanwhile.
     ///     lengths: bytes of each block to write, shape (n,), uint32; all of each where left out.
     ///     exact: continue short writes; one that cannot go on fails with ENOSPC.
     ///     return_errors: failed operations are -errno in the result, and nothing is raised for them.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::request::{ATTACHED_MAX, Made, Request, Shape};
 use crate::error::{self, Error, Result, busy};
 use crate::memory::block_under;
-use crate::sys::loan::{KeptLoan, Loan, Place};
+use crate::sys::loan::{KeptLoan, Loan, Role};
 
 /// A blocking call that signals may interrupt.
 struct Call<'a> {
@@ -111,7 +111,7 @@ pub(super) fn failure(
 
 /// The first result below zero; those of a long list are looked at without the GIL.
 fn first_failure(py: Python<'_>, loan: &Loan) -> Option<(usize, i64)> {
-    if loan.bytes(Place::Results) > ATTACHED_MAX * size_of::<i64>() {
+    if loan.bytes(Role::Results) > ATTACHED_MAX * size_of::<i64>() {
         py.detach(|| loan.first_failure())
     } else {
         loan.first_failure()
@@ -140,10 +140,10 @@ fn describe_failure(
 fn asked(loan: &Loan, shape: Shape, index: usize) -> Option<Operation> {
     match shape {
         Shape::Own => Some(loan.own_operation()),
-        Shape::Listed => loan.get(Place::Items, index),
+        Shape::Listed => loan.get(Role::Items, index),
         Shape::Blocks { kind, block_bytes } => Some(Operation {
-            offset: loan.get(Place::Items, index)?,
-            length: loan.get(Place::Lengths, index).unwrap_or(block_bytes),
+            offset: loan.get(Role::Items, index)?,
+            length: loan.get(Role::Lengths, index).unwrap_or(block_bytes),
             kind: kind as u8,
             ..Operation::default()
         }),

@@ -10,7 +10,7 @@ use super::batch::BlockBatch;
 use crate::error::{self, Result};
 use crate::sys::kept;
 
-/// Where batches are handed over, and where their ends are heard of: one wake-up for many.
+/// Takes batches, and reports which have ended: one wake-up for many.
 #[pyclass(frozen, weakref, module = "forebay._core")]
 pub(crate) struct BlockPort {
     /// None once closed. Locked without the GIL, or for moments.
@@ -77,7 +77,7 @@ impl BlockPort {
         turned.map(|()| tickets)
     }
 
-    /// Nobody waits for the batch any more; its buffers are kept until the kernel has let go of them.
+    /// Stop waiting for the batch; its buffers are kept until the kernel has let go of them.
     fn detach(&self, py: Python<'_>, ticket: u64, batch: &BlockBatch) -> Result<()> {
         batch.give_up(py);
         self.with(py, |port| {

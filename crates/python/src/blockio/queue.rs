@@ -236,7 +236,7 @@ impl BlockQueue {
         &self.core.availability().reason
     }
 
-    /// Tell what the queue has done and holds.
+    /// Return what the queue has done and holds.
     ///
     /// Returns:
     ///     `enters` (system calls that entered a ring), `operations` (that completed),

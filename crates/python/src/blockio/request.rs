@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::arrays::{Items, take_items, take_memory, take_results};
 use crate::error::{self, Result, config};
-use crate::sys::loan::{Loan, Place};
+use crate::sys::loan::{Loan, Role};
 
 /// Operations that are checked in ten microseconds, for which the GIL is held.
 pub(super) const ATTACHED_MAX: usize = 256;
@@ -145,7 +145,7 @@ impl<'py> Request<'_, 'py> {
             Work::Listed { operations, memory } => {
                 take_items(loan, Items::Operations, operations)?;
                 take_memory(loan, memory, None)?;
-                let listed = loan.lent::<Operation>(Place::Items).ok_or_else(changed)?;
+                let listed = loan.lent::<Operation>(Role::Items).ok_or_else(changed)?;
                 let count = listed.count();
                 self.finish(py, loan, Operations::Listed(listed), count, Shape::Listed)
             }
@@ -165,11 +165,11 @@ impl<'py> Request<'_, 'py> {
         kind: Kind,
         has_lengths: bool,
     ) -> Result<Made<'py>> {
-        let offsets = loan.lent::<u64>(Place::Items).ok_or_else(changed)?;
+        let offsets = loan.lent::<u64>(Role::Items).ok_or_else(changed)?;
         let count = offsets.count();
-        let block_bytes = block_bytes(loan.bytes(Place::Memory), count)?;
+        let block_bytes = block_bytes(loan.bytes(Role::Memory), count)?;
         let lengths = if has_lengths {
-            Some(loan.lent::<u32>(Place::Lengths).ok_or_else(changed)?)
+            Some(loan.lent::<u32>(Role::Lengths).ok_or_else(changed)?)
         } else {
             None
         };
@@ -191,7 +191,7 @@ impl<'py> Request<'_, 'py> {
         };
         if let Work::One { offset, .. } = self.work {
             operation.offset = offset;
-            operation.length = block_bytes(loan.bytes(Place::Memory), 1)?;
+            operation.length = block_bytes(loan.bytes(Role::Memory), 1)?;
         }
         let (listed, results) = loan.own(operation);
         let memory = loan.memory();
@@ -233,7 +233,7 @@ impl<'py> Request<'_, 'py> {
         }
     }
 
-    /// A batch, or why it is none in the core's words, with the file where there is one.
+    /// A batch, or the core's message why it is invalid, with the file where there is one.
     fn checked(&self, batch: Result<Batch, Error>) -> Result<Batch> {
         match (batch, self.files) {
             (Err(refused @ Error::Operation { .. }), [file]) => {

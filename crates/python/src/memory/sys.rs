@@ -2,10 +2,10 @@
 //!
 //! # Invariant
 //!
-//! *A lease is not dropped while somebody has its address.*
+//! *A lease is not dropped while its address is in use.*
 //! A `memoryview` or an array made from it counts as an export and holds the buffer object itself;
 //! while there is one, `free` refuses and the object cannot go.
-//! Whoever reads `__array_interface__` gets an address that nobody gives back, so `free` refuses from then on.
+//! An address read from `__array_interface__` is never given back, so `free` refuses from then on.
 //!
 //! The lock is taken with the GIL held only, and no Python code runs under it,
 //! so a fork, which needs the GIL, never finds it locked.
@@ -72,14 +72,14 @@ impl Held {
         self.lease.as_ref().ok_or(Refusal::Freed)
     }
 
-    /// Address and length, for somebody who will use the memory.
+    /// Address and length, for a user of the memory.
     fn span(&self) -> Result<(*mut u8, usize), Refusal> {
         let lease = self.lease()?;
         lease.check()?;
         Ok((lease.as_ptr().as_ptr(), lease.len()))
     }
 
-    /// The lease, if nobody uses its memory.
+    /// The lease, if its memory is not in use.
     fn take(&mut self) -> Result<Option<Lease>, Refusal> {
         self.span()?;
         match self {
@@ -144,7 +144,7 @@ impl Drop for Buffer {
             return;
         };
         if !unused.is_empty() {
-            // To unmap a large chunk takes milliseconds. None: Python ends, and nobody waits for its lock.
+            // To unmap a large chunk takes milliseconds. None: Python ends, and no thread waits for its lock.
             let mut unused = Some(unused);
             Python::try_attach(|py| py.detach(|| drop(unused.take())));
         }

@@ -141,7 +141,7 @@ impl PyPool {
         Ok(self.0.open(handle.0)?)
     }
 
-    fn part(&self, handle: &PyHandle, closed: bool) -> Result<bool> {
+    fn release_shared(&self, handle: &PyHandle, closed: bool) -> Result<bool> {
         Ok(self.0.part(handle.0, closed)?)
     }
 
@@ -282,7 +282,7 @@ impl PyPool {
         Ok(written.map(|(total, text)| (total, PyBytes::new(py, &text))))
     }
 
-    /// (cause, pid, code, text, peak, limit), or None where it has not been told.
+    /// (cause, pid, code, text, peak, limit), or None while it is not known.
     #[pyo3(signature = (handle, queue=None))]
     fn death<'py>(
         &self,
@@ -309,7 +309,7 @@ impl PyPool {
         Ok(output.map(|text| PyBytes::new(py, &text)))
     }
 
-    fn forsaken(&self) -> Result<Vec<PyHandle>> {
+    fn dead_idle(&self) -> Result<Vec<PyHandle>> {
         let handles = self.0.forsaken()?;
         Ok(handles.into_iter().map(PyHandle).collect())
     }
@@ -350,7 +350,7 @@ impl PyPool {
 
     fn services(&self) -> Result<Vec<PySeen>> {
         let services = self.0.services()?;
-        let told = services.into_iter().map(|seen| {
+        let tuples = services.into_iter().map(|seen| {
             let Handle { slot, generation } = seen.handle;
             (
                 slot,
@@ -361,7 +361,7 @@ impl PyPool {
                 seen.held_ms,
             )
         });
-        Ok(told.collect())
+        Ok(tuples.collect())
     }
 
     fn keep_notes(&self, wanted: bool) -> Result<()> {
@@ -371,14 +371,14 @@ impl PyPool {
     #[pyo3(signature = (queue=None))]
     fn take_notes(&self, queue: Option<&WakeQueue>) -> Result<Vec<PyNote>> {
         let notes = self.0.take_notes(queue.map(|queue| &queue.0))?;
-        let told = notes.into_iter().map(|note| {
+        let tuples = notes.into_iter().map(|note| {
             let (what, cause) = note.what.words();
             let Handle { slot, generation } = note.handle;
             (
                 note.at_ms, what, note.key, note.pid, slot, generation, cause,
             )
         });
-        Ok(told.collect())
+        Ok(tuples.collect())
     }
 
     fn close(&self, py: Python<'_>, timeout: f64) -> Result<()> {

@@ -221,7 +221,7 @@ impl Borrower {
         self.say(&Request::Overdue { handle })
     }
 
-    /// The answer, where it is there; otherwise `queue` is told of it.
+    /// The answer, where it is there; otherwise `queue` is notified of it.
     #[pyo3(signature = (ticket, queue = None))]
     fn look<'py>(
         &self,

@@ -1,4 +1,4 @@
-//! Where the pool wakes whoever waits.
+//! Where the pool wakes waiting callers.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::Result;
 /// Wake-ups that may wait for a caller; a caller has few tickets at once, an event loop many.
 const WAKES_MAX: usize = 1 << 20;
 
-/// Where a caller or a loop is told that its ticket was granted.
+/// Notifies a caller or a loop that its ticket was granted.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct WakeQueue(pub Arc<Queue<Wake>>);
 

@@ -53,7 +53,7 @@ impl TensorBatch {
         Ok(self.held()?.1.is_done())
     }
 
-    /// Wait for all, or with `each` until something has ended that was not told yet; the indices of what has then.
+    /// Wait for all, or with `each` until something has ended that was not reported yet; the indices of that.
     ///
     /// Raises DeadlineError after `timeout` seconds; the batch goes on. One thread at a time waits for a batch.
     #[pyo3(signature = (timeout = None, *, each = false))]
@@ -64,7 +64,7 @@ impl TensorBatch {
         if each { self.news() } else { Ok(Vec::new()) }
     }
 
-    /// The indices of what has ended and was not told yet, in the order of the ends.
+    /// The indices of what has ended and was not reported yet, in the order of the ends.
     fn arrived(&self) -> Result<Vec<u32>> {
         self.news()
     }
@@ -120,7 +120,7 @@ impl Drop for TensorBatch {
     }
 }
 
-/// Whoever asked needs the batch no more; what the engine still holds of it is in quarantine from here on.
+/// The caller needs the batch no more; what the engine still holds of it is in quarantine from here on.
 pub(super) fn let_go(py: Python<'_>, batch: CoreBatch) {
     if Arc::strong_count(&batch) > 1
         && let Some(exports) = batch.memory.get()

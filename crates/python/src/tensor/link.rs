@@ -222,7 +222,7 @@ impl TensorLink {
         Ok(accepted.at(peer)??)
     }
 
-    /// Have `fabric` say why pulls do not go by verbs.
+    /// Have `fabric` state why pulls do not go by verbs.
     fn refuse_verbs(&self, why: String) {
         _ = self.without_verbs.set(why); // the first reason stays
     }
@@ -323,7 +323,7 @@ impl TensorLink {
     ///
     /// Args:
     ///     pushes: tuples `(handle, first, count, values, add)` or `(handle, indices, None, values, add)`, with places as
-    ///         `pull_many`. `values` is any C-contiguous buffer; nobody changes it until this returns.
+    ///         `pull_many`. `values` is any C-contiguous buffer; not changed until this returns.
     ///     timeout, versions: as `pull_many`; the versions that the pushes made.
     ///
     /// Raises, threads, cancellation, cost: as `pull_many`. A push that failed with DeadlineError, BrokenError or
@@ -358,14 +358,14 @@ impl TensorLink {
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
 
-    /// Begin, as a batch whose progress a port tells.
+    /// Begin, as a batch whose progress a port reports.
     ///
     /// Args:
     ///     port, ticket: where, and under which number.
     ///     pulls, pushes: as `pull_many` and `push_many`; lent until they have ended and the batch object is gone.
-    ///     each: tell whenever something of it has ended, not only when all has.
+    ///     each: report whenever something of it has ended, not only when all has.
     ///     timeout: seconds, after which what has not ended does with DeadlineError.
-    ///     driver: the port that drives it, where that is another one than the one that is told.
+    ///     driver: the port that drives it, where that is not `port`.
     ///     versions: `TensorBatch.version` will be asked.
     #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None, driver = None, versions = false))]
     fn start(
@@ -383,15 +383,15 @@ impl TensorLink {
         let blocks = !versions && self.link.has_far();
         let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
         let (works, memory) = request.wanted();
-        let told = (port.core(), ticket, each);
+        let report = (port.core(), ticket, each);
         let lent = (memory, works.len());
         let by = (allowed(timeout), driver.as_deref().map(TensorPort::core));
-        let started = py.detach(|| self.link.start(told, lent, works, by));
+        let started = py.detach(|| self.link.start(report, lent, works, by));
         let batch = started?;
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
 
-    /// Ask what names mean, as a batch that a port tells of: `TensorBatch.meanings`.
+    /// Ask what names mean, as a batch that a port reports: `TensorBatch.meanings`.
     #[pyo3(signature = (port, ticket, names, timeout = None))]
     fn start_look_up(
         &self,
@@ -405,7 +405,7 @@ impl TensorLink {
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
 
-    /// Have the port's thread receive what comes for calls that were given up, while nobody else does: their memory comes
+    /// Have the port's thread receive what comes for calls that were given up, while no other thread does: their memory comes
     /// back then, at the latest with the connection's liveness.
     fn attend(&self, py: Python<'_>, port: PyRef<'_, TensorPort>) {
         let port = port.core();

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::sys::exports::KeptExports;
 use crate::sys::kept;
 
-/// Where links are driven, and where the progress of batches is heard of: one wake-up for many.
+/// Drives links, and reports the progress of batches: one wake-up for many.
 #[pyclass(frozen, weakref, module = "forebay._core")]
 pub(crate) struct TensorPort {
     port: Port<KeptExports>,

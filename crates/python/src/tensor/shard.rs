@@ -196,7 +196,7 @@ impl TensorShard {
         let mut exports = Exports::with_room(1);
         let span = memory_of(&mut exports, memory, Want::WritableBytes)?;
         let keeper = KeptExports::new(exports);
-        // Of an arena's block other processes are told where it lies.
+        // Clients are told where an arena's block lies, so that they can map it.
         let block = block_under(memory).and_then(|buffer| buffer.get().lease());
         let key = py.detach(|| {
             let memory = (span, block.as_ref());
@@ -205,7 +205,7 @@ impl TensorShard {
         self.published(py, key)
     }
 
-    /// Serve rows of a file under a name, which nobody writes here; what had the name is replaced.
+    /// Serve rows of a file under a name, which are not written here; what had the name is replaced.
     ///
     /// Args:
     ///     name: at most 255 bytes of UTF-8.

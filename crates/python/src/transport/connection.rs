@@ -83,7 +83,7 @@ impl Connection {
         Ok(Self { core })
     }
 
-    /// The serving end of a connection to be, see `Cradle`.
+    /// The serving end of a connection to be, see `PreforkLoop`.
     #[staticmethod]
     fn unconnected(py: Python<'_>, peer: &str) -> Self {
         Self {
@@ -91,43 +91,47 @@ impl Connection {
         }
     }
 
-    /// Go on with a socket whose preface was said by another process; `met`: and the server's was read.
+    /// Go on with a socket whose preface was said by another process; `is_open`: and the server's was read.
     #[staticmethod]
-    fn resume(py: Python<'_>, descriptor: RawFd, peer: &str, met: bool) -> Result<Self> {
-        let core = Core::resume(descriptor::take(descriptor)?, options(py, false, peer), met)?;
+    fn resume(py: Python<'_>, descriptor: RawFd, peer: &str, is_open: bool) -> Result<Self> {
+        let core = Core::resume(
+            descriptor::take(descriptor)?,
+            options(py, false, peer),
+            is_open,
+        )?;
         Ok(Self {
             core: Arc::new(core),
         })
     }
 
-    /// Whether another process could go on from here, but for `owed` calls.
-    fn at_rest(&self, owed: usize) -> Result<bool> {
-        Ok(self.core.at_rest(owed)?)
+    /// Whether another process could go on from here, with `outstanding` calls in flight.
+    fn is_quiescent(&self, outstanding: usize) -> Result<bool> {
+        Ok(self.core.at_rest(outstanding)?)
     }
 
     /// Wait until the peer has said who it is.
-    fn meet(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+    fn handshake(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let deadline = to_deadline(timeout);
         retry(py, || self.core.meet(deadline)).within(timeout)
     }
 
     /// Whether the peer's preface was read, and its token where one is asked for.
-    fn is_met(&self) -> Result<bool> {
+    fn is_open(&self) -> Result<bool> {
         Ok(self.core.is_met()?)
     }
 
     /// Leave the answer to a call to another process.
-    fn disown(&self, id: u64) -> Result<()> {
+    fn forget_call(&self, id: u64) -> Result<()> {
         Ok(self.core.disown(id)?)
     }
 
     /// Wait for the answer to a call of another process from now on.
-    fn owe(&self, id: u64) -> Result<()> {
+    fn expect_reply(&self, id: u64) -> Result<()> {
         Ok(self.core.owe(id)?)
     }
 
     /// Close our duplicate of the socket; other processes keep theirs.
-    fn part(&self) -> Result<()> {
+    fn close_local(&self) -> Result<()> {
         Ok(self.core.part()?)
     }
 
@@ -238,8 +242,8 @@ impl Connection {
         call.map(|call| call_to_python(py, call)).transpose()
     }
 
-    /// Take calls without looking for the next one from now on, as a worker does.
-    fn rest(&self) -> Result<()> {
+    /// Take calls without spinning for the next one from now on, as a worker does.
+    fn disable_spin(&self) -> Result<()> {
         Ok(self.core.rest()?)
     }
 
@@ -270,13 +274,13 @@ impl Connection {
         Ok(self.core.take_granted()?)
     }
 
-    /// Take the ids of streams of the queue of which something has come since.
-    fn take_news(&self) -> Result<Vec<u64>> {
+    /// Take the ids of streams of the queue that have received something since.
+    fn take_ready(&self) -> Result<Vec<u64>> {
         Ok(self.core.take_news()?)
     }
 
-    /// Streams that were left and may still run at the other side; reads what has come.
-    fn streams_left(&self) -> Result<usize> {
+    /// Streams that were given up and may still run at the other side; reads what has come.
+    fn cancelled_streams(&self) -> Result<usize> {
         Ok(self.core.streams_left()?)
     }
 
@@ -350,12 +354,12 @@ impl Connection {
         Ok(self.core.attach()?)
     }
 
-    /// Give the reader's place up.
+    /// Stop being the reader.
     fn detach(&self) -> Result<()> {
         Ok(self.core.detach()?)
     }
 
-    /// Say that no new calls are taken.
+    /// Announce that no new calls are taken.
     fn goodbye(&self) -> Result<()> {
         Ok(self.core.goodbye()?)
     }
@@ -392,7 +396,7 @@ impl Connection {
         Ok(self.core.wants()?)
     }
 
-    /// Whether input lies here of which the socket says nothing: `receive` again without waiting.
+    /// Whether input is buffered here, for which the socket is not readable: `receive` again without waiting.
     #[getter]
     fn holds_received(&self) -> bool {
         self.core.holds_received()
@@ -425,7 +429,7 @@ impl Connection {
         self.core.outbox_bytes()
     }
 
-    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    /// Look at the socket where no thread reads it; whether a new call may succeed.
     fn probe(&self) -> Result<bool> {
         Ok(self.core.probe()?)
     }

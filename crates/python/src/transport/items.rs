@@ -153,10 +153,10 @@ impl ItemWriter {
         self.put(head, segments, true)
     }
 
-    fn standing(&self) -> Result<u8> {
+    fn readiness(&self) -> Result<u8> {
         let core = &self.connection.get().core;
-        let standing = core.standing(self.id);
-        Ok(standing? as u8)
+        let readiness = core.standing(self.id);
+        Ok(readiness? as u8)
     }
 }
 
@@ -174,10 +174,10 @@ impl ItemWriter {
         );
         // Not locked while it sends: giving a buffer back may run Python, and let another thread have the GIL.
         let mut look = *self.look();
-        let standing: Standing =
+        let readiness: Standing =
             core.send_item(self.id, self.codec, head, segments, hold, &mut look)?;
         *self.look() = look;
-        Ok(standing as u8)
+        Ok(readiness as u8)
     }
 
     fn look(&self) -> MutexGuard<'_, LastLook> {

@@ -65,7 +65,7 @@ fn keep_borrowed() {
     share::keep_borrowed();
 }
 
-/// Take back what peers have given back since their connections ended; whoever opens or closes one does so too.
+/// Reclaim segments that peers released after their connections ended. Also runs on every open and close.
 #[pyfunction]
 fn sweep_lent() {
     share::sweep_lent();

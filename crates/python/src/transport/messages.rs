@@ -119,16 +119,16 @@ impl MessageConnection {
     /// Events of the socket: 1 is readable, 2 writable. Called by the loop, where no task runs.
     pub(crate) fn on_ready(slf: Bound<'_, Self>, events: u8) -> Result<()> {
         let (py, this) = (slf.py(), slf.get());
-        let standing = this
+        let readiness = this
             .core
             .step(events & READABLE != 0, events & WRITABLE != 0)?;
-        let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
+        let wanted = u8::from(readiness.wants_read) | u8::from(readiness.wants_write) << 1;
         let mut watched = Self::watch(&slf, wanted);
-        if standing.again || (standing.wants_read && this.is_told_no_more()) {
+        if readiness.again || (readiness.wants_read && this.has_had_last_event()) {
             watched = watched.and_then(|()| Self::come_back(&slf));
         }
         // Last: a task that is run may change what is watched. And whatever became of that: what came, came.
-        this.tell(py, &standing).and(watched)
+        this.wake_tasks(py, &readiness).and(watched)
     }
 
     fn on_readable(slf: Bound<'_, Self>) -> Result<()> {
@@ -156,8 +156,8 @@ impl MessageConnection {
     }
 
     /// Await that the peer is let in.
-    fn meet(slf: Bound<'_, Self>) -> Waiting {
-        Waiting::new(Some(slf.unbind()), Wanted::Met)
+    fn handshake(slf: Bound<'_, Self>) -> Waiting {
+        Waiting::new(Some(slf.unbind()), Wanted::Open)
     }
 
     /// Await that everything sent so far is with the kernel.
@@ -226,7 +226,7 @@ impl MessageConnection {
 
     /// Wait, without the GIL, until the peer is let in.
     #[pyo3(signature = (timeout = None))]
-    fn meet_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+    fn handshake_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let deadline = to_deadline(timeout);
         retry(py, || self.core.meet(deadline)).within(timeout)
     }
@@ -240,7 +240,7 @@ impl MessageConnection {
         retry(py, || self.core.drain(end, deadline)).within(timeout)
     }
 
-    /// Close now: what is queued is dropped, and whoever waits gets an error. Idempotent.
+    /// Close now: what is queued is dropped, and waiting callers get an error. Idempotent.
     fn close(&self, py: Python<'_>) -> Result<()> {
         if let Err(error) = self.check_thread()
             && !self.has_ended_loop(py)?
@@ -266,7 +266,7 @@ impl MessageConnection {
         let stalled = slf.get().core.end_if_stalled(Instant::now(), allowed);
         let stalled = stalled?;
         if stalled {
-            Self::on_ready(slf, 0)?; // whoever waits is told
+            Self::on_ready(slf, 0)?; // wakes the waiting tasks
         }
         Ok(stalled)
     }
@@ -277,7 +277,7 @@ impl MessageConnection {
         self.core.peer()
     }
 
-    /// Whether nothing more can be sent or comes, also where nobody reads.
+    /// Whether nothing more can be sent or comes, also while no one reads.
     #[getter]
     fn closed(&self) -> bool {
         self.core.is_over()
@@ -285,7 +285,7 @@ impl MessageConnection {
 
     /// Whether the peer closed the connection between two messages.
     #[getter]
-    fn ended_well(&self) -> bool {
+    fn closed_cleanly(&self) -> bool {
         self.core.has_ended_well()
     }
 
@@ -326,7 +326,7 @@ impl MessageConnection {
         }
     }
 
-    /// Nothing can reach it any more, its loop neither: let go of who sleeps, and of the socket.
+    /// Nothing can reach it any more, its loop neither: let go of the sleeping tasks, and of the socket.
     fn __clear__(&self) {
         let face = self.face().take();
         self.core.close();
@@ -421,7 +421,7 @@ impl MessageConnection {
         }
     }
 
-    /// Whether input lies in the stream of which the socket says nothing.
+    /// Whether the stream buffers input, for which the socket is not readable.
     pub fn holds_received(&self) -> bool {
         self.core.holds_received()
     }
@@ -437,12 +437,12 @@ impl MessageConnection {
                 None => None,
             },
             Wanted::Sent { end, .. } => self.core.is_sent(end)?.then(none),
-            Wanted::Met => {
-                let standing = self.core.step(false, false)?;
-                if standing.over {
+            Wanted::Open => {
+                let readiness = self.core.step(false, false)?;
+                if readiness.over {
                     return Err(self.ended());
                 }
-                standing.met.then(none)
+                readiness.met.then(none)
             }
             Wanted::Nothing => Some(none()),
         })
@@ -460,7 +460,7 @@ impl MessageConnection {
             }
             match outcome {
                 Err(error) if list.is_empty() => return Err(error.into()),
-                _ if is_all => break, // an error is told by the next one
+                _ if is_all => break, // the next call returns the error
                 _ => {}
             }
         }

@@ -121,7 +121,7 @@ impl NativeStore {
             .collect::<Result<Vec<_>>>()?;
         if frames.iter().all(|frame| (**frame).as_ref().is_empty()) {
             return Err(config(format!(
-                "the value of {key:?} is empty, which is how a miss is told; put one byte at least"
+                "the value of {key:?} is empty, which means a miss; put at least one byte"
             )));
         }
         drop(self.core.put(key, frames));
@@ -153,7 +153,7 @@ impl NativeStore {
     }
 }
 
-/// A frame of a value. `bytes` need no copy: nobody can change them.
+/// A frame of a value. `bytes` need no copy: they are immutable.
 fn shared(py: Python<'_>, frame: &Bound<'_, PyAny>, copy: bool) -> Result<Shared> {
     if let Ok(bytes) = frame.cast_exact::<PyBytes>() {
         return Ok(Arc::new(PyBackedBytes::from(bytes.clone())));
@@ -170,7 +170,7 @@ fn shared(py: Python<'_>, frame: &Bound<'_, PyAny>, copy: bool) -> Result<Shared
     Ok(Arc::new(bytes))
 }
 
-/// What a health check is told.
+/// The answer to health checks.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct NativeHealth {
     core: Arc<Health>,
@@ -184,7 +184,7 @@ impl NativeHealth {
         Self { core }
     }
 
-    /// Tell this from now on.
+    /// Answer this from now on.
     fn set(&self, status: String) {
         self.core.set(status);
     }

@@ -52,7 +52,7 @@ struct Counters {
 
 #[pymethods]
 impl Selector {
-    /// `report(error, callback)` is told what a callback of `attach` raised.
+    /// `report(error, callback)` gets what a callback of `attach` raised.
     #[new]
     #[pyo3(signature = (report, spin_us = None))]
     fn new(py: Python<'_>, report: Py<PyAny>, spin_us: Option<u32>) -> Result<Self> {
@@ -242,7 +242,7 @@ impl Selector {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.report)?;
-        // Held by a thread that waits for the GIL it will be: a later collection sees the rest.
+        // Held by a thread that waits for the GIL: a later collection sees what this one misses.
         let Ok(state) = self.state.try_lock() else {
             return Ok(());
         };

@@ -44,7 +44,7 @@ impl Window {
         let core = &slf.get().core;
         let span = (core.as_ptr().cast_mut(), core.len());
         // SAFETY: the chunk is mapped for its length while this object lives, to which the view gets a reference here;
-        // it is marked read-only, so that nobody writes through the address.
+        // it is marked read-only, so that no one writes through the address.
         unsafe { view::fill(view, slf.as_any(), span, view::Access::Read, flags) }
     }
 

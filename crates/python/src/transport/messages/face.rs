@@ -1,4 +1,4 @@
-//! The side of a connection that a loop sees: what it watches, and who sleeps until something comes.
+//! The side of a connection that a loop sees: what it watches, and which tasks sleep until something comes.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -22,14 +22,14 @@ pub(super) struct Face {
     selector: Option<Py<PyAny>>,
     /// Tasks are run from the callback of the socket, except in debug mode, which wants to time each.
     runs: bool,
-    /// The loop tells of an error of the socket once, and of nothing after it: libuv does.
-    tells_once: bool,
+    /// The loop reports an error of the socket once, and nothing after it, as libuv does.
+    reports_once: bool,
     socket: RawFd,
     /// What the loop watches for.
     pub watched: u8,
-    /// The task in `recv`, and those that wait to be let in.
+    /// The task in `recv`, and those that wait for the end of the handshake.
     receiver: Option<Py<Sleeper>>,
-    guests: Vec<Py<Sleeper>>,
+    handshakes: Vec<Py<Sleeper>>,
     /// Senders, by where in the stream they go on.
     senders: VecDeque<(u64, Py<Sleeper>)>,
 }
@@ -49,13 +49,13 @@ impl Face {
         let debug = event_loop.call_method0(intern!(py, "get_debug"))?;
         Ok(Self {
             runs: !debug.is_truthy()?,
-            tells_once: !is_asyncios(&event_loop)?,
+            reports_once: !is_asyncios(&event_loop)?,
             selector: selector.map(Bound::unbind),
             event_loop: event_loop.unbind(),
             socket,
             watched: 0,
             receiver: None,
-            guests: Vec::new(),
+            handshakes: Vec::new(),
             senders: VecDeque::new(),
         })
     }
@@ -88,40 +88,40 @@ impl Face {
     /// Wake all that sleep, each in a turn of its own; the connection is closed.
     pub fn dismiss(&self, py: Python<'_>) -> Result<()> {
         let senders = self.senders.iter().map(|(_, sleeper)| sleeper);
-        let mut sleepers = self.receiver.iter().chain(&self.guests).chain(senders);
+        let mut sleepers = self.receiver.iter().chain(&self.handshakes).chain(senders);
         Ok(sleepers.try_for_each(|sleeper| Sleeper::run_later(sleeper.bind(py)))?)
     }
 
-    /// Take it out of its place, for the caller to drop without a lock.
+    /// Take a sleeper out of where it waits, for the caller to drop without a lock.
     fn take_out(&mut self, sleeper: &Py<Sleeper>) -> Option<Py<Sleeper>> {
         if self.receiver.as_ref().is_some_and(|kept| kept.is(sleeper)) {
             return self.receiver.take();
         }
-        if let Some(place) = self.guests.iter().position(|kept| kept.is(sleeper)) {
-            return Some(self.guests.remove(place));
+        if let Some(index) = self.handshakes.iter().position(|kept| kept.is(sleeper)) {
+            return Some(self.handshakes.remove(index));
         }
-        let place = self.senders.iter().position(|(_, kept)| kept.is(sleeper))?;
-        self.senders.remove(place).map(|(_, kept)| kept)
+        let index = self.senders.iter().position(|(_, kept)| kept.is(sleeper))?;
+        self.senders.remove(index).map(|(_, kept)| kept)
     }
 
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.event_loop)?;
         visit.call(&self.selector)?;
         let senders = self.senders.iter().map(|(_, sleeper)| sleeper);
-        let mut sleepers = self.receiver.iter().chain(&self.guests).chain(senders);
+        let mut sleepers = self.receiver.iter().chain(&self.handshakes).chain(senders);
         sleepers.try_for_each(|sleeper| visit.call(sleeper))
     }
 
-    /// Take whom the connection has something for, where it stands now.
-    fn take_woken(&mut self, standing: &Standing) -> (Option<Py<Sleeper>>, Vec<Py<Sleeper>>) {
-        let reads = standing.ready || standing.over;
+    /// Take the tasks for which the connection has something now.
+    fn take_woken(&mut self, readiness: &Standing) -> (Option<Py<Sleeper>>, Vec<Py<Sleeper>>) {
+        let reads = readiness.ready || readiness.over;
         let receiver = if reads { self.receiver.take() } else { None };
         let mut others = Vec::new();
-        if standing.met || standing.over {
-            others.append(&mut self.guests);
+        if readiness.met || readiness.over {
+            others.append(&mut self.handshakes);
         }
-        // Whoever waits for its own buffers may stand behind one that waits for less.
-        let done = |end: u64| standing.over || end <= standing.sent;
+        // A sender that waits for its own buffers may be queued behind one that waits for less.
+        let done = |end: u64| readiness.over || end <= readiness.sent;
         while let Some((end, _)) = self.senders.front()
             && done(*end)
         {
@@ -154,8 +154,8 @@ impl MessageConnection {
                 face.senders.push_back((end, kept));
                 None
             }
-            Wanted::Met | Wanted::Nothing => {
-                face.guests.push(kept);
+            Wanted::Open | Wanted::Nothing => {
+                face.handshakes.push(kept);
                 None
             }
         };
@@ -164,7 +164,7 @@ impl MessageConnection {
         Ok(sleeper)
     }
 
-    /// A coroutine is given up: nobody wakes it any more, and its buffers are the caller's.
+    /// A coroutine is given up: it is not woken any more, and its buffers are the caller's.
     pub fn leave(&self, wanted: Wanted, sleeper: Option<Py<Sleeper>>) {
         let left = match (&sleeper, &mut *self.face()) {
             (Some(sleeper), Some(face)) => face.take_out(sleeper),
@@ -179,10 +179,10 @@ impl MessageConnection {
     /// Run the tasks that waited for what is there now. Called by the loop, where no task runs.
     ///
     /// They may do anything with the connection, so nothing that was looked up before holds afterwards.
-    pub(super) fn tell(&self, py: Python<'_>, standing: &Standing) -> Result<()> {
+    pub(super) fn wake_tasks(&self, py: Python<'_>, readiness: &Standing) -> Result<()> {
         let (receiver, others, runs) = match &mut *self.face() {
             Some(face) => {
-                let (receiver, others) = face.take_woken(standing);
+                let (receiver, others) = face.take_woken(readiness);
                 (receiver, others, face.runs)
             }
             None => return Ok(()),
@@ -268,20 +268,20 @@ impl MessageConnection {
         if watched & READABLE != 0 {
             return Ok(());
         }
-        let standing = this.core.step(false, false)?;
-        if standing.wants_read {
+        let readiness = this.core.step(false, false)?;
+        if readiness.wants_read {
             Self::watch(slf, watched | READABLE)?;
         }
-        if standing.again {
+        if readiness.again {
             Self::come_back(slf)?;
         }
         Ok(())
     }
 
-    /// Whether the loop told of an error together with the bytes that were read, and so never calls again.
-    pub(super) fn is_told_no_more(&self) -> bool {
-        let tells_once = self.face().as_ref().is_some_and(|face| face.tells_once);
-        tells_once && self.core.has_error()
+    /// Whether the loop reported an error together with the bytes that were read, and so never calls again.
+    pub(super) fn has_had_last_event(&self) -> bool {
+        let reports_once = self.face().as_ref().is_some_and(|face| face.reports_once);
+        reports_once && self.core.has_error()
     }
 
     /// Read on in the next turn of the loop.
@@ -300,7 +300,7 @@ impl MessageConnection {
     }
 }
 
-/// Whether a loop is one of asyncio's, whose selectors tell of an error as long as it is there.
+/// Whether a loop is one of asyncio's, whose selectors report an error as long as it is there.
 fn is_asyncios(event_loop: &Bound<'_, PyAny>) -> PyResult<bool> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.import(event_loop.py(), "asyncio", "SelectorEventLoop")?;

@@ -1,4 +1,4 @@
-//! One turn of the selector: who polls, who sleeps, who is called.
+//! One turn of the selector: poll, spin, sleep, and call back.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ use super::{Selector, closed_for_selectors};
 use crate::error::Result;
 use crate::transport::messages::MessageConnection;
 
-/// Whom an event is told to, from inside the wait.
+/// What is called for an event, from inside the wait.
 enum Direct<'py> {
     Callback(Bound<'py, PyAny>),
     Connection(Bound<'py, MessageConnection>),
 }
 
-/// Whom an event concerns.
+/// What an event concerns.
 enum Target<'py> {
     /// What is called at once, and for which events.
     Attached(Direct<'py>, u8),
     /// What is listed.
     Registered,
-    /// Nobody: it was removed since the wait.
+    /// Nothing any more: it was removed since the wait.
     Removed,
 }
 
@@ -70,7 +70,7 @@ impl Selector {
         let mut ghosts = false;
         for event in events {
             match self.target(py, event) {
-                // Only before any callback has run is it sure that none of them removed it.
+                // After a callback has run, it may have been the one that removed it.
                 Some(Target::Removed) => ghosts |= direct == 0,
                 Some(Target::Registered) => registered += 1,
                 Some(Target::Attached(callee, ready)) if ready != 0 => {
@@ -87,7 +87,7 @@ impl Selector {
         self.list(py, events)
     }
 
-    /// Whom an event concerns by now; `None` once closed.
+    /// What an event concerns by now; `None` once closed.
     fn target<'py>(&self, py: Python<'py>, event: &Event) -> Option<Target<'py>> {
         self.with(|core| {
             let Some((entry, ready)) = core.resolve(event) else {
@@ -119,7 +119,7 @@ impl Selector {
     fn spin(&self, set: &Set, events: &mut Events) -> Result<bool> {
         let Some(spin_us) = self.spin_us else {
             if !self.lock().glance.is_worth_it() {
-                // Whoever shares the core may bring something at once, where a sleep had to be woken from.
+                // Another process on this core may bring something at once, where a sleep would need a wake-up.
                 return Ok(look_for(set, events, YIELD_US)? != Found::Nothing);
             }
             let found = look_for(set, events, SPIN_US)?;
@@ -130,7 +130,7 @@ impl Selector {
         Ok(look_for(set, events, spin_us.into())? != Found::Nothing)
     }
 
-    /// Call one; what it raises is the loop's to tell, as after a callback of its own.
+    /// Call one; the loop reports what it raises, as for a callback of its own.
     fn call(&self, py: Python<'_>, callee: Direct<'_>, ready: u8) -> PyResult<()> {
         let (outcome, callback) = match callee {
             Direct::Callback(callback) => (callback.call1((ready,)).map(drop), callback),
@@ -186,7 +186,7 @@ enum Found {
     Nothing,
 }
 
-/// Look until something is there or the time is over, and let whoever shares the core run in between.
+/// Look until something is there or the time is over, and let other processes on the core run in between.
 fn look_for(set: &Set, events: &mut Events, time_us: u64) -> Result<Found> {
     let end = Instant::now() + Duration::from_micros(time_us);
     let mut in_time = time_us > 0;
