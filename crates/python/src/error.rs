@@ -1,7 +1,7 @@
 //! Errors of the core as exceptions of `forebay.errors`, by what the caller can do.
 //!
 //! Neither the core's errors nor `PyErr` are of this crate, so that no `From` may lead from one to the other. [`Error`]
-//! stands between them: a function of the binding returns [`Result`], `?` makes the exception, and it is raised at the end.
+//! stands between them: a function of the binding returns [`Result`], and `?` makes the exception.
 //! An error that needs what only the call knows gets it from [`Within`] or [`At`].
 use std::convert::Infallible;
 

@@ -25,7 +25,7 @@ pub fn settings_of(dict: &Bound<'_, PyDict>) -> Result<Settings> {
             || set_policy(&mut settings.policy, &name, &value)?;
         if !is_known {
             return Err(config(format!(
-                "the dispatcher has no setting {name:?}; its names are those of Policy, and the paths"
+                "unknown setting {name:?} of the dispatcher; use the names of Policy, or the paths"
             )));
         }
     }
@@ -121,7 +121,7 @@ pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> Result<PruneRule> {
             "dry_run" => rule.dry_run = value.extract()?,
             other => {
                 return Err(config(format!(
-                    "a prune rule has no {other:?}; it has older_s, status, ids, dry_run"
+                    "unknown field {other:?} of a prune rule; use older_s, status, ids or dry_run"
                 )));
             }
         }

@@ -20,7 +20,7 @@ impl TensorLink {
         let count = request.works.len();
         take_versions(&mut request, versions)?;
         if bytes_of(&request.works) <= KEPT_BYTES_MAX
-            && self.read_near(py, &request, versions.is_some())
+            && self.read_shared(py, &request, versions.is_some())
         {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl TensorLink {
     }
 
     /// Answer pulls from the owner's memory, all of them or none, with the GIL.
-    fn read_near(&self, py: Python<'_>, request: &Request, versions: bool) -> bool {
+    fn read_shared(&self, py: Python<'_>, request: &Request, versions: bool) -> bool {
         let (works, exports) = request.parts();
         self.link.read(works, |index, version| {
             if versions {

@@ -67,7 +67,7 @@ fn limits_of(given: Option<&Bound<'_, PyDict>>) -> Result<ShardLimits> {
             limits, name.as_str(), value;
             slots grant_bytes tensors_max peers_max staging_bytes
         ) {
-            return Err(config(format!("a shard has no limit {name:?}")));
+            return Err(config(format!("unknown limit {name:?} of a shard")));
         }
     }
     Ok(limits)

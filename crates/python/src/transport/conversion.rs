@@ -160,7 +160,7 @@ pub fn to_outgoing<'a>(
     })
 }
 
-/// Wait, while so much is queued that a further call would have to be.
+/// Wait until the outbox is below its high-water mark.
 pub fn wait_for_room(py: Python<'_>, core: &Core, deadline: Option<Instant>) -> Result<(), Stop> {
     if core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
         return retry(py, || core.wait_for_room(deadline));

@@ -533,7 +533,7 @@ pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> Result<Limits> {
             "outbox_bytes_high" => limits.outbox_bytes_high = value.extract()?,
             "outbox_bytes_low" => limits.outbox_bytes_low = value.extract()?,
             "outbox_bytes_max" => limits.outbox_bytes_max = value.extract()?,
-            _ => return Err(config(format!("there is no limit {name:?} of connections"))),
+            _ => return Err(config(format!("unknown limit {name:?} of connections"))),
         }
     }
     Ok(limits)

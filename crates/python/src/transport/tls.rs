@@ -183,7 +183,7 @@ fn version(word: &str) -> Result<Version> {
         "1.2" => Ok(Version::Tls12),
         "1.3" => Ok(Version::Tls13),
         other => Err(config(format!(
-            "min_version {other:?} is not spoken here: \"1.2\" or \"1.3\""
+            "invalid min_version {other:?}; use \"1.2\" or \"1.3\""
         ))),
     }
 }
