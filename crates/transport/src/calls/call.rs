@@ -313,4 +313,38 @@ mod tests {
             .collect();
         assert_eq!(sent, [true, false]);
     }
+
+    #[test]
+    fn an_answer_says_whether_the_call_raised() {
+        let plain = Outcome::Reply(reply(1)).into_frame("the peer");
+        let raised = Outcome::Failure(Reason::Raised, reply(1)).into_frame("the peer");
+        assert!(matches!(plain, Ok((_, false))), "{plain:?}");
+        assert!(matches!(raised, Ok((_, true))), "{raised:?}");
+    }
+
+    #[test]
+    fn a_call_without_an_answer_says_whether_it_may_have_run() {
+        let error = |outcome: Outcome| outcome.into_frame("the peer").expect_err("no frame");
+        let failure = |reason| error(Outcome::Failure(reason, reply(1)));
+        let broken = |cause, delivered| Error::Broken {
+            peer: "the peer".to_owned(),
+            cause,
+            delivered,
+        };
+        let peer = "the peer".to_owned();
+        assert_eq!(failure(Reason::Stale), Error::Stale { peer });
+        let peer = "the peer".to_owned();
+        assert_eq!(failure(Reason::Expired), Error::Deadline { peer });
+        let cancelled = broken(Cause::Cancelled, Delivered::Maybe);
+        assert_eq!(failure(Reason::Cancelled), cancelled);
+        assert_eq!(
+            failure(Reason::Closing),
+            broken(Cause::Goodbye, Delivered::No)
+        );
+        for (sent, delivered) in [(true, Delivered::Maybe), (false, Delivered::No)] {
+            let fault = Fault::Broken(Cause::EndOfFile);
+            let lost = error(Outcome::Broken { fault, sent });
+            assert_eq!(lost, broken(Cause::EndOfFile, delivered));
+        }
+    }
 }
