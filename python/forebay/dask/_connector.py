@@ -86,7 +86,7 @@ class TCPConnector(core.Connector, RequireEncryptionMixin):
         host = parse_host_port(address)[0] if tls else ""
         connection = connection_over(connected.detach(), peer_address, tls, host)
         try:
-            await connection.meet()
+            await connection.handshake()
         except Error as error:
             connection.close()
             final = isinstance(error, ProtocolError) or TLS_FAILED in str(error)

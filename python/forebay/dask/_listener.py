@@ -189,7 +189,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
             if self._acceptor is None:  # stopped since this was accepted
                 raise CommClosedError("the listener has stopped")
             async with asyncio.timeout(handshake_timeout()):
-                await connection.meet()
+                await connection.handshake()
             extra = found_out(connection)
             comm = self.comm_class(connection, local, peer, self._deserialize, extra)
         except (Error, OSError) as error:

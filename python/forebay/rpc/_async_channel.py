@@ -287,7 +287,7 @@ class AsyncChannel:
             self._stop_watching()
 
     def _wake_streams(self) -> None:
-        for call in self._connection.take_news():
+        for call in self._connection.take_ready():
             mailbox = self._streams.get(call)
             if mailbox is not None:
                 mailbox.wake()

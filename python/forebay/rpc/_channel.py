@@ -212,7 +212,7 @@ class Channel:
     @property
     def streams_left(self) -> int:
         """Streams that were left and may still run at the server; reads what has come."""
-        return self._connection.streams_left()
+        return self._connection.cancelled_streams()
 
     def submit(
         self,

@@ -119,7 +119,7 @@ class _Served:
         items, encode, send = self._items, self._encode, self._writer.send
         token = _current.set(self._running)
         try:
-            standing = self._writer.standing()
+            standing = self._writer.readiness()
             turn = _TURN_ITEMS
             while standing == READY and turn:
                 turn -= 1

@@ -106,7 +106,7 @@ class SessionStreams:
     async def _pump(
         self, writer: ItemWriter, encode: Callable[[Any], Any], items: AsyncIterator[Any]
     ) -> None:
-        standing, begun = writer.standing(), monotonic()
+        standing, begun = writer.readiness(), monotonic()
         while True:
             if standing != READY:
                 await self._until_ready(writer)
@@ -119,11 +119,11 @@ class SessionStreams:
             self._flush_soon()
             if monotonic() - begun > _SLICE_S:
                 await asyncio.sleep(0)
-                standing, begun = writer.standing(), monotonic()  # what woke nobody is seen here
+                standing, begun = writer.readiness(), monotonic()  # what woke nobody is seen here
 
     async def _until_ready(self, writer: ItemWriter) -> None:
         """Wait for credit, or room; neither may be wanting any more."""
-        while (standing := writer.standing()) != READY:
+        while (standing := writer.readiness()) != READY:
             if standing == CANCELLED:
                 raise asyncio.CancelledError  # its task is told later, or, half-closed, never
             await self._wait(writer)

@@ -51,8 +51,8 @@ async def connection_pair(
         loop = asyncio.get_running_loop()
         first.bind(loop)
         second.bind(loop)
-        await first.meet()
-        await second.meet()
+        await first.handshake()
+        await second.handshake()
         ends = AsyncConnection(first, SCHEME), AsyncConnection(second, SCHEME)
         if link is not None:
             link.armed.set()

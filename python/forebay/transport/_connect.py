@@ -83,7 +83,7 @@ class Connect:
         end = time.monotonic() + self._timeout
         core = self._core(dial_blocking(self._address, self._timeout))
         try:
-            core.meet_blocking(max(0.0, end - time.monotonic()))
+            core.handshake_blocking(max(0.0, end - time.monotonic()))
             return Connection(core, self._address.scheme)
         except BaseException:
             core.close()
@@ -123,7 +123,7 @@ class Connect:
                 core = self._core(await dial(self._address))
                 try:
                     core.bind(loop)
-                    await core.meet()
+                    await core.handshake()
                     connection = AsyncConnection(core, self._address.scheme)
                     sweep_of(loop).watch(core, self._limits.stall_timeout_of(known=True))
                 except BaseException:

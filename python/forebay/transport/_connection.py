@@ -193,7 +193,7 @@ class AsyncConnection(_Ends):
             try:
                 message = await self.recv()
             except BrokenError:
-                if self._core.ended_well:
+                if self._core.closed_cleanly:
                     return
                 raise
             yield message
@@ -248,7 +248,7 @@ class Connection(_Ends):
             try:
                 message = self.recv()
             except BrokenError:
-                if self._core.ended_well:
+                if self._core.closed_cleanly:
                     return
                 raise
             yield message

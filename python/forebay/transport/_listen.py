@@ -195,7 +195,7 @@ class AsyncListener:
         try:
             core.bind(self._loop)
             async with asyncio.timeout(self._handshake_timeout):
-                await core.meet()
+                await core.handshake()
             return AsyncConnection(core, self._address.scheme)
         except TimeoutError:
             _log.warning(

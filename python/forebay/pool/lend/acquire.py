@@ -192,7 +192,7 @@ class Borrow:
         """What was granted at the very moment of leaving."""
         handle = answer[1]
         if answer[0] == LENT and handle is not None and answer[2]:
-            if self._kind.max_leases == 1 or not self._core.part(handle, False):
+            if self._kind.max_leases == 1 or not self._core.release_shared(handle, False):
                 self._core.release(handle)
         elif handle is not None:
             self._core.discard(handle)

@@ -342,7 +342,7 @@ class ServicePool:
             return  # a forked child leaves the block too; the lease is its parent's to end
         resets = record.kind.resets
         try:
-            if record.kind.max_leases > 1 and self.core.part(record.handle, dirty):
+            if record.kind.max_leases > 1 and self.core.release_shared(record.handle, dirty):
                 return  # others hold it too
             if dirty or resets in ENDED or not record.idle():
                 self.discard(record, "discarded" if dirty or not record.idle() else "returned")
@@ -489,7 +489,7 @@ class ServicePool:
 
     def _close_forsaken(self) -> None:
         """Close what is kept for services that ended while nobody held them."""
-        for handle in self.core.forsaken():
+        for handle in self.core.dead_idle():
             record = self._records.get(handle.slot)
             if record is not None and record.handle.generation == handle.generation:
                 del self._records[handle.slot]
