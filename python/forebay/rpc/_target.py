@@ -102,7 +102,7 @@ class Target:
         try:
             connection = self._connection(self._dial_blocking(timeout))
             if self._awaits_preface:
-                connection.meet(max(0.0, end - time.monotonic()))
+                connection.handshake(max(0.0, end - time.monotonic()))
             return self._channel(connection)
         except BaseException as error:
             if connection is not None:
