@@ -5,6 +5,8 @@
 //! ancestors.
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use forebay_base::process;
+
 /// At most one `T` for this process, and one for each process that it was forked from, which stay as they were.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
@@ -20,7 +22,7 @@ pub(crate) struct PerProcess<T> {
 impl<T> Default for PerProcess<T> {
     fn default() -> Self {
         Self {
-            owner: forebay_memory::epoch(),
+            owner: process::epoch(),
             own: OnceLock::new(),
             next: OnceLock::new(),
             making: Mutex::new(()),
@@ -55,7 +57,7 @@ impl<T> PerProcess<T> {
     }
 
     fn is_own(&self) -> bool {
-        self.owner == forebay_memory::epoch()
+        self.owner == process::epoch()
     }
 
     fn next(&self) -> &Self {

@@ -108,7 +108,7 @@ pub(crate) fn pool(error: Pool) -> PyErr {
         Pool::Forked { .. }
         | Pool::Pattern { .. }
         | Pool::Unenforceable { .. }
-        | Pool::Place(_) => config(message),
+        | Pool::Address(_) => config(message),
         Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),

@@ -306,14 +306,14 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_kind_and_words() {
         let full = Error::Limit {
-            limit: "peers_max",
+            limit: "max_peers",
             value: 5,
             maximum: 4,
             advice: "close one",
         };
         let refused = Welcome::decode(&Welcome::refusal(&full)).expect_err("refused");
         assert_eq!(refused.class(), Class::Limit);
-        assert!(refused.to_string().contains("peers_max"), "{refused}");
+        assert!(refused.to_string().contains("max_peers"), "{refused}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Catalog {
         let free = self.entries.iter().position(|entry| entry.held.is_none());
         let at = free.unwrap_or(self.entries.len());
         let id = u32::try_from(at).map_err(|_| Error::Limit {
-            limit: "tensors_max",
+            limit: "max_tensors",
             value: at as u64,
             maximum: u32::MAX.into(),
             advice: "drop some",

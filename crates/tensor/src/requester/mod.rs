@@ -234,7 +234,7 @@ impl<K> Requester<K> {
             return Ok(());
         }
         Err(Error::Limit {
-            limit: "waiting_max",
+            limit: "max_waiting",
             value,
             maximum,
             advice: "wait for some to end",

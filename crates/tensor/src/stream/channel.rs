@@ -3,9 +3,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use forebay_transport::stream::socket::Socket;
-use forebay_transport::stream::{Stream, StreamFault};
-use forebay_transport::{Cause, Wire};
+use forebay_transport::Cause;
+use forebay_transport::stream::{Socket, Stream, StreamFault, Wire};
 
 use super::error::StreamError;
 use super::sys;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use forebay_base::time::timespec;
 use forebay_base::wakeup::Wakeup;
-use forebay_transport::look::Look;
-use forebay_transport::stream::socket::Socket;
+use forebay_transport::drive::Look;
+use forebay_transport::stream::Socket;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{

@@ -14,10 +14,11 @@ use forebay_tensor::stream::{
 use forebay_tensor::{
     Description, Dtype, Hello, Key, Limits, Number, Operation, Pull, Push, Rows, Welcome,
 };
-use forebay_transport::messages::{Messages, Options as Meeting};
+use forebay_transport::link::Admission;
+use forebay_transport::messages::{MessageOptions as Meeting, Messages};
 use forebay_transport::serve::Listening;
-use forebay_transport::unix::Listener;
-use forebay_transport::{Admission, Wire};
+use forebay_transport::stream::Wire;
+use forebay_transport::stream::unix::Listener;
 
 use super::sys::Memory;
 

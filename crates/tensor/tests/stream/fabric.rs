@@ -13,7 +13,8 @@ use forebay_tensor::stream::{self, Batch, Entrance, Fabric, Options, Server, Sub
 use forebay_tensor::{
     Class, Description, Error, Hello, Key, Number, Operation, Pull, Rows, Welcome,
 };
-use forebay_transport::{Admission, Wire};
+use forebay_transport::link::Admission;
+use forebay_transport::stream::Wire;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::connect::{

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use forebay_tensor::stream::{StreamError, Work};
 use forebay_tensor::{Class, Key, Welcome};
-use forebay_transport::Wire;
-use forebay_transport::stream::Stream;
+use forebay_transport::stream::{Stream, Wire};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::connect::{

@@ -17,4 +17,4 @@ mod sealed;
 mod shm;
 mod sys;
 
-use forebay_transport::tls; // where the authority looks for it
+use forebay_transport::stream::tls; // where the authority looks for it

@@ -9,9 +9,9 @@ use forebay_memory::{Backing, Config, Lease, Region};
 use forebay_tensor::shm::Reader;
 use forebay_tensor::stream::{Entrance, OperationState, Options, Port, Server};
 use forebay_tensor::{Class, Description, Hello, Key, Number, Rows};
-use forebay_transport::Admission;
+use forebay_transport::link::Admission;
 use forebay_transport::serve::Listening;
-use forebay_transport::unix::Listener;
+use forebay_transport::stream::unix::Listener;
 
 use super::connect::{
     Address, Handle, TestLink, assert_well, begin, failure, finish, fresh_path, greet_with,

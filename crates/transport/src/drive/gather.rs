@@ -1,11 +1,11 @@
-//! Waiting in one thread for calls that were begun on several connections.
+//! Waiting in one thread for calls that were started on several connections.
 //!
-//! The thread takes the reader's place of every connection that has none, as one that waits for a
+//! The thread becomes the reader of every connection that has none, as a thread that waits for a
 //! single call does (`blocking`), and sleeps once for all of them.
-//! At first it sleeps on the *last* call of those that remain, and on the peers' deaths: waking for
-//! each answer would take the cores from the processes that still work on theirs. Everything that
-//! lies in the other sockets by then is read without sleeping. After `GATHER_PATIENCE_US` any
-//! answer wakes it, because one that is larger than a socket's buffer keeps its sender waiting.
+//! At first it sleeps only on the *last* remaining call, and on the peers' deaths: waking for each
+//! answer would take cores from processes that are still working on theirs. Then it reads what has
+//! arrived in the other sockets without sleeping. After `GATHER_PATIENCE_US` any answer wakes it,
+//! because an answer larger than a socket's buffer blocks its sender until somebody reads.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,9 @@ use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
 use crate::calls::connection::{Connection, release};
-use crate::drive::blocking::{Turn, Wish, Woken, is_past, leave, own_wake, spin, stop, timespec};
+use crate::drive::blocking::{
+    Turn, WaitFor, Woken, is_past, leave, spin, stop, thread_wakeup, timespec,
+};
 use crate::drive::look::LongLook;
 use crate::error::{Error, Result};
 use crate::limit::{GATHER_LOOK_US, GATHER_PATIENCE_US};
@@ -28,13 +30,13 @@ thread_local! {
 
 /// Wait until every call has ended, each by an answer, a failure or a break of its connection.
 ///
-/// `calls` are ids that were begun for a thread, with their connections; `ended[n]` is where the
-/// outcome of `calls[n]` goes. A call whose place is filled is not waited for. `look` says that the
-/// answers are expected so soon that it pays to look for them before sleeping.
+/// `calls` are connections and the ids of calls that were started for a thread; the outcome of
+/// `calls[n]` goes to `ended[n]`. A call that has an outcome there is not waited for. `look` says
+/// that answers are expected soon enough to spin before sleeping.
 ///
 /// # Errors
-/// `Deadline` and `Interrupted`, after which the calls without an outcome go on: wait again for the
-/// same `ended`, or cancel them. Errors of single calls are outcomes, not errors of the whole.
+/// `Deadline` and `Interrupted`, after which the calls without an outcome continue: wait again with
+/// the same `ended`, or cancel them. An error of one call is its outcome, not an error of the whole.
 ///
 /// # Panics
 /// Where `ended` is shorter than `calls`.
@@ -44,7 +46,7 @@ pub fn wait_all(
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    let wake = own_wake()?;
+    let wake = thread_wakeup()?;
     let patient = Instant::now() + Duration::from_micros(GATHER_PATIENCE_US);
     loop {
         let mut places = enter_all(calls, ended, &wake);
@@ -65,7 +67,7 @@ pub fn wait_all(
     }
 }
 
-/// This thread's place at the connection of one call.
+/// This thread's turn at the connection of one call.
 struct Place<'a> {
     connection: &'a Connection,
     id: u64,
@@ -75,9 +77,9 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Give the place up; for good where the wait has `stopped`.
+    /// End the turn; for good if the wait has `stopped`.
     fn leave(&self, stopped: bool) {
-        // Only a forked child fails here, and it finds that out when it enters again.
+        // Only a forked child fails here; it gets the error when it enters again.
         let Ok(mut state) = self.connection.lock() else {
             return;
         };
@@ -90,7 +92,7 @@ impl Place<'_> {
     }
 }
 
-/// Take the outcomes that are there, and a place at the connection of every other call.
+/// Take the outcomes that have arrived, and begin a turn at the connection of every other call.
 fn enter_all<'a>(
     calls: &[(&'a Connection, u64)],
     ended: &mut [Option<Result<Outcome>>],
@@ -128,11 +130,11 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
         });
     }
     let write = state.wants_write();
-    let wish = Wish {
+    let wait_for = WaitFor {
         id: Some(id),
         write,
     };
-    let turn = connection.enter(&mut state, wish, Some(wake))?;
+    let turn = connection.enter(&mut state, wait_for, Some(wake))?;
     release(state);
     Ok(Entered::Waits(Place {
         connection,
@@ -143,7 +145,7 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
     }))
 }
 
-/// Sleep until something has to be done, and note what for each place.
+/// Sleep until there is work, and note what for each turn.
 fn sleep(
     places: &mut [Place<'_>],
     wake: &OwnedFd,
@@ -151,7 +153,7 @@ fn sleep(
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    if places.iter().any(|place| place.turn.held) {
+    if places.iter().any(|place| place.turn.buffered) {
         for place in places {
             place.woken.readable = true;
         }
@@ -168,7 +170,7 @@ fn sleep(
         let lead = place.turn.lead.is_some();
         interest.set(PollFlags::IN, lead && (at == last || patient.is_none()));
         interest.set(PollFlags::OUT, place.write);
-        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        // poll(2) reports a hang-up even for an empty interest, so it would return at once, for ever.
         if !interest.is_empty() {
             sockets.push((at, fds.len()));
             fds.push(PollFd::new(&place.turn.watch, interest));
@@ -186,7 +188,7 @@ fn sleep(
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
     }
     for place in places.iter_mut() {
-        // A look at a socket in which nothing lies costs one system call.
+        // Reading an empty socket costs one system call, less than a second poll would.
         place.woken.readable = true;
     }
     for (at, fd) in sockets {
@@ -213,7 +215,7 @@ fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()
     }
 }
 
-/// Look for a while, unless that was of no use lately; whether something was there.
+/// Spin for a while, unless that was of no use lately; returns whether something arrived.
 fn find(fds: &mut [PollFd<'_>]) -> bool {
     let mut look = LOOK.get();
     let found = look.is_worth_it() && {

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::peer::{Peer, Ready, Verdict};
-use super::server::Tally;
+use super::server::Metrics;
 use super::service::{Health, Service, Table};
+use super::session::{Action, ClientSession, Ready};
 use super::store::Store;
 use crate::error::Error;
 use crate::fuzzing::Speaker;
@@ -47,15 +47,15 @@ pub fn native(input: &[u8]) -> bool {
     let speaker = Speaker::new(bytes.to_vec(), 1 << (step % 16), false);
     let client = State::new(speaker, limits, Admission::Anybody, None);
     let service = SERVICE.with_borrow(Service::clone);
-    let (mut peer, tally) = (Peer::new(client, service), Tally::default());
+    let (mut peer, metrics) = (ClientSession::new(client, service), Metrics::default());
     let ready = Ready {
         readable: true,
         writable: true,
     };
     for _ in 0..2 * bytes.len() + 8 {
-        match peer.step(ready, Ready::default(), &tally) {
-            Verdict::Stay | Verdict::Again => {}
-            Verdict::Leave(why) => return matches!(why, Some(Error::Protocol { .. })),
+        match peer.step(ready, Ready::default(), &metrics) {
+            Action::Wait | Action::Again => {}
+            Action::Close(why) => return matches!(why, Some(Error::Protocol { .. })),
             other => panic!("{other:?} of a service that it does not have"),
         }
     }

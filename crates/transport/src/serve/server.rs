@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::limit::{Limits, NATIVE_CONNECTIONS_MAX, NATIVE_STALL_S};
 use crate::link::admission::Admission;
 use crate::messages::Handed;
-use crate::serve::door::Listening;
+use crate::serve::acceptor::Listening;
 use crate::serve::reactor::Reactor;
 use crate::serve::service::Service;
 use crate::sys::process;
 
 /// How connections are served.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ServerOptions {
     pub limits: Limits,
     /// Whom the listener lets in.
     pub admission: Admission,
@@ -33,7 +33,7 @@ pub struct Options {
     pub stall: Duration,
 }
 
-impl Default for Options {
+impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             limits: Limits::of_messages(),
@@ -47,7 +47,7 @@ impl Default for Options {
 
 /// What a listener counts while it runs.
 #[derive(Default)]
-pub struct Tally {
+pub struct Metrics {
     pub(crate) accepted: AtomicU64,
     pub(crate) open: AtomicUsize,
     pub(crate) messages: AtomicU64,
@@ -61,7 +61,7 @@ pub struct Tally {
 
 /// What a listener has counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ServerCounters {
     pub accepted: u64,
     pub open: usize,
     pub messages: u64,
@@ -79,16 +79,16 @@ pub struct Counters {
     pub failure: Option<Error>,
 }
 
-impl Tally {
+impl Metrics {
     /// A connection ended with an error.
     pub(crate) fn fail(&self, error: Error) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> ServerCounters {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        Counters {
+        ServerCounters {
             accepted: self.accepted.load(Ordering::Relaxed),
             open: self.open.load(Ordering::Relaxed),
             messages: self.messages.load(Ordering::Relaxed),
@@ -104,7 +104,7 @@ impl Tally {
 
 /// What the thread and its owner share.
 pub(crate) struct Common {
-    pub tally: Tally,
+    pub metrics: Metrics,
     pub closing: AtomicBool,
     /// Readable once something is to be done besides the sockets.
     pub wake: OwnedFd,
@@ -113,18 +113,18 @@ pub(crate) struct Common {
 }
 
 /// A listener and its thread.
-pub struct Server {
+pub struct MessageServer {
     common: Arc<Common>,
     thread: Mutex<Option<JoinHandle<()>>>,
     owner: AtomicU64,
 }
 
-impl Server {
+impl MessageServer {
     /// Serve what is listened on, in a thread of its own.
     ///
     /// # Errors
     /// `System` where the kernel gives no descriptor or thread.
-    pub fn start(listening: Listening, service: Service, options: Options) -> Result<Self> {
+    pub fn start(listening: Listening, service: Service, options: ServerOptions) -> Result<Self> {
         let failed = |what: &str, errno| Error::System {
             what: what.into(),
             errno,
@@ -134,7 +134,7 @@ impl Server {
         let handed =
             Queue::new(NATIVE_CONNECTIONS_MAX).map_err(|_| failed("eventfd", Errno::MFILE))?;
         let common = Arc::new(Common {
-            tally: Tally::default(),
+            metrics: Metrics::default(),
             closing: AtomicBool::new(false),
             wake,
             handed,
@@ -158,8 +158,8 @@ impl Server {
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
-        self.common.tally.counters()
+    pub fn counters(&self) -> ServerCounters {
+        self.common.metrics.counters()
     }
 
     /// Readable when a connection was handed over, and from the end of the thread on.
@@ -200,7 +200,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for MessageServer {
     fn drop(&mut self) {
         self.close();
     }

@@ -31,7 +31,7 @@ const BACKLOG: i32 = 128;
 pub fn peer_uid(socket: impl AsFd) -> Result<u32> {
     peer_of(socket)
         .map(|peer| peer.uid)
-        .map_err(|errno| Error::Config(format!("this is no connected Unix socket ({errno})")))
+        .map_err(|errno| Error::Config(format!("not a connected Unix socket ({errno})")))
 }
 
 /// Two connected sockets; one is inherited by a child or passed on.

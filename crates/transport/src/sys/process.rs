@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(test)]
 use crate::sys::per_process::PerProcess;
 
-/// What tells this process from all that it was forked from: two loads, no system call.
+/// The fork epoch, which differs between this process and all its ancestors: two loads, no system call.
 ///
-/// It is no process id: a child in a new PID namespace may have its parent's.
+/// A process id would not do: a child in a new PID namespace may have its parent's.
 pub fn current() -> u64 {
     forebay_base::process::epoch()
 }

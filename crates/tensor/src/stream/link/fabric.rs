@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_memory::Lease;
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 
 use super::inner::Inner;
 use super::verbs::{Completed, VerbsCounters, VerbsPulls};

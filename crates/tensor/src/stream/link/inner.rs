@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
-use forebay_transport::look::Look;
+use forebay_transport::drive::Look;
 
 use super::fabric::Submission;
 use super::verbs::{Completed, VerbsPulls};

@@ -13,7 +13,7 @@ use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
 
 use forebay_base::time::{left, timespec};
-use forebay_transport::stream::socket::Socket;
+use forebay_transport::stream::Socket;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_base::wakeup::Wakeup;
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 
 use super::batch::Batch;
 use super::channel::Channel;

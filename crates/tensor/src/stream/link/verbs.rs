@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use forebay_base::readiness;
 use forebay_base::slots::{self, Slots};
 use forebay_memory::Lease;
-use forebay_transport::Wire;
-use forebay_transport::stream::socket::Socket;
+use forebay_transport::stream::{Socket, Wire};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 

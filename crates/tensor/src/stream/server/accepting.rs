@@ -7,10 +7,9 @@ use std::time::Instant;
 use forebay_base::accept::ACCEPTS_PER_TURN;
 use forebay_base::poll::{Ready, Token};
 use forebay_base::slots::Key;
-use forebay_transport::Wire;
-use forebay_transport::owner::stranger;
-use forebay_transport::serve::Arrival;
-use forebay_transport::stream::socket::Socket;
+use forebay_transport::serve::Accepted;
+use forebay_transport::stream::owner::foreign_user_message;
+use forebay_transport::stream::{Socket, Wire};
 use rustix::io::Errno;
 
 use super::connection::{Connection, Source};
@@ -31,12 +30,13 @@ impl<K: Send> Reactor<K> {
                 return;
             };
             match found.acceptor.accept(socket) {
-                Arrival::Connection(connection) => self.begin_handshake(listener, connection),
-                Arrival::Nobody => return,
-                Arrival::Stranger(uid) => {
-                    self.metrics().fail(&self.metrics().refused, stranger(uid));
+                Accepted::Connection(connection) => self.begin_handshake(listener, connection),
+                Accepted::None => return,
+                Accepted::ForeignUser(uid) => {
+                    self.metrics()
+                        .fail(&self.metrics().refused, foreign_user_message(uid));
                 }
-                Arrival::Exhausted => {
+                Accepted::OutOfDescriptors => {
                     let metrics = &self.common.metrics;
                     metrics.turned_away.fetch_add(1, Ordering::Relaxed);
                     _ = self.set_accepting(false);

@@ -1,7 +1,7 @@
 //! The descriptors of a server's poll, and the connections among them.
 use forebay_base::poll::Kind;
 use forebay_base::slots::Key;
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 
 use super::handshake::Handshake;
 use super::reactor::PeerConnection;

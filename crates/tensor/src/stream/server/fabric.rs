@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_base::poll::{Ready, Token};
 use forebay_base::readiness;
 use forebay_base::slots::{Key, Slots};
-use forebay_transport::Wire;
+use forebay_transport::stream::Wire;
 use rustix::event::PollFlags;
 
 use super::connection::{Connection, Source};

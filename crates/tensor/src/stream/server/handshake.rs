@@ -7,11 +7,11 @@ use std::mem::MaybeUninit;
 
 use forebay_base::poll::Ready;
 use forebay_base::slots::Key;
-use forebay_transport::error::Fault;
 use forebay_transport::limit::Limits;
-use forebay_transport::messages::state::State;
-use forebay_transport::stream::Stream;
-use forebay_transport::{Admission, Delivered, Violation, Wire};
+use forebay_transport::link::Admission;
+use forebay_transport::messages::State;
+use forebay_transport::stream::{Stream, Wire};
+use forebay_transport::{Delivered, Fault, Violation};
 
 use crate::error::Error;
 use crate::handshake::{Hello, Welcome};

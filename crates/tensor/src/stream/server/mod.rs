@@ -23,9 +23,9 @@ use std::time::Duration;
 use forebay_base::wakeup::Wakeup;
 use forebay_blockio::BlockFile;
 use forebay_memory::Lease;
-use forebay_transport::Admission;
+use forebay_transport::link::Admission;
 use forebay_transport::serve::Listening;
-use forebay_transport::tls;
+use forebay_transport::stream::tls;
 use rustix::io::Errno;
 
 pub use metrics::ServerCounters;

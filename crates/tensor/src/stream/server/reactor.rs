@@ -9,9 +9,10 @@ use std::time::Instant;
 
 use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::slots::{Key, Slots};
-use forebay_transport::look::Look;
-use forebay_transport::serve::Door;
-use forebay_transport::{Admission, Wire, tls};
+use forebay_transport::drive::Look;
+use forebay_transport::link::Admission;
+use forebay_transport::serve::Acceptor;
+use forebay_transport::stream::{Wire, tls};
 use rustix::io::Errno;
 
 use super::connection::{Connection, Source};
@@ -41,7 +42,7 @@ pub(super) struct PeerConnection {
 }
 
 pub(super) struct Listener {
-    pub(super) acceptor: Door,
+    pub(super) acceptor: Acceptor,
     pub(super) tls: Option<Arc<tls::Server>>,
     pub(super) admission: Admission,
 }
@@ -114,7 +115,7 @@ impl<K: Send> Reactor<K> {
             poll.add(&commands.wakeup, Token::only(Source::Commands), Ready::READ)?;
         }
         let listeners = entrances.into_iter().map(|entrance| Listener {
-            acceptor: Door::new(entrance.listening),
+            acceptor: Acceptor::new(entrance.listening),
             tls: entrance.tls,
             admission: entrance.admission,
         });
@@ -266,7 +267,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Check that one more than `present` is within `peers_max`.
+    /// Check that one more than `present` is within `max_peers`.
     pub(super) fn check_room(&self, present: usize) -> Result<(), Error> {
         let value = present as u64 + 1;
         let maximum = u64::from(self.options.limits.peers_max);
@@ -274,7 +275,7 @@ impl<K: Send> Reactor<K> {
             return Ok(());
         }
         Err(Error::Limit {
-            limit: "peers_max",
+            limit: "max_peers",
             value,
             maximum,
             advice: "close clients that are not used, or raise it",

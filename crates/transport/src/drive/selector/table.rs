@@ -1,9 +1,9 @@
-//! Slots with generations: what a token meant is told from what its slot means now.
+//! Slots with generations: a token from an earlier use of its slot resolves to nothing.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
-/// Names an entry, and never another one that gets its slot later.
+/// Names an entry, and never a later one in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     slot: u32,
@@ -27,9 +27,9 @@ impl Token {
     }
 }
 
-/// Who is told of an event.
+/// Who handles an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WatchKind {
     /// The caller of the wait gets it in a list.
     Registered,
     /// It is handled within the wait.
@@ -40,7 +40,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Entry<T> {
     pub descriptor: RawFd,
-    pub kind: Kind,
+    pub kind: WatchKind,
     pub interest: super::Interest,
     pub payload: T,
 }
@@ -52,13 +52,13 @@ struct Slot<T> {
 }
 
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct WatchTable<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     by_descriptor: HashMap<RawFd, u32>,
 }
 
-impl<T> Table<T> {
+impl<T> WatchTable<T> {
     pub fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -75,7 +75,7 @@ impl<T> Table<T> {
     pub fn insert(
         &mut self,
         descriptor: RawFd,
-        kind: Kind,
+        kind: WatchKind,
         interest: super::Interest,
         payload: T,
     ) -> Token {
@@ -94,21 +94,21 @@ impl<T> Table<T> {
             u32::try_from(self.slots.len() - 1).expect("fewer slots than descriptors")
         });
         self.by_descriptor.insert(descriptor, slot);
-        let place = &mut self.slots[slot as usize];
-        place.entry = entry;
+        let slot_entry = &mut self.slots[slot as usize];
+        slot_entry.entry = entry;
         Token {
             slot,
-            generation: place.generation,
+            generation: slot_entry.generation,
         }
     }
 
     /// Take an entry out; its token means nothing from now on.
     pub fn remove(&mut self, descriptor: RawFd) -> Option<Entry<T>> {
         let slot = self.by_descriptor.remove(&descriptor)?;
-        let place = &mut self.slots[slot as usize];
-        place.generation = place.generation.wrapping_add(1);
+        let slot_entry = &mut self.slots[slot as usize];
+        slot_entry.generation = slot_entry.generation.wrapping_add(1);
         self.free.push(slot);
-        place.entry.take()
+        slot_entry.entry.take()
     }
 
     pub fn get(&self, descriptor: RawFd) -> Option<&Entry<T>> {
@@ -117,26 +117,26 @@ impl<T> Table<T> {
 
     pub fn find(&self, descriptor: RawFd) -> Option<(Token, &Entry<T>)> {
         let slot = *self.by_descriptor.get(&descriptor)?;
-        let place = &self.slots[slot as usize];
-        let generation = place.generation;
-        let entry = place.entry.as_ref()?;
+        let slot_entry = &self.slots[slot as usize];
+        let generation = slot_entry.generation;
+        let entry = slot_entry.entry.as_ref()?;
         Some((Token { slot, generation }, entry))
     }
 
     pub fn find_mut(&mut self, descriptor: RawFd) -> Option<(Token, &mut Entry<T>)> {
         let slot = *self.by_descriptor.get(&descriptor)?;
-        let place = &mut self.slots[slot as usize];
-        let generation = place.generation;
-        let entry = place.entry.as_mut()?;
+        let slot_entry = &mut self.slots[slot as usize];
+        let generation = slot_entry.generation;
+        let entry = slot_entry.entry.as_mut()?;
         Some((Token { slot, generation }, entry))
     }
 
     pub fn resolve(&self, token: Token) -> Option<&Entry<T>> {
-        let place = self.slots.get(token.slot as usize)?;
-        place
+        let slot_entry = self.slots.get(token.slot as usize)?;
+        slot_entry
             .entry
             .as_ref()
-            .filter(|_| place.generation == token.generation)
+            .filter(|_| slot_entry.generation == token.generation)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
@@ -158,17 +158,17 @@ mod tests {
     use super::*;
     use crate::drive::selector::Interest;
 
-    fn table() -> Table<&'static str> {
-        Table::new()
+    fn table() -> WatchTable<&'static str> {
+        WatchTable::new()
     }
 
     #[test]
     fn a_token_dies_with_its_entry_though_slot_and_number_come_back() {
         let mut table = table();
-        let first = table.insert(7, Kind::Attached, Interest::READ, "first");
+        let first = table.insert(7, WatchKind::Attached, Interest::READ, "first");
         assert_eq!(table.resolve(first).map(|e| e.payload), Some("first"));
         assert_eq!(table.remove(7).map(|e| e.payload), Some("first"));
-        let second = table.insert(7, Kind::Attached, Interest::READ, "second");
+        let second = table.insert(7, WatchKind::Attached, Interest::READ, "second");
         assert_eq!(table.resolve(first).map(|e| e.payload), None);
         assert_eq!(table.resolve(second).map(|e| e.payload), Some("second"));
         assert_eq!(first.slot, second.slot);
@@ -187,7 +187,7 @@ mod tests {
     fn slots_are_used_again() {
         let mut table = table();
         for round in 0..100 {
-            table.insert(round, Kind::Registered, Interest::READ, "");
+            table.insert(round, WatchKind::Registered, Interest::READ, "");
             table.remove(round);
         }
         assert_eq!((table.slots.len(), table.len()), (1, 0));
