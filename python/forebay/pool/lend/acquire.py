@@ -15,10 +15,10 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.pool.lend.lease import Lease
-from forebay.pool.lend.meet import meet
+from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import Record
-from forebay.pool.lend.setback import TRIES, exhausted, leave, set_back
 from forebay.pool.lend.step import Settle, Steps, Until, awaited, block
+from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.service.spec import S
 
@@ -205,7 +205,7 @@ class Borrow:
         try:
             yield Settle(record, deadline.left())
             if starting:
-                yield from meet(self._pool, record, self._deadline)
+                yield from learn_process(self._pool, record, self._deadline)
         except DeadlineError:
             if quiet and not self._deadline.passed():
                 self._pool.discard(record)
@@ -221,7 +221,7 @@ class Borrow:
             leave(self._pool, record, starting=starting)
             raise late from None
         except (RemoteError, BrokenError, OSError) as error:
-            yield from set_back(self._pool, record, error, last=last, starting=starting)
+            yield from handle_failure(self._pool, record, error, last=last, starting=starting)
             return False
         except BaseException:
             leave(self._pool, record, starting=starting)

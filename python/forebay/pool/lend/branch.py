@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, BusyError, DeadlineError
-from forebay.pool.lend.meet import meet
+from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import PythonRecord
 from forebay.pool.lend.step import Answer, Settle, Steps, awaited, block
 from forebay.pool.lend.wait import Deadline
@@ -94,7 +94,7 @@ class Branches:
                     yield from self._order(copies, deadline)
             for waited in copies:
                 yield Settle(waited, deadline.left())
-                yield from meet(self._pool, waited, deadline)
+                yield from learn_process(self._pool, waited, deadline)
         except DeadlineError:
             self._discard(copies)
             raise DeadlineError(
