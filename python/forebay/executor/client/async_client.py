@@ -332,7 +332,7 @@ class AsyncClient:
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                told = await channel.acall_frame(frame, left)
+                told = await channel.call_frame(frame, left)
             except ProtocolError:
                 raise
             except ClosedError:

@@ -14,7 +14,7 @@ from forebay.errors import (
     DeadlineError,
     RemoteError,
 )
-from forebay.pool.lend.lease import Lease
+from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import Record
 from forebay.pool.lend.step import Settle, Steps, Until, awaited, block
@@ -63,10 +63,10 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = block(pool, Borrow(pool, self._kind, self._timeout).steps())
-        self._lease = lease = Lease(pool, record, False)
+        self._lease = lease = Lease(pool, record)
         if pool.watchful:
             pool.attend(record)
-        return self._kind.proxies[0](lease)  # type: ignore[no-any-return]
+        return self._kind.proxy(lease)  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None:
         lease, self._lease = self._lease, None
@@ -83,10 +83,10 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = await awaited(pool, Borrow(pool, kind, self._timeout).steps())
-        self._lease = lease = Lease(pool, record, True)
+        self._lease = lease = AsyncLease(pool, record)
         if pool.watchful:
             pool.attend(record)
-        return self._kind.proxies[1](lease)
+        return self._kind.proxy(lease)
 
     async def __aexit__(self, *_: object) -> None:
         lease, self._lease = self._lease, None

@@ -85,7 +85,7 @@ class Meet:
 
     async def wait(self, pool: ServicePool) -> None:
         """Make it on the running loop."""
-        await self._record.aconnect(self._timeout)
+        await self._record.connect_async(self._timeout)
 
 
 class ProgramAcquire(Acquire[Any]):

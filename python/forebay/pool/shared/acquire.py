@@ -15,7 +15,7 @@ from forebay.errors import (
     RemoteError,
     StaleError,
 )
-from forebay.pool.lend.lease import Lease
+from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.step import Settle, Steps, awaited, block
 from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
 from forebay.pool.lend.wait import Deadline
@@ -88,9 +88,10 @@ class SharedAcquire(Generic[S]):
         return borrow
 
     def _lent(self, borrow: SharedBorrow, *, asyncio: bool) -> Any:
-        lease = Lease(cast("Any", borrow.link), cast("Any", borrow.record), asyncio)
+        made = AsyncLease if asyncio else Lease
+        lease = made(cast("Any", borrow.link), cast("Any", borrow.record))
         self._lease = lease
-        return self._kind.proxies[asyncio](lease)
+        return self._kind.proxy(lease)
 
     def _end(self, how: tuple[object, ...]) -> None:
         lease, self._lease = self._lease, None
