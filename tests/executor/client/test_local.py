@@ -49,7 +49,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def reached(app: str | None, *, start: bool = True, timeout: float = 30.0) -> tuple[str, list[str]]:
     told: list[str] = []
-    path = reach(None, app, start=start, timeout=timeout, told=told.append)
+    path = reach(None, app, start=start, timeout=timeout, on_start=told.append)
     return path, told
 
 
@@ -64,7 +64,7 @@ def test_a_server_is_started_once_and_said_so(app: Path) -> None:
         assert caller.ask("info")["reloads"] is True
     assert reached(str(app)) == (path, [])
     assert reached(None, start=False) == (path, [])  # a bare name means the newest
-    assert reach(f"unix://{path}", None, start=False, timeout=1.0, told=told.append) == path
+    assert reach(f"unix://{path}", None, start=False, timeout=1.0, on_start=told.append) == path
 
 
 def test_two_that_start_at_once_share_one_server(app: Path) -> None:
@@ -114,13 +114,13 @@ def test_nothing_that_names_an_application_is_told(app: Path) -> None:
 def test_another_kind_of_url_is_refused(app: Path, url: str) -> None:
     """Servers listen on Unix sockets."""
     with pytest.raises(ConfigError, match="unix:///"):
-        reach(url, None, start=True, timeout=1.0, told=print)
+        reach(url, None, start=True, timeout=1.0, on_start=print)
 
 
 def test_a_url_where_nobody_listens_is_told(app: Path) -> None:
     """A server that was named is not started in its place."""
     with pytest.raises(BrokenError, match="no server answers"):
-        reach("unix:///tmp/no-such.sock", None, start=True, timeout=1.0, told=print)
+        reach("unix:///tmp/no-such.sock", None, start=True, timeout=1.0, on_start=print)
 
 
 def test_a_start_that_fails_shows_why(app: Path) -> None:

@@ -54,7 +54,7 @@ READY, BUSY, FAILED, UNFIT = b"ready", b"busy", b"failed", b"unfit"
 _started: list[int] = []
 """Servers that this process started: they are its children, and reaped when another is."""
 
-Told = Callable[[str], None]
+OnStart = Callable[[str], None]
 
 
 class Home(NamedTuple):
@@ -75,7 +75,9 @@ def home_of(app: str, configuration: Configuration | None = None) -> Home:
     return Home(target, paths_of(target, state_dir=configuration.value("state_dir")))
 
 
-def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told: Told) -> str:
+def reach(
+    url: str | None, app: str | None, *, start: bool, timeout: float, on_start: OnStart
+) -> str:
     """Find a server that answers; start one where none does.
 
     Args:
@@ -84,7 +86,7 @@ def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told
             `app` of `forebay.toml`, then the server that was started last.
         start: whether one may be started.
         timeout: seconds until it is ready, the import of the application included.
-        told: gets a line where one was started.
+        on_start: gets a line where one was started.
 
     Returns:
         The path of its socket.
@@ -105,7 +107,7 @@ def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told
         return _newest()
     home = home_of(named.value, configuration)
     return _ready(
-        home, start=start, deadline=time.monotonic() + timeout, timeout=timeout, told=told
+        home, start=start, deadline=time.monotonic() + timeout, timeout=timeout, on_start=on_start
     )
 
 
@@ -136,7 +138,7 @@ def _newest() -> str:
     return found.socket
 
 
-def _ready(home: Home, *, start: bool, deadline: float, timeout: float, told: Told) -> str:
+def _ready(home: Home, *, start: bool, deadline: float, timeout: float, on_start: OnStart) -> str:
     """The socket of the application's server, once there is one."""
     begun: _Start | None = None
     try:
@@ -144,7 +146,7 @@ def _ready(home: Home, *, start: bool, deadline: float, timeout: float, told: To
             found = running_at(home.paths)
             if found is not None:
                 if begun is not None and begun.pid == found.pid:
-                    told(begun.text())
+                    on_start(begun.text())
                 return found.socket
             if time.monotonic() >= deadline:
                 raise _late(home, timeout)
@@ -210,7 +212,7 @@ class _Start:
                 raise self._failed()
 
     def text(self) -> str:
-        """What the user is told."""
+        """The line for the user."""
         idle = find_configuration().executor.idle_timeout
         after = f"{idle / 60:g} idle minutes" if idle >= 60 else f"{idle:g} idle seconds"
         return (
