@@ -283,7 +283,7 @@ class Outstanding:
                 sent.lock.release()
 
     def _confirm(self, some: list[Sent], until: float | None) -> list[Sent]:
-        """Learn of each whether it was accepted, and forget it; returns those that are still unknown."""
+        """Learn of each whether it was accepted, and forget it; those that are still unknown."""
         unsure = []
         for start in range(0, len(some), DROPPED_MAX):
             batch = [
