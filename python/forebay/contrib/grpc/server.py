@@ -56,7 +56,7 @@ class Grpc:
             raise
         return _connected(stub, outcome, channel.close)
 
-    async def aconnect(self, started: Started) -> Connected:
+    async def connect_async(self, started: Started) -> Connected:
         """Make a channel for the running loop; as `connect`. Does not wait."""
         grpc = _grpc()
         from forebay.contrib.grpc.asyncio_calls import interceptors

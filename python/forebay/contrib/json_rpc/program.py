@@ -13,7 +13,7 @@ from forebay.pool import Connected
 from forebay.pool._internal import Deadline
 
 if TYPE_CHECKING:
-    from forebay.pool import Lease, Started
+    from forebay.pool import AsyncLease, Lease, Started
 
 __all__ = ["AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"]
 
@@ -141,6 +141,8 @@ class AsyncJsonRpcClient(_Client):
 
     __slots__ = ()
 
+    _lease: AsyncLease
+
     async def call(self, method: str, /, *args: Any, **params: Any) -> Any:
         """Call a method; as `JsonRpcClient.call`.
 
@@ -168,7 +170,7 @@ class AsyncJsonRpcClient(_Client):
         except TimeoutError:
             raise self._too_late(method) from None
         except BrokenError as error:
-            told = await self._lease.aexplain(error)
+            told = await self._lease.explain(error)
             raise told from (None if told is error else error)
 
     async def notify(self, method: str, /, *args: Any, **params: Any) -> None:
@@ -180,5 +182,5 @@ class AsyncJsonRpcClient(_Client):
             self._link.bind(asyncio.get_running_loop())
             self._link.notify(method, args, params)
         except BrokenError as error:
-            told = await self._lease.aexplain(error)
+            told = await self._lease.explain(error)
             raise told from (None if told is error else error)
