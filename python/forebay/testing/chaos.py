@@ -4,10 +4,10 @@ with chaos.nothing_left():
     with forebay.ServicePool() as pool:
         targets = chaos.services(pool) | chaos.templates(pool) | chaos.keeper(pool)
         with chaos.storm(targets=targets, actions=("kill", "stop"), rate=50, seed=7) as storm:
-            ...  # what must stand it
+            ...  # what must survive it
 print(storm.counts())
 
-`chaos.relay(url, there=chaos.Wire(reset_at=1000))` stands in front of a listener and fails there.
+`chaos.relay(url, there=chaos.Wire(reset_at=1000))` relays a listener, and fails there.
 """
 
 from __future__ import annotations

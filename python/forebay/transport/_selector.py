@@ -16,7 +16,7 @@ class Selector(_core.Selector, BaseSelector):
 
     Args:
         report: called as `report(error, callback)` with what a callback of `attach` raised.
-        spin_us: how long a wait looks with the GIL held before it sleeps, in microseconds; None:
+        spin_us: how long a wait polls with the GIL held before it sleeps, in microseconds; None:
             for at most 60, where that has paid lately.
 
     Besides the methods of `selectors.BaseSelector` it has `attach`, `change` and `detach`: see

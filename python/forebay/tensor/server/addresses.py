@@ -10,7 +10,7 @@ from forebay.transport._internal import PORT_MAX, parse
 
 __all__ = ["address_of", "addresses", "chosen"]
 
-PLACE = "{shard}"
+PLACEHOLDER = "{shard}"
 SHARDS_MAX = 4096
 
 
@@ -56,13 +56,13 @@ def address_of(url: str, shard: int, shards: int) -> str:
         raise ConfigError(
             f"shard is {shard} of {shards}; give 0 to shards - 1, at most {SHARDS_MAX}"
         )
-    if PLACE in url:
-        return url.replace(PLACE, str(shard))
+    if PLACEHOLDER in url:
+        return url.replace(PLACEHOLDER, str(shard))
     address = parse(url)
     if shards == 1 or (address.port == 0 and address.scheme in ("tcp", "tls")):
         return url
     if address.scheme not in ("tcp", "tls"):
-        raise ConfigError(f"{url} is one path for {shards} shards; put {PLACE} into it")
+        raise ConfigError(f"{url} is one path for {shards} shards; put {PLACEHOLDER} into it")
     port = address.port + shard
     if port > PORT_MAX:
         raise ConfigError(f"{url}: shard {shard} would listen on port {port}; begin lower")

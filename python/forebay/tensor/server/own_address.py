@@ -1,4 +1,4 @@
-"""Where a server of tensors listens that was told no URL: a socket of this user alone."""
+"""The default address of a tensor server: a Unix socket that only this user can reach."""
 
 from __future__ import annotations
 
