@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from forebay._runtime_place import make_private, runtime_root, temporary_root
+from forebay._runtime_directory import make_private, runtime_root, temporary_root
 
 __all__ = ["own_url"]
 
