@@ -68,7 +68,7 @@ class Comm(core.Comm):
         self._extra = extra or {}
         self._is_open = False
         self._agreed: dict[str, Any] | None = None
-        self._told: dict[str, Any] = {}
+        self._serializer_info: dict[str, Any] = {}
         super().__init__(deserialize=deserialize)
         self._finalizer = weakref.finalize(
             self, _close_dangling, connection, asyncio.get_running_loop(), repr(self)
@@ -154,12 +154,12 @@ class Comm(core.Comm):
         """What serializers get about both ends; the handshake sets it, once."""
         if self._agreed is not self.handshake_options:
             self._agreed = self.handshake_options
-            self._told = {
+            self._serializer_info = {
                 "sender": self.local_info,
                 "recipient": self.remote_info,
                 **self.handshake_options,
             }
-        return self._told
+        return self._serializer_info
 
 
 class TLSComm(Comm):

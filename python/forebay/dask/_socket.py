@@ -1,4 +1,4 @@
-"""Sockets of comms: dialling, listening, naming and tuning them as Dask is configured."""
+"""Sockets of comms, opened as Dask is configured."""
 
 from __future__ import annotations
 

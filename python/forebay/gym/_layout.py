@@ -1,4 +1,4 @@
-"""Where one environment's observation and outcome lie in its region.
+"""The layout of one environment's observation in its region.
 
 The service writes there, the client reads through a read-only map of it, and both derive the same
 layout from the observation space: a head of `HEAD_BYTES`, then one aligned array for each leaf of

@@ -1,4 +1,4 @@
-"""The arena: memory that this process owns and others may read."""
+"""The arena: memory that this process owns, which others may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How calls, results and exceptions become bytes.
+"""The encoding of calls, results or exceptions as bytes.
 
 `pickle` carries anything, with buffers out of band; `msgpack` carries data only.
 A message is a head and, where it holds large buffers, segments that are neither copied nor joined.

@@ -1,4 +1,4 @@
-"""What a program has and leaves: processes, descriptors, threads, files, shared memory."""
+"""What a program has or leaves: processes, descriptors, threads, files, shared memory."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _may_be_ours(path: Path) -> bool:
 
 
 def _is_another_programs(name: str) -> bool:
-    """Whether a process that lives, and is none of ours, has a directory of this name."""
+    """Whether a live process of another program has a directory of this name."""
     made = MADE_BY.match(name)
     if made is None or not os.path.exists(f"/proc/{made[1]}"):
         return False

@@ -1,4 +1,4 @@
-"""Connections and a listener within one process, over wires that fail where a test wants it."""
+"""Connections within one process, over wires that fail where a test wants it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes as /proc shows them, and signals that can only reach the process that was meant."""
+"""Processes as /proc shows them, signalled without a mistaken identity."""
 
 from __future__ import annotations
 

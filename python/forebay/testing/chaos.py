@@ -1,4 +1,4 @@
-"""Deaths and delays at random, reproducible from a seed, and a check that nothing is left.
+"""Random deaths or delays, reproducible from a seed, with a check that nothing is left.
 
 with chaos.nothing_left():
     with forebay.ServicePool() as pool:

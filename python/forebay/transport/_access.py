@@ -1,4 +1,4 @@
-"""Who may connect to a listener: tokens, certificates, and users of this machine."""
+"""Which peers may connect to a listener, by token, certificate or user."""
 
 from __future__ import annotations
 

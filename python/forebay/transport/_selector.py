@@ -1,4 +1,4 @@
-"""The selector as `selectors` describes one, so that asyncio and others may use it."""
+"""A selector as `selectors` describes one, for asyncio or any other loop."""
 
 from __future__ import annotations
 

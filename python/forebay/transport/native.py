@@ -87,7 +87,7 @@ class Store(Handler):
     """Values by key, for any number of readers: weights, batches, files.
 
     A request is a key, one frame; its answer is the frames of the value, or one empty frame where
-    there is none. A request of several keys is answered by all their frames in one message.
+    it is missing. A request of several keys is answered by all their frames in one message.
     `put` and `delete` may be called at any time in any thread, whether it serves or not; an answer
     that is on its way stays what it was.
     What it holds is for the program to bound.

@@ -2,7 +2,7 @@
 
 They are written in turn, commit `s` into both copies of block `s % 2`. A copy lies in one sector:
 a crash leaves the old or the new one, and a copy whose checksum is wrong is damage.
-So damage to one sector costs nothing, and a tear is told apart from it; the table of states is in
+So damage to one sector costs nothing, and differs from a tear; the table of states is in
 docs/concepts/blockio/records.md.
 
 A reader may copy a block while it is written, since the kernel does not lock the page. It reads

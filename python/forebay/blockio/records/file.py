@@ -1,4 +1,4 @@
-"""A file of records of one size: appended, sampled and gathered."""
+"""A file of records of one size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RecordFile:
     Args:
         path: of the file.
         dtype: of a record, without Python objects; compared with the file's. None: whatever it is.
-        mode: "r" reads; "a" appends too, and makes the file where there is none.
+        mode: "r" reads; "a" appends too, and makes the file if it is missing.
         capacity: of a new file: the window is the last so many records, and older ones are
             overwritten. None: it grows without end, or what the file has.
         arena: for batches; one that is made on first use, at most an eighth of the memory.

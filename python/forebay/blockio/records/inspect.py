@@ -1,4 +1,4 @@
-"""What a record file holds, and whether it is whole."""
+"""The content of a record file, checked on request."""
 
 from __future__ import annotations
 

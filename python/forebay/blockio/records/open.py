@@ -1,4 +1,4 @@
-"""Opening a record file: making it, locking it, and comparing it with what is expected."""
+"""Opening a record file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooled gRPC servers, with a channel and a stub for each."""
+"""Pooled gRPC servers, with one channel for each."""
 
 from __future__ import annotations
 

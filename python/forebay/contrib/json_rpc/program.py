@@ -1,4 +1,4 @@
-"""Pooled programs that speak JSON-RPC 2.0 on stdin and stdout, one message to a line."""
+"""Pooled programs that speak JSON-RPC 2.0 over stdio, one message to a line."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def each(
 ) -> Iterator[tuple[int, Any]]:
     """Carry pulls out, and give each that is whole.
 
-    Whoever takes them has other things to do between two, so the thread of futures drives them.
+    The caller may do other work between two of them, so the thread of futures drives them.
     """
     arrivals = Arrivals(client._shards.table, work)
     driver = client._enter().port

@@ -1,4 +1,4 @@
-"""The blocking face of a tensor server's client, and its futures."""
+"""The blocking face of the tensor client."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class TensorClient:
             timeout: seconds.
 
         Raises:
-            ConfigError: there is none; the message has the nearest names.
+            ConfigError: no tensor has that name; the message lists the nearest names.
         """
         self._shards.names(name, timeout)
         ref = self._shards.table.ref(name)

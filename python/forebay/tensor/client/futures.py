@@ -2,8 +2,9 @@
 
 It is started with the first future of a client, sleeps without the interpreter's lock, and ends
 with the last client that had one; a daemon, it keeps no process from ending.
-The parts of a future (one for each shard that was asked) have a ticket each. Whoever takes a future
-out of `_open` completes it; that is one call of a set, so it happens once, and needs no lock.
+The parts of a future (one for each shard that was asked) have a ticket each. The thread that takes
+a future out of `_open` completes it; that is one call of a set, so it happens once, and needs no
+lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The deadline of a call, which covers connecting, looking names up and the answer."""
+"""The deadline of a call, connecting included."""
 
 from __future__ import annotations
 

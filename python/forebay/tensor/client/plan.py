@@ -1,4 +1,4 @@
-"""Pulls that are prepared once and made again and again."""
+"""Pulls that are prepared once, to be made repeatedly."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PullPlan:
     """Pulls that are prepared; made by `TensorClient.plan`.
 
     Row numbers are read from their arrays each time, and rows land in the same arrays each time;
-    both are lent while a pull runs. After a tensor was replaced, or its server started anew, the
+    both are lent while a pull runs. After a tensor was replaced, or its server restarted, the
     next pull prepares it again, and refuses where its shape has become another.
 
     Threads: any, one at a time.

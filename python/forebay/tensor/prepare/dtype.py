@@ -1,4 +1,4 @@
-"""Dtypes as text, as they travel between a server and its clients."""
+"""Dtypes as the text that travels from a server to its clients."""
 
 from __future__ import annotations
 

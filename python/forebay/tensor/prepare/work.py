@@ -1,4 +1,4 @@
-"""Calls made ready for the core: what each shard is asked for, and where its rows go.
+"""Calls prepared for the core: what each shard is asked for.
 
 Nothing here waits, connects or sends. A name that has to be looked up first is reported, and the
 call is made ready again afterwards.

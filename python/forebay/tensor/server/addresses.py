@@ -74,13 +74,13 @@ def addresses(url: str | Sequence[str], shards: int | None) -> list[str]:
     """The URLs of all shards, the first row's first.
 
     Raises:
-        ConfigError: there is none, or their number is not `shards`.
+        ConfigError: no URL is given, or their number is not `shards`.
     """
     if isinstance(url, str):
         count = 1 if shards is None else shards
         found = [address_of(url, shard, count) for shard in range(count)]
         if len(set(found)) != count:
-            raise ConfigError(f"{url} has no port, so its {shards} shards cannot be told apart")
+            raise ConfigError(f"{url} has no port, so its {shards} shards would have one address")
     else:
         found = [str(each) for each in url]
         if shards is not None and shards != len(found):

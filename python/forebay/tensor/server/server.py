@@ -1,4 +1,4 @@
-"""A server of tensors: it owns them, and serves them without the GIL."""
+"""A server of tensors, which serves them without the GIL."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class TensorServer(Service):
         """Offer a tensor no more; its memory goes back once no answer reads it.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: no tensor has that name.
         """
         self._table.drop(name)
 
@@ -174,7 +174,7 @@ class TensorServer(Service):
             they were written may be of two versions. It keeps the memory, as any array does.
 
         Raises:
-            ConfigError: there is none of that name, or its rows are in a file.
+            ConfigError: no tensor has that name, or its rows are in a file.
         """
         return self._table.array(name)
 

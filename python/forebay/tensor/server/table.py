@@ -1,4 +1,4 @@
-"""The tensors that one shard has: their memory, and which rows of them it holds."""
+"""The tensors of one shard."""
 
 from __future__ import annotations
 
