@@ -281,7 +281,7 @@ def test_another_protocol_is_told_at_once(run: Run) -> None:
         server = await asyncio.start_server(http, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         try:
-            with pytest.raises(FatalCommClosedError, match="no Forebay peer"):
+            with pytest.raises(FatalCommClosedError, match="not a Forebay peer"):
                 await connect(f"forebay://127.0.0.1:{port}")
             await answered.wait()
         finally:

@@ -108,7 +108,7 @@ def test_plain_and_encrypted_do_not_mix(folder: Path) -> None:
         encrypted = security(folder).get_listen_args("scheduler")
         async with asyncio.timeout(TIMEOUT_S), listen(ADDRESS, print, **encrypted) as listener:
             plain = listener.contact_address.replace("forebay+tls", "forebay")
-            with pytest.raises(OSError, match="this is no Forebay peer"):
+            with pytest.raises(OSError, match="not a Forebay peer"):
                 await connect(plain, timeout=0.5)
 
     asyncio.run(main())

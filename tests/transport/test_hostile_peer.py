@@ -40,7 +40,7 @@ def server_and_peer() -> tuple[Connection, socket.socket]:
 @pytest.mark.parametrize(
     ("stream", "message"),
     [
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "no Forebay peer"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "not a Forebay peer"),
         (preface(version=9), "version 9"),
         (preface(role=7), "role"),
         (preface(frame_bytes_max=0), "frame_bytes_max of 0 is below"),

@@ -388,7 +388,7 @@ def test_another_protocol_is_told_by_name_and_offset(
 
     with caplog.at_level(logging.DEBUG):
         run(main())
-    assert "no Forebay peer" in caplog.text
+    assert "not a Forebay peer" in caplog.text
     assert "at byte" in caplog.text
 
 

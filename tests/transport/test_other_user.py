@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from forebay.tensor.server.own_place import own_url
+from forebay.tensor.server.own_address import own_url
 
 import forebay
 from forebay import rpc

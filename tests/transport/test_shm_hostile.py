@@ -107,7 +107,7 @@ def test_a_name_within_the_peers_memory_is_a_frame(liar: Liar) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"G" * 32, "no Forebay peer"),
+        (b"G" * 32, "not a Forebay peer"),
         (record(HELLO)[:20], "20 bytes"),
         (record(9), "kind 9"),
         (record(CHUNK), "before the hello"),

@@ -2,7 +2,15 @@
 //!
 //! It may not contain a policy, a limit that a user can reach, a frame, a call, a lease, a request, a tensor or a
 //! block, nor anything that only one crate uses; it uses no other crate of Forebay. What belongs here stands nowhere else.
-//! Today: a completion queue with one eventfd, [`peer`], [`process`] and [`readiness()`].
+//!
+//! | module | what |
+//! |---|---|
+//! | [`Queue`], [`wakeup`] | completions from any thread to one consumer; waking a thread that sleeps |
+//! | [`poll`], [`slots`] | one epoll whose events name a kind and a slot; slots that tell each use from the one before |
+//! | [`accept`], [`unix`], [`peer`] | accepting, listening on a Unix socket of this user alone, and who connects to it |
+//! | [`packet`] | packets with descriptors |
+//! | [`process`], [`PerProcess`] | which process this is after forks; a value that each makes for itself |
+//! | [`readiness()`], [`time`], [`mod@spin`] | what a descriptor is ready for, times as the kernel takes them, looking before sleeping |
 //!
 //! # The completion queue: how Rust threads reach an event loop
 //!
@@ -54,15 +62,24 @@
 //! assert_eq!(batch, ["read 7 is done", "read 8 is done"]);
 //! # Ok::<(), forebay_base::Error>(())
 //! ```
+pub mod accept;
 mod error;
+pub mod packet;
 pub mod peer;
+mod per_process;
+pub mod poll;
 pub mod process;
 mod queue;
 mod readiness;
-mod signal;
+pub mod slots;
+pub mod spin;
 mod sync;
 mod sys;
+pub mod time;
+pub mod unix;
+pub mod wakeup;
 
 pub use error::{Error, Refused};
+pub use per_process::PerProcess;
 pub use queue::Queue;
 pub use readiness::readiness;

@@ -1,11 +1,15 @@
 //! The queue: many producers, one consumer, one eventfd write per batch. The design note stands at the crate.
 #[cfg(not(loom))]
+use std::io;
+#[cfg(not(loom))]
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::PoisonError;
+#[cfg(not(loom))]
+use std::time::Instant;
 
 use crate::error::{Error, Refused};
-use crate::signal::Signal;
 use crate::sync::{Mutex, MutexGuard};
+use crate::wakeup::Wakeup;
 
 #[derive(Debug)]
 struct Waiting<T> {
@@ -24,7 +28,7 @@ struct Waiting<T> {
 #[derive(Debug)]
 pub struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
-    signal: Signal,
+    wakeup: Wakeup,
     items_max: usize,
 }
 
@@ -44,7 +48,7 @@ impl<T> Queue<T> {
                 armed: true,
                 closed: false,
             }),
-            signal: Signal::new()?,
+            wakeup: Wakeup::new()?,
             items_max,
         })
     }
@@ -71,7 +75,7 @@ impl<T> Queue<T> {
         let wake = std::mem::take(&mut waiting.armed);
         drop(waiting);
         if wake {
-            self.signal.raise();
+            self.wakeup.raise();
         }
         Ok(())
     }
@@ -86,7 +90,7 @@ impl<T> Queue<T> {
     /// [`Error::Closed`] once the queue is closed and empty.
     /// From the close on the descriptor stays readable, so a loop that polls it gets to see this.
     pub fn drain(&self, batch: &mut Vec<T>) -> Result<usize, Error> {
-        self.signal.clear();
+        self.wakeup.clear();
         let mut waiting = self.lock();
         // The flag and the items under one lock, after the clear: see the crate's invariant.
         waiting.armed = true;
@@ -99,7 +103,7 @@ impl<T> Queue<T> {
         let closed = waiting.closed;
         drop(waiting);
         if closed {
-            self.signal.raise();
+            self.wakeup.raise();
         }
         if closed && count == 0 {
             Err(Error::Closed)
@@ -112,7 +116,14 @@ impl<T> Queue<T> {
     pub fn close(&self) {
         self.lock().closed = true;
         // Without asking the flag: the descriptor is to stay readable from here on.
-        self.signal.raise();
+        self.wakeup.raise();
+    }
+
+    /// Wake the consumer without an item, for news that reach it by another way. Any thread.
+    ///
+    /// Cost: one system call.
+    pub fn wake(&self) {
+        self.wakeup.raise();
     }
 
     /// How many items wait, for statistics: the answer is old when it arrives.
@@ -135,13 +146,22 @@ impl<T> Queue<T> {
     /// The queue owns it: watch it for reading, and neither read nor close it.
     #[cfg(not(loom))]
     pub fn fileno(&self) -> RawFd {
-        self.signal.fileno()
+        self.wakeup.fileno()
+    }
+
+    /// Sleep until `drain` is due, or a deadline has passed; whether it is due. For a consumer that watches nothing else.
+    ///
+    /// # Errors
+    /// `Interrupted` by a signal, and what poll(2) has besides.
+    #[cfg(not(loom))]
+    pub fn wait(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        self.wakeup.wait(deadline)
     }
 
     /// Block until woken; stands in for a poll of the descriptor.
     #[cfg(loom)]
     pub fn wait(&self) {
-        self.signal.wait();
+        self.wakeup.wait();
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
@@ -154,6 +174,6 @@ impl<T> Queue<T> {
 #[cfg(not(loom))]
 impl<T> AsFd for Queue<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signal.descriptor()
+        self.wakeup.as_fd()
     }
 }

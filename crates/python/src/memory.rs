@@ -5,7 +5,7 @@ mod sys;
 use std::os::fd::{IntoRawFd, RawFd};
 
 use forebay_memory::{Backing, Config, Reference, Region};
-use forebay_transport::shm;
+use forebay_transport::stream::shm;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyMemoryView};
 

@@ -28,8 +28,8 @@ pub enum Cause {
     #[error("the stream ended without a TLS close_notify and may have been cut")]
     Unclosed,
     #[error(
-        "the peer did not move on for {0:?}, with a message half sent or output that waits for it; \
-         raise stall_timeout if it may stand still for longer"
+        "the peer made no progress for {0:?}, in the middle of a message or with output waiting for it; \
+         raise stall_timeout if it may pause for longer"
     )]
     Stalled(std::time::Duration),
     #[error("the peer process ended")]
@@ -37,13 +37,13 @@ pub enum Cause {
     #[error("the peer said goodbye and takes no new calls")]
     Goodbye,
     #[error(
-        "the call raised at the other side, and the description is above frame_bytes_max of either side; its log or a shorter message tells more"
+        "the call raised at the other side, and the description is above frame_bytes_max of either side; see its log, or raise with a shorter message"
     )]
     Undescribed,
     #[error("the call was cancelled at the other side")]
     Cancelled,
     #[error(
-        "the peer does not speak streams of results, its preface says; update it, or use a call"
+        "the peer does not support streams of results, by its preface; update it, or use a call"
     )]
     NoStreams,
 }
@@ -64,9 +64,9 @@ impl From<StreamFault> for Cause {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    #[error("this is no Forebay peer: the stream starts with {0:02x?}")]
+    #[error("not a Forebay peer: the stream starts with {0:02x?}")]
     Magic([u8; 4]),
-    #[error("protocol version {0} is not spoken here (version 1 is)")]
+    #[error("unsupported protocol version {0} (this side speaks version 1)")]
     Version(u16),
     #[error("unknown role {0:#04x}")]
     Role(u8),
@@ -76,57 +76,57 @@ pub enum Violation {
     Flags(u8),
     #[error("a frame of {value} bytes is above frame_bytes_max ({limit})")]
     FrameBytes { limit: u64, value: u64 },
-    #[error(
-        "its frame_bytes_max of {value} is below what a peer of calls takes at least ({limit})"
-    )]
+    #[error("the peer's frame_bytes_max of {value} is below the minimum for calls ({limit})")]
     PeerFrameBytes { limit: u64, value: u64 },
     #[error("{value} segments in a frame are above segments_max ({limit})")]
     Segments { limit: u16, value: u16 },
     #[error("no memory for {0} bytes of a frame")]
     Memory(usize),
-    #[error("a call or credit for one arrived at an end that does not serve")]
+    #[error("a call, or a credit for one, arrived at a side that does not serve")]
     NotServing,
     #[error(
         "the peer is a {0:?}, which does not fit this end: one speaks calls, the other messages"
     )]
     Purpose(crate::wire::preface::Role),
-    #[error("a message has no frame")]
+    #[error("a message without frames")]
     Empty,
-    #[error("it sent something before the token that this side asks for; give token= to connect")]
+    #[error("the peer sent data before the token that this side requires; give token= to connect")]
     Uninvited,
     #[error("the token is wrong")]
     Token,
-    #[error("the ring's {what} is {value:#x}, which cannot be")]
+    #[error("invalid {what} of the ring: {value:#x}")]
     Ring { what: &'static str, value: u64 },
-    #[error("a control block of {bytes} bytes is not the one spoken here ({expected} bytes)")]
+    #[error("invalid control block: {bytes} bytes instead of {expected}")]
     Geometry { bytes: u64, expected: u64 },
-    #[error("a frame of {bytes} bytes at {offset:#x} of chunk {chunk} is not in the peer's memory")]
+    #[error(
+        "invalid reference: {bytes} bytes at {offset:#x} of chunk {chunk} are not in the peer's memory"
+    )]
     Reference { chunk: u32, offset: u64, bytes: u64 },
-    #[error("a table of {0} bytes does not fit its message")]
+    #[error("invalid frame table: {0} bytes do not fit the message")]
     Table(usize),
-    #[error("a record of {0} bytes on the lifeline is none")]
+    #[error("invalid control record: {0} bytes")]
     Record(usize),
-    #[error("a record on the lifeline came before the hello, or a second hello did")]
+    #[error("a control record came before the hello, or a second hello came")]
     Order,
     #[error("{0}")]
     Lending(&'static str),
-    #[error("descriptors did not come with what they belong to; are any left to this process?")]
+    #[error("expected descriptors did not arrive; this process may have none left")]
     Descriptors,
     #[error("more than {limit} chunks of the peer are mapped at once (windows_max)")]
     Windows { limit: usize },
-    #[error("call {0} arrived again while it waits or runs; an id is used once")]
+    #[error("call {0} arrived again while it is queued or running; an id is used once")]
     Repeated(u64),
-    #[error("an item of stream {0} arrived, which is not open")]
+    #[error("an item arrived for stream {0}, which is not open")]
     NoStream(u64),
-    #[error("an item of stream {0} arrived for which no credit was left")]
+    #[error("an item arrived for stream {0}, which has no credit left")]
     Overdrawn(u64),
     #[error("stream {0} began without its first credit")]
     Uncredited(u64),
-    #[error("a credit of {value} for stream {id} is none, or brings it above {limit}")]
+    #[error("invalid credit {value} for stream {id} (limit {limit})")]
     Credit { id: u64, limit: u32, value: u32 },
     #[error("{0}")]
     Window(String),
-    #[error("pickle is refused: the kernel does not say that the peer is the same user")]
+    #[error("pickle is refused: the kernel does not confirm that the peer is the same user")]
     Pickle,
     #[error("pickle is refused: the peer's runtime {peer:#06x} is not ours, {own:#06x}")]
     Runtime { peer: u32, own: u32 },
@@ -194,7 +194,7 @@ pub enum Error {
     },
     /// An item beyond what the caller of its stream has allowed.
     #[error(
-        "stream {id} to {peer} has no credit left: 1 item is above its limit of 0; wait until its standing is ready"
+        "stream {id} to {peer} has no credit left: 1 item is above its limit of 0; wait until it is ready"
     )]
     NoCredit { peer: String, id: u64 },
     /// A stream was asked for with a credit that there is not.
@@ -207,7 +207,7 @@ pub enum Error {
         value: u32,
     },
     /// The handle is from before a release.
-    #[error("the lease of {peer} ended; what it named belongs to somebody else")]
+    #[error("the lease of {peer} has ended; its service may belong to another caller")]
     Stale { peer: String },
     /// The deadline passed.
     #[error("the deadline passed while waiting for {peer}")]

@@ -1,22 +1,30 @@
 //! Frames and calls between processes of one host.
 //!
-//! Rooms that decide know no socket: [`wire`], `link`, `calls`, [`messages`].
-//! Those that act are thin: [`stream`] carries bytes, [`share`] references to them, `drive` waits or is stepped,
-//! [`serve`] has the serving thread.
+//! | room | what |
+//! |---|---|
+//! | [`wire`] | prefaces and frames, as bytes |
+//! | [`link`] | what every connection has: admission, the outbox |
+//! | [`calls`], [`messages`] | the two kinds of connections: state machines without a socket, and a lock around each |
+//! | [`stream`] | what carries the bytes: sockets, TLS, shared memory |
+//! | [`share`] | segments of calls by reference |
+//! | [`drive`] | how threads and loops wait for connections |
+//! | [`serve`] | a serving thread that knows no interpreter |
+//!
+//! Each public item has one path: by its room, or here for what every room uses.
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
-mod calls;
+pub mod calls;
 #[cfg(test)]
 #[path = "../tests/counted/mod.rs"]
 mod counted;
-mod drive;
-pub mod error;
+pub mod drive;
+mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod limit;
-mod link;
+pub mod link;
 pub mod messages;
 pub mod serve;
 pub mod share;
@@ -24,19 +32,6 @@ pub mod stream;
 mod sys;
 pub mod wire;
 
-pub use calls::connection::{Connection, Counters, Options};
-pub use calls::inbox::Call;
-pub use calls::state::Entry;
-pub use calls::{call, connection, credit, inbox, items, streaming};
-pub use drive::{gather, look, selector};
-pub use error::{Cause, Delivered, Error, Result, Violation};
-pub use link::admission::Admission;
-pub use link::outbox::{Head, Payload};
-pub use link::{admission, outbox};
-pub use stream::socket::Wire;
-pub use stream::{listed, owner, shm, tls, unix};
+pub use error::{Cause, Delivered, Error, Fault, Result, Violation};
 pub use sys::buffer::Buffer;
 pub use sys::per_process::PerProcess;
-pub use wire::frame::{Codec, Incoming, Kind, Reason};
-pub use wire::preface::Role;
-pub use wire::{decoder, frame, preface};

@@ -10,31 +10,31 @@ pub const INBOX_BYTES_MAX: usize = 4 << 20;
 pub const CALL_BYTES_MIN: usize = 128;
 /// What each frame of a message counts in the inbox besides its bytes.
 pub const MESSAGE_BYTES_MIN: usize = 64;
-/// What a connection holds is told to its process in steps of this: below it costs nothing, and is never held back.
+/// A connection reports what it holds in steps of this: below one it costs nothing, and is never held back.
 pub const BUDGET_STEP: usize = 64 << 10;
-/// By default the queues of a process hold at most one part in so many of its memory: most of it is the program's.
+/// By default the queues of a process hold at most this fraction (one part in so many) of its memory.
 pub const BUDGET_MEMORY_SHARE: usize = 4;
-/// Descriptors that are left to the program where connections take the others.
+/// Descriptors that connections leave to the program.
 pub const DESCRIPTORS_KEPT: usize = 128;
-/// By how much at least half a message, or output that is not taken, must move on within the time allowed for it.
+/// The least progress, within the time allowed, of half a message or of output that waits: below it the peer has stalled.
 pub const STALL_BYTES_MIN: u64 = 32 << 10;
-/// Looks in a row that must have found it where it was.
+/// Checks in a row that must have found no progress.
 pub const STALL_LOOKS_MIN: u32 = 3;
 /// Items of a stream that its caller allows at once, at most.
 pub const STREAM_CREDIT_MAX: u32 = 1 << 16;
 /// A server sends no further item of a stream while so many bytes of it are not consumed; half of
 /// `INBOX_BYTES_MAX`, so that no stream alone fills what a connection holds.
 pub const STREAM_BYTES: usize = INBOX_BYTES_MAX / 2;
-/// Items after which a serving thread that has credit left looks whether its caller has left.
+/// Items after which a serving thread that has credit left checks whether its caller has cancelled.
 pub const STREAM_LOOK_ITEMS: u32 = 16;
-/// And the time after which it looks, for items that take long to make.
+/// And the time after which it checks, for items that take long to make.
 pub const STREAM_LOOK_MS: u64 = 1;
 /// Longest token of a handshake.
 pub const TOKEN_BYTES_MAX: usize = 4096;
-/// Largest frame of a caller that has not shown the token that it is asked for.
-pub const UNMET_BYTES_MAX: u64 = 64 << 10;
+/// Largest frame of a caller that has not shown the required token.
+pub const HANDSHAKE_BYTES_MAX: u64 = 64 << 10;
 /// Smallest `frame_bytes_max` that a peer of calls may announce: below it nothing could be answered.
-pub const PEER_FRAME_BYTES_MIN: u64 = UNMET_BYTES_MAX;
+pub const PEER_FRAME_BYTES_MIN: u64 = HANDSHAKE_BYTES_MAX;
 /// Queued for sending: senders wait above it.
 pub const OUTBOX_BYTES_HIGH: usize = 512 << 10;
 /// Answers to calls that were not started, queued for sending: reading stops above it, also where streams are open.
@@ -65,44 +65,42 @@ pub const DIRECT_BYTES_MIN: usize = 64 << 10;
 pub const COPY_BYTES_MAX: usize = 64 << 10;
 /// Most pieces given to one `sendmsg` (`IOV_MAX` is 1,024).
 pub const PIECES_MAX: usize = 64;
-/// Longest path of a Unix socket: `sun_path` without its final zero, unix(7).
-pub const UNIX_PATH_BYTES_MAX: usize = 107;
-/// A reading thread looks and yields for this long before it sleeps.
+/// A reading thread polls and yields for this long before it sleeps.
 ///
 /// Waking a sleeper on another core costs 25 to 50 us each way: the answer of a service that slept
-/// comes after that, and must be found by who still looks. A lease of a service that resets (acquire,
-/// call, release) on two idle cores: 112 to 120 us with 20 us of it, 40 us with 60, 40 to 90 with
-/// 100; a sequential call of 100 bytes: 57 us without, 10 us with 20 or 60. Where both ends have one
-/// core nothing is lost, because each look yields it.
+/// arrives after that, and should find its caller still spinning. A lease of a service that resets
+/// (acquire, call, release) on two idle cores: 112 to 120 us with 20 us of it, 40 us with 60, 40 to
+/// 90 with 100; a sequential call of 100 bytes: 57 us without, 10 us with 20 or 60. If both ends share
+/// one core nothing is lost, because each poll yields it.
 pub const SPIN_US: u64 = 60;
-/// Where looking does not pay, a loop yields its core once and looks, for so long.
+/// If spinning does not pay off, a loop yields its core once and polls, for this long.
 pub const YIELD_US: u64 = 1;
-/// Looks in a row that found nothing, after which a thread sleeps at once.
+/// Spins in a row that found nothing, after which a thread sleeps at once.
 pub const LOOK_MISSES_MAX: u32 = 4;
-/// Sleeps after which it looks again, once.
+/// Sleeps after which it spins again, once.
 pub const LOOK_AGAIN: u32 = 16;
-/// A sleep from this long on is idleness, and no look that found nothing.
+/// A sleep at least this long counts as idleness, not as a spin that found nothing.
 pub const LOOK_IDLE_MS: u64 = 2;
-/// A thread that waits for short calls on several connections looks and yields for so long first.
+/// A thread that waits for short calls on several connections polls and yields for this long first.
 ///
 /// Eight processes that step an environment each on two cores: 270 us a round, 310 us without. The
-/// core of the waiting thread does not halt, from which a virtual one is slow to wake. It is asked
-/// for by the caller, since a yield does not always give the core away: in a round of longer calls
-/// it held up the processes that shared the core.
+/// core of the waiting thread does not halt, and a halted virtual core is slow to wake. The caller
+/// asks for it, since a yield does not always give the core away: in rounds of longer calls it held
+/// up the processes that shared the core.
 pub const GATHER_LOOK_US: u64 = 200;
-/// Waits without such a look after one that found nothing in time; twice as many each time, up to
-/// the second number.
+/// Waits without such a spin after one that found nothing in time; twice as many each time, up to the
+/// second number.
 pub const LONG_LOOK_SKIP_MIN: u32 = 32;
 pub const LONG_LOOK_SKIP_MAX: u32 = 4096;
-/// It sleeps on the last of its calls until this long after it began; then any answer wakes it.
+/// For this long it sleeps only on the last of its calls; then any answer wakes it.
 ///
-/// Many processes that share few cores answer faster when nobody wakes meanwhile, and a wait that
-/// is longer than this does not notice a few wake-ups.
+/// Many processes that share few cores answer faster if the caller does not wake in between, and a
+/// wait longer than this does not notice a few wake-ups.
 pub const GATHER_PATIENCE_US: u64 = 1_000;
 
 /// Plaintext of one TLS record, RFC 8446 5.1.
 pub const RECORD_BYTES: usize = 16 << 10;
-/// Plaintext that is sealed at once, between two calls of the kernel: it stays in a second-level
+/// Plaintext that is sealed at once, between two system calls: it stays in a second-level
 /// cache, and is the most ciphertext that one connection queues besides its handshake.
 pub const SEAL_BYTES: usize = 128 << 10;
 
@@ -112,29 +110,29 @@ pub const SESSIONS_MAX: usize = 1024;
 pub const NATIVE_TURN_MESSAGES: usize = 256;
 /// Connections of one native listener; accepting pauses there. Each holds a descriptor and about 1 KiB.
 pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
-/// Connections of a native listener in their handshake; accepting pauses there.
-pub const NATIVE_UNMET_MAX: usize = 256;
-/// Seconds in which half a message, or an answer that nobody takes, must have moved on by `STALL_BYTES_MIN`.
+/// Connections of a native listener that have not finished their handshake; accepting pauses there.
+pub const NATIVE_HANDSHAKES_MAX: usize = 256;
+/// Seconds within which half a message, or an answer that the client does not take, must progress by `STALL_BYTES_MIN`.
 pub const NATIVE_STALL_S: u64 = 30;
-/// How long accepting pauses when no descriptor is left.
+/// How long accepting pauses if no descriptor is left.
 pub const NATIVE_PAUSE_MS: u64 = 100;
-/// How long a native listener that closes waits for answers to leave.
+/// How long a native listener that closes waits for its answers to be written.
 pub const NATIVE_GRACE_MS: u64 = 500;
-/// Between two attempts to dial a Unix socket whose queue is full.
+/// Between two attempts to connect to a Unix socket whose queue is full.
 pub const NATIVE_REDIAL_MS: u64 = 5;
 /// Bytes of the ring of one direction: two of the largest messages that go through it whole are on their way at once.
 pub const RING_BYTES: usize = 256 << 10;
-/// Frames from this size on are put aside and named.
+/// Frames from this size on are put into shared memory, and their names are sent.
 pub const SHARE_BYTES_MIN: usize = COPY_BYTES_MAX + 1;
 /// Frames from this size on are copied without the lock of the connection, and by the binding without the GIL.
-pub const ASIDE_BYTES_MIN: usize = TURN_BYTES;
+pub const STAGE_BYTES_MIN: usize = TURN_BYTES;
 /// What one end of a connection shares at most; beyond it frames go through the ring.
 pub const REGION_BYTES_MAX: u64 = 256 << 20;
 /// What is mapped of it at a time; pages that were never written cost nothing.
 pub const REGION_CHUNK_BYTES: u64 = 64 << 20;
-/// Frames that the peer may hold at once; beyond it further ones go through the ring.
+/// Frames that the peer may hold at once; beyond it they go through the ring.
 pub const LENT_FRAMES_MAX: usize = 1024;
-/// Chunks of a peer that are mapped at once; its region has at most four, but for blocks that need their own.
+/// Chunks of a peer that are mapped at once; its region has at most four, besides blocks that need their own.
 pub const WINDOWS_MAX: usize = 64;
 /// Segments of calls from this size on are lent to a peer that borrows.
 ///
@@ -142,23 +140,23 @@ pub const WINDOWS_MAX: usize = 64;
 pub const LEND_BYTES_MIN: usize = 128 << 10;
 /// What a process lends to all peers of its calls at once; beyond it segments go as bytes.
 pub const LEND_REGION_BYTES_MAX: u64 = 256 << 20;
-/// What is mapped of it at a time; a borrower's map of it counts in its `RLIMIT_DATA`, whether it writes there or not.
+/// What is mapped of it at a time; a borrower's map counts in its `RLIMIT_DATA`, whether it writes there or not.
 pub const LEND_CHUNK_BYTES: u64 = 16 << 20;
-/// What one peer may hold at once; beyond it segments go as bytes, which a peer that takes nothing holds up.
+/// What one peer may hold at once; beyond it segments go as bytes, and a peer that takes nothing blocks the sender.
 ///
 /// A caller lends a longer segment alone. A server does not: results that a caller keeps are memory of the server.
 pub const LENT_BYTES_MAX: u64 = 64 << 20;
 /// Descriptors that travel with one run of bytes; the kernel takes 253.
 pub const DESCRIPTORS_MAX: usize = 16;
-/// Whoever writes as many pages of a borrowed segment gets copies instead, for a while.
+/// A borrower that writes this many pages of a segment gets copies instead, for a while.
 ///
 /// A page that is written costs 2.8 us, one that is copied 0.2.
 pub const WRITTEN_PAGES_MAX: usize = 16;
-/// For how many segments.
+/// For this many segments.
 pub const COPIES_AFTER_WRITING: u32 = 64;
-/// How long a thread waits for another one that sleeps on the same connection, before it looks for signals.
+/// How long a thread waits for another one that sleeps on the same connection, before its caller checks for signals.
 pub const FOLLOW_MS: u64 = 50;
-/// Longest look of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.
+/// Longest spin of an event loop before it sleeps, with the GIL held: a tenth of its switch interval.
 pub const LOOP_SPIN_US_MAX: u32 = 500;
 /// Room for the events of one wait of a loop, where fewer descriptors than that are watched.
 pub const EVENTS_MIN: usize = 64;
@@ -178,7 +176,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a message connection: a frame of a message is a segment.
+    /// The limits of a connection of messages: a frame of a message is a segment.
     pub fn of_messages() -> Self {
         Self {
             segments_max: u16::MAX,

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::{Outcome, Taker};
-use forebay_transport::connection::Outgoing;
-use forebay_transport::unix::{Listener, connect, pair};
-use forebay_transport::{
-    Cause, Codec, Connection, Delivered, Error, Head, Incoming, Options, Payload, Reason, Role,
-    Violation,
-};
+use forebay_transport::calls::{Connection, Options, Outcome, Outgoing, Taker};
+use forebay_transport::link::{Head, Payload};
+use forebay_transport::stream::unix::{Listener, connect, pair};
+use forebay_transport::wire::{Codec, Incoming, Reason, Role};
+use forebay_transport::{Cause, Delivered, Error, Violation};
 use rustix::net::{Shutdown, send, shutdown, sockopt::set_socket_send_buffer_size};
 
 fn ends() -> (Connection, Connection) {
@@ -472,8 +470,8 @@ fn listeners_replace_stale_files_and_respect_live_ones() {
     let client = connect(&path, None).expect("connects");
     let accepted = listener.accept().expect("accepts").expect("waits");
     assert_eq!(
-        forebay_transport::unix::peer_uid(&accepted),
-        forebay_transport::unix::peer_uid(&client)
+        forebay_transport::stream::unix::peer_uid(&accepted),
+        forebay_transport::stream::unix::peer_uid(&client)
     );
     drop(listener);
     assert!(!path.exists());

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::{Outcome, Taker};
-use forebay_transport::connection::Outgoing;
-use forebay_transport::gather::wait_all;
-use forebay_transport::unix::pair;
-use forebay_transport::{Codec, Connection, Error, Head, Options, Result, Role};
+use forebay_transport::calls::{Connection, Options, Outcome, Outgoing, Taker};
+use forebay_transport::drive::wait_all;
+use forebay_transport::link::Head;
+use forebay_transport::stream::unix::pair;
+use forebay_transport::wire::{Codec, Role};
+use forebay_transport::{Error, Result};
 
 /// As for calls that take long.
 const LOOK: bool = false;

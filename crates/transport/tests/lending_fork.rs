@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::Taker;
-use forebay_transport::connection::Outgoing;
-use forebay_transport::{
-    Buffer, Codec, Connection, Head, Options, Payload, Role, limit, share, unix,
-};
+use forebay_transport::calls::{Connection, Options, Outgoing, Taker};
+use forebay_transport::link::{Head, Payload};
+use forebay_transport::stream::unix;
+use forebay_transport::wire::{Codec, Role};
+use forebay_transport::{Buffer, limit, share};
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)

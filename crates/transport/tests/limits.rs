@@ -1,12 +1,13 @@
-//! What an end is told that goes beyond a limit of the other one.
+//! What an end learns when it exceeds a limit of the other one.
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::{Outcome, Taker};
-use forebay_transport::connection::Outgoing;
+use forebay_transport::calls::{Connection, LastLook, Options, Outcome, Outgoing, Taker, Work};
 use forebay_transport::limit::{PEER_FRAME_BYTES_MIN, STREAM_CREDIT_MAX};
-use forebay_transport::streaming::{LastLook, Work};
-use forebay_transport::{Codec, Connection, Error, Head, Options, Reason, Result, Role, unix};
+use forebay_transport::link::Head;
+use forebay_transport::stream::unix;
+use forebay_transport::wire::{Codec, Reason, Role};
+use forebay_transport::{Error, Result};
 
 fn ends() -> (Connection, Connection) {
     let (ours, theirs) = unix::pair().expect("sockets");

@@ -10,12 +10,12 @@
 mod ring;
 
 // The books of what is lent, and the words by which it comes back.
-#[path = "../src/share/board.rs"]
-#[allow(dead_code)]
-mod board;
 #[path = "../src/stream/shm/ledger.rs"]
 #[allow(dead_code)]
 mod ledger;
+#[path = "../src/share/return_table.rs"]
+#[allow(dead_code)]
+mod return_table;
 
 mod sys;
 
@@ -45,43 +45,43 @@ use ledger::{Ledger, Ticket};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use ring::{Incoming, Outgoing, Sleeper, Waker};
+use ring::{RingReader, RingWriter, Sleeper, Waker};
 use sys::Plain;
 
 const BYTES: u64 = 3;
 
 /// What an eventfd is: a bit that can be waited for.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct Wakeup {
+    signalled: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Wakeup {
     fn ring(&self) {
-        *self.rung.lock().expect("no panic") = true;
+        *self.signalled.lock().expect("no panic") = true;
         self.changed.notify_one();
     }
 
     /// Sleep until it rings. loom reports a deadlock where nobody is left who could ring it.
     fn wait(&self) {
-        let mut rung = self.rung.lock().expect("no panic");
-        while !*rung {
-            rung = self.changed.wait(rung).expect("no panic");
+        let mut signalled = self.signalled.lock().expect("no panic");
+        while !*signalled {
+            signalled = self.changed.wait(signalled).expect("no panic");
         }
-        *rung = false;
+        *signalled = false;
     }
 }
 
-/// One direction, with a bell for each side.
+/// One direction, with a wakeup for each side.
 #[derive(Default)]
 struct Shared {
     tail: AtomicU64,
     head: AtomicU64,
     sleeps_for_input: AtomicU64,
     sleeps_for_room: AtomicU64,
-    reader: Bell,
-    writer: Bell,
+    reader: Wakeup,
+    writer: Wakeup,
 }
 
 fn load(word: &AtomicU64) -> u64 {
@@ -91,7 +91,7 @@ fn load(word: &AtomicU64) -> u64 {
 /// As `SharedStream::send` does, byte by byte.
 fn write(shared: &Shared) {
     let (mut outgoing, mut sleeper, mut waker) =
-        (Outgoing::default(), Sleeper::default(), Waker::default());
+        (RingWriter::default(), Sleeper::default(), Waker::default());
     for _ in 0..BYTES {
         sleeper.disarm(&shared.sleeps_for_room);
         while outgoing.room(load(&shared.head)).expect("sane") == 0 {
@@ -103,8 +103,8 @@ fn write(shared: &Shared) {
         }
         outgoing.advance(1);
         outgoing.publish(&shared.tail);
-        if waker.must_ring(load(&shared.sleeps_for_input)) {
-            shared.reader.ring();
+        if waker.must_wake(load(&shared.sleeps_for_input)) {
+            shared.reader.wake();
         }
     }
 }
@@ -112,7 +112,7 @@ fn write(shared: &Shared) {
 /// As `SharedStream::receive` does.
 fn read(shared: &Shared) {
     let (mut incoming, mut sleeper, mut waker) =
-        (Incoming::default(), Sleeper::default(), Waker::default());
+        (RingReader::default(), Sleeper::default(), Waker::default());
     let mut read = 0;
     while read < BYTES {
         sleeper.disarm(&shared.sleeps_for_input);
@@ -128,8 +128,8 @@ fn read(shared: &Shared) {
         incoming.advance(there);
         read += there as u64;
         incoming.publish(&shared.head);
-        if waker.must_ring(load(&shared.sleeps_for_room)) {
-            shared.writer.ring();
+        if waker.must_wake(load(&shared.sleeps_for_room)) {
+            shared.writer.wake();
         }
     }
 }
@@ -159,25 +159,25 @@ impl Drop for Block {
 }
 
 #[derive(Default)]
-struct Board {
-    places: [AtomicU64; 2],
+struct ReturnTable {
+    slots: [AtomicU64; 2],
     closed: AtomicU64,
 }
 
-impl Board {
+impl ReturnTable {
     fn word(&self, offset: usize) -> &AtomicU64 {
-        let place = offset / size_of::<u64>();
-        self.places.get(place).unwrap_or(&self.closed)
+        let slot = offset / size_of::<u64>();
+        self.slots.get(slot).unwrap_or(&self.closed)
     }
 
     fn show(&self, ticket: Ticket, held: bool) {
-        let word = self.word(board::place(ticket.place as usize));
-        board::show(word, ticket.generation, held);
+        let word = self.word(return_table::slot_offset(ticket.slot as usize));
+        return_table::show(word, ticket.generation, held);
     }
 }
 
-fn settle(ledger: &mut Ledger<Block>, board: &Board) -> usize {
-    board::settle(ledger, |at| board.word(at).load(Ordering::Acquire));
+fn settle(ledger: &mut Ledger<Block>, return_table: &ReturnTable) -> usize {
+    return_table::settle(ledger, |at| return_table.word(at).load(Ordering::Acquire));
     ledger.len()
 }
 
@@ -190,14 +190,14 @@ fn lent(ledger: &mut Ledger<Block>) -> (Ticket, Arc<Plain>) {
 #[test]
 fn a_block_is_written_again_only_behind_whoever_read_it() {
     loom::model(|| {
-        let (board, mut ledger) = (Arc::new(Board::default()), Ledger::default());
+        let (return_table, mut ledger) = (Arc::new(ReturnTable::default()), Ledger::default());
         let (ticket, memory) = lent(&mut ledger);
         let borrower = {
-            let board = Arc::clone(&board);
+            let return_table = Arc::clone(&return_table);
             thread::spawn(move || {
-                board.show(ticket, true);
+                return_table.show(ticket, true);
                 // Another thread has the last of it.
-                let last = Arc::clone(&board);
+                let last = Arc::clone(&return_table);
                 let reader = thread::spawn(move || {
                     memory.read();
                     last.show(ticket, false);
@@ -205,17 +205,17 @@ fn a_block_is_written_again_only_behind_whoever_read_it() {
                 reader.join().expect("no panic");
             })
         };
-        if settle(&mut ledger, &board) == 0 {
+        if settle(&mut ledger, &return_table) == 0 {
             let (next, _) = lent(&mut ledger);
-            assert_eq!(next.place, ticket.place);
+            assert_eq!(next.slot, ticket.slot);
             assert_eq!(
-                settle(&mut ledger, &board),
+                settle(&mut ledger, &return_table),
                 1,
                 "an earlier word gives it back"
             );
         }
         borrower.join().expect("no panic");
-        settle(&mut ledger, &board);
+        settle(&mut ledger, &return_table);
         assert!(ledger.len() <= 1);
     });
 }
@@ -223,20 +223,24 @@ fn a_block_is_written_again_only_behind_whoever_read_it() {
 #[test]
 fn what_a_closed_borrower_never_received_comes_back_and_what_it_holds_does_not() {
     loom::model(|| {
-        let (board, mut ledger) = (Arc::new(Board::default()), Ledger::default());
+        let (return_table, mut ledger) = (Arc::new(ReturnTable::default()), Ledger::default());
         let (received, memory) = lent(&mut ledger);
         let (_unread, _) = lent(&mut ledger);
         let borrower = {
-            let board = Arc::clone(&board);
+            let return_table = Arc::clone(&return_table);
             thread::spawn(move || {
-                board.show(received, true);
-                board::close(board.word(board::CLOSED));
+                return_table.show(received, true);
+                return_table::close(return_table.word(return_table::CLOSED));
                 memory.read();
-                board.show(received, false);
+                return_table.show(received, false);
             })
         };
-        settle(&mut ledger, &board);
+        settle(&mut ledger, &return_table);
         borrower.join().expect("no panic");
-        assert_eq!(settle(&mut ledger, &board), 0, "nothing is lent for ever");
+        assert_eq!(
+            settle(&mut ledger, &return_table),
+            0,
+            "nothing is lent for ever"
+        );
     });
 }

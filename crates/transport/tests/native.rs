@@ -6,23 +6,23 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use forebay_transport::limit::Limits;
-use forebay_transport::serve::{Counters, Listening, Options, Server, Service};
+use forebay_transport::serve::{Listening, MessageServer, ServerCounters, ServerOptions, Service};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn server(options: Options) -> (Server, SocketAddr) {
+fn server(options: ServerOptions) -> (MessageServer, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("nonblocking");
     let address = listener.local_addr().expect("an address");
     let listening = Listening::Tcp(vec![OwnedFd::from(listener)]);
-    let server = Server::start(listening, Service::Echo, options).expect("a thread");
+    let server = MessageServer::start(listening, Service::Echo, options).expect("a thread");
     (server, address)
 }
 
-fn quick() -> Options {
-    Options {
-        stall: Duration::from_secs(2), // before that a client must have greeted
-        ..Options::default()
+fn quick() -> ServerOptions {
+    ServerOptions {
+        stall: Duration::from_secs(2), // before that a client must have finished its handshake
+        ..ServerOptions::default()
     }
 }
 
@@ -51,7 +51,7 @@ fn message(frames: u16, lengths: &[u64], bytes: &[u8]) -> Vec<u8> {
     message
 }
 
-fn wait_for(server: &Server, done: impl Fn(&Counters) -> bool) {
+fn wait_for(server: &MessageServer, done: impl Fn(&ServerCounters) -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done(&server.counters()) {
         assert!(
@@ -104,7 +104,7 @@ fn an_answer_that_nobody_takes_does_not_hold_memory_for_ever() {
 
 #[test]
 fn lengths_that_are_lies_are_refused() {
-    let (server, address) = server(Options::default());
+    let (server, address) = server(ServerOptions::default());
     let lies: [Vec<u8>; 3] = [
         message(1, &[1 << 60], b""),
         message(2, &[u64::MAX, u64::MAX], b""),
@@ -112,7 +112,7 @@ fn lengths_that_are_lies_are_refused() {
     ];
     for (number, lie) in (1..).zip(lies) {
         let mut liar = client(address);
-        let _ = liar.write_all(&lie); // it may be told off before the last of them
+        let _ = liar.write_all(&lie); // it may be refused before the last of them
         assert!(is_ended(&mut liar));
         wait_for(&server, |counted| {
             counted.failed == number && counted.open == 0
@@ -128,9 +128,9 @@ fn answers_above_the_high_mark_wait_for_the_client_and_arrive() {
         outbox_bytes_high: 1000,
         ..Limits::of_messages()
     };
-    let (server, address) = server(Options {
+    let (server, address) = server(ServerOptions {
         limits,
-        ..Options::default()
+        ..ServerOptions::default()
     });
     let mut other = client(address);
     let whole = message(3, &[100, 0, 2000], &[5; 2100]);

@@ -3,14 +3,15 @@
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-use forebay_transport::messages::{Messages, Options};
-use forebay_transport::stream::{Stream, StreamFault};
-use forebay_transport::unix::pair;
-use forebay_transport::{Admission, Error, Violation, Wire};
+use forebay_transport::link::Admission;
+use forebay_transport::messages::{MessageOptions, Messages};
+use forebay_transport::stream::unix::pair;
+use forebay_transport::stream::{Stream, StreamFault, Wire};
+use forebay_transport::{Error, Violation};
 use rustix::event::{PollFd, PollFlags, poll};
 
 fn messages(wire: impl Into<Wire>, peer: &str) -> Messages {
-    let options = Options {
+    let options = MessageOptions {
         limits: forebay_transport::limit::Limits::of_messages(),
         peer: peer.to_owned(),
         admission: Admission::Anybody,

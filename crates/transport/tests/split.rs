@@ -1,11 +1,9 @@
 //! Whatever the split of the stream, the decoder finds the same frames; no input makes it panic.
 #![allow(clippy::incompatible_msrv)] // tests run on the repository's toolchain
 
-use forebay_transport::decoder::{Decoder, Event};
-use forebay_transport::frame::{Header, Kind};
+use forebay_transport::Violation;
 use forebay_transport::limit::Limits;
-use forebay_transport::preface::Preface;
-use forebay_transport::{Role, Violation};
+use forebay_transport::wire::{Decoder, Event, Header, Kind, Preface, Role};
 use proptest::prelude::*;
 
 type Plain = (u64, Vec<u8>, Vec<Vec<u8>>);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use forebay_tensor::fabric::Provider;
 use forebay_tensor::stream::{Entrance, Options, Server};
 use forebay_tensor::{Description, FileRows, Key, ShardLimits};
-use forebay_transport::Admission;
+use forebay_transport::link::Admission;
 use forebay_transport::serve::Listening;
-use forebay_transport::unix::Listener;
+use forebay_transport::stream::unix::Listener;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -20,13 +20,13 @@ pub fn process_has_room() -> bool {
 /// The limits of this process, and what counts against them.
 #[pyfunction]
 pub fn process_metrics(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let tally = Budget::of_process().tally();
+    let counters = Budget::of_process().counters();
     let metrics = PyDict::new(py);
-    metrics.set_item("held_bytes", tally.held_bytes)?;
-    metrics.set_item("max_bytes", tally.bytes_max)?;
-    metrics.set_item("connections", tally.connections)?;
-    metrics.set_item("max_connections", tally.connections_max)?;
-    metrics.set_item("held_back", tally.held_back)?;
-    metrics.set_item("turned_back", tally.turned_back)?;
+    metrics.set_item("held_bytes", counters.held_bytes)?;
+    metrics.set_item("max_bytes", counters.bytes_max)?;
+    metrics.set_item("connections", counters.connections)?;
+    metrics.set_item("max_connections", counters.connections_max)?;
+    metrics.set_item("held_back", counters.held_back)?;
+    metrics.set_item("turned_back", counters.turned_back)?;
     Ok(metrics)
 }

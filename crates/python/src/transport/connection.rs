@@ -9,12 +9,11 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_transport::call::Taker;
-use forebay_transport::connection::Outgoing;
-use forebay_transport::streaming::Work;
-use forebay_transport::{
-    Admission, Codec, Connection as Core, Entry, Head, Options, Reason, Role, Wire, limit,
-};
+use forebay_transport::calls::{Connection as Core, Handshake, Options, Outgoing, Taker, Work};
+use forebay_transport::limit;
+use forebay_transport::link::{Admission, Head};
+use forebay_transport::stream::Wire;
+use forebay_transport::wire::{Codec, Reason, Role};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
@@ -76,13 +75,13 @@ impl Connection {
             Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
             None => Wire::from(socket),
         };
-        let entry = Entry {
+        let handshake = Handshake {
             admission: expected.map_or(Admission::Anybody, Admission::Token),
             token,
             trusted,
         };
         let options = Options {
-            entry,
+            handshake,
             lends: by_reference,
             ..options(py, server, peer)
         };
@@ -113,38 +112,42 @@ impl Connection {
     /// Whether another process could go on from here, but for `owed` calls.
     fn at_rest(&self, py: Python<'_>, owed: usize) -> PyResult<bool> {
         self.core
-            .at_rest(owed)
+            .is_quiescent(owed)
             .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Wait until the peer has said who it is.
     fn meet(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        retry(py, || self.core.meet(deadline)).map_err(|stop| raise(py, stop, timeout))
+        retry(py, || self.core.handshake(deadline)).map_err(|stop| raise(py, stop, timeout))
     }
 
     /// Whether the peer's preface was read, and its token where one is asked for.
     fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
         self.core
-            .is_met()
+            .is_open()
             .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Leave the answer to a call to another process.
     fn disown(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.core
-            .disown(id)
+            .forget_call(id)
             .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Wait for the answer to a call of another process from now on.
     fn owe(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.core.owe(id).map_err(|e| transport_error(py, &e, None))
+        self.core
+            .expect_reply(id)
+            .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Close our duplicate of the socket; other processes keep theirs.
     fn part(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.part().map_err(|e| transport_error(py, &e, None))
+        self.core
+            .close_local()
+            .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Call and wait. A plain reply is its head as `bytes`; see `outcome_to_python` for others.
@@ -242,7 +245,7 @@ impl Connection {
         kept: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        let outcome = retry(py, || self.core.wait_patiently(id, deadline))
+        let outcome = retry(py, || self.core.wait_keeping_call(id, deadline))
             .map_err(|stop| raise(py, stop, timeout))?;
         let outcome = outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?;
         let outcome = outcome.into_result()?;
@@ -291,7 +294,9 @@ impl Connection {
 
     /// Take calls without looking for the next one from now on, as a worker does.
     fn rest(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.rest().map_err(|e| transport_error(py, &e, None))
+        self.core
+            .disable_spin()
+            .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Wait for a call, or until a stream that runs need not wait: then `None`.
@@ -331,14 +336,14 @@ impl Connection {
     /// Take the ids of streams of the queue of which something has come since.
     fn take_news(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         self.core
-            .take_news()
+            .take_ready()
             .map_err(|e| transport_error(py, &e, None))
     }
 
     /// Streams that were left and may still run at the other side; reads what has come.
     fn streams_left(&self, py: Python<'_>) -> PyResult<usize> {
         self.core
-            .streams_left()
+            .cancelled_streams()
             .map_err(|e| transport_error(py, &e, None))
     }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::call::Outcome;
-use forebay_transport::{
-    Buffer, Call, Cause, Codec, Connection as Core, Delivered, Error, Head, Payload, Reason, limit,
-};
+use forebay_transport::calls::{Call, Connection as Core, Outcome};
+use forebay_transport::link::{Head, Payload};
+use forebay_transport::wire::{Codec, Reason};
+use forebay_transport::{Buffer, Cause, Delivered, Error, limit};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyTuple};

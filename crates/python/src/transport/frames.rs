@@ -1,8 +1,9 @@
 //! Messages on their way between Python and the core.
 
 use forebay_memory::Lease;
-use forebay_transport::messages::{Aside, Frames, Message, Messages};
-use forebay_transport::{Buffer as Received, Payload, limit};
+use forebay_transport::link::Payload;
+use forebay_transport::messages::{Frames, Message, Messages, Staged};
+use forebay_transport::{Buffer as Received, limit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -21,7 +22,7 @@ pub enum Item<'py> {
     Bytes(Bound<'py, PyBytes>),
     Buffer(Option<Lent>),
     /// A copy in shared memory.
-    Aside(Option<Aside>),
+    Staged(Option<Staged>),
     /// In a block of an arena.
     Block(Option<Lent>, Lease),
 }
@@ -53,8 +54,8 @@ impl<'py> Item<'py> {
         match self {
             Self::Bytes(bytes) => bytes.as_bytes(),
             Self::Buffer(Some(lent)) | Self::Block(Some(lent), _) => lent.as_ref(),
-            Self::Aside(Some(aside)) => aside.as_ref(),
-            Self::Buffer(None) | Self::Block(None, _) | Self::Aside(None) => &[],
+            Self::Staged(Some(staged)) => staged.as_ref(),
+            Self::Buffer(None) | Self::Block(None, _) | Self::Staged(None) => &[],
         }
     }
 }
@@ -99,18 +100,18 @@ impl<'py> PyFrames<'py> {
     }
 
     /// Copy very long frames to where the peer sees them, without the GIL; where nothing is shared they stay as they are.
-    pub fn put_aside(&mut self, py: Python<'_>, core: &Messages) {
+    pub fn stage(&mut self, py: Python<'_>, core: &Messages) {
         let items = match self {
             Self::One(item) => std::slice::from_mut(item),
             Self::Many(items) => items,
         };
         for item in items {
             let bytes = item.as_slice();
-            if bytes.len() >= limit::ASIDE_BYTES_MIN
+            if bytes.len() >= limit::STAGE_BYTES_MIN
                 && !matches!(item, Item::Block(..))
-                && let Some(aside) = py.detach(|| core.put_aside(bytes))
+                && let Some(staged) = py.detach(|| core.stage(bytes))
             {
-                *item = Item::Aside(Some(aside));
+                *item = Item::Staged(Some(staged));
             }
         }
     }
@@ -152,8 +153,8 @@ impl Frames for PyFrames<'_> {
     fn lend(&mut self, index: usize) -> Payload {
         match self.item(index) {
             Item::Bytes(bytes) => Box::new(PyBackedBytes::from(bytes.clone())),
-            Item::Aside(aside) => match aside.take() {
-                Some(aside) => Box::new(aside),
+            Item::Staged(staged) => match staged.take() {
+                Some(staged) => Box::new(staged),
                 None => Box::new([]),
             },
             Item::Buffer(lent) | Item::Block(lent, _) => match lent.take() {

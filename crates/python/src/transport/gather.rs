@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use forebay_transport::call::{Outcome, Taker};
-use forebay_transport::connection::Outgoing;
-use forebay_transport::{Connection as Core, Error, Result as CoreResult, gather};
+use forebay_transport::calls::{Connection as Core, Outcome, Outgoing, Taker};
+use forebay_transport::drive::wait_all;
+use forebay_transport::{Error, Result as CoreResult};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -74,7 +74,7 @@ fn gather_all<'py>(
         .zip(ids)
         .collect();
     let mut ended: Vec<Option<CoreResult<Outcome>>> = calls.iter().map(|_| None).collect();
-    match retry(py, || gather::wait_all(&calls, &mut ended, deadline, look)) {
+    match retry(py, || wait_all(&calls, &mut ended, deadline, look)) {
         Ok(()) | Err(Stop::Error(Error::Deadline { .. })) => {}
         Err(stop) => return Err(raise(py, stop, timeout)),
     }

@@ -5,11 +5,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use forebay_transport::call::Taker;
-use forebay_transport::connection::Outgoing;
-use forebay_transport::items::Next;
-use forebay_transport::streaming::{LastLook, Standing};
-use forebay_transport::{Codec, limit};
+use forebay_transport::calls::{LastLook, Next, Outgoing, StreamReadiness, Taker};
+use forebay_transport::limit;
+use forebay_transport::wire::Codec;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
@@ -110,7 +108,7 @@ impl ItemReader {
     /// Give the stream up; what still comes of it is dropped.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let core = &self.connection.get().core;
-        core.leave_stream(self.id).map_err(|e| self.error(py, &e))
+        core.cancel_stream(self.id).map_err(|e| self.error(py, &e))
     }
 }
 
@@ -120,7 +118,7 @@ impl ItemReader {
     }
 
     fn to_python<'py>(&self, py: Python<'py>, next: Next) -> PyResult<Option<Bound<'py, PyAny>>> {
-        use forebay_transport::call::Outcome;
+        use forebay_transport::calls::Outcome;
         let core = &self.connection.get().core;
         let convert = |outcome| outcome_to_python(py, core, self.codec, outcome, self.timeout);
         match next {
@@ -182,7 +180,7 @@ impl ItemWriter {
 
     fn standing(&self, py: Python<'_>) -> PyResult<u8> {
         let core = &self.connection.get().core;
-        let standing = core.standing(self.id);
+        let standing = core.readiness(self.id);
         Ok(standing.map_err(|e| transport_error(py, &e, None))? as u8)
     }
 }
@@ -202,7 +200,7 @@ impl ItemWriter {
         );
         // Not locked while it sends: giving a buffer back may run Python, and let another thread have the GIL.
         let mut look = *self.look();
-        let standing: Standing = core
+        let standing: StreamReadiness = core
             .send_item(self.id, self.codec, head, segments, hold, &mut look)
             .map_err(|e| transport_error(py, &e, None))?;
         *self.look() = look;

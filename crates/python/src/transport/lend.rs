@@ -1,8 +1,8 @@
 //! Long buffers of calls, which are copied to where the peer reads them, and received ones around a fork.
 
-use forebay_transport::call::Taker;
-use forebay_transport::connection::Outgoing;
-use forebay_transport::{Connection as Core, Payload, Result, limit, share};
+use forebay_transport::calls::{Connection as Core, Outgoing, Taker};
+use forebay_transport::link::Payload;
+use forebay_transport::{Result, limit, share};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -16,7 +16,7 @@ pub fn send<R: Send>(
     act: impl FnOnce(Vec<Payload>) -> R + Send,
 ) -> R {
     let bytes = |segment: &Payload| (**segment).as_ref().len();
-    if segments.iter().map(bytes).sum::<usize>() >= limit::ASIDE_BYTES_MIN {
+    if segments.iter().map(bytes).sum::<usize>() >= limit::STAGE_BYTES_MIN {
         return py.detach(|| act(segments));
     }
     act(segments)

@@ -5,7 +5,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use forebay_transport::unix::{self, Listener as UnixListener};
+use forebay_transport::stream::unix::{self, Listener as UnixListener};
 use pyo3::prelude::*;
 
 use super::conversion::to_duration;
@@ -65,7 +65,7 @@ impl Listener {
 /// In a forked child: let go of every listening socket, and its lock, that the parent has in Rust.
 #[pyfunction]
 pub fn stop_listening() {
-    forebay_transport::listed::let_go();
+    forebay_transport::stream::listed::release_inherited();
 }
 
 /// Connect to a Unix socket; returns a descriptor, which is the caller's to close.

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
-use forebay_transport::look::LongLook;
+use forebay_transport::drive::LongLook;
 use pyo3::prelude::*;
 
 use crate::sys::descriptor::borrow;

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use forebay_transport::Admission;
 use forebay_transport::Delivered;
 use forebay_transport::limit::Limits;
-use forebay_transport::messages::connection::Sending;
-use forebay_transport::messages::{Frames, Handed, Messages, Options, Wire};
-use forebay_transport::shm::stream::SharedStream;
+use forebay_transport::link::Admission;
+use forebay_transport::messages::{Frames, Handed, MessageOptions, Messages, Sending};
+use forebay_transport::stream::Wire;
+use forebay_transport::stream::shm::SharedStream;
 use pyo3::IntoPyObjectExt;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -85,7 +85,7 @@ impl MessageConnection {
     ) -> PyResult<Self> {
         let socket = descriptor::take(descriptor)?;
         let limits = limits_of(limits)?;
-        let options = Options {
+        let options = MessageOptions {
             limits,
             peer,
             admission: expected.map_or(Admission::Anybody, Admission::Token),
@@ -240,7 +240,7 @@ impl MessageConnection {
     #[pyo3(signature = (timeout = None))]
     fn meet_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = deadline(timeout);
-        retry(py, || self.core.meet(deadline)).map_err(|e| raise(py, e, timeout))
+        retry(py, || self.core.handshake(deadline)).map_err(|e| raise(py, e, timeout))
     }
 
     /// Wait, without the GIL, until everything sent so far is with the kernel.
@@ -298,7 +298,7 @@ impl MessageConnection {
     /// Whether the peer closed the connection between two messages.
     #[getter]
     fn ended_well(&self) -> bool {
-        self.core.has_ended_well()
+        self.core.closed_cleanly()
     }
 
     /// Memory that the peer sees: a frame that lies in it is sent without a copy.
@@ -454,7 +454,7 @@ impl MessageConnection {
                 .map(|sent| sent.then(|| Ok(py.None()))),
             Wanted::Met => match self.core.step(false, false) {
                 Ok(standing) if standing.over => return Err(self.ended(py)),
-                Ok(standing) => Ok(standing.met.then(|| Ok(py.None()))),
+                Ok(standing) => Ok(standing.open.then(|| Ok(py.None()))),
                 Err(error) => Err(error),
             },
             Wanted::Nothing => Ok(Some(Ok(py.None()))),
@@ -510,7 +510,7 @@ impl MessageConnection {
             return PyFrames::new(message);
         }
         let mut frames = PyFrames::shared(message)?;
-        frames.put_aside(message.py(), &self.core);
+        frames.stage(message.py(), &self.core);
         Ok(frames)
     }
 

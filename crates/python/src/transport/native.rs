@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_transport::Admission;
 use forebay_transport::limit;
+use forebay_transport::link::Admission;
 use forebay_transport::serve::{
-    Health, Listening, Options, Place, Server, Service, Shared, Store, Table, Target,
+    Address, Health, Listening, MessageServer, ServerOptions, Service, Shared, Store, Table, Target,
 };
-use forebay_transport::unix::Listener as UnixListener;
+use forebay_transport::stream::unix::Listener as UnixListener;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -63,18 +63,18 @@ impl NativeService {
         token: Option<Vec<u8>>,
         limits: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let place = match (address, path) {
+        let address = match (address, path) {
             (Some((host, port)), None) => {
                 let ip: Result<IpAddr, _> = host.parse();
                 let ip = ip.map_err(|_| config(format!("{host:?} is no IP address")))?;
-                Place::Tcp(SocketAddr::new(ip, port))
+                Address::Tcp(SocketAddr::new(ip, port))
             }
-            (None, Some(path)) => Place::Unix(path),
+            (None, Some(path)) => Address::Unix(path),
             _ => return Err(config("forward: give an address or a path".into())),
         };
         let limits = limits_of(limits)?;
         let service = Service::Forward(Arc::new(Target {
-            place,
+            address,
             token,
             limits,
         }));
@@ -204,7 +204,7 @@ impl NativeHealth {
 /// A listener and its thread.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct NativeServer {
-    core: Server,
+    core: MessageServer,
 }
 
 #[pymethods]
@@ -237,14 +237,14 @@ impl NativeServer {
             Duration::try_from_secs_f64(value)
                 .map_err(|_| config(format!("{value} is no number of seconds")))
         };
-        let options = Options {
+        let options = ServerOptions {
             limits: limits_of(limits)?,
             admission: expected.map_or(Admission::Anybody, Admission::Token),
             trusted,
             handshake: seconds(handshake)?,
             stall: seconds(stall)?,
         };
-        let core = Server::start(listening, service.service.clone(), options)
+        let core = MessageServer::start(listening, service.service.clone(), options)
             .map_err(|e| transport_error(py, &e, None))?;
         Ok(Self { core })
     }

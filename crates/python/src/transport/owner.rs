@@ -1,8 +1,8 @@
 //! Whose process is at the other end of a loopback connection.
 use std::os::fd::{OwnedFd, RawFd};
 
-use forebay_transport::owner;
 use forebay_transport::serve::Listening;
+use forebay_transport::stream::owner;
 use pyo3::prelude::*;
 
 use crate::error::transport_error;
@@ -26,10 +26,10 @@ impl Owners {
     /// Why the peer of a connected socket is not let in; None: it is of this user, or root.
     fn complaint(&self, connected: RawFd) -> PyResult<Option<String>> {
         let socket = descriptor::borrow(connected)?;
-        if self.core.lets_in(socket) {
+        if self.core.admits(socket) {
             return Ok(None);
         }
-        Ok(Some(owner::stranger(self.core.of_peer(socket))))
+        Ok(Some(owner::foreign_user_message(self.core.of_peer(socket))))
     }
 }
 

@@ -7,9 +7,9 @@ mod watch;
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forebay_transport::drive::LongLook;
+use forebay_transport::drive::selector::{Events, Selector as Core, WatchError, WatchKind};
 use forebay_transport::limit::LOOP_SPIN_US_MAX;
-use forebay_transport::look::LongLook;
-use forebay_transport::selector::{Events, Kind, Refusal, Selector as Core};
 use pyo3::exceptions::{PyKeyError, PyRuntimeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -92,11 +92,11 @@ impl Selector {
             .call1((&fileobj, fd, events, data))?;
         let watch = Watch::key(&key, &fileobj);
         let stale = self
-            .with(|core| core.insert(fd, Kind::Registered, wanted, watch))
+            .with(|core| core.insert(fd, WatchKind::Registered, wanted, watch))
             .ok_or_else(closed_for_selectors)?;
         match stale {
             Ok(_) => Ok(key),
-            Err(Refusal::System(errno)) => Err(system(py, errno)),
+            Err(WatchError::System(errno)) => Err(system(py, errno)),
             Err(_) => Err(PyKeyError::new_err(format!(
                 "{} (FD {fd}) is already registered",
                 fileobj.repr()?
@@ -127,7 +127,7 @@ impl Selector {
         if let Some(Err(refusal)) = self.with(|core| core.change(fd, wanted)) {
             drop(self.with(|core| core.remove(fd)));
             return Err(match refusal {
-                Refusal::System(errno) => system(py, errno),
+                WatchError::System(errno) => system(py, errno),
                 _ => missing(&fileobj),
             });
         }
@@ -158,7 +158,7 @@ impl Selector {
     fn registered(&self) -> Vec<RawFd> {
         self.with(|core| {
             core.entries()
-                .filter(|entry| entry.kind == Kind::Registered)
+                .filter(|entry| entry.kind == WatchKind::Registered)
                 .map(|entry| entry.descriptor)
                 .collect()
         })
@@ -205,7 +205,7 @@ impl Selector {
     ) -> PyResult<()> {
         let wanted = watch::direct_interest(events)?;
         let watch = Watch::direct(&callback);
-        match self.with(|core| core.insert(fd, Kind::Attached, wanted, watch)) {
+        match self.with(|core| core.insert(fd, WatchKind::Attached, wanted, watch)) {
             Some(stale) => stale.map(drop).map_err(|refusal| refused(py, fd, refusal)),
             None => Err(closed_for_loops()),
         }
@@ -216,8 +216,8 @@ impl Selector {
         let wanted = watch::direct_interest(events)?;
         match self.with(|core| {
             core.get(fd)
-                .filter(|entry| entry.kind == Kind::Attached)
-                .ok_or(Refusal::Missing)?;
+                .filter(|entry| entry.kind == WatchKind::Attached)
+                .ok_or(WatchError::Missing)?;
             core.change(fd, wanted)
         }) {
             Some(changed) => changed.map_err(|refusal| refused(py, fd, refusal)),
@@ -229,7 +229,7 @@ impl Selector {
     fn detach(&self, fd: RawFd) -> bool {
         let entry = self.with(|core| {
             core.get(fd)
-                .is_some_and(|entry| entry.kind == Kind::Attached)
+                .is_some_and(|entry| entry.kind == WatchKind::Attached)
                 .then(|| core.remove(fd))?
         });
         entry.flatten().is_some()
@@ -304,14 +304,14 @@ fn closed_for_loops() -> PyErr {
     closed("the selector is closed, and so is its loop; make another loop".into())
 }
 
-fn refused(py: Python<'_>, fd: RawFd, refusal: Refusal) -> PyErr {
+fn refused(py: Python<'_>, fd: RawFd, refusal: WatchError) -> PyErr {
     match refusal {
-        Refusal::Taken => crate::error::busy(format!(
+        WatchError::Taken => crate::error::busy(format!(
             "descriptor {fd} is watched already; remove its reader and writer or detach it first"
         )),
-        Refusal::Missing => {
+        WatchError::Missing => {
             PyKeyError::new_err(format!("descriptor {fd} is not attached; attach it first"))
         }
-        Refusal::System(errno) => system(py, errno),
+        WatchError::System(errno) => system(py, errno),
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_transport::tls::{
+use forebay_transport::stream::tls::{
     Certificate, Client, ClientSettings, Handshakes, Identity, Peer, Server, ServerSettings, Tls,
     Version,
 };

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use forebay_tensor::stream::{Entrance, Options, Server};
 use forebay_tensor::{Hello, Operation, Rows};
+use forebay_transport::link::Admission;
 use forebay_transport::serve::Listening;
-use forebay_transport::{Admission, Wire};
+use forebay_transport::stream::Wire;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
 use super::authority::{Authority, both};

@@ -1,4 +1,4 @@
-//! Calls at the caller's end, without a socket: ids, replies, cancelling.
+//! Calls at the caller's end, without a socket: ids, replies, cancellation.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,7 +19,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What it counts for while it waits in the queue.
+    /// What it weighs while it waits in the queue.
     fn queued_bytes(&self) -> usize {
         match self {
             Self::Reply(frame) | Self::Failure(_, frame) => frame.bytes() + CALL_BYTES_MIN,
@@ -33,7 +33,7 @@ impl Outcome {
 pub enum Taker {
     /// A thread that waits for this id.
     Thread,
-    /// Whoever drains the queue of finished calls.
+    /// The consumer of the queue of finished calls, such as an event loop.
     Queue,
 }
 
@@ -61,8 +61,8 @@ impl Calls {
         self.last
     }
 
-    /// Take ids above this one, which those of other processes are below.
-    pub fn go_on_after(&mut self, id: u64) {
+    /// Continue with ids above this one: ids of other processes are below it.
+    pub fn skip_ids_to(&mut self, id: u64) {
         self.last = self.last.max(id);
     }
 
@@ -112,7 +112,7 @@ impl Calls {
         matches!(self.entries.get(&id), Some(Entry::Waiting { .. }))
     }
 
-    /// Change who takes the outcome of a call, also where it is there already.
+    /// Change who takes the outcome of a call, even if it has arrived.
     pub fn hand_over(&mut self, id: u64, to: Taker) {
         if let Some(Entry::Waiting { taker, .. }) = self.entries.get_mut(&id) {
             *taker = to;
@@ -178,11 +178,6 @@ impl Calls {
         self.entries.len() + self.finished.len()
     }
 
-    /// Whether the queue holds outcomes.
-    pub fn has_finished(&self) -> bool {
-        !self.finished.is_empty()
-    }
-
     /// Bytes that wait in the queue.
     pub fn bytes(&self) -> usize {
         self.finished_bytes
@@ -238,10 +233,10 @@ mod tests {
         calls.finish(reply(id));
         assert!(calls.take(id).is_none());
         calls.hand_over(id, Taker::Thread);
-        assert!(!calls.has_finished());
+        assert!(calls.finished.is_empty());
         assert!(matches!(calls.take(id), Some(Outcome::Reply(_))));
         calls.hand_over(id, Taker::Queue);
-        assert!(!calls.has_finished(), "it was taken");
+        assert!(calls.finished.is_empty(), "it was taken");
     }
 
     #[test]

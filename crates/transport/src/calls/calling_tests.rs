@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{Reader, State};
+use crate::calls::state::{ConnectionState, Reader};
 use crate::calls::state_tests::{Script, ends};
 use crate::counted;
 use crate::error::Fault;
@@ -91,8 +91,8 @@ struct Model {
 }
 
 struct World {
-    caller: State<Script>,
-    server: State<Script>,
+    caller: ConnectionState<Script>,
+    server: ConnectionState<Script>,
     calls: BTreeMap<u64, Model>,
     generation: u32,
     last_run: u64,
@@ -258,7 +258,7 @@ impl World {
         for (id, outcome) in self.caller.calls.take_finished() {
             self.ended(id, &outcome, broken_at);
         }
-        assert!(!self.caller.calls.has_finished());
+        assert!(self.caller.calls.take_finished().is_empty());
         assert_eq!(
             self.caller.calls.bytes(),
             0,
@@ -411,7 +411,7 @@ impl World {
         }
     }
 
-    /// The connection breaks: whoever waits is told whether its frame had left.
+    /// The connection breaks: whoever waits is notified whether its frame had left.
     fn break_off(&mut self) {
         let at = self.caller.outbox.sent();
         self.caller.break_with(Fault::Closed);

@@ -1,10 +1,9 @@
-//! A connection of calls over a socket or TLS: the state behind a lock, in steps that never wait.
+//! A connection of calls over a socket or TLS: the state behind a lock, in steps that never block.
 //!
-//! Lock order: the state's lock is the only one, is held for one bounded turn, and never across
-//! a wait or while lent bytes are given back.
-//! The owner of lent bytes may wait for a lock of another runtime, as Python's do for the GIL, while a thread that has
-//! that lock waits for ours. So what is lent for a step is handed over with [`Connection::step_with`], and what the
-//! state itself has taken goes to the outbox, which [`release`] empties after unlocking.
+//! Lock order: the state's lock is the only one. It is held for one bounded turn, and never across a wait or while lent
+//! bytes are dropped: dropping them may wait for a lock of another runtime, such as Python's GIL, while a thread that
+//! holds that lock waits for ours. So a step gets what is lent by [`Connection::step_with`], which drops it after
+//! unlocking, and what the state itself has taken goes to the outbox, which [`release`] empties after unlocking.
 
 #[cfg(test)]
 mod lent_tests;
@@ -18,19 +17,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_base::process::number;
+use forebay_base::process::{self, number};
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{Entry, Reader, State, ring};
+use crate::calls::state::{ConnectionState, Handshake, Reader};
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::outbox::{Head, Payload};
 use crate::share::sweep_lent;
 use crate::stream::socket::{Socket, Wire};
 use crate::stream::unix::peer_uid;
-use crate::sys::process;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, time_to_wire};
 use crate::wire::preface::Role;
 
@@ -39,12 +37,12 @@ use crate::wire::preface::Role;
 pub struct Options {
     pub role: Role,
     pub limits: Limits,
-    /// What messages call the peer.
+    /// The peer's name in messages.
     pub peer: String,
     /// The language runtime that is announced, see [`crate::wire::preface::Preface::runtime`].
     pub runtime: u32,
     /// How the two ends let each other in.
-    pub entry: Entry,
+    pub handshake: Handshake,
     /// Whether long segments may be lent to a peer of our user, and be borrowed: see [`crate::share`].
     pub lends: bool,
 }
@@ -57,7 +55,7 @@ impl Options {
             limits: Limits::default(),
             peer: peer.into(),
             runtime: 0,
-            entry: Entry::default(),
+            handshake: Handshake::default(),
             lends: true,
         }
     }
@@ -93,7 +91,7 @@ pub struct Counters {
 
 /// One end of a connection. Every method may be called from any thread.
 pub struct Connection {
-    state: Mutex<State<Wire>>,
+    state: Mutex<ConnectionState<Wire>>,
     pub(crate) peer: String,
     owner: AtomicU64,
     lends: bool,
@@ -110,38 +108,38 @@ impl Connection {
         let connection = Self::unconnected(options);
         connection.adopt(wire)?;
         connection.step(|state| {
-            state.greet();
+            state.send_preface();
             state.flush();
         })?;
         Ok(connection)
     }
 
-    /// A connection to be: everything but its socket, which `adopt` brings, in whichever process.
+    /// A connection without a socket, which `adopt` brings later, possibly in another process.
     ///
-    /// A template makes it, so that a service forked from it finds it made.
+    /// A template makes it before it forks, so that its services do not spend time on it.
     pub fn unconnected(options: Options) -> Self {
         let Options {
             role,
             limits,
             peer,
             runtime,
-            entry,
+            handshake,
             lends,
         } = options;
-        let mut state = State::new(role, limits, runtime);
-        state.entry = entry;
+        let mut state = ConnectionState::new(role, limits, runtime);
+        state.handshake = handshake;
         Self {
             state: Mutex::new(state),
             peer,
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
             lends,
         }
     }
 
-    /// Take over a wire; from here on the connection is this process's.
+    /// Take over a wire; from now on the connection belongs to this process.
     ///
-    /// The preface goes out with the first frame, so that nothing comes to the peer's socket before
-    /// the first answer: whoever polls it there learns that the peer is ready.
+    /// The preface goes out with the first frame, so that the peer's socket becomes readable with the
+    /// first answer: a client that polls it learns that this end is ready.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -160,12 +158,12 @@ impl Connection {
         } else {
             wire
         };
-        self.owner.store(process::current(), Ordering::Relaxed);
+        self.owner.store(process::epoch(), Ordering::Relaxed);
         self.lock_any().connect(wire, trusted);
         Ok(())
     }
 
-    /// What messages call the peer.
+    /// The peer's name in messages.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -200,15 +198,15 @@ impl Connection {
     ///
     /// Cost: long segments are copied once to be lent, without the lock.
     pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
-        let asides = self.put_aside(&call.segments)?;
+        let staged = self.stage(&call.segments)?;
         self.step_with(call, |state, call| {
             let (id, mut header) = self.next_header(state, call)?;
             if !call.one_way {
-                // Registered before sending, so that a failure to send ends it like any other.
+                // Registered before sending, so that a failure to send ends it like any other call.
                 state.calls.begin(id, taker, u64::MAX);
             }
             let segments = std::mem::take(&mut call.segments);
-            let segments = state.refer(&mut header, segments, asides);
+            let segments = state.name_staged(&mut header, segments, staged);
             let end = state.send(header, call.head.take(), segments);
             if !call.one_way && state.fault.is_none() {
                 state.calls.begin(id, taker, end);
@@ -220,7 +218,7 @@ impl Connection {
     /// The next id and the header of a call that may be sent.
     pub(crate) fn next_header(
         &self,
-        state: &mut State<Wire>,
+        state: &mut ConnectionState<Wire>,
         call: &Outgoing<'_>,
     ) -> Result<(u64, Header)> {
         let segments = self.check_call(state, call)?;
@@ -238,7 +236,7 @@ impl Connection {
         Ok((id, header))
     }
 
-    fn check_call(&self, state: &State<Wire>, call: &Outgoing<'_>) -> Result<u16> {
+    fn check_call(&self, state: &ConnectionState<Wire>, call: &Outgoing<'_>) -> Result<u16> {
         if let Some(fault) = &state.fault {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
@@ -248,10 +246,10 @@ impl Connection {
         check_limits(state, &call.head, &call.segments)
     }
 
-    /// Look at the socket and take what finished for the queue.
+    /// Read the socket, and take the calls that finished for the queue.
     ///
     /// # Errors
-    /// `Busy` while a thread reads. A broken connection is no error here: its calls end so.
+    /// `Busy` while a thread reads. A broken connection is no error here: its calls end with it.
     pub fn receive(&self) -> Result<VecDeque<(u64, Outcome)>> {
         self.step(|state| {
             if matches!(state.reader, Reader::Thread(_)) {
@@ -262,7 +260,7 @@ impl Connection {
         })?
     }
 
-    /// Have frames wait for `flush` from now on, up to [`CORKED_BYTES_MAX`] bytes of them.
+    /// From now on let frames wait for `flush`, up to [`CORKED_BYTES_MAX`] bytes.
     ///
     /// For a driver that answers many calls in one turn and flushes each connection once at its end.
     ///
@@ -271,15 +269,15 @@ impl Connection {
         self.step(|state| state.corked = true)
     }
 
-    /// Take calls without looking for the next one from now on, neither before a sleep nor while calls are queued.
+    /// Take calls without spinning from now on: neither before a sleep nor while calls are queued.
     ///
-    /// For a worker whose calls come at the pace of a disk: looking only takes a core from whoever makes them. A cancel
-    /// of a queued call is found once the queue is empty.
-    pub fn rest(&self) -> Result<()> {
+    /// For a worker whose calls arrive at the pace of a disk: spinning takes a core from the process that sends them. A
+    /// cancel of a queued call is then found once the queue is empty.
+    pub fn disable_spin(&self) -> Result<()> {
         self.step(|state| state.look.turn_off())
     }
 
-    /// Hand queued bytes to the kernel; true when nothing waits any more.
+    /// Write queued bytes; true if nothing waits any more.
     pub fn flush(&self) -> Result<bool> {
         self.step(|state| {
             state.flush();
@@ -287,10 +285,9 @@ impl Connection {
         })
     }
 
-    /// Become the only reader, as a loop or a reader thread does; blocked threads then follow.
+    /// Become the only reader, as an event loop or a reader thread does; blocked threads then follow.
     ///
-    /// A thread that reads at this moment finds out when it wakes, looks whether its reply came,
-    /// and follows too.
+    /// A thread that reads at this moment wakes, checks for its reply, and follows too.
     ///
     /// # Errors
     /// `Busy` while another driver reads.
@@ -300,19 +297,19 @@ impl Connection {
                 return Err(self.busy("another loop or thread reads it"));
             }
             state.reader = Reader::Driver;
-            // The thread that reads sleeps on a socket that it will find empty from now on.
+            // The reading thread sleeps on a socket that it will find empty from now on.
             if let Some(wake) = state.leader.take() {
-                ring(&wake);
+                wake.raise();
             }
             Ok(())
         })?
     }
 
-    /// Give the reader's place up.
+    /// Stop being the reader.
     pub fn detach(&self) -> Result<()> {
         self.step(|state| {
             if state.reader == Reader::Driver {
-                state.reader = Reader::Nobody;
+                state.reader = Reader::None;
                 state.promote();
             }
         })
@@ -320,43 +317,45 @@ impl Connection {
 
     /// The watched peer process ended: deliver what it sent before, then break.
     pub fn peer_died(&self) -> Result<()> {
-        self.step(die)
+        self.step(peer_died)
     }
 
-    /// Copy long segments to where a peer that borrows can read them, by place; those for which there is no room, and
-    /// all where nothing is lent, are sent as bytes.
-    pub(crate) fn put_aside(&self, segments: &[Payload]) -> Result<Vec<Option<Aside>>> {
+    /// Copy long segments into the share pool if the peer borrows. `None` at an index: that segment is sent as bytes; an
+    /// empty list: all are.
+    pub(crate) fn stage(&self, segments: &[Payload]) -> Result<Vec<Option<Staged>>> {
         let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
         if !segments.iter().any(is_long) {
             return Ok(Vec::new());
         }
         let state = self.lock()?;
-        let desk = state.lending.as_ref().and_then(|lending| lending.desk());
+        let writer = state.lending.as_ref().and_then(|lending| lending.writer());
         drop(state);
-        let Some(desk) = desk else {
+        let Some(writer) = writer else {
             return Ok(Vec::new());
         };
         let mut before = 0;
         let put = segments.iter().map(|segment| {
             let bytes = (**segment).as_ref();
-            let aside = is_long(segment).then(|| desk.put(bytes, before)).flatten();
-            before += aside.as_ref().map_or(0, |_| bytes.len() as u64);
-            aside
+            let staged = is_long(segment)
+                .then(|| writer.stage(bytes, before))
+                .flatten();
+            before += staged.as_ref().map_or(0, |_| bytes.len() as u64);
+            staged
         });
         Ok(put.collect())
     }
 
-    /// Give up a call; its late reply is dropped. Unknown ids are ignored.
+    /// Cancel a call; its late reply is dropped. Unknown ids are ignored.
     pub fn cancel(&self, id: u64) -> Result<()> {
-        self.step(|state| give_up(state, id))
+        self.step(|state| cancel_call(state, id))
     }
 
-    /// Change who takes the outcome of a call in flight, also where it is there already.
+    /// Change who takes the outcome of a call in flight, even if it has arrived.
     pub fn hand_over(&self, id: u64, to: Taker) -> Result<()> {
         self.step(|state| state.calls.hand_over(id, to))
     }
 
-    /// Ask for a sign of life; it is counted in `pongs`.
+    /// Send a ping; the answer is counted in `pongs`.
     pub fn ping(&self) -> Result<()> {
         self.step(|state| {
             if state.fault.is_none() {
@@ -374,19 +373,19 @@ impl Connection {
         self.step(|state| (state.wants_read(), state.wants_write()))
     }
 
-    /// Whether input lies in the stream of which the socket says nothing: step again without waiting.
+    /// Whether the stream holds received bytes, for which the socket does not become readable: step again without waiting.
     pub fn holds_received(&self) -> bool {
         let mut state = self.lock_any();
         state.holds_received() && state.wants_read()
     }
 
-    /// Calls whose answers have not been taken, and streams that have not been taken to their end.
+    /// Calls whose outcomes have not been taken, and streams that have not been read to their end.
     pub fn in_flight(&self) -> usize {
         let state = self.lock_any();
         state.calls.in_flight() + state.items.in_flight()
     }
 
-    /// Bytes that wait to be sent; those that the stream itself holds count as one at least.
+    /// Bytes that wait to be sent; those that the stream itself holds count as at least one.
     pub fn outbox_bytes(&self) -> usize {
         self.lock_any().unsent_bytes()
     }
@@ -397,10 +396,10 @@ impl Connection {
         state.fault.is_some() || (state.ended && state.inbox.queued() == 0)
     }
 
-    /// Look at the socket where nobody reads it; whether a new call may succeed.
+    /// Read the socket if it has no reader; returns whether a new call may succeed.
     pub fn probe(&self) -> Result<bool> {
         self.step(|state| {
-            if state.reader == Reader::Nobody {
+            if state.reader == Reader::None {
                 state.receive();
             }
             state.stream.is_some() && state.fault.is_none() && !state.ended && !state.goodbye
@@ -446,9 +445,9 @@ impl Connection {
 
     /// Close now: queued bytes are dropped, waiting calls end with `Closed`. Idempotent.
     ///
-    /// In a forked child only the descriptor is closed, the peer notices nothing.
+    /// In a forked child only the descriptor is closed; the peer does not notice.
     pub fn close(&self) {
-        if process::current() != self.owner.load(Ordering::Relaxed) {
+        if process::epoch() != self.owner.load(Ordering::Relaxed) {
             // The lock may have been held by a thread that does not exist here.
             if let Ok(mut state) = self.state.try_lock() {
                 state.stream = None;
@@ -477,26 +476,26 @@ impl Connection {
     }
 
     /// Run one step under the lock, then give lent bytes back outside of it.
-    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut State<Wire>) -> R) -> Result<R> {
+    pub(crate) fn step<R>(&self, act: impl FnOnce(&mut ConnectionState<Wire>) -> R) -> Result<R> {
         let mut state = self.lock()?;
         let result = act(&mut state);
         release(state);
         Ok(result)
     }
 
-    /// The same with what is `lent` for the step: what `act` leaves of it is given back outside of the lock, too.
+    /// As [`Self::step`], with what is `lent` for the step: what `act` leaves of it is dropped after unlocking, too.
     ///
-    /// So `act` may return early, and takes nothing that is lent while it may still refuse.
+    /// So `act` may return early; it takes nothing that is lent before its last check.
     pub(crate) fn step_with<L, R>(
         &self,
         mut lent: L,
-        act: impl FnOnce(&mut State<Wire>, &mut L) -> R,
+        act: impl FnOnce(&mut ConnectionState<Wire>, &mut L) -> R,
     ) -> Result<R> {
         self.step(|state| act(state, &mut lent))
     }
 
-    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State<Wire>>> {
-        let here = process::current();
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, ConnectionState<Wire>>> {
+        let here = process::epoch();
         if here != self.owner.load(Ordering::Relaxed) {
             return Err(Error::Forked {
                 peer: self.peer.clone(),
@@ -507,13 +506,13 @@ impl Connection {
         Ok(self.lock_any())
     }
 
-    fn lock_any(&self) -> MutexGuard<'_, State<Wire>> {
+    fn lock_any(&self) -> MutexGuard<'_, ConnectionState<Wire>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Unlock, then give lent bytes back. A broken protocol ends the connection here.
-pub(crate) fn release(mut state: MutexGuard<'_, State<Wire>>) {
+/// Unlock, then drop lent bytes. A protocol violation closes the connection here.
+pub(crate) fn release(mut state: MutexGuard<'_, ConnectionState<Wire>>) {
     if state
         .fault
         .as_ref()
@@ -527,8 +526,8 @@ pub(crate) fn release(mut state: MutexGuard<'_, State<Wire>>) {
     drop(retired);
 }
 
-/// Forget a call and tell the peer.
-pub(crate) fn give_up(state: &mut State<Wire>, id: u64) {
+/// Cancel a call, here and at the peer.
+pub(crate) fn cancel_call(state: &mut ConnectionState<Wire>, id: u64) {
     state.followers.remove(&id);
     if state.calls.cancel(id) && state.fault.is_none() {
         state.send(
@@ -539,8 +538,8 @@ pub(crate) fn give_up(state: &mut State<Wire>, id: u64) {
     }
 }
 
-/// The peer process ended: deliver what is in the socket, then break.
-pub(crate) fn die(state: &mut State<Wire>) {
+/// The peer process ended: deliver what is still in the socket, then break.
+pub(crate) fn peer_died(state: &mut ConnectionState<Wire>) {
     let mut before = state.decoder.offset();
     loop {
         state.receive();
@@ -553,7 +552,7 @@ pub(crate) fn die(state: &mut State<Wire>) {
     state.break_with(Fault::Broken(Cause::PeerDied));
 }
 
-/// Whether the kernel says that the peer is of our user; over a network nobody can.
+/// Whether the kernel confirms that the peer has our user id, which it can only for Unix sockets.
 fn is_same_user(wire: &Wire) -> Result<bool> {
     let socket = match wire {
         Wire::Socket(socket) => socket,
@@ -562,7 +561,7 @@ fn is_same_user(wire: &Wire) -> Result<bool> {
         Wire::Shared(_) => return Err(Error::Config("calls do not run over shared memory".into())),
     };
     let family = socket_domain(socket)
-        .map_err(|errno| Error::Config(format!("this is no connected stream socket ({errno})")))?;
+        .map_err(|errno| Error::Config(format!("not a connected stream socket ({errno})")))?;
     if family != AddressFamily::UNIX {
         return Ok(false);
     }
@@ -579,7 +578,7 @@ pub(crate) fn head_bytes(head: &Head<'_>) -> Result<u32> {
 }
 
 pub(crate) fn check_limits(
-    state: &State<Wire>,
+    state: &ConnectionState<Wire>,
     head: &Head<'_>,
     segments: &[Payload],
 ) -> Result<u16> {

@@ -1,8 +1,8 @@
-//! Streams at the serving end, without a socket: how many items and bytes each may still send.
+//! Credit at the serving end of streams, without a socket: how many items and bytes each may still send.
 //!
-//! A caller allows items by credit frames. The first one stands before the call itself, so that both leave in one write;
-//! later ones give back what was consumed. Items are consumed in their order, so a credit of n also says that the first
-//! n unconsumed items need no room any more: a stream sends nothing while [`STREAM_BYTES`] of them are left.
+//! A caller grants items by credit frames. The first precedes the call itself, so that both leave in one write; later
+//! ones return what was consumed. Items are consumed in order, so a credit of n also says that the first n unconsumed
+//! items no longer need memory at the caller: a stream sends nothing while [`STREAM_BYTES`] are unconsumed.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -24,15 +24,15 @@ struct Granted {
 #[derive(Debug, Default)]
 pub struct Credits {
     streams: HashMap<u64, Granted>,
-    /// A credit for a stream that is not open: that of the next call, or late.
+    /// A credit for a stream that is not open: that of the next call, or a late one.
     first: Option<(u64, u32)>,
 }
 
 impl Credits {
-    /// Take in a credit frame; true if it is for an open stream.
+    /// Accept a credit frame; true if it is for an open stream.
     ///
     /// # Errors
-    /// `Credit` for none at all, and for more than a stream may have.
+    /// `Credit` for 0, and above what a stream may have.
     pub fn grant(&mut self, id: u64, count: u32) -> Result<bool, Violation> {
         let violation = Violation::Credit {
             id,
@@ -52,17 +52,17 @@ impl Credits {
         granted.credit += count;
         for _ in 0..count {
             let Some(bytes) = granted.unconsumed.pop_front() else {
-                break; // the caller widens its window
+                break; // more than was consumed: the caller widens its window
             };
             granted.bytes -= bytes;
         }
         Ok(true)
     }
 
-    /// A stream's call has come.
+    /// A stream's call has arrived.
     ///
     /// # Errors
-    /// `Uncredited` if its first credit has not, or it is open already.
+    /// `Uncredited` if its first credit has not arrived, or it is open already.
     pub fn open(&mut self, id: u64, generation: u32) -> Result<(), Violation> {
         match self.first.take() {
             Some((first, credit)) if first == id && !self.streams.contains_key(&id) => {
@@ -80,7 +80,7 @@ impl Credits {
         }
     }
 
-    /// It runs from now on, at most until its deadline.
+    /// It is running from now on, at most until its deadline.
     pub fn run(&mut self, id: u64, deadline: Option<Instant>) {
         if let Some(granted) = self.streams.get_mut(&id) {
             granted.deadline = deadline;
@@ -104,7 +104,7 @@ impl Credits {
             .is_some_and(|granted| granted.credit > 0 && granted.bytes < STREAM_BYTES)
     }
 
-    /// Whether its time has run out.
+    /// Whether its deadline has passed.
     pub fn is_expired(&self, id: u64, now: Instant) -> bool {
         let deadline = self.streams.get(&id).and_then(|granted| granted.deadline);
         deadline.is_some_and(|at| at <= now)
@@ -120,7 +120,7 @@ impl Credits {
         }
     }
 
-    /// The streams of other generations than this one, in their order.
+    /// The streams of other generations than this one, in order of their ids.
     pub fn of_others(&self, generation: u32) -> Vec<u64> {
         let others = self
             .streams
@@ -142,7 +142,7 @@ impl Credits {
         self.streams.keys().copied()
     }
 
-    /// Whether none is open.
+    /// Whether no stream is open.
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()
     }

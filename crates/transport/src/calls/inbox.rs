@@ -1,4 +1,4 @@
-//! Calls at the serving end, without a socket: order, expiry, cancelling, generations.
+//! Calls at the serving end, without a socket: order, expiry, cancellation, generations.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -28,32 +28,32 @@ impl Call {
     }
 }
 
-/// A call that is not to be started, and the answer to it.
+/// A call that will not be started, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub id: u64,
     pub reason: Reason,
 }
 
-/// Where a call is that has come and is not answered.
+/// The stage of a call that has arrived and is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Queued,
     Running,
-    /// It runs, and nobody waits for its answer.
+    /// It runs, but its caller no longer waits for the answer.
     Cancelled,
 }
 
-/// Calls that wait and calls that run.
+/// Queued and running calls.
 #[derive(Debug, Default)]
 pub struct Inbox {
     queue: VecDeque<Call>,
     bytes: usize,
-    /// Those that wait, and those that run and are to be answered.
+    /// Of queued calls, and of running ones that are to be answered.
     stages: HashMap<u64, Stage>,
     generation: u32,
     closing: bool,
-    /// Dropped because their time had run out.
+    /// Dropped because their deadline had passed.
     pub expired: u64,
     /// Refused because of an older generation.
     pub stale: u64,
@@ -62,10 +62,10 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Take in a call frame that arrived at `now`; a refusal is to be sent back.
+    /// Accept a call frame that arrived at `now`; a refusal is to be sent back.
     ///
     /// # Errors
-    /// `Repeated` for the id of a call that waits or runs, also where the frame would be refused.
+    /// `Repeated` for the id of a queued or running call, even if the frame would be refused.
     pub fn accept(&mut self, frame: Incoming, now: Instant) -> Result<Option<Refusal>, Violation> {
         let header = frame.header;
         if self.stages.contains_key(&header.id) {
@@ -101,7 +101,7 @@ impl Inbox {
         Ok(None)
     }
 
-    /// Take the next call; one whose time ran out comes back as a refusal instead.
+    /// Take the next call; one whose deadline has passed is returned as a refusal instead.
     pub fn next(&mut self, now: Instant) -> Option<Result<Call, Option<Refusal>>> {
         let call = self.queue.pop_front()?;
         self.bytes -= call.bytes();
@@ -148,22 +148,22 @@ impl Inbox {
         false
     }
 
-    /// Note the answer; false if nobody waits for it any more.
+    /// Record the answer; false if the caller no longer waits for it.
     pub fn answer(&mut self, id: u64) -> bool {
         if self.stages.get(&id) == Some(&Stage::Queued) {
-            return false; // it was not taken: there is nothing to answer
+            return false; // not taken yet, so there is nothing to answer
         }
         self.stages.remove(&id) == Some(Stage::Running)
     }
 
-    /// Whether it is being run, cancelled or not.
+    /// Whether it is running, cancelled or not.
     pub fn is_running(&self, id: u64) -> bool {
         self.stages
             .get(&id)
             .is_some_and(|stage| *stage != Stage::Queued)
     }
 
-    /// Whether somebody waits for the answer to a running call.
+    /// Whether the caller waits for the answer to a running call.
     pub fn awaits(&self, id: u64) -> bool {
         self.stages.get(&id) == Some(&Stage::Running)
     }
@@ -173,7 +173,7 @@ impl Inbox {
         !self.awaits(id)
     }
 
-    /// Nobody waits for answers any more: drop the queue, cancel what runs.
+    /// The caller is gone: drop the queue, cancel what runs.
     pub fn abandon(&mut self) -> Vec<u64> {
         self.cancelled += self.queue.len() as u64;
         self.queue.clear();
@@ -185,7 +185,7 @@ impl Inbox {
         self.stages.keys().copied().collect()
     }
 
-    /// Refuse calls that arrive from now on, and those that wait: their callers may go elsewhere.
+    /// Refuse calls that arrive from now on, and queued ones: their callers may go elsewhere.
     pub fn close(&mut self) -> Vec<Refusal> {
         self.closing = true;
         self.bytes = 0;

@@ -1,7 +1,7 @@
-//! Streams at the calling end, without a socket: items in their order, credit given back, one end.
+//! Streams at the calling end, without a socket: items in order, returned credit, one end.
 //!
-//! A stream is open until its one end has come, a reply or a failure; the server sends it also to a caller that has left
-//! before. So whatever comes for an id that is not open breaks the protocol, and nothing is delivered after the end.
+//! A stream is open until its one end has arrived, a reply or a failure, which the server sends even to a caller that has
+//! cancelled. So any frame for an id that is not open is a protocol violation, and nothing is delivered after the end.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,14 +10,14 @@ use crate::error::{Cause, Fault, Violation};
 use crate::limit::STREAM_BYTES;
 use crate::wire::frame::{Incoming, Kind, Reason};
 
-/// What comes next of a stream.
+/// The next part of a stream.
 #[derive(Debug)]
 pub enum Next {
-    /// Items that are there, at least one, at most half of what was allowed at once.
+    /// Items that have arrived: at least one, at most half of the window.
     Items(Vec<Incoming>),
-    /// It has ended, or its caller has left it.
+    /// It has ended, or its caller has cancelled it: then without an outcome.
     End(Option<Outcome>),
-    /// Nothing is there yet.
+    /// Nothing has arrived yet.
     Nothing,
 }
 
@@ -33,35 +33,35 @@ struct Receiving {
     ready: VecDeque<Incoming>,
     /// Of the items that are ready.
     bytes: usize,
-    /// Items that were taken last and count as consumed when more are asked for, and their bytes.
-    in_hand: (u32, usize),
-    /// Items that were consumed and not given back as credit, and their bytes.
-    owed: (u32, usize),
+    /// Items that were taken last, and their bytes; they count as consumed when more are asked for.
+    taken_last: (u32, usize),
+    /// Items that were consumed and not yet returned as credit, and their bytes.
+    unreturned: (u32, usize),
     outcome: Option<Outcome>,
     ended: bool,
-    left: bool,
-    /// Its taker has been told that something is there.
-    told: bool,
+    cancelled: bool,
+    /// It is in `to_notify`, or its taker has not taken anything since it was.
+    notified: bool,
 }
 
-/// The streams of one connection that have not ended, or whose end was not taken.
+/// The streams of one connection whose end has not been taken.
 #[derive(Debug, Default)]
 pub struct Streams {
     open: HashMap<u64, Receiving>,
-    news: Vec<u64>,
+    to_notify: Vec<u64>,
     bytes: usize,
-    left: usize,
+    cancelled: usize,
 }
 
 impl Receiving {
-    /// Of items for which no credit was given back.
+    /// Of items that were not returned as credit.
     fn unconsumed_bytes(&self) -> usize {
-        self.bytes + self.in_hand.1 + self.owed.1
+        self.bytes + self.taken_last.1 + self.unreturned.1
     }
 }
 
 impl Streams {
-    /// Wait for the items of `id`, whose first credit and call are sent.
+    /// Expect the items of `id`, whose first credit and call are sent.
     pub fn begin(&mut self, id: u64, taker: Taker, credit: u32) {
         let receiving = Receiving {
             taker,
@@ -70,28 +70,28 @@ impl Streams {
             credit,
             ready: VecDeque::new(),
             bytes: 0,
-            in_hand: (0, 0),
-            owed: (0, 0),
+            taken_last: (0, 0),
+            unreturned: (0, 0),
             outcome: None,
             ended: false,
-            left: false,
-            told: false,
+            cancelled: false,
+            notified: false,
         };
         self.open.insert(id, receiving);
     }
 
-    /// Note where the frame of its call ends in the outgoing stream.
+    /// Record where the frame of its call ends in the outgoing stream.
     pub fn sent_until(&mut self, id: u64, end: u64) {
         if let Some(receiving) = self.open.get_mut(&id) {
             receiving.end = end;
         }
     }
 
-    /// Take in an item.
+    /// Accept an item.
     ///
     /// # Errors
-    /// `NoStream` if the stream is not open, `Overdrawn` if it was not allowed: without credit, or while `STREAM_BYTES`
-    /// of it are not consumed. A server that keeps to the rules counts no less than this end does.
+    /// `NoStream` if the stream is not open, `Overdrawn` if the item was not granted: without credit, or while
+    /// `STREAM_BYTES` are unconsumed. A server that keeps the rules counts at least as much as this end.
     pub fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
         let id = frame.header.id;
         let receiving = match self.open.get_mut(&id) {
@@ -102,26 +102,26 @@ impl Streams {
             return Err(Violation::Overdrawn(id));
         }
         receiving.credit -= 1;
-        if receiving.left {
+        if receiving.cancelled {
             return Ok(());
         }
         let bytes = frame.bytes();
         receiving.bytes += bytes;
         self.bytes += bytes;
         receiving.ready.push_back(frame);
-        self.tell(id);
+        self.notify(id);
         Ok(())
     }
 
-    /// Take in the reply or failure that ends a stream; the frame comes back if it is of no open one.
+    /// Accept the reply or failure that ends a stream; returns the frame if it belongs to no open one.
     pub fn finish(&mut self, frame: Incoming) -> Option<Incoming> {
         let id = frame.header.id;
         let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended) else {
             return Some(frame);
         };
-        if receiving.left {
+        if receiving.cancelled {
             self.open.remove(&id);
-            self.left -= 1;
+            self.cancelled -= 1;
             return None;
         }
         receiving.ended = true;
@@ -129,34 +129,38 @@ impl Streams {
             Kind::Failure => Outcome::Failure(Reason::from_wire(frame.header.time), frame),
             _ => Outcome::Reply(frame),
         });
-        self.tell(id);
+        self.notify(id);
         None
     }
 
-    /// What was taken last is consumed; the credit that is due for it, which is to be sent.
+    /// What was taken last is consumed; returns the credit that is due for it, to be sent.
     ///
-    /// It is due in halves of what is allowed at once, so that the server always has the other half.
+    /// Credit is returned in halves of the window, so that the server always has the other half to send by.
     pub fn consume(&mut self, id: u64) -> Option<u32> {
         let receiving = self.open.get_mut(&id)?;
-        let (items, bytes) = std::mem::take(&mut receiving.in_hand);
-        receiving.owed.0 += items;
-        receiving.owed.1 += bytes;
-        let (items, bytes) = receiving.owed;
+        let (items, bytes) = std::mem::take(&mut receiving.taken_last);
+        receiving.unreturned.0 += items;
+        receiving.unreturned.1 += bytes;
+        let (items, bytes) = receiving.unreturned;
         let is_due = items * 2 >= receiving.window || bytes * 2 >= STREAM_BYTES;
-        if items == 0 || !is_due || receiving.ended || receiving.left {
+        if items == 0 || !is_due || receiving.ended || receiving.cancelled {
             return None;
         }
-        receiving.owed = (0, 0);
+        receiving.unreturned = (0, 0);
         receiving.credit += items;
         Some(items)
     }
 
-    /// Take what comes next. Items first, then the end, then nothing is known of it any more.
+    /// Take the next part: first items, then the end, after which the stream is forgotten.
     pub fn take(&mut self, id: u64) -> Next {
-        let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.left) else {
+        let Some(receiving) = self
+            .open
+            .get_mut(&id)
+            .filter(|receiving| !receiving.cancelled)
+        else {
             return Next::End(None);
         };
-        receiving.told = false;
+        receiving.notified = false;
         if receiving.ready.is_empty() {
             if !receiving.ended {
                 return Next::Nothing;
@@ -175,23 +179,27 @@ impl Streams {
             items.push(item);
         }
         let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        receiving.in_hand.0 += count;
-        receiving.in_hand.1 += bytes;
+        receiving.taken_last.0 += count;
+        receiving.taken_last.1 += bytes;
         receiving.bytes -= bytes;
         self.bytes -= bytes;
         Next::Items(items)
     }
 
     /// Whether `take` would give something.
-    pub fn has_news(&self, id: u64) -> bool {
+    pub fn has_next(&self, id: u64) -> bool {
         self.open.get(&id).is_none_or(|receiving| {
-            receiving.left || receiving.ended || !receiving.ready.is_empty()
+            receiving.cancelled || receiving.ended || !receiving.ready.is_empty()
         })
     }
 
-    /// Give a stream up; true if a cancel frame is due. What still comes of it is dropped.
-    pub fn leave(&mut self, id: u64) -> bool {
-        let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.left) else {
+    /// Cancel a stream; true if a cancel frame is due. Items that still arrive are dropped.
+    pub fn cancel(&mut self, id: u64) -> bool {
+        let Some(receiving) = self
+            .open
+            .get_mut(&id)
+            .filter(|receiving| !receiving.cancelled)
+        else {
             return false;
         };
         self.bytes -= std::mem::take(&mut receiving.bytes);
@@ -200,15 +208,15 @@ impl Streams {
             self.open.remove(&id);
             return false;
         }
-        receiving.left = true;
-        self.left += 1;
+        receiving.cancelled = true;
+        self.cancelled += 1;
         true
     }
 
-    /// End every stream with `fault`, given how far the outgoing stream went. Items that are there stay.
+    /// End every stream with `fault`, given how far the outgoing stream went. Items that have arrived stay.
     pub fn break_all(&mut self, fault: &Fault, sent: u64) {
-        self.open.retain(|_, receiving| !receiving.left);
-        self.left = 0;
+        self.open.retain(|_, receiving| !receiving.cancelled);
+        self.cancelled = 0;
         let mut ids: Vec<u64> = self.open.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -221,30 +229,30 @@ impl Streams {
                 fault: fault.clone(),
                 sent: receiving.end <= sent,
             });
-            self.tell(id);
+            self.notify(id);
         }
     }
 
-    /// The peer turned out not to speak streams: end all of them so; which they were.
+    /// The peer does not support streams: end all of them; returns their ids.
     pub fn refuse_all(&mut self) -> Vec<u64> {
         let ids = self.open.keys().copied().collect();
         self.break_all(&Fault::Broken(Cause::NoStreams), 0);
         ids
     }
 
-    /// The streams for the queue of which something has come since it was taken last.
-    pub fn take_news(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.news)
+    /// The streams with `Taker::Queue` that something has arrived for since they were taken last.
+    pub fn take_ready(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.to_notify)
     }
 
-    /// Those that were not given up and whose end was not taken.
+    /// Streams that were not cancelled and whose end was not taken.
     pub fn in_flight(&self) -> usize {
-        self.open.len() - self.left
+        self.open.len() - self.cancelled
     }
 
-    /// Those that were given up and whose end has not come.
-    pub fn left(&self) -> usize {
-        self.left
+    /// Streams that were cancelled and whose end has not arrived.
+    pub fn cancelled(&self) -> usize {
+        self.cancelled
     }
 
     /// Bytes of items that were not taken.
@@ -252,12 +260,12 @@ impl Streams {
         self.bytes
     }
 
-    fn tell(&mut self, id: u64) {
+    fn notify(&mut self, id: u64) {
         if let Some(receiving) = self.open.get_mut(&id)
             && receiving.taker == Taker::Queue
-            && !std::mem::replace(&mut receiving.told, true)
+            && !std::mem::replace(&mut receiving.notified, true)
         {
-            self.news.push(id);
+            self.to_notify.push(id);
         }
     }
 }
@@ -329,7 +337,7 @@ mod tests {
         assert!(streams.accept(long()).is_ok(), "room was given back");
         assert_eq!(taken(&mut streams), 2);
         assert!(
-            streams.leave(1) && streams.accept(long()).is_ok(),
+            streams.cancel(1) && streams.accept(long()).is_ok(),
             "dropped"
         );
     }
@@ -348,42 +356,42 @@ mod tests {
     fn whoever_looks_is_told_whether_there_is_something() {
         let mut streams = begun(4);
         assert!(
-            !streams.has_news(1) && streams.has_news(2),
+            !streams.has_next(1) && streams.has_next(2),
             "one is unknown"
         );
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
-        assert!(streams.has_news(1));
-        assert_eq!(streams.take_news(), [1]);
+        assert!(streams.has_next(1));
+        assert_eq!(streams.take_ready(), [1]);
         assert_eq!(taken(&mut streams), 2);
-        assert!(!streams.has_news(1) && streams.take_news().is_empty());
+        assert!(!streams.has_next(1) && streams.take_ready().is_empty());
         assert!(streams.finish(frame(Kind::Failure, 1)).is_none());
-        assert!(streams.has_news(1), "its end");
-        assert_eq!(streams.take_news(), [1]);
+        assert!(streams.has_next(1), "its end");
+        assert_eq!(streams.take_ready(), [1]);
         let end = streams.take(1);
         assert!(
             matches!(end, Next::End(Some(Outcome::Failure(..)))),
             "{end:?}"
         );
-        assert!(streams.has_news(1), "its end was taken");
+        assert!(streams.has_next(1), "its end was taken");
         streams.begin(1, Taker::Thread, 1);
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
-        assert!(streams.take_news().is_empty(), "a thread looks by itself");
-        assert!(streams.leave(1) && streams.has_news(1));
+        assert!(streams.take_ready().is_empty(), "a thread looks by itself");
+        assert!(streams.cancel(1) && streams.has_next(1));
         streams.break_all(&Fault::Closed, 0);
-        assert_eq!((streams.left(), streams.in_flight()), (0, 0));
+        assert_eq!((streams.cancelled(), streams.in_flight()), (0, 0));
     }
 
     #[test]
     fn what_is_left_early_is_known_until_its_end_has_come() {
         let mut streams = begun(4);
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
-        assert!(streams.leave(1) && !streams.leave(1));
-        assert_eq!((streams.in_flight(), streams.left()), (0, 1));
+        assert!(streams.cancel(1) && !streams.cancel(1));
+        assert_eq!((streams.in_flight(), streams.cancelled()), (0, 1));
         assert!(matches!(streams.take(1), Next::End(None)));
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok(), "on its way");
         assert!(streams.finish(frame(Kind::Failure, 1)).is_none());
-        assert_eq!(streams.left(), 0);
+        assert_eq!(streams.cancelled(), 0);
         assert_eq!(
             streams.accept(frame(Kind::Item, 1)),
             Err(Violation::NoStream(1))
@@ -397,7 +405,7 @@ mod tests {
         streams.sent_until(1, 10);
         assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
         streams.break_all(&Fault::Closed, 10);
-        assert_eq!(streams.take_news(), [1]);
+        assert_eq!(streams.take_ready(), [1]);
         assert_eq!(taken(&mut streams), 1);
         assert!(matches!(
             streams.take(1),

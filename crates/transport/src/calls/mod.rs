@@ -1,16 +1,23 @@
 //! Connections of calls, with the streams of their results.
 
-pub mod call;
+pub(crate) mod call;
 #[cfg(test)]
 mod calling_tests;
-pub mod connection;
-pub mod credit;
-mod hand_on;
-pub mod inbox;
-pub mod items;
+pub(crate) mod connection;
+mod credit;
+mod handoff;
+pub(crate) mod inbox;
+mod items;
 pub(crate) mod state;
 #[cfg(test)]
 mod state_tests;
-pub mod streaming;
+mod streaming;
 #[cfg(test)]
 mod streaming_tests;
+
+pub use call::{Outcome, Taker};
+pub use connection::{Connection, Counters, Options, Outgoing};
+pub use inbox::Call;
+pub use items::Next;
+pub use state::Handshake;
+pub use streaming::{LastLook, StreamReadiness, Work};

@@ -1,6 +1,14 @@
-//! The state of a connection: the machines together, stepped over a nonblocking stream.
+//! The state of a connection of calls: its parts together, stepped over a nonblocking stream.
 //!
-//! Nothing here waits or locks; [`crate::calls::connection`] adds the lock and `blocking` the waiting.
+//! Nothing here waits or locks; [`crate::calls::connection`] adds the lock and `drive::blocking` the waiting.
+//!
+//! A peer cannot make a connection hold more than its limits: [`ConnectionState::wants_read`] stops reading while the
+//! inbox, the answers that the peer does not take, or the refusals it causes are above theirs. Answers themselves are
+//! never refused, since their callers are waiting; refusing to read bounds them.
+//!
+//! A failure to send does not break a connection at once: the peer may have answered calls before it closed. So the
+//! state first receives what is there ([`ConnectionState::fail_sending`]), and only notes the failure while it is
+//! already receiving.
 
 mod outgoing;
 
@@ -9,13 +17,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_base::wakeup::Wakeup;
+
 use crate::calls::call::Calls;
 use crate::calls::credit::Credits;
 use crate::calls::inbox::{Inbox, Refusal};
 use crate::calls::items::Streams;
 use crate::drive::look::Look;
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES, UNMET_BYTES_MAX};
+use crate::limit::{HANDSHAKE_BYTES_MAX, Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
 use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox};
@@ -25,36 +35,36 @@ use crate::wire::decoder::{Decoder, Event};
 use crate::wire::frame::{Codec, Header, Incoming, Kind, Reason};
 use crate::wire::preface::{LENDS, Preface, Role, STREAMS};
 
-/// How two ends let each other in.
+/// How the two ends admit each other.
 #[derive(Clone, Debug, Default)]
-pub struct Entry {
-    /// Whom this end lets in.
+pub struct Handshake {
+    /// What this end requires of the peer.
     pub admission: Admission,
-    /// What it shows to be let in.
+    /// The token that it shows.
     pub token: Option<Vec<u8>>,
-    /// Whether memory for what the peer announces is obtained at once, though it may be another user.
+    /// Whether memory for announced lengths is allocated at once, even for a peer of another user.
     pub trusted: bool,
 }
 
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    Nobody,
-    /// A blocked thread, for all blocked threads; the number of its turn.
+    None,
+    /// A blocked thread, on behalf of all blocked threads; the number of its turn.
     Thread(u64),
-    /// A loop or a reader thread that steps the connection.
+    /// An event loop or a reader thread that steps the connection.
     Driver,
 }
 
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
-pub struct State<S> {
+pub struct ConnectionState<S> {
     pub stream: Option<S>,
     /// The peer's process, if it is known.
     pub pidfd: Option<Arc<OwnedFd>>,
-    /// Our preface is on its way.
-    greeted: bool,
-    pub entry: Entry,
-    /// The peer has shown what `entry` asks for.
+    /// Our preface was queued.
+    preface_sent: bool,
+    pub handshake: Handshake,
+    /// The peer has shown the token that `handshake` requires.
     admitted: bool,
     pub role: Role,
     pub limits: Limits,
@@ -62,7 +72,7 @@ pub struct State<S> {
     pub runtime: u32,
     pub peer: Option<Preface>,
     pub calls: Calls,
-    /// Streams that this end has asked for.
+    /// Streams that this end has started.
     pub items: Streams,
     pub inbox: Inbox,
     /// Streams that it serves.
@@ -77,35 +87,35 @@ pub struct State<S> {
     /// The peer takes no new calls.
     pub goodbye: bool,
     pub pongs: u64,
-    /// Running calls whose caller cancelled, for an event loop to act on.
+    /// Running calls that were cancelled, for an event loop to act on.
     pub cancels: Vec<u64>,
-    /// Running streams that may go on, for an event loop to act on.
+    /// Running streams that were granted credit, for an event loop to act on.
     pub granted: Vec<u64>,
     pub reader: Reader,
-    /// Blocked threads that do not read, by the call they wait for, with the eventfd of each.
-    pub followers: BTreeMap<u64, Arc<OwnedFd>>,
-    /// What the thread that reads sleeps on besides the socket, if it waits for a reply.
-    pub leader: Option<Arc<OwnedFd>>,
-    /// Turns of leading so far; the last one names the thread that leads.
+    /// The eventfds of blocked threads that do not read, by the call that each waits for.
+    pub followers: BTreeMap<u64, Arc<Wakeup>>,
+    /// The eventfd that the reading thread sleeps on besides the socket, if it waits for a reply.
+    pub leader: Option<Arc<Wakeup>>,
+    /// Turns of reading threads so far. The number tells a thread whether it is still the reader.
     pub leads: u64,
-    /// Whether a blocked thread looks before it sleeps.
+    /// Whether a blocked thread spins before it sleeps.
     pub look: Look,
     paused: bool,
     /// Frames wait for a flush, see [`crate::Connection::cork`].
     pub corked: bool,
-    /// Within `receive`, where a failure to send is only noted.
+    /// Within `receive`, where a failure to send is only recorded.
     receiving: bool,
     failed_sending: Option<StreamFault>,
     refused: outgoing::Refused,
 }
 
-impl<S: Stream> State<S> {
+impl<S: Stream> ConnectionState<S> {
     pub fn new(role: Role, limits: Limits, runtime: u32) -> Self {
         Self {
             stream: None,
             pidfd: None,
-            greeted: true,
-            entry: Entry::default(),
+            preface_sent: true,
+            handshake: Handshake::default(),
             admitted: true,
             role,
             limits,
@@ -125,7 +135,7 @@ impl<S: Stream> State<S> {
             pongs: 0,
             cancels: Vec::new(),
             granted: Vec::new(),
-            reader: Reader::Nobody,
+            reader: Reader::None,
             followers: BTreeMap::new(),
             leader: None,
             leads: 0,
@@ -143,60 +153,61 @@ impl<S: Stream> State<S> {
         self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
         self.stream = Some(stream);
         self.pickle_allowed = trusted;
-        self.decoder = Decoder::new(&self.limits, trusted || self.entry.trusted);
-        self.greeted = false;
-        self.admitted = self.entry.admission == Admission::Anybody;
+        self.decoder = Decoder::new(&self.limits, trusted || self.handshake.trusted);
+        self.preface_sent = false;
+        self.admitted = self.handshake.admission == Admission::Anybody;
         if !self.admitted {
-            self.decoder.limit_frames(UNMET_BYTES_MAX);
+            self.decoder.limit_frames(HANDSHAKE_BYTES_MAX);
         }
     }
 
-    /// Whether the peer has said who it is, and is let in.
-    pub fn is_met(&self) -> bool {
-        self.fault.is_none() && self.decoder.is_met() && self.admitted
+    /// Whether the peer's preface was read, and the peer was admitted.
+    pub fn is_open(&self) -> bool {
+        self.fault.is_none() && self.decoder.is_open() && self.admitted
     }
 
-    /// A token was shown. One that nobody has asked for, or that comes again, says nothing.
+    /// Check a token. Unrequested or repeated tokens are ignored.
     fn admit(&mut self, shown: &[u8]) -> Result<(), Violation> {
         if self.admitted {
             return Ok(());
         }
-        if !self.entry.admission.admits(shown) {
+        if !self.handshake.admission.admits(shown) {
             return Err(Violation::Token);
         }
         self.admitted = true;
         self.decoder.limit_frames(self.limits.frame_bytes_max);
         self.decoder.trust();
-        self.greet();
+        self.send_preface();
         self.flush();
         Ok(())
     }
 
-    /// Go on in a stream on which another process has said our preface, and read the peer's where they have `met`.
-    pub fn resume(&mut self, met: bool) {
-        self.greeted = true;
-        if met {
+    /// Continue a stream on which another process has sent our preface and, with `preface_read`, has read the peer's.
+    pub fn resume(&mut self, preface_read: bool) {
+        self.preface_sent = true;
+        if preface_read {
             self.decoder.skip_preface();
         }
     }
 
-    /// Send the preface, unless that was done. It goes before the first frame at the latest.
+    /// Queue the preface, unless that was done. It precedes the first frame.
     ///
-    /// Who has to show a token gets it as the word that it was right.
-    pub fn greet(&mut self) {
-        if self.admitted && !std::mem::replace(&mut self.greeted, true) {
+    /// An end that requires a token holds its preface back until the token was right, so that the peer's connect fails
+    /// with a wrong one.
+    pub fn send_preface(&mut self) {
+        if self.admitted && !std::mem::replace(&mut self.preface_sent, true) {
             let mut preface = Preface::new(self.role, &self.limits, self.runtime);
             if self.lending.is_some() {
                 preface.features |= LENDS;
             }
             self.outbox.push_copy(&preface.encode());
-            if let Some(token) = self.entry.token.take() {
+            if let Some(token) = self.handshake.token.take() {
                 admission::show(&token, &mut self.outbox);
             }
         }
     }
 
-    /// Receive and act on what is there, within one turn's budget.
+    /// Receive what has arrived and act on it, within one turn's budget.
     pub fn receive(&mut self) {
         self.receiving = true;
         let took = self.stream.as_ref().is_none_or(Stream::takes);
@@ -232,7 +243,7 @@ impl<S: Stream> State<S> {
             return match outcome {
                 Ok(Ok((0, None))) => self.end_of_file(),
                 Ok(Ok((count, event))) => {
-                    self.act_on(event);
+                    self.handle_event(event);
                     (count == room).then_some(count)
                 }
                 Ok(Err(violation)) => self.violate(violation),
@@ -245,7 +256,7 @@ impl<S: Stream> State<S> {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
-                    self.take_in(filled);
+                    self.decode_bytes(filled);
                     (count == RECEIVE_BYTES).then_some(count)
                 }
                 Err(fault) => self.fail_receiving(fault),
@@ -254,19 +265,19 @@ impl<S: Stream> State<S> {
     }
 
     /// Decode received bytes and act on their frames.
-    fn take_in(&mut self, mut bytes: &[u8]) {
+    fn decode_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             match self.decoder.feed(bytes) {
                 Ok((count, event)) => {
                     bytes = &bytes[count..];
-                    self.act_on(event);
+                    self.handle_event(event);
                 }
                 Err(violation) => drop(self.violate(violation)),
             }
         }
     }
 
-    fn act_on(&mut self, event: Option<Event>) {
+    fn handle_event(&mut self, event: Option<Event>) {
         let outcome = match event {
             None | Some(Event::Wanted) => Ok(()),
             Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
@@ -323,10 +334,10 @@ impl<S: Stream> State<S> {
                 self.wake(id);
             }
             Kind::Credit => self.accept_credit(frame.header)?,
-            Kind::Cancel if self.inbox.cancel(id) => self.tell_cancelled([id]),
+            Kind::Cancel if self.inbox.cancel(id) => self.report_cancelled([id]),
             Kind::Cancel if self.credits.contains(id) => self.refuse(Refusal {
                 id,
-                reason: Reason::Cancelled, // it was queued
+                reason: Reason::Cancelled, // it was only queued, so this is its end
             }),
             Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
                 self.send(
@@ -361,7 +372,7 @@ impl<S: Stream> State<S> {
 
     fn wake(&mut self, id: u64) {
         if let Some(wake) = self.followers.remove(&id) {
-            ring(&wake);
+            wake.raise();
         }
     }
 
@@ -387,7 +398,7 @@ impl<S: Stream> State<S> {
         }
         match self.role {
             _ if fault.is_transient() => {}
-            Role::Server if self.is_met() => self.end(true),
+            Role::Server if self.is_open() => self.end(true),
             _ => self.break_with(Fault::Broken(fault.into())),
         }
         None
@@ -401,23 +412,23 @@ impl<S: Stream> State<S> {
         None
     }
 
-    /// The caller sends nothing more; if it is `gone`, nobody waits for answers either.
+    /// The caller sends nothing more; if it is `gone`, it does not wait for answers either.
     fn end(&mut self, gone: bool) {
         self.ended = true;
         if gone {
             let running = self.inbox.abandon();
-            self.tell_cancelled(running);
+            self.report_cancelled(running);
         }
     }
 
-    /// Only a driver takes them; a thread that runs a call asks for that call.
-    pub fn tell_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
+    /// Report cancelled calls to a driver. A thread that runs a call asks about that call itself.
+    pub fn report_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
         if self.reader == Reader::Driver {
             self.cancels.extend(ids);
         }
     }
 
-    /// Whether the caller of the running calls is gone; looks at the socket.
+    /// Whether the caller of the running calls is gone; polls the socket.
     pub fn caller_gone(&mut self) -> bool {
         if self.ended && self.stream.as_ref().is_none_or(Stream::hung_up) {
             self.end(true);
@@ -433,16 +444,16 @@ impl<S: Stream> State<S> {
         self.calls.break_all(&fault, self.outbox.sent());
         self.items.break_all(&fault, self.outbox.sent());
         let running = self.inbox.abandon();
-        self.tell_cancelled(running);
+        self.report_cancelled(running);
         self.fault = Some(fault);
         self.outbox.clear();
         self.lending = None;
         for wake in std::mem::take(&mut self.followers).values() {
-            ring(wake);
+            wake.raise();
         }
     }
 
-    /// Whether the stream should be read now: it is alive, the inbox is below its limit, and the peer takes what it causes.
+    /// Whether the stream should be read now: it is alive, the inbox is below its limit, and the peer takes our answers.
     pub fn wants_read(&mut self) -> bool {
         if self.fault.is_some() || self.ended {
             return false;
@@ -450,24 +461,19 @@ impl<S: Stream> State<S> {
         let bytes = self.inbox.bytes() + self.calls.bytes();
         let limit = self.limits.inbox_bytes_max;
         self.paused = bytes >= if self.paused { limit / 2 } else { limit };
-        // The caller of a stream may leave it while it takes nothing more: that is to be read.
+        // With open streams it is read even so: a caller that takes nothing may still cancel them.
         let answers_wait = self.role == Role::Server
             && self.outbox.bytes() > self.limits.answers_bytes_max
             && self.credits.is_empty();
         !self.paused && !answers_wait && !self.refusals_are_many()
     }
 
-    /// Let the next blocked thread read, if nobody does.
+    /// Wake the next blocked thread to read, if there is no reader.
     pub fn promote(&mut self) {
-        if self.reader == Reader::Nobody
+        if self.reader == Reader::None
             && let Some(wake) = self.followers.values().next()
         {
-            ring(wake);
+            wake.raise();
         }
     }
-}
-
-/// Wake the thread that sleeps on an eventfd. A full counter means that it is awake already.
-pub fn ring(wake: &OwnedFd) {
-    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
 }

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{Entry, Reader, State};
+use crate::calls::state::{ConnectionState, Handshake, Reader};
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{GROW_BYTES, Limits, REFUSALS_BYTES_MAX, UNMET_BYTES_MAX};
+use crate::limit::{GROW_BYTES, HANDSHAKE_BYTES_MAX, Limits, REFUSALS_BYTES_MAX};
 use crate::link::admission::Admission;
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
@@ -86,19 +86,28 @@ impl Stream for Script {
     }
 }
 
-pub(super) fn ends(step: usize, left: usize, errno: Errno) -> (State<Script>, State<Script>) {
-    ends_that_enter(step, left, errno, [Entry::default(), Entry::default()])
-}
-
-/// The same, with what the caller and the server want of each other.
-fn ends_that_enter(
+pub(super) fn ends(
     step: usize,
     left: usize,
     errno: Errno,
-    [caller, server]: [Entry; 2],
-) -> (State<Script>, State<Script>) {
+) -> (ConnectionState<Script>, ConnectionState<Script>) {
+    ends_with(
+        step,
+        left,
+        errno,
+        [Handshake::default(), Handshake::default()],
+    )
+}
+
+/// The same, with what the caller and the server want of each other.
+fn ends_with(
+    step: usize,
+    left: usize,
+    errno: Errno,
+    [caller, server]: [Handshake; 2],
+) -> (ConnectionState<Script>, ConnectionState<Script>) {
     let (there, back) = (Pipe::default(), Pipe::default());
-    let end = |out: &Pipe, into: &Pipe, role, left, entry| {
+    let end = |out: &Pipe, into: &Pipe, role, left, handshake| {
         let (out, into, left) = (out.clone(), into.clone(), Cell::new(left));
         let script = Script {
             out,
@@ -109,10 +118,10 @@ fn ends_that_enter(
             errno,
             full: Cell::new(false),
         };
-        let mut state = State::new(role, Limits::default(), 0);
-        state.entry = entry;
+        let mut state = ConnectionState::new(role, Limits::default(), 0);
+        state.handshake = handshake;
         state.connect(script, true);
-        state.greet();
+        state.send_preface();
         state.flush();
         state
     };
@@ -132,7 +141,10 @@ fn frame(kind: Kind, id: u64, head: &[u8], segments: &[Payload]) -> Header {
 }
 
 /// Two calls with a segment, echoed; stops when both are done or the caller's end is broken.
-fn exchange(caller: &mut State<Script>, server: &mut State<Script>) -> Vec<Outcome> {
+fn exchange(
+    caller: &mut ConnectionState<Script>,
+    server: &mut ConnectionState<Script>,
+) -> Vec<Outcome> {
     for _ in 0..2 {
         if caller.fault.is_some() {
             break; // a real caller is refused here
@@ -195,16 +207,19 @@ fn any_step_with_blocking_between_gives_the_same_replies() {
 }
 
 /// A caller that shows this, and a server that asks for "secret".
-fn guarded(step: usize, token: Option<&[u8]>) -> (State<Script>, State<Script>) {
-    let shows = Entry {
+fn guarded(
+    step: usize,
+    token: Option<&[u8]>,
+) -> (ConnectionState<Script>, ConnectionState<Script>) {
+    let shows = Handshake {
         token: token.map(<[u8]>::to_vec),
-        ..Entry::default()
+        ..Handshake::default()
     };
-    let asks = Entry {
+    let asks = Handshake {
         admission: Admission::Token(b"secret".to_vec()),
-        ..Entry::default()
+        ..Handshake::default()
     };
-    ends_that_enter(step, usize::MAX, Errno::AGAIN, [shows, asks])
+    ends_with(step, usize::MAX, Errno::AGAIN, [shows, asks])
 }
 
 #[test]
@@ -212,7 +227,7 @@ fn a_token_lets_calls_in_however_it_is_cut() {
     for step in 1..=120 {
         let (mut caller, mut server) = guarded(step, Some(b"secret"));
         assert!(
-            !server.is_met() && server.outbox.is_empty(),
+            !server.is_open() && server.outbox.is_empty(),
             "it says nothing yet"
         );
         let outcomes = exchange(&mut caller, &mut server);
@@ -220,7 +235,7 @@ fn a_token_lets_calls_in_however_it_is_cut() {
             outcomes[..],
             [Outcome::Reply(_), Outcome::Reply(_)]
         ));
-        assert!(caller.is_met() && server.is_met());
+        assert!(caller.is_open() && server.is_open());
     }
 }
 
@@ -247,7 +262,7 @@ fn without_the_right_token_nothing_is_said_or_run() {
 
 #[test]
 fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
-    let long = vec![0u8; usize::try_from(UNMET_BYTES_MAX).expect("short") + 1];
+    let long = vec![0u8; usize::try_from(HANDSHAKE_BYTES_MAX).expect("short") + 1];
     for (shown, refused) in [(None, true), (Some(&b"secret"[..]), false)] {
         let (mut caller, mut server) = guarded(usize::MAX, shown);
         let header = frame(Kind::Call, 1, &long, &[]);
@@ -257,8 +272,8 @@ fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
             server.receive();
         }
         let limit = Violation::FrameBytes {
-            limit: UNMET_BYTES_MAX,
-            value: UNMET_BYTES_MAX + 1,
+            limit: HANDSHAKE_BYTES_MAX,
+            value: HANDSHAKE_BYTES_MAX + 1,
         };
         let found = server.fault.map(|fault| match fault {
             Fault::Protocol { violation, .. } => violation,
@@ -271,8 +286,8 @@ fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
 
 #[test]
 fn a_token_that_nobody_asked_for_makes_no_stranger_trusted() {
-    let entries = [Entry::default(), Entry::default()];
-    let (mut caller, mut server) = ends_that_enter(usize::MAX, usize::MAX, Errno::AGAIN, entries);
+    let handshakes = [Handshake::default(), Handshake::default()];
+    let (mut caller, mut server) = ends_with(usize::MAX, usize::MAX, Errno::AGAIN, handshakes);
     server.decoder = Decoder::new(&Limits::default(), false);
     caller.send(
         frame(Kind::Token, 0, b"any", &[]),
@@ -321,10 +336,10 @@ fn an_error_at_any_byte_ends_every_call_once() {
 
 #[test]
 fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
-    for (reader, kept) in [(Reader::Nobody, vec![]), (Reader::Driver, vec![1])] {
+    for (reader, kept) in [(Reader::None, vec![]), (Reader::Driver, vec![1])] {
         let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
         server.reader = reader;
-        let mut send = |server: &mut State<Script>, kind| {
+        let mut send = |server: &mut ConnectionState<Script>, kind| {
             let header = frame(kind, 1, b"", &[]);
             caller.send(header, Head::Borrowed(b""), Vec::new());
             for _ in 0..4 {
@@ -349,7 +364,7 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
         ..Header::control(Kind::Call, 1)
     };
     caller.begin_stream(call, Head::Borrowed(b""), Vec::new(), Taker::Queue, 1);
-    let fill = |server: &State<Script>, full| {
+    let fill = |server: &ConnectionState<Script>, full| {
         let stream = server.stream.as_ref().expect("open");
         stream.full.set(full);
     };

@@ -1,10 +1,10 @@
-//! Streams of results: the steps of a state, and those of a connection at either end.
+//! Streams of results: steps of the state, and of a connection at either end.
 //!
-//! A stream is a call that is answered by any number of items, then by an empty reply or a failure. What each end may do
-//! is decided in [`crate::calls::items`] and [`crate::calls::credit`].
+//! A stream is a call that is answered by any number of items, then by an empty reply or a failure. The rules of the two
+//! ends are [`crate::calls::items`] and [`crate::calls::credit`].
 //!
-//! A thread that serves takes calls while its streams wait for credit ([`Connection::next_work`]): a caller that calls
-//! between two items would otherwise wait for the stream, and the stream for the caller.
+//! A serving thread takes calls while its streams wait for credit ([`Connection::next_work`]): otherwise a caller that
+//! calls between two items would wait for the stream, and the stream for the caller.
 
 use std::time::{Duration, Instant};
 
@@ -12,39 +12,39 @@ use crate::calls::call::Taker;
 use crate::calls::connection::{Connection, Outgoing, check_limits, head_bytes, next_runnable};
 use crate::calls::inbox::{Call, Refusal};
 use crate::calls::items::Next;
-use crate::calls::state::{Reader, State, ring};
-use crate::drive::blocking::{Wish, is_past, stop};
+use crate::calls::state::{ConnectionState, Reader};
+use crate::drive::blocking::{WaitFor, end_wait, is_past};
 use crate::error::{Cause, Delivered, Error, Fault, Result, Violation};
 use crate::limit::{STREAM_CREDIT_MAX, STREAM_LOOK_ITEMS, STREAM_LOOK_MS};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::Stream;
 use crate::stream::socket::Wire;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, Reason};
 use crate::wire::preface::{Role, STREAMS};
 
 /// What a running stream may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Standing {
+pub enum StreamReadiness {
     /// Wait: for credit, or for the outbox.
-    Waits = 0,
+    Waiting = 0,
     /// Send an item.
     Ready = 1,
-    /// End: its caller has left it, or the connection.
+    /// End: its caller has cancelled it or disconnected.
     Cancelled = 2,
-    /// End: its time has run out.
+    /// End: its deadline has passed.
     Expired = 3,
 }
 
-/// What a thread that serves streams is to do next.
+/// The next work of a thread that serves streams.
 pub enum Work {
     Call(Call),
-    /// Look at its streams: at least one need not wait.
+    /// Continue its streams: at least one can send or must end.
     Streams,
 }
 
-/// When a serving thread looks at its socket though it need not wait.
+/// When a serving thread last read its socket, to read it now and then although it need not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct LastLook {
     at: Instant,
@@ -52,7 +52,7 @@ pub struct LastLook {
 }
 
 impl LastLook {
-    /// One has happened now.
+    /// It has read its socket now.
     pub fn now() -> Self {
         Self {
             at: Instant::now(),
@@ -67,7 +67,7 @@ impl LastLook {
     }
 }
 
-impl<S: Stream> State<S> {
+impl<S: Stream> ConnectionState<S> {
     /// Send a stream's first credit and its call in one write.
     pub(crate) fn begin_stream(
         &mut self,
@@ -78,7 +78,7 @@ impl<S: Stream> State<S> {
         credit: u32,
     ) {
         let id = header.id;
-        self.greet();
+        self.send_preface();
         self.items.begin(id, taker, credit);
         self.outbox.push_copy(&credit_frame(id, credit).encode());
         let end = self.send(header, head, segments);
@@ -96,23 +96,23 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Give a stream up and tell the peer. A thread that waits for it finds out at once.
-    pub(crate) fn leave_stream(&mut self, id: u64) {
+    /// Cancel a stream, here and at the peer. A thread that waits for it is woken.
+    pub(crate) fn cancel_stream(&mut self, id: u64) {
         let follower = self.followers.remove(&id);
         for wake in follower.iter().chain(&self.leader) {
-            ring(wake);
+            wake.raise();
         }
-        if self.items.leave(id) && self.fault.is_none() {
+        if self.items.cancel(id) && self.fault.is_none() {
             let header = Header::control(Kind::Cancel, id);
             self.send(header, Head::Borrowed(&[]), Vec::new());
         }
     }
 
-    /// The peer's preface says that it does not speak streams.
+    /// The peer's preface says that it does not support streams.
     pub(crate) fn refuse_streams(&mut self) {
         for id in self.items.refuse_all() {
             if let Some(wake) = self.followers.remove(&id) {
-                ring(&wake);
+                wake.raise();
             }
         }
     }
@@ -132,12 +132,12 @@ impl<S: Stream> State<S> {
     pub(crate) fn end_old_streams(&mut self) {
         for id in self.credits.of_others(self.inbox.generation()) {
             if self.inbox.is_running(id) && self.inbox.cancel(id) {
-                self.tell_cancelled([id]);
+                self.report_cancelled([id]);
             }
         }
     }
 
-    /// The end of a stream whose caller has left it: from here on nothing more comes of it.
+    /// Send the end of a stream that its caller has cancelled.
     pub(crate) fn confirm_cancelled(&mut self, id: u64) {
         if self.fault.is_none() && self.stream.is_some() {
             self.refuse(Refusal {
@@ -148,42 +148,42 @@ impl<S: Stream> State<S> {
     }
 
     /// What a running stream may do at `now`.
-    pub(crate) fn standing(&self, id: u64, now: Instant) -> Standing {
+    pub(crate) fn readiness(&self, id: u64, now: Instant) -> StreamReadiness {
         if self.inbox.is_cancelled(id) || self.fault.is_some() {
-            Standing::Cancelled
+            StreamReadiness::Cancelled
         } else if self.credits.is_expired(id, now) {
-            Standing::Expired
+            StreamReadiness::Expired
         } else if self.credits.may_send(id) {
             if self.outbox.bytes() > self.limits.outbox_bytes_high {
-                Standing::Waits
+                StreamReadiness::Waiting
             } else {
-                Standing::Ready
+                StreamReadiness::Ready
             }
         } else if self.ended {
-            Standing::Cancelled // no credit comes any more
+            StreamReadiness::Cancelled // no credit will arrive any more
         } else {
-            Standing::Waits
+            StreamReadiness::Waiting
         }
     }
 
-    /// Send an item of a stream that is ready; `hold` leaves a short one to the next flush.
+    /// Send an item of a stream that is ready; with `hold` a short one waits for the next flush.
     pub(crate) fn send_item(
         &mut self,
         mut header: Header,
         head: Head<'_>,
         segments: Vec<Payload>,
-        asides: Vec<Option<Aside>>,
+        staged: Vec<Option<Staged>>,
         hold: bool,
     ) {
         let payload = segments.iter().map(|segment| (**segment).as_ref().len());
         let bytes = head.as_slice().len() + payload.sum::<usize>();
         self.credits.sent(header.id, bytes);
         if hold && segments.is_empty() {
-            self.greet();
+            self.send_preface();
             self.outbox.push_copy(&header.encode());
             self.outbox.push_head(head);
         } else {
-            let segments = self.refer(&mut header, segments, asides);
+            let segments = self.name_staged(&mut header, segments, staged);
             self.send(header, head, segments);
         }
     }
@@ -198,11 +198,11 @@ fn credit_frame(id: u64, credit: u32) -> Header {
 
 /// The calling end.
 impl Connection {
-    /// Ask for a stream without waiting, `credit` items at once; returns its id.
+    /// Start a stream without waiting, with a window of `credit` items; returns its id.
     ///
     /// # Errors
-    /// As [`Self::start`]; `Credit` for one of 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has
-    /// said that it does not speak streams.
+    /// As [`Self::start`]; `Credit` for 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has announced
+    /// that it does not support streams.
     pub fn start_stream(&self, call: Outgoing<'_>, taker: Taker, credit: u32) -> Result<u64> {
         if credit == 0 || credit > STREAM_CREDIT_MAX {
             return Err(Error::Credit {
@@ -211,7 +211,7 @@ impl Connection {
                 value: credit,
             });
         }
-        let asides = self.put_aside(&call.segments)?;
+        let staged = self.stage(&call.segments)?;
         self.step_with(call, |state, call| {
             let speaks = state.peer.is_none_or(|peer| peer.features & STREAMS != 0);
             if !speaks && state.fault.is_none() {
@@ -223,44 +223,44 @@ impl Connection {
                 ..header
             };
             let segments = std::mem::take(&mut call.segments);
-            let segments = state.refer(&mut header, segments, asides);
+            let segments = state.name_staged(&mut header, segments, staged);
             state.begin_stream(header, call.head.take(), segments, taker, credit);
             Ok(id)
         })?
     }
 
-    /// Wait for what comes next of a stream that was started for a thread. What was taken before counts as consumed.
+    /// Wait for the next part of a stream that was started with `Taker::Thread`. What was taken before counts as consumed.
     ///
     /// # Errors
-    /// `Deadline`, after which the stream has been left. `Interrupted`, after which it goes on.
+    /// `Deadline`, after which the stream is cancelled. `Interrupted`, after which it continues.
     pub fn wait_items(&self, id: u64, deadline: Option<Instant>) -> Result<Next> {
         let mut state = self.lock()?;
         state.give_credit(id);
         loop {
             let late = is_past(deadline);
-            if late || state.items.has_news(id) {
-                state.followers.remove(&id); // or leaving it would wake this thread
+            if late || state.items.has_next(id) {
+                state.followers.remove(&id); // or the cancel below would wake this thread
                 let next = if late {
-                    state.leave_stream(id);
+                    state.cancel_stream(id);
                     Err(Error::Deadline {
                         peer: self.peer.clone(),
                     })
                 } else {
                     Ok(state.items.take(id))
                 };
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return next;
             }
             let write = state.wants_write();
-            let wish = Wish {
+            let wait_for = WaitFor {
                 id: Some(id),
                 write,
             };
-            state = self.turn(state, wish, deadline)?;
+            state = self.turn(state, wait_for, deadline)?;
         }
     }
 
-    /// Take what is there of a stream that was started for the queue, without looking at the socket.
+    /// Take what has arrived of a stream that was started with `Taker::Queue`, without reading the socket.
     pub fn poll_items(&self, id: u64) -> Result<Next> {
         self.step(|state| {
             state.give_credit(id);
@@ -268,36 +268,36 @@ impl Connection {
         })
     }
 
-    /// The streams for the queue of which something has come since.
-    pub fn take_news(&self) -> Result<Vec<u64>> {
-        self.step(|state| state.items.take_news())
+    /// The streams with `Taker::Queue` that something has arrived for since.
+    pub fn take_ready(&self) -> Result<Vec<u64>> {
+        self.step(|state| state.items.take_ready())
     }
 
-    /// Give a stream up; its producer is told. Unknown ids are ignored.
-    pub fn leave_stream(&self, id: u64) -> Result<()> {
-        self.step(|state| state.leave_stream(id))
+    /// Cancel a stream, here and at the server. Unknown ids are ignored.
+    pub fn cancel_stream(&self, id: u64) -> Result<()> {
+        self.step(|state| state.cancel_stream(id))
     }
 
-    /// Read what has come, unless somebody else does; streams that were left and whose end has not come.
-    pub fn streams_left(&self) -> Result<usize> {
+    /// Read the socket if it has no reader; returns how many cancelled streams have not ended yet.
+    pub fn cancelled_streams(&self) -> Result<usize> {
         self.step(|state| {
-            if state.items.left() > 0 && state.reader == Reader::Nobody {
+            if state.items.cancelled() > 0 && state.reader == Reader::None {
                 state.receive();
             }
-            state.items.left()
+            state.items.cancelled()
         })
     }
 }
 
 /// The serving end.
 impl Connection {
-    /// Send an item of a running stream, without waiting; what it may do then. `hold` leaves a short one to the next
-    /// flush, `look` says when the socket was looked at last.
+    /// Send an item of a running stream without waiting; returns what the stream may do next. With `hold` a short item waits
+    /// for the next flush; `look` says when the socket was read last.
     ///
-    /// Nothing is sent where the stream is to end.
+    /// Nothing is sent if the stream is to end.
     ///
     /// # Errors
-    /// `Limit` above the limits of either side; `NoCredit` without credit: see [`Self::standing`].
+    /// `Limit` above the limits of either side; `NoCredit` without credit, see [`Self::readiness`].
     pub fn send_item(
         &self,
         id: u64,
@@ -306,12 +306,12 @@ impl Connection {
         segments: Vec<Payload>,
         hold: bool,
         look: &mut LastLook,
-    ) -> Result<Standing> {
-        let asides = self.put_aside(&segments)?;
+    ) -> Result<StreamReadiness> {
+        let staged = self.stage(&segments)?;
         self.step_with((head, segments), |state, (head, segments)| {
-            let standing = state.standing(id, look.at);
-            if standing == Standing::Cancelled {
-                return Ok(standing);
+            let readiness = state.readiness(id, look.at);
+            if readiness == StreamReadiness::Cancelled {
+                return Ok(readiness);
             }
             let segments_count = check_limits(state, head, segments)?;
             if !state.credits.may_send(id) {
@@ -327,28 +327,28 @@ impl Connection {
                 ..Header::control(Kind::Item, id)
             };
             let segments = std::mem::take(segments);
-            state.send_item(header, head.take(), segments, asides, hold);
-            if state.reader == Reader::Nobody && look.is_due() {
+            state.send_item(header, head.take(), segments, staged, hold);
+            if state.reader == Reader::None && look.is_due() {
                 state.receive();
                 *look = LastLook::now();
             }
-            Ok(state.standing(id, look.at))
+            Ok(state.readiness(id, look.at))
         })?
     }
 
     /// What a running stream may do.
-    pub fn standing(&self, id: u64) -> Result<Standing> {
-        self.step(|state| state.standing(id, Instant::now()))
+    pub fn readiness(&self, id: u64) -> Result<StreamReadiness> {
+        self.step(|state| state.readiness(id, Instant::now()))
     }
 
-    /// Wait for a call, or until a stream that runs need not wait.
+    /// Wait for a call, or until a running stream can send or must end.
     ///
     /// # Errors
-    /// `Interrupted`, `Busy` if somebody else reads, `Closed`.
+    /// `Interrupted`, `Busy` if another thread or loop reads, `Closed`.
     pub fn next_work(&self) -> Result<Work> {
         let mut state = self.lock()?;
-        if state.reader != Reader::Nobody {
-            return Err(self.busy("somebody else takes its calls"));
+        if state.reader != Reader::None {
+            return Err(self.busy("another thread or loop takes its calls"));
         }
         state.receive();
         loop {
@@ -357,40 +357,40 @@ impl Connection {
             if urgent != Some(Urgency::End)
                 && let Some(call) = next_runnable(&mut state)
             {
-                stop(state, None);
+                end_wait(state, None);
                 return Ok(Work::Call(call));
             }
             if urgent.is_some() || state.credits.is_empty() {
-                stop(state, None);
+                end_wait(state, None);
                 return Ok(Work::Streams);
             }
             let deadline = state.credits.deadline();
             let write = state.wants_write();
-            state = self.turn(state, Wish { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
     }
 
-    /// The running streams that were given credit since; only where a driver reads.
+    /// The running streams that were granted credit since; only recorded while a driver reads.
     pub fn take_granted(&self) -> Result<Vec<u64>> {
         self.step(|state| std::mem::take(&mut state.granted))
     }
 }
 
-/// How soon the serving thread has to look at its streams.
+/// Why the serving thread must continue its streams.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// One may send.
+    /// One can send.
     Send,
-    /// One is to end, before a call that came after its cancel is run.
+    /// One must end, before a call that arrived after its cancel is run.
     End,
 }
 
-fn urgency(state: &State<Wire>, now: Instant) -> Option<Urgency> {
+fn urgency(state: &ConnectionState<Wire>, now: Instant) -> Option<Urgency> {
     let running = state.credits.ids().filter(|&id| state.inbox.is_running(id));
-    let urgencies = running.filter_map(|id| match state.standing(id, now) {
-        Standing::Waits => None,
-        Standing::Ready => Some(Urgency::Send),
-        Standing::Cancelled | Standing::Expired => Some(Urgency::End),
+    let urgencies = running.filter_map(|id| match state.readiness(id, now) {
+        StreamReadiness::Waiting => None,
+        StreamReadiness::Ready => Some(Urgency::Send),
+        StreamReadiness::Cancelled | StreamReadiness::Expired => Some(Urgency::End),
     });
     urgencies.max()
 }

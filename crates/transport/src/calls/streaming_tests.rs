@@ -8,9 +8,9 @@ use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::items::Next;
-use crate::calls::state::{Reader, State};
+use crate::calls::state::{ConnectionState, Reader};
 use crate::calls::state_tests::{Script, ends};
-use crate::calls::streaming::Standing;
+use crate::calls::streaming::StreamReadiness;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{Limits, STREAM_BYTES, STREAM_CREDIT_MAX};
@@ -53,15 +53,15 @@ struct Model {
     sent: u64,
     taken: u64,
     /// What was taken in the last go, which is consumed at the next one.
-    in_hand: u64,
+    taken_last: u64,
     left: bool,
     server_ended: bool,
     caller_ended: bool,
 }
 
 struct World {
-    caller: State<Script>,
-    server: State<Script>,
+    caller: ConnectionState<Script>,
+    server: ConnectionState<Script>,
     streams: BTreeMap<u64, Model>,
 }
 
@@ -107,12 +107,12 @@ impl World {
         }
     }
 
-    fn send(&mut self, id: u64, hold: bool) -> Standing {
-        let standing = self.server.standing(id, Instant::now());
+    fn send(&mut self, id: u64, hold: bool) -> StreamReadiness {
+        let readiness = self.server.readiness(id, Instant::now());
         let model = self.streams.get_mut(&id).expect("started");
         if !model.runs || model.server_ended {
-            assert_eq!(standing, Standing::Cancelled);
-        } else if standing == Standing::Ready {
+            assert_eq!(readiness, StreamReadiness::Cancelled);
+        } else if readiness == StreamReadiness::Ready {
             let header = Header {
                 head_bytes: 8,
                 ..Header::control(Kind::Item, id)
@@ -121,20 +121,20 @@ impl World {
             self.server
                 .send_item(header, Head::Borrowed(&text), Vec::new(), Vec::new(), hold);
             model.sent += 1;
-            let consumed = model.taken - model.in_hand;
+            let consumed = model.taken - model.taken_last;
             assert!(
                 model.sent - consumed <= u64::from(model.credit),
                 "ran ahead of its credit"
             );
         }
-        standing
+        readiness
     }
 
     fn take(&mut self, id: u64) -> bool {
         self.caller.give_credit(id);
         let next = self.caller.items.take(id);
         let model = self.streams.get_mut(&id).expect("started");
-        model.in_hand = 0;
+        model.taken_last = 0;
         match next {
             Next::Items(items) => {
                 assert!(!model.caller_ended && !model.left);
@@ -142,8 +142,8 @@ impl World {
                     assert_eq!(item.head.as_slice(), model.taken.to_le_bytes());
                     model.taken += 1;
                 }
-                model.in_hand = items.len() as u64;
-                assert!(model.in_hand <= u64::from(model.credit / 2).max(1));
+                model.taken_last = items.len() as u64;
+                assert!(model.taken_last <= u64::from(model.credit / 2).max(1));
                 return true;
             }
             Next::End(Some(_)) => {
@@ -158,7 +158,7 @@ impl World {
     }
 
     fn leave(&mut self, id: u64) {
-        self.caller.leave_stream(id);
+        self.caller.cancel_stream(id);
         self.streams.get_mut(&id).expect("started").left = true;
     }
 
@@ -238,7 +238,7 @@ proptest! {
             assert!(model.left || model.caller_ended, "stream {id} has no end");
             assert!(model.left || model.taken == model.sent, "items of stream {id} are lost");
         }
-        assert_eq!((world.caller.items.in_flight(), world.caller.items.left()), (0, 0), "ended streams are known");
+        assert_eq!((world.caller.items.in_flight(), world.caller.items.cancelled()), (0, 0), "ended streams are known");
         assert!(world.server.credits.is_empty(), "credit of ended streams is held");
         assert_eq!(world.caller.items.bytes(), 0, "bytes of taken items are held");
     }
@@ -282,13 +282,13 @@ proptest! {
                 world.caller_reads();
             }
             while let Some(Ok(call)) = world.server.inbox.next(Instant::now()) {
-                if call.stream && world.server.standing(call.id, Instant::now()) == Standing::Ready {
+                if call.stream && world.server.readiness(call.id, Instant::now()) == StreamReadiness::Ready {
                     world.server.send_item(Header::control(Kind::Item, call.id), nothing(), Vec::new(), Vec::new(), true);
                 }
             }
         }
         for id in ids {
-            world.caller.leave_stream(id);
+            world.caller.cancel_stream(id);
             prop_assert!(matches!(world.caller.items.take(id), Next::End(_)));
         }
         prop_assert_eq!((world.caller.items.in_flight(), world.caller.items.bytes()), (0, 0));
@@ -304,9 +304,9 @@ fn the_first_credit_and_the_call_are_there_together() {
     }
     world.run();
     for _ in 0..3 {
-        assert_eq!(world.send(id, true), Standing::Ready);
+        assert_eq!(world.send(id, true), StreamReadiness::Ready);
     }
-    assert_eq!(world.send(id, true), Standing::Waits);
+    assert_eq!(world.send(id, true), StreamReadiness::Waiting);
 }
 
 #[test]
@@ -325,8 +325,8 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
             world.server_reads();
         }
         assert_eq!(
-            world.server.standing(id, Instant::now()),
-            Standing::Cancelled
+            world.server.readiness(id, Instant::now()),
+            StreamReadiness::Cancelled
         );
         assert_eq!(world.server.cancels, if runs { vec![id] } else { vec![] });
         world.run();
@@ -334,7 +334,7 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
         for _ in 0..4 {
             world.caller_reads();
         }
-        assert_eq!(world.caller.items.left(), 0, "its end was confirmed");
+        assert_eq!(world.caller.items.cancelled(), 0, "its end was confirmed");
         assert!(world.server.credits.is_empty());
     }
 }
@@ -356,7 +356,7 @@ fn a_call_of_the_next_lease_ends_the_streams_of_the_one_before() {
         world.server_reads();
     }
     assert_eq!(world.server.cancels, [id]);
-    assert_eq!(world.send(id, false), Standing::Cancelled);
+    assert_eq!(world.send(id, false), StreamReadiness::Cancelled);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn bytes_hold_a_stream_that_has_credit() {
     world.run();
     let mut sent = 0;
     let long = || -> Vec<Payload> { vec![Box::new(vec![0; STREAM_BYTES / 4])] };
-    while world.server.standing(id, Instant::now()) == Standing::Ready {
+    while world.server.readiness(id, Instant::now()) == StreamReadiness::Ready {
         let header = Header {
             segments: 1,
             ..Header::control(Kind::Item, id)
@@ -386,7 +386,7 @@ fn bytes_hold_a_stream_that_has_credit() {
     assert_eq!(world.caller.items.bytes(), STREAM_BYTES);
 }
 
-/// A header that a peer sends to an end of this role where one stream of credit 1 is open, and what it is told.
+/// A header that a peer sends to an end of this role where one stream of credit 1 is open, and what it is notified.
 #[allow(clippy::type_complexity)]
 fn broken_rules() -> Vec<(Role, Vec<Header>, Violation)> {
     let item = |id| Header::control(Kind::Item, id);
@@ -457,12 +457,12 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
             world.server_reads();
             world.caller_reads();
         }
-        let told = match role {
+        let notified = match role {
             Role::Server => &world.server.fault,
             _ => &world.caller.fault,
         };
-        let Some(Fault::Protocol { violation: got, .. }) = told else {
-            panic!("{violation}: {told:?}");
+        let Some(Fault::Protocol { violation: got, .. }) = notified else {
+            panic!("{violation}: {notified:?}");
         };
         assert_eq!(*got, violation);
     }
@@ -483,7 +483,7 @@ fn a_peer_that_does_not_speak_streams_ends_those_that_were_asked_for() {
     };
     caller.peer = Some(old);
     caller.refuse_streams();
-    assert_eq!(caller.items.take_news(), [id]);
+    assert_eq!(caller.items.take_ready(), [id]);
     let Next::End(Some(Outcome::Broken { fault, sent })) = caller.items.take(id) else {
         panic!("it has not ended");
     };

@@ -1,10 +1,16 @@
-//! Waiting: threads that call and threads that serve.
+//! How threads wait on a connection: those that call and those that serve.
 //!
-//! Several threads may have calls in flight on one connection. The first one that waits reads
-//! for all (the leader); the others sleep on an eventfd of their own (followers). A reply wakes
-//! its follower alone. A leader whose own reply is there leaves and promotes one follower.
-//! Condition variables would do for the followers but for signals: a main thread must return
-//! from its wait to run Python's handlers, and `poll` returns EINTR where a futex wait does not.
+//! Several threads may have calls in flight on one connection. The first that waits reads for all
+//! (the leader); the others sleep on an eventfd of their own (followers). A reply wakes only its
+//! follower. A leader that has its own reply leaves and promotes one follower.
+//!
+//! A follower is promoted, not made the reader: it wakes, takes the lock and competes like any
+//! thread, so that no thread is named the reader that has just left by a signal or its deadline.
+//! Every exit from a wait goes through [`end_wait`], which promotes; one that did not would leave
+//! followers asleep with nobody reading.
+//!
+//! Condition variables would do for followers but for signals: Python's main thread must return
+//! from its wait to run handlers, and `poll` returns EINTR where a futex wait does not.
 
 #[cfg(test)]
 mod tests;
@@ -14,68 +20,70 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use forebay_base::process;
+use forebay_base::time::{left, timespec};
+use forebay_base::wakeup::Wakeup;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
-use crate::calls::connection::{Connection, die, next_runnable, release};
+use crate::calls::connection::{Connection, next_runnable, peer_died, release};
 use crate::calls::inbox::Call;
-use crate::calls::state::{Reader, State};
+use crate::calls::state::{ConnectionState, Reader};
 use crate::drive::look::Look;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::SPIN_US;
 use crate::stream::socket::{Watch, Wire};
-use crate::sys::process;
 
-type Guard<'a> = MutexGuard<'a, State<Wire>>;
+type Guard<'a> = MutexGuard<'a, ConnectionState<Wire>>;
 
 thread_local! {
-    /// The eventfd that this thread sleeps on as a follower, and the process that made it.
-    static WAKE: RefCell<Option<(u64, Arc<OwnedFd>)>> = const { RefCell::new(None) };
+    /// The eventfd that this thread sleeps on as a follower, and the fork epoch in which it was made.
+    static WAKE: RefCell<Option<(u64, Arc<Wakeup>)>> = const { RefCell::new(None) };
 }
 
-/// What a turn waits for besides its deadline.
+/// What a turn waits for, besides its deadline.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish {
-    /// The call whose reply is wanted; without one, the thread must lead to read.
+pub(crate) struct WaitFor {
+    /// The call whose reply is wanted. Without one, no reply can wake the thread: it must lead.
     pub(crate) id: Option<u64>,
-    /// Whether queued bytes have to leave.
+    /// Whether queued bytes are to be written.
     pub(crate) write: bool,
 }
 
 impl Connection {
-    /// Wait for the outcome of a call that was started for a thread.
+    /// Wait for the outcome of a call that was started with `Taker::Thread`.
     ///
     /// # Errors
-    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it goes on:
-    /// wait again or cancel. `Closed` if the id is unknown.
+    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it continues: wait
+    /// again or cancel it. `Closed` if the id is unknown.
     pub fn wait(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
-        let outcome = self.wait_patiently(id, deadline);
+        let outcome = self.wait_keeping_call(id, deadline);
         if matches!(outcome, Err(Error::Deadline { .. })) {
             self.cancel(id)?;
         }
         outcome
     }
 
-    /// The same, but a call goes on past the deadline: wait again, cancel it, or hand it over.
+    /// As [`Self::wait`], but the call continues past the deadline: wait again, cancel it, or hand it over.
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub fn wait_patiently(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+    pub fn wait_keeping_call(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
         let mut state = self.lock()?;
         loop {
             if let Some(outcome) = state.calls.take(id) {
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return Ok(outcome);
             }
             if !state.calls.is_waiting(id) {
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return Err(Error::Closed {
                     peer: self.peer.clone(),
                 });
             }
             if is_past(deadline) {
-                stop(state, Some(id));
+                end_wait(state, Some(id));
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
@@ -83,7 +91,7 @@ impl Connection {
             let write = state.wants_write();
             state = self.turn(
                 state,
-                Wish {
+                WaitFor {
                     id: Some(id),
                     write,
                 },
@@ -92,111 +100,111 @@ impl Connection {
         }
     }
 
-    /// Wait for a call to run; `None` once the peer has no more.
+    /// Wait for a call to run; `None` once the peer sends no more.
     ///
     /// # Errors
-    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, `Protocol`, `Closed`.
+    /// `Deadline`, `Interrupted`, `Busy` if another thread or loop reads, `Protocol`, `Closed`.
     pub fn next_call(&self, deadline: Option<Instant>) -> Result<Option<Call>> {
         let mut state = self.lock()?;
-        if state.reader != Reader::Nobody {
-            return Err(self.busy("somebody else takes its calls"));
+        if state.reader != Reader::None {
+            return Err(self.busy("another thread or loop takes its calls"));
         }
         if state.inbox.queued() > 0 && !state.look.is_off() {
-            // A cancel may lie in the socket behind the queued calls.
+            // A cancel of a queued call may have arrived behind it.
             state.receive();
         }
         loop {
             if let Some(call) = next_runnable(&mut state) {
-                stop(state, None);
+                end_wait(state, None);
                 return Ok(Some(call));
             }
             match &state.fault {
                 Some(Fault::Broken(_)) => {
-                    stop(state, None);
+                    end_wait(state, None);
                     return Ok(None);
                 }
                 Some(fault) => {
                     let error = fault.to_error(&self.peer, Delivered::Maybe);
-                    stop(state, None);
+                    end_wait(state, None);
                     return Err(error);
                 }
                 None if state.ended || state.inbox.is_closing() => {
-                    stop(state, None);
+                    end_wait(state, None);
                     return Ok(None);
                 }
                 None => {}
             }
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
             }
             let write = state.wants_write();
-            state = self.turn(state, Wish { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
     }
 
-    /// Wait until the peer has said who it is; TLS has met it before that.
+    /// Wait until the peer's preface was read and its token, if one is required, was accepted. TLS completes before that.
     ///
     /// # Errors
-    /// `Deadline`, `Interrupted`, `Busy` if somebody else reads, what ended the connection.
-    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
+    /// `Deadline`, `Interrupted`, `Busy` if another thread or loop reads, what ended the connection.
+    pub fn handshake(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
-        while !state.is_met() {
+        while !state.is_open() {
             let ended = state.ended.then_some(Fault::Broken(Cause::EndOfFile));
             if let Some(fault) = state.fault.clone().or(ended) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(fault.to_error(&self.peer, Delivered::No));
             }
-            if state.reader != Reader::Nobody {
-                return Err(self.busy("somebody else reads it"));
+            if state.reader != Reader::None {
+                return Err(self.busy("another thread or loop reads it"));
             }
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
             }
             let write = state.wants_write();
-            state = self.turn(state, Wish { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
-        stop(state, None);
+        end_wait(state, None);
         Ok(())
     }
 
-    /// Wait until everything queued so far is with the kernel, or the connection is broken.
+    /// Wait until the kernel has everything queued so far, or the connection is broken.
     ///
     /// # Errors
     /// `Deadline`, `Interrupted`, `Closed`.
     pub fn drain(&self, deadline: Option<Instant>) -> Result<()> {
         let mut state = self.lock()?;
         let end = state.outbox.end();
-        // Ours in the outbox, or only what the stream itself holds.
+        // With an empty outbox, the stream itself may still hold bytes (a TLS record, say).
         while (state.outbox.sent() < end || state.outbox.is_empty())
             && state.wants_write()
             && state.fault.is_none()
         {
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
             }
             state = self.turn(
                 state,
-                Wish {
+                WaitFor {
                     id: None,
                     write: true,
                 },
                 deadline,
             )?;
         }
-        stop(state, None);
+        end_wait(state, None);
         Ok(())
     }
 
-    /// Wait until the outbox is below its low mark, if it is above the high one.
+    /// If the outbox is above its high mark, wait until it is below the low one.
     ///
     /// # Errors
     /// As [`Self::drain`].
@@ -207,21 +215,21 @@ impl Connection {
         }
         while state.outbox.bytes() > state.limits.outbox_bytes_low && state.fault.is_none() {
             if is_past(deadline) {
-                stop(state, None);
+                end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
             }
             state = self.turn(
                 state,
-                Wish {
+                WaitFor {
                     id: None,
                     write: true,
                 },
                 deadline,
             )?;
         }
-        stop(state, None);
+        end_wait(state, None);
         Ok(())
     }
 
@@ -229,29 +237,29 @@ impl Connection {
     pub(crate) fn turn<'a>(
         &'a self,
         mut state: Guard<'a>,
-        wish: Wish,
+        wait_for: WaitFor,
         deadline: Option<Instant>,
     ) -> Result<Guard<'a>> {
-        let wake = wish.id.map(|_| own_wake()).transpose()?;
-        let turn = self.enter(&mut state, wish, wake.as_ref())?;
+        let wake = wait_for.id.map(|_| thread_wakeup()).transpose()?;
+        let turn = self.begin_turn(&mut state, wait_for, wake.as_ref())?;
         let mut look = state.look;
         let returns = state.lending.as_ref().and_then(|lending| lending.returns());
         release(state);
         let watched = (turn.watch.as_fd(), turn.pidfd.as_deref(), wake.as_deref());
         let lead = turn.lead.is_some();
-        let woken = if turn.held {
+        let woken = if turn.buffered {
             Ok(Woken {
                 readable: true,
-                writable: wish.write,
+                writable: wait_for.write,
                 peer_died: false,
             })
         } else {
             let tidy = || {
                 if let Some(returns) = &returns {
-                    let _ = returns.restore(); // what fails is tried again when it is needed
+                    let _ = returns.restore(); // a failure is retried when the next segment is opened
                 }
             };
-            Self::sleep(watched, (lead, wish.write), deadline, &mut look, tidy)
+            Self::sleep(watched, (lead, wait_for.write), deadline, &mut look, tidy)
         };
         let mut state = self.lock()?;
         if lead {
@@ -259,31 +267,31 @@ impl Connection {
         }
         match woken {
             Ok(woken) => {
-                leave(&mut state, &turn, woken);
+                end_turn(&mut state, &turn, woken);
                 Ok(state)
             }
             Err(error) => {
-                leave(&mut state, &turn, Woken::default());
-                stop(state, wish.id);
+                end_turn(&mut state, &turn, Woken::default());
+                end_wait(state, wait_for.id);
                 Err(error)
             }
         }
     }
 
-    /// Take the reader's place where it is free, or follow whoever has it.
-    pub(crate) fn enter(
+    /// Become the reader if there is none, or follow the current one.
+    pub(crate) fn begin_turn(
         &self,
-        state: &mut State<Wire>,
-        wish: Wish,
-        wake: Option<&Arc<OwnedFd>>,
+        state: &mut ConnectionState<Wire>,
+        wait_for: WaitFor,
+        wake: Option<&Arc<Wakeup>>,
     ) -> Result<Turn> {
         let Some(watch) = state.stream.as_ref().map(Wire::watch) else {
             return Err(Error::Closed {
                 peer: self.peer.clone(),
             });
         };
-        let lead = state.reader == Reader::Nobody && state.wants_read();
-        if let (Some(id), Some(wake)) = (wish.id, wake) {
+        let lead = state.reader == Reader::None && state.wants_read();
+        if let (Some(id), Some(wake)) = (wait_for.id, wake) {
             if lead {
                 state.leader = Some(wake.clone());
             } else {
@@ -299,12 +307,12 @@ impl Connection {
             watch,
             pidfd: state.pidfd.clone(),
             lead: lead.then_some(reading),
-            held: lead && state.holds_received(),
+            buffered: lead && state.holds_received(),
         })
     }
 
     fn sleep(
-        (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&OwnedFd>),
+        (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&Wakeup>),
         (read, write): (bool, bool),
         deadline: Option<Instant>,
         look: &mut Look,
@@ -313,7 +321,7 @@ impl Connection {
         let mut interest = PollFlags::empty();
         interest.set(PollFlags::IN, read);
         interest.set(PollFlags::OUT, write);
-        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        // poll(2) reports a hang-up even for an empty interest, so it would return at once, for ever.
         let socket = (read || write).then(|| PollFd::from_borrowed_fd(socket, interest));
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let sources = [
@@ -334,9 +342,9 @@ impl Connection {
             return Ok(Self::found(&fds, places, wake));
         }
         let looked = read && look.is_worth_it();
-        before_sleep(); // not before looking: whoever was answered may wait for this core
+        before_sleep(); // not before spinning: the thread that was answered may be waiting for this core
         let slept = Instant::now();
-        let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        let timeout = left(deadline).map(timespec);
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Err(Error::Interrupted),
@@ -351,11 +359,11 @@ impl Connection {
         Ok(Self::found(&fds, places, wake))
     }
 
-    /// Read off what `poll` reported.
-    fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&OwnedFd>) -> Woken {
+    /// What `poll` reported.
+    fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&Wakeup>) -> Woken {
         let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
-        if let (Some(fd), false) = (wake, seen(2).is_empty()) {
-            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        if let (Some(wake), false) = (wake, seen(2).is_empty()) {
+            wake.clear();
         }
         Woken {
             readable: seen(0).intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR),
@@ -365,7 +373,7 @@ impl Connection {
     }
 }
 
-/// Look for events for a short while, yielding the core between; true if there are some.
+/// Poll for events for a short while, yielding the core in between; true if there are some.
 pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
     let now = Timespec {
         tv_sec: 0,
@@ -383,17 +391,17 @@ pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
     }
 }
 
-/// A thread's place at one connection while it sleeps.
+/// One sleep of a thread on one connection.
 pub(crate) struct Turn {
     pub(crate) watch: Watch,
     pub(crate) pidfd: Option<Arc<OwnedFd>>,
-    /// What the reader's place is marked with, where this thread reads.
+    /// What marks this thread as the reader, if it is.
     pub(crate) lead: Option<Reader>,
-    /// This thread reads, and bytes lie in the stream of which the socket says nothing.
-    pub(crate) held: bool,
+    /// This thread reads, and the stream holds received bytes, for which the socket does not become readable.
+    pub(crate) buffered: bool,
 }
 
-/// What a sleep ended with, for one connection.
+/// How a sleep ended, for one connection.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Woken {
     pub(crate) readable: bool,
@@ -401,11 +409,11 @@ pub(crate) struct Woken {
     pub(crate) peer_died: bool,
 }
 
-/// Unlock for good: this thread waits no longer, for the call `id` or at all, and another one reads from now on.
+/// Unlock and leave: this thread no longer waits for call `id`, or at all, and another one becomes the reader.
 ///
-/// Every wait ends here. A follower sleeps on its eventfd alone: one that is not promoted when the last leader leaves
-/// sleeps for ever, and where the peer waits for it to read, both ends do.
-pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
+/// Every wait ends here. A follower sleeps on its eventfd alone: if none is promoted when the last leader leaves, it
+/// sleeps for ever, and if the peer waits until its output is read, so does the peer.
+pub(crate) fn end_wait(mut state: Guard<'_>, id: Option<u64>) {
     if let Some(id) = id {
         state.followers.remove(&id);
     }
@@ -413,16 +421,16 @@ pub(crate) fn stop(mut state: Guard<'_>, id: Option<u64>) {
     release(state);
 }
 
-/// Give the reader's place up after a sleep, and do what it was slept for.
-pub(crate) fn leave(state: &mut State<Wire>, turn: &Turn, woken: Woken) {
-    // A driver may have taken over meanwhile, and given the place up to another thread.
+/// Stop being the reader after a sleep, then read and write what the sleep was for.
+pub(crate) fn end_turn(state: &mut ConnectionState<Wire>, turn: &Turn, woken: Woken) {
+    // Compared by number: a driver may have attached and detached during the sleep, and another thread may read now.
     let lead = turn.lead.is_some_and(|reading| state.reader == reading);
     if lead {
-        state.reader = Reader::Nobody;
+        state.reader = Reader::None;
         state.leader = None;
     }
     if woken.peer_died {
-        die(state);
+        peer_died(state);
         return;
     }
     if woken.readable && lead {
@@ -437,27 +445,18 @@ pub(crate) fn is_past(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|at| at <= Instant::now())
 }
 
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-    Timespec {
-        tv_sec,
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
-/// The calling thread's eventfd; a new one in a forked child, where the old one is shared.
-pub(crate) fn own_wake() -> Result<Arc<OwnedFd>> {
+/// The calling thread's eventfd; a new one in a forked child, which shares the old one with its parent.
+pub(crate) fn thread_wakeup() -> Result<Arc<Wakeup>> {
     WAKE.with_borrow_mut(|slot| {
-        let here = process::current();
+        let here = process::epoch();
         if let Some((owner, wake)) = slot
             && *owner == here
         {
             return Ok(wake.clone());
         }
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = eventfd(0, flags).map_err(|errno| Error::System {
+        let wake = Wakeup::new().map_err(|error| Error::System {
             what: "eventfd".into(),
-            errno,
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
         })?;
         let wake = Arc::new(wake);
         *slot = Some((here, wake.clone()));

@@ -1,23 +1,27 @@
-//! Waiting in one thread for calls that were begun on several connections.
+//! Waiting in one thread for calls that were started on several connections.
 //!
-//! The thread takes the reader's place of every connection that has none, as one that waits for a
+//! The thread becomes the reader of every connection that has none, as a thread that waits for a
 //! single call does (`blocking`), and sleeps once for all of them.
-//! At first it sleeps on the *last* call of those that remain, and on the peers' deaths: waking for
-//! each answer would take the cores from the processes that still work on theirs. Everything that
-//! lies in the other sockets by then is read without sleeping. After `GATHER_PATIENCE_US` any
-//! answer wakes it, because one that is larger than a socket's buffer keeps its sender waiting.
+//! At first it sleeps only on the *last* remaining call, and on the peers' deaths: waking for each
+//! answer would take cores from processes that are still working on theirs. Then it reads what has
+//! arrived in the other sockets without sleeping. After `GATHER_PATIENCE_US` any answer wakes it,
+//! because an answer larger than a socket's buffer blocks its sender until somebody reads.
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::time::{left, timespec};
+use forebay_base::wakeup::Wakeup;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
 use crate::calls::connection::{Connection, release};
-use crate::drive::blocking::{Turn, Wish, Woken, is_past, leave, own_wake, spin, stop, timespec};
+use crate::drive::blocking::{
+    Turn, WaitFor, Woken, end_turn, end_wait, is_past, spin, thread_wakeup,
+};
 use crate::drive::look::LongLook;
 use crate::error::{Error, Result};
 use crate::limit::{GATHER_LOOK_US, GATHER_PATIENCE_US};
@@ -28,13 +32,13 @@ thread_local! {
 
 /// Wait until every call has ended, each by an answer, a failure or a break of its connection.
 ///
-/// `calls` are ids that were begun for a thread, with their connections; `ended[n]` is where the
-/// outcome of `calls[n]` goes. A call whose place is filled is not waited for. `look` says that the
-/// answers are expected so soon that it pays to look for them before sleeping.
+/// `calls` are connections and the ids of calls that were started for a thread; the outcome of
+/// `calls[n]` goes to `ended[n]`. A call that has an outcome there is not waited for. `look` says
+/// that answers are expected soon enough to spin before sleeping.
 ///
 /// # Errors
-/// `Deadline` and `Interrupted`, after which the calls without an outcome go on: wait again for the
-/// same `ended`, or cancel them. Errors of single calls are outcomes, not errors of the whole.
+/// `Deadline` and `Interrupted`, after which the calls without an outcome continue: wait again with
+/// the same `ended`, or cancel them. An error of one call is its outcome, not an error of the whole.
 ///
 /// # Panics
 /// Where `ended` is shorter than `calls`.
@@ -44,29 +48,29 @@ pub fn wait_all(
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    let wake = own_wake()?;
+    let wake = thread_wakeup()?;
     let patient = Instant::now() + Duration::from_micros(GATHER_PATIENCE_US);
     loop {
-        let mut places = enter_all(calls, ended, &wake);
-        if places.is_empty() {
+        let mut waits = begin_turns(calls, ended, &wake);
+        if waits.is_empty() {
             return Ok(());
         }
         let slept = if is_past(deadline) {
             Err(Error::Deadline {
-                peer: format!("{} of {} calls", places.len(), calls.len()),
+                peer: format!("{} of {} calls", waits.len(), calls.len()),
             })
         } else {
-            sleep(&mut places, &wake, patient, deadline, look)
+            sleep(&mut waits, &wake, patient, deadline, look)
         };
-        for place in &places {
-            place.leave(slept.is_err());
+        for wait in &waits {
+            wait.end_turn(slept.is_err());
         }
         slept?;
     }
 }
 
-/// This thread's place at the connection of one call.
-struct Place<'a> {
+/// This thread's turn at the connection of one call.
+struct Waiting<'a> {
     connection: &'a Connection,
     id: u64,
     turn: Turn,
@@ -74,67 +78,67 @@ struct Place<'a> {
     woken: Woken,
 }
 
-impl Place<'_> {
-    /// Give the place up; for good where the wait has `stopped`.
-    fn leave(&self, stopped: bool) {
-        // Only a forked child fails here, and it finds that out when it enters again.
+impl Waiting<'_> {
+    /// End the turn; for good if the wait has `stopped`.
+    fn end_turn(&self, stopped: bool) {
+        // Only a forked child fails here; it gets the error when it enters again.
         let Ok(mut state) = self.connection.lock() else {
             return;
         };
-        leave(&mut state, &self.turn, self.woken);
+        end_turn(&mut state, &self.turn, self.woken);
         if stopped {
-            stop(state, Some(self.id));
+            end_wait(state, Some(self.id));
         } else {
             release(state);
         }
     }
 }
 
-/// Take the outcomes that are there, and a place at the connection of every other call.
-fn enter_all<'a>(
+/// Take the outcomes that have arrived, and begin a turn at the connection of every other call.
+fn begin_turns<'a>(
     calls: &[(&'a Connection, u64)],
     ended: &mut [Option<Result<Outcome>>],
-    wake: &Arc<OwnedFd>,
-) -> Vec<Place<'a>> {
-    let mut places = Vec::with_capacity(calls.len());
+    wake: &Arc<Wakeup>,
+) -> Vec<Waiting<'a>> {
+    let mut waits = Vec::with_capacity(calls.len());
     for (&(connection, id), ended) in calls.iter().zip(ended) {
         if ended.is_some() {
             continue;
         }
-        match enter(connection, id, wake) {
+        match begin_turn(connection, id, wake) {
             Ok(Entered::Ended(outcome)) => *ended = Some(Ok(outcome)),
-            Ok(Entered::Waits(place)) => places.push(place),
+            Ok(Entered::Waiting(wait)) => waits.push(wait),
             Err(error) => *ended = Some(Err(error)),
         }
     }
-    places
+    waits
 }
 
 enum Entered<'a> {
     Ended(Outcome),
-    Waits(Place<'a>),
+    Waiting(Waiting<'a>),
 }
 
-fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result<Entered<'a>> {
+fn begin_turn<'a>(connection: &'a Connection, id: u64, wake: &Arc<Wakeup>) -> Result<Entered<'a>> {
     let mut state = connection.lock()?;
     if let Some(outcome) = state.calls.take(id) {
-        stop(state, Some(id));
+        end_wait(state, Some(id));
         return Ok(Entered::Ended(outcome));
     }
     if !state.calls.is_waiting(id) {
-        stop(state, Some(id));
+        end_wait(state, Some(id));
         return Err(Error::Closed {
             peer: connection.peer().to_owned(),
         });
     }
     let write = state.wants_write();
-    let wish = Wish {
+    let wait_for = WaitFor {
         id: Some(id),
         write,
     };
-    let turn = connection.enter(&mut state, wish, Some(wake))?;
+    let turn = connection.begin_turn(&mut state, wait_for, Some(wake))?;
     release(state);
-    Ok(Entered::Waits(Place {
+    Ok(Entered::Waiting(Waiting {
         connection,
         id,
         turn,
@@ -143,66 +147,66 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<OwnedFd>) -> Result
     }))
 }
 
-/// Sleep until something has to be done, and note what for each place.
+/// Sleep until there is work, and note what for each turn.
 fn sleep(
-    places: &mut [Place<'_>],
-    wake: &OwnedFd,
+    waits: &mut [Waiting<'_>],
+    wake: &Wakeup,
     patient: Instant,
     deadline: Option<Instant>,
     look: bool,
 ) -> Result<()> {
-    if places.iter().any(|place| place.turn.held) {
-        for place in places {
-            place.woken.readable = true;
+    if waits.iter().any(|wait| wait.turn.buffered) {
+        for wait in waits {
+            wait.woken.readable = true;
         }
         return Ok(());
     }
-    let last = places.len() - 1;
+    let last = waits.len() - 1;
     let patient = (!is_past(Some(patient))).then_some(patient);
-    let mut fds = Vec::with_capacity(2 * places.len() + 1);
+    let mut fds = Vec::with_capacity(2 * waits.len() + 1);
     fds.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
-    let mut sockets = Vec::with_capacity(places.len());
-    let mut processes = Vec::with_capacity(places.len());
-    for (at, place) in places.iter().enumerate() {
+    let mut sockets = Vec::with_capacity(waits.len());
+    let mut processes = Vec::with_capacity(waits.len());
+    for (at, wait) in waits.iter().enumerate() {
         let mut interest = PollFlags::empty();
-        let lead = place.turn.lead.is_some();
+        let lead = wait.turn.lead.is_some();
         interest.set(PollFlags::IN, lead && (at == last || patient.is_none()));
-        interest.set(PollFlags::OUT, place.write);
-        // A descriptor of which nothing is wanted would still report a hang-up, for ever.
+        interest.set(PollFlags::OUT, wait.write);
+        // poll(2) reports a hang-up even for an empty interest, so it would return at once, for ever.
         if !interest.is_empty() {
             sockets.push((at, fds.len()));
-            fds.push(PollFd::new(&place.turn.watch, interest));
+            fds.push(PollFd::new(&wait.turn.watch, interest));
         }
-        if let Some(pidfd) = &place.turn.pidfd {
+        if let Some(pidfd) = &wait.turn.pidfd {
             processes.push((at, fds.len()));
             fds.push(PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN));
         }
     }
     let until = [patient, deadline].into_iter().flatten().min();
-    wait(&mut fds, until, look)?;
+    sleep_until(&mut fds, until, look)?;
     let seen: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
     drop(fds);
     if !seen[0].is_empty() {
-        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+        wake.clear();
     }
-    for place in places.iter_mut() {
-        // A look at a socket in which nothing lies costs one system call.
-        place.woken.readable = true;
+    for wait in waits.iter_mut() {
+        // Reading an empty socket costs one system call, less than a second poll would.
+        wait.woken.readable = true;
     }
     for (at, fd) in sockets {
-        places[at].woken.writable = seen[fd].intersects(PollFlags::OUT | PollFlags::HUP);
+        waits[at].woken.writable = seen[fd].intersects(PollFlags::OUT | PollFlags::HUP);
     }
     for (at, fd) in processes {
-        places[at].woken.peer_died = !seen[fd].is_empty();
+        waits[at].woken.peer_died = !seen[fd].is_empty();
     }
     Ok(())
 }
 
-fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()> {
+fn sleep_until(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()> {
     if look && find(fds) {
         return Ok(());
     }
-    let timeout = until.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    let timeout = left(until).map(timespec);
     match poll(fds, timeout.as_ref()) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => Err(Error::Interrupted),
@@ -213,7 +217,7 @@ fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>, look: bool) -> Result<()
     }
 }
 
-/// Look for a while, unless that was of no use lately; whether something was there.
+/// Spin for a while, unless that was of no use lately; returns whether something arrived.
 fn find(fds: &mut [PollFd<'_>]) -> bool {
     let mut look = LOOK.get();
     let found = look.is_worth_it() && {

@@ -1,8 +1,8 @@
-//! Whether a reading thread looks for a while before it sleeps: where looking has paid lately.
+//! Whether a reading thread spins for a while before it sleeps: if spinning has paid off lately.
 //!
-//! Looking takes a core from whoever else could run. Where calls follow each other at once it is
-//! what makes them fast; where each call is one of many that are made at the same time on as many
-//! processes, the next one is never there yet, and what looks is in the way of what works.
+//! Spinning takes a core from other work. When calls follow each other at once, it is what makes
+//! them fast; when each call is one of many that run on as many processes at the same time, the
+//! next one has never arrived yet, and the spinning threads delay the working ones.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,24 +15,24 @@ use crate::limit::{
     LONG_LOOK_SKIP_MAX, LONG_LOOK_SKIP_MIN, LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX, SPIN_US,
 };
 
-/// What became of the looks at one connection.
+/// How spinning on one connection has gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
-    /// Looks in a row after which the thread slept, and was woken soon.
+    /// Spins in a row that found nothing, after which the thread slept and was woken soon.
     misses: u32,
-    /// Sleeps since then without a look.
+    /// Sleeps since then without a spin.
     passed_over: u32,
-    /// Never, whatever became of them.
+    /// Never spin.
     off: bool,
 }
 
 impl Look {
-    /// Whether to look this time.
+    /// Whether to spin this time.
     pub fn is_worth_it(self) -> bool {
         !self.off && (self.misses < LOOK_MISSES_MAX || self.passed_over >= LOOK_AGAIN)
     }
 
-    /// Look no more.
+    /// Never spin again.
     pub fn turn_off(&mut self) {
         self.off = true;
     }
@@ -41,7 +41,7 @@ impl Look {
         self.off
     }
 
-    /// Look for input on a descriptor, where that is worth it, and otherwise have `sleep` wait for it.
+    /// Spin for input on a descriptor if that is worth it; if none arrives, `sleep` waits for it.
     ///
     /// # Errors
     ///
@@ -65,11 +65,11 @@ impl Look {
         Ok(())
     }
 
-    /// The same, where nothing but the descriptor and the time ends the sleep.
+    /// As [`Self::or_sleep`], if only the descriptor and the timeout end the sleep.
     ///
     /// # Errors
     ///
-    /// [`Errno::INTR`], and what `poll` has besides.
+    /// [`Errno::INTR`], and the other errors of `poll`.
     pub fn await_input(
         &mut self,
         descriptor: BorrowedFd<'_>,
@@ -79,7 +79,7 @@ impl Look {
         self.or_sleep(descriptor, || poll(&mut watched, timeout).map(drop))
     }
 
-    /// Note a look that found something.
+    /// Record a spin that found something.
     pub fn hit(&mut self) {
         self.forget();
     }
@@ -91,10 +91,10 @@ impl Look {
         };
     }
 
-    /// Note a sleep, and whether it came after a look.
+    /// Record a sleep, and whether it came after a spin.
     pub fn slept(&mut self, looked: bool, time: Duration) {
         if time.as_millis() >= u128::from(LOOK_IDLE_MS) {
-            // Nobody wanted anything: that says nothing about calls that follow each other.
+            // The connection was idle, which says nothing about calls that follow each other.
             self.forget();
         } else if looked {
             self.misses += 1;
@@ -105,15 +105,15 @@ impl Look {
     }
 }
 
-/// Whether a thread that waits for many looks for longer: where that has paid lately.
+/// Whether a thread that waits for many calls spins for longer: if that has paid off lately.
 ///
-/// Where the answers take longer it is of no use, and where programs of others compete for the
-/// cores, a yield costs a whole slice of theirs, some milliseconds.
+/// It is of no use if the answers take longer, and if other programs compete for the cores, a yield
+/// costs one of their time slices, some milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LongLook {
-    /// Sleeps without a look still to come.
+    /// Sleeps still to come without a spin.
     skip: u32,
-    /// How many there were the last time.
+    /// How many there were after the last spin that found nothing.
     last: u32,
 }
 
@@ -123,7 +123,7 @@ impl LongLook {
         Self { skip: 0, last: 0 }
     }
 
-    /// Whether to look this time.
+    /// Whether to spin this time.
     pub fn is_worth_it(&mut self) -> bool {
         if self.skip == 0 {
             return true;
@@ -132,7 +132,7 @@ impl LongLook {
         false
     }
 
-    /// Look for input on a socket that is no connection of ours, before its reader sleeps.
+    /// Spin for input on any socket before its reader sleeps.
     pub fn look_for_input(&mut self, socket: BorrowedFd<'_>) {
         if self.is_worth_it() {
             let found = spin(
@@ -143,7 +143,7 @@ impl LongLook {
         }
     }
 
-    /// Note a look: whether it found something within the time that it was allowed.
+    /// Record a spin: whether it found something within its time.
     pub fn ended(&mut self, found: bool) {
         self.last = if found {
             0

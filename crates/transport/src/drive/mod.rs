@@ -1,6 +1,9 @@
 //! How threads wait for connections.
 
 pub(crate) mod blocking;
-pub mod gather;
-pub mod look;
+mod gather;
+pub(crate) mod look;
 pub mod selector;
+
+pub use gather::wait_all;
+pub use look::{LongLook, Look};

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use super::Speaker;
+use crate::calls::Next;
+use crate::calls::StreamReadiness;
 use crate::calls::call::Taker;
-use crate::calls::items::Next;
-use crate::calls::state::{Entry, Reader, State};
-use crate::calls::streaming::Standing;
+use crate::calls::state::{ConnectionState, Handshake, Reader};
 use crate::error::Fault;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::admission::Admission;
@@ -66,12 +66,12 @@ fn hear(input: &[u8], lent: u8) -> bool {
         frame_bytes_max: 256 << 10,
         ..Limits::default()
     };
-    let mut state = State::new(role, limits, 0);
+    let mut state = ConnectionState::new(role, limits, 0);
     state.reader = Reader::Driver;
     if how & ASKS_TOKEN != 0 {
-        state.entry = Entry {
+        state.handshake = Handshake {
             admission: Admission::Token(TOKEN.to_vec()),
-            ..Entry::default()
+            ..Handshake::default()
         };
     }
     state.connect(Speaker::new(said, step, trusts), trusts);
@@ -110,10 +110,10 @@ fn lend_before(said: &mut Vec<u8>, serves: bool) {
 }
 
 /// Calls and a stream, of which the peer knows the ids.
-fn ask(state: &mut State<Speaker>) {
+fn ask(state: &mut ConnectionState<Speaker>) {
     for _ in 0..CALLS {
         let id = state.calls.next_id();
-        state.greet();
+        state.send_preface();
         let end = state.send(
             Header::control(Kind::Call, id),
             Head::Borrowed(&[]),
@@ -136,7 +136,7 @@ fn ask(state: &mut State<Speaker>) {
 }
 
 /// Serve what was asked, and take what has come.
-fn act(state: &mut State<Speaker>) {
+fn act(state: &mut ConnectionState<Speaker>) {
     if state.fault.is_some() {
         return;
     }
@@ -155,7 +155,7 @@ fn act(state: &mut State<Speaker>) {
     }
     let streams: Vec<u64> = state.credits.ids().take(8).collect();
     for id in streams {
-        if state.standing(id, Instant::now()) == Standing::Ready {
+        if state.readiness(id, Instant::now()) == StreamReadiness::Ready {
             let none = Vec::new();
             let header = Header {
                 codec: Codec::Msgpack,

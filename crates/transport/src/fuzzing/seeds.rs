@@ -53,7 +53,7 @@ pub fn preface() -> Vec<Vec<u8>> {
 fn name(chunk: u32, offset: u64, bytes: u64) -> Name {
     Name {
         chunk,
-        place: 3,
+        slot: 3,
         generation: 1,
         offset,
         bytes,

@@ -1,20 +1,20 @@
-//! Who is let in: what one end shows after its preface, and what the other one asks for.
+//! Admission: the token that one end shows after its preface, and that the other end requires.
 
 use crate::link::outbox::Outbox;
 use crate::wire::frame::{Header, Kind};
 
-/// What this end wants of the peer before it takes a message or a call.
+/// What this end requires of the peer before it takes a message or a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// A preface.
+    /// Only a preface.
     #[default]
     Anybody,
-    /// A preface, and this token after it.
+    /// A preface followed by this token.
     Token(Vec<u8>),
 }
 
 impl Admission {
-    /// Whether a peer that shows this is let in.
+    /// Whether a peer that shows this token is admitted.
     pub fn admits(&self, shown: &[u8]) -> bool {
         match self {
             Self::Anybody => true,
@@ -33,7 +33,7 @@ pub fn show(token: &[u8], outbox: &mut Outbox) {
     outbox.push_copy(token);
 }
 
-/// Compare in a time that does not tell how much of it is right.
+/// Compare in a time that does not depend on how many bytes match.
 fn is_same(token: &[u8], shown: &[u8]) -> bool {
     token.len() == shown.len()
         && token

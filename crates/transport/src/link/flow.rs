@@ -12,15 +12,15 @@ thread_local! {
         RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
 }
 
-/// Lend the one receive buffer of this thread; connections keep nothing but unfinished frames.
+/// Lend the thread's one receive buffer. Connections keep only unfinished frames, so that an idle one costs no buffer.
 ///
 /// # Panics
-/// Where it is lent already.
+/// If it is lent already.
 pub fn with_receive_buffer<R>(act: impl FnOnce(&mut [MaybeUninit<u8>]) -> R) -> R {
     RECEIVE.with_borrow_mut(|buffer| act(buffer))
 }
 
-/// Hand queued bytes to the kernel until it takes no more, then those that the stream itself holds.
+/// Write queued bytes until the kernel takes no more, then those that the stream itself holds.
 pub fn flush<S: Stream>(stream: &mut Option<S>, outbox: &mut Outbox) -> Result<(), StreamFault> {
     let Some(stream) = stream else {
         return Ok(());
@@ -44,12 +44,12 @@ pub fn flush<S: Stream>(stream: &mut Option<S>, outbox: &mut Outbox) -> Result<(
             }
         }
     }
-    // Also after a fault: the stream may hold the word that tells the peer.
+    // Also after a fault: the stream may hold the record (a TLS alert) that tells the peer why.
     let flushed = taken(stream.flush().map(|()| 0)).map(drop);
     outcome.and(flushed)
 }
 
-/// How many bytes were taken: none where the stream would block.
+/// How many bytes were taken: 0 if the stream would block.
 pub fn taken(outcome: Result<usize, StreamFault>) -> Result<usize, StreamFault> {
     match outcome {
         Err(fault) if fault.is_transient() => Ok(0),

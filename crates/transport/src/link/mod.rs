@@ -1,5 +1,8 @@
 //! What connections of either kind share.
 
-pub mod admission;
+pub(crate) mod admission;
 pub(crate) mod flow;
-pub mod outbox;
+pub(crate) mod outbox;
+
+pub use admission::Admission;
+pub use outbox::{Head, Outbox, Payload};

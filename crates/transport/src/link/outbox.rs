@@ -1,11 +1,11 @@
-//! Bytes on their way out: what the kernel has not taken yet, in order.
+//! Outgoing bytes that the kernel has not taken yet, in order.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use crate::limit::{COPY_BYTES_MAX, PIECES_MAX};
 
-/// Bytes lent for sending; they must not change until they are given back.
+/// Bytes lent for sending; they must not change until they are dropped.
 pub type Payload = Box<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The head of a frame to send.
@@ -82,7 +82,7 @@ impl Outbox {
         self.pieces.push_back(Piece::Small(bytes.to_vec()));
     }
 
-    /// Queue lent bytes without a copy, unless they are few.
+    /// Queue lent bytes, without a copy if they are more than `COPY_BYTES_MAX`.
     pub fn push_lent(&mut self, payload: Payload) {
         let bytes = (*payload).as_ref();
         if bytes.len() <= COPY_BYTES_MAX {
@@ -94,7 +94,7 @@ impl Outbox {
         self.pieces.push_back(Piece::Lent(payload));
     }
 
-    /// Queue lent bytes of which the first `sent` are gone; only into an empty outbox.
+    /// Queue lent bytes of which the first `sent` were written; only into an empty outbox.
     pub fn push_rest(&mut self, payload: Payload, sent: usize) {
         debug_assert!(self.is_empty(), "only into an empty outbox");
         self.queued += ((*payload).as_ref().len() - sent) as u64;
@@ -115,7 +115,7 @@ impl Outbox {
         }
     }
 
-    /// Note bytes that the kernel took without their being queued.
+    /// Count bytes that the kernel took without their being queued.
     pub fn note_sent(&mut self, count: usize, payloads: impl IntoIterator<Item = Payload>) {
         debug_assert!(self.is_empty(), "only into an empty outbox");
         self.queued += count as u64;
@@ -155,7 +155,7 @@ impl Outbox {
         }
     }
 
-    /// Copy what is left of lent bytes, and give them back.
+    /// Copy the unsent part of lent bytes, and give them back.
     pub fn own(&mut self) {
         for (index, piece) in self.pieces.iter_mut().enumerate() {
             if !matches!(piece, Piece::Lent(_)) {
@@ -174,7 +174,7 @@ impl Outbox {
         }
     }
 
-    /// Forget what is queued; nothing more can be sent.
+    /// Drop what is queued; nothing more can be sent.
     pub fn clear(&mut self) {
         let lent = self.pieces.drain(..).filter_map(|piece| match piece {
             Piece::Lent(payload) => Some(payload),

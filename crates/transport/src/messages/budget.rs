@@ -1,15 +1,15 @@
-//! What the message connections of a process hold together, and how many they are.
+//! What the message connections of a process hold together, and how many there are.
 //!
-//! A connection tells of what it holds in steps of [`BUDGET_STEP`], so that a message below that costs a comparison and
-//! no atomic. Nobody is woken when there is room again, and nobody has to be:
+//! A connection reports what it holds in steps of [`BUDGET_STEP`], so that a message below that costs a comparison and
+//! no atomic. No connection is woken when there is room again, and none has to be:
 //!
-//! - Above the limit a connection stops reading while it has a step or more of finished messages. Whoever takes them
-//!   makes it read again, limit or not, so that every receiver can finish the message that it has begun.
+//! - Above the limit a connection stops reading while it has a step or more of finished messages. Taking them makes it
+//!   read again, limit or not, so that every receiver can finish the message that it has begun.
 //! - Above the limit a sender waits above the low mark of its outbox, rather than above the high one, until the kernel
-//!   has taken it down to there. That, too, depends on its own peer alone.
+//!   has taken it down to there. That, too, depends only on its own peer.
 //!
-//! So no connection waits for another one, and what a process holds is bounded by the limit, and beyond it for each
-//! connection by one message, a step, one receive and the low mark, where every `send` is awaited.
+//! So no connection waits for another one. If every `send` is awaited, a process holds at most the limit plus, for each
+//! connection, one message, a step, one receive and the low mark.
 
 use std::fs;
 use std::sync::Once;
@@ -32,8 +32,8 @@ pub struct Budget {
 
 /// What a budget has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// In steps: what is held below one does not count.
+pub struct BudgetCounters {
+    /// In steps: what a connection holds below one does not count.
     pub held_bytes: usize,
     pub bytes_max: usize,
     pub connections: usize,
@@ -59,7 +59,7 @@ impl Budget {
         }
     }
 
-    /// The one of this process. Its limits are found at its first use, see [`default_limits`].
+    /// The budget of this process, with [`default_limits`] from its first use.
     pub fn of_process() -> &'static Self {
         FOUND.call_once(|| {
             let (bytes_max, connections_max) = default_limits();
@@ -84,7 +84,7 @@ impl Budget {
         self.held.load(Ordering::Relaxed) > self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Whether one more connection is allowed; a listener that asks in vain stops accepting for a while.
+    /// Whether one more connection is allowed; a listener that is refused stops accepting for a while.
     pub fn has_room(&self) -> bool {
         let open = self.connections.load(Ordering::Relaxed);
         let room = open < self.connections_max.load(Ordering::Relaxed);
@@ -95,8 +95,8 @@ impl Budget {
     }
 
     /// What was counted.
-    pub fn tally(&self) -> Tally {
-        Tally {
+    pub fn counters(&self) -> BudgetCounters {
+        BudgetCounters {
             held_bytes: self.held.load(Ordering::Relaxed),
             bytes_max: self.bytes_max.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
@@ -107,16 +107,16 @@ impl Budget {
     }
 }
 
-/// What one connection has told its budget.
+/// What one connection has reported to its budget.
 #[derive(Debug)]
-pub struct Share {
+pub struct BudgetUse {
     budget: &'static Budget,
     steps: usize,
     counted: bool,
     held_back: bool,
 }
 
-impl Share {
+impl BudgetUse {
     /// One connection more.
     pub fn new(budget: &'static Budget) -> Self {
         budget.connections.fetch_add(1, Ordering::Relaxed);
@@ -128,16 +128,16 @@ impl Share {
         }
     }
 
-    /// It holds so many bytes now.
+    /// The connection holds this many bytes now.
     pub fn hold(&mut self, bytes: usize) {
         let steps = bytes / BUDGET_STEP;
         if steps != self.steps {
-            self.tell(steps);
+            self.publish(steps);
         }
     }
 
     #[cold]
-    fn tell(&mut self, steps: usize) {
+    fn publish(&mut self, steps: usize) {
         let held = &self.budget.held;
         if steps > self.steps {
             held.fetch_add((steps - self.steps) * BUDGET_STEP, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Share {
         self.steps = steps;
     }
 
-    /// Whether it is to stop reading with so many bytes of finished messages.
+    /// Whether to stop reading, with this many bytes of finished messages.
     pub fn holds_back(&mut self, finished: usize) -> bool {
         let holds_back = finished >= BUDGET_STEP && self.budget.is_over();
         if holds_back && !self.held_back {
@@ -158,11 +158,11 @@ impl Share {
     }
 
     /// Whether the process holds more than it may.
-    pub fn is_pressed(&self) -> bool {
+    pub fn is_over_limit(&self) -> bool {
         self.budget.is_over()
     }
 
-    /// It is no connection any more; what it holds counts until it is dropped.
+    /// The connection has closed; what it holds counts until this is dropped.
     pub fn close(&mut self) {
         if std::mem::take(&mut self.counted) {
             self.budget.connections.fetch_sub(1, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetUse {
     fn drop(&mut self) {
         self.hold(0);
         self.close();
@@ -231,36 +231,39 @@ mod tests {
     #[test]
     fn less_than_a_step_touches_nothing() {
         let budget = budget(0, 1);
-        let mut share = Share::new(budget);
-        share.hold(BUDGET_STEP - 1);
-        assert_eq!(budget.tally().held_bytes, 0);
-        assert!(!share.holds_back(BUDGET_STEP - 1));
+        let mut usage = BudgetUse::new(budget);
+        usage.hold(BUDGET_STEP - 1);
+        assert_eq!(budget.counters().held_bytes, 0);
+        assert!(!usage.holds_back(BUDGET_STEP - 1));
     }
 
     #[test]
     fn a_connection_that_holds_nothing_finished_reads_above_the_limit() {
         let budget = budget(BUDGET_STEP, 2);
-        let (mut full, mut empty) = (Share::new(budget), Share::new(budget));
+        let (mut full, mut empty) = (BudgetUse::new(budget), BudgetUse::new(budget));
         full.hold(10 * BUDGET_STEP);
         assert!(full.holds_back(10 * BUDGET_STEP) && !empty.holds_back(0));
         assert!(!full.holds_back(0), "it has been emptied");
         full.hold(0);
-        assert!(!full.holds_back(BUDGET_STEP), "nobody is pressed any more");
-        assert_eq!(budget.tally().held_back, 1);
+        assert!(
+            !full.holds_back(BUDGET_STEP),
+            "nobody is over_budget any more"
+        );
+        assert_eq!(budget.counters().held_back, 1);
     }
 
     #[test]
     fn a_closed_connection_makes_room_and_counts_what_it_holds() {
         let budget = budget(BUDGET_STEP, 1);
-        let mut share = Share::new(budget);
-        share.hold(2 * BUDGET_STEP);
+        let mut usage = BudgetUse::new(budget);
+        usage.hold(2 * BUDGET_STEP);
         assert!(!budget.has_room());
-        share.close();
+        usage.close();
         assert!(budget.has_room() && budget.is_over());
-        drop(share);
+        drop(usage);
         assert!(!budget.is_over());
-        assert_eq!(budget.tally().connections, 0);
-        assert_eq!(budget.tally().turned_back, 1);
+        assert_eq!(budget.counters().connections, 0);
+        assert_eq!(budget.counters().turned_back, 1);
     }
 
     #[test]
@@ -275,15 +278,15 @@ mod tests {
         #[test]
         fn the_sum_is_that_of_the_steps(held in proptest::collection::vec((0_usize..4, 0_usize..1 << 20), 1..60)) {
             let budget = budget(usize::MAX, usize::MAX);
-            let mut shares: Vec<Share> = (0..4).map(|_| Share::new(budget)).collect();
+            let mut uses: Vec<BudgetUse> = (0..4).map(|_| BudgetUse::new(budget)).collect();
             let mut model = [0; 4];
             for (index, bytes) in held {
-                shares[index].hold(bytes);
+                uses[index].hold(bytes);
                 model[index] = bytes / BUDGET_STEP * BUDGET_STEP;
-                prop_assert_eq!(budget.tally().held_bytes, model.iter().sum::<usize>());
+                prop_assert_eq!(budget.counters().held_bytes, model.iter().sum::<usize>());
             }
-            drop(shares);
-            prop_assert_eq!(budget.tally().held_bytes, 0);
+            drop(uses);
+            prop_assert_eq!(budget.counters().held_bytes, 0);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A message connection: the state behind a lock, stepped by an event loop or waited for by threads.
+//! A connection of messages: the state behind a lock, stepped by an event loop or waited for by threads.
 //!
-//! The lock is held for one bounded step, never across a wait or while memory that was lent, to be sent or to be
-//! received into, is given back: see [`crate::calls::connection`].
+//! The lock is held for one bounded step, never across a wait or while memory is dropped that was lent to be sent or
+//! received into: see [`crate::calls::connection`].
 
 #[cfg(test)]
 mod given_tests;
@@ -13,65 +13,64 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_base::process::number;
+use forebay_base::process::{self, number};
 use forebay_memory::Lease;
 
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::link::admission::Admission;
 use crate::messages::Frames;
-use crate::messages::queue::Queue;
+use crate::messages::queue::LeadQueue;
 use crate::messages::stall::Stall;
 use crate::messages::state::{Message, State};
 use crate::stream::Stream;
 use crate::stream::socket::{Socket, Wire};
 use crate::stream::tls::Peer;
 use crate::sys::buffer::Buffer;
-use crate::sys::process;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 
-/// Gives memory to receive a message into: of the lengths of its frames, 0 for short ones, a buffer of exactly that
-/// size each, or none for memory of our own. Called without a lock.
+/// Allocates memory to receive a message into. It gets the lengths of the frames, 0 for short ones, and returns for each
+/// a buffer of exactly that size, or `None` for the connection's own memory. Called without a lock.
 pub type Allocator = Box<dyn Fn(&[usize]) -> Vec<Option<Buffer>> + Send + Sync>;
 
 /// How a connection is made.
-pub struct Options {
+pub struct MessageOptions {
     pub limits: Limits,
-    /// What errors call the peer.
+    /// The peer's name in errors.
     pub peer: String,
-    /// Whom this end lets in.
+    /// What this end requires of the peer.
     pub admission: Admission,
-    /// What it shows to be let in.
+    /// The token that it shows.
     pub token: Option<Vec<u8>>,
-    /// Whether memory for what the peer announces is obtained at once.
+    /// Whether memory for announced lengths is allocated at once.
     pub trusted: bool,
-    /// Whose memory long frames are received into.
+    /// Allocates the memory for long frames.
     pub allocator: Option<Allocator>,
 }
 
-/// A message on its way out.
+/// The progress of a message that is being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending {
-    /// Buffers of the caller are still read.
+    /// Buffers of the caller are still in use.
     pub lent: bool,
     /// Its end in the outgoing stream.
     pub end: u64,
-    /// The stream is with the kernel up to here.
+    /// The kernel has the stream up to here.
     pub sent: u64,
-    /// Bytes that wait to be sent, and whether the socket is to be watched for room.
+    /// Bytes that wait to be sent, and whether to watch the socket for output.
     pub outbox_bytes: usize,
     pub wants_write: bool,
     /// The process holds more than it may.
-    pub pressed: bool,
+    pub over_budget: bool,
 }
 
 impl Sending {
-    /// Up to where the stream must be with the kernel before the sender goes on; `None`: it may at once.
+    /// How far the kernel must have the stream before the sender may continue; `None`: at once.
     ///
-    /// A sender gets its buffers back, and waits above the high mark until the low one; where the process holds too
-    /// much, above the low one.
+    /// A sender waits until its buffers are free; otherwise, above the high mark, until the low one. If the process holds
+    /// too much, it waits above the low mark already.
     pub fn awaited(&self, limits: &Limits) -> Option<u64> {
-        let most = if self.pressed {
+        let most = if self.over_budget {
             limits.outbox_bytes_low
         } else {
             limits.outbox_bytes_high
@@ -86,21 +85,21 @@ impl Sending {
     }
 }
 
-/// Where a connection stands after a step.
+/// What a connection is ready for after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
-pub struct Standing {
-    /// The peer is let in.
-    pub met: bool,
+pub struct Readiness {
+    /// The peer is admitted.
+    pub open: bool,
     /// A message can be taken.
     pub ready: bool,
-    /// Nothing more comes once those are taken.
+    /// Nothing more arrives once those are taken.
     pub over: bool,
     pub wants_read: bool,
     pub wants_write: bool,
-    /// Bytes lie in the stream of which the socket says nothing: step again without waiting.
+    /// The stream holds received bytes, for which the socket does not become readable: step again without waiting.
     pub again: bool,
-    /// The stream is with the kernel up to here.
+    /// The kernel has the stream up to here.
     pub sent: u64,
     /// Bytes that wait to be sent.
     pub outbox_bytes: usize,
@@ -108,12 +107,12 @@ pub struct Standing {
 
 /// What a connection has counted and holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct MessageCounters {
     pub sent_messages: u64,
     pub received_messages: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,
-    /// Of both, what was copied between buffers of this process.
+    /// Bytes that were copied between buffers of this process, of both directions.
     pub copied_bytes: u64,
     pub outbox_bytes: usize,
     pub inbox_bytes: usize,
@@ -130,21 +129,21 @@ pub struct Messages {
     owner: AtomicU64,
     /// A thread waits for messages.
     taken: AtomicBool,
-    /// Threads that sleep on what only one may sleep on.
-    queue: Queue,
-    /// How far it was when somebody last looked whether the peer moves on.
+    /// Threads that wait on shared memory, whose wakeup only one may sleep on.
+    queue: LeadQueue,
+    /// The progress at the last check for a stall.
     stall: Mutex<Option<Stall>>,
 }
 
-/// A connection that somebody else has stepped so far: [`Messages::resume`].
+/// The state of a connection that a native server has stepped so far: [`Messages::resume`].
 pub type Handed = State<Socket>;
 
 type Guard<'a> = MutexGuard<'a, State<Wire>>;
 
 impl Messages {
-    /// Take over a connected stream socket, TLS over one, or shared memory, and say who we are.
-    pub fn new(wire: impl Into<Wire>, options: Options) -> Self {
-        let Options {
+    /// Take over a connected stream socket, TLS over one, or shared memory, and send the preface.
+    pub fn new(wire: impl Into<Wire>, options: MessageOptions) -> Self {
+        let MessageOptions {
             limits,
             peer,
             admission,
@@ -164,27 +163,27 @@ impl Messages {
             state: Mutex::new(state),
             peer,
             allocator,
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
             taken: AtomicBool::new(false),
-            queue: Queue::default(),
+            queue: LeadQueue::default(),
             stall: Mutex::new(None),
         }
     }
 
-    /// Go on with a state that somebody else has stepped so far, in this process.
+    /// Continue with a state that a native server of this process has stepped so far.
     pub fn resume(state: Handed, peer: String) -> Self {
         Self {
             state: Mutex::new(state.map_stream(Wire::Socket)),
             peer,
             allocator: None,
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
             taken: AtomicBool::new(false),
-            queue: Queue::default(),
+            queue: LeadQueue::default(),
             stall: Mutex::new(None),
         }
     }
 
-    /// What errors call the peer.
+    /// The peer's name in errors.
     pub fn peer(&self) -> &str {
         &self.peer
     }
@@ -194,7 +193,7 @@ impl Messages {
         self.lock_any().stream.as_ref().map(Wire::descriptor)
     }
 
-    /// Whether what a selector watches has an error, which a receive that found bytes did not see.
+    /// Whether the watched descriptor has an error, which a receive that found bytes did not see.
     pub fn has_error(&self) -> bool {
         self.lock_any().stream.as_ref().is_some_and(Wire::has_error)
     }
@@ -205,14 +204,14 @@ impl Messages {
         state.stream.as_ref().map(|wire| wire.socket().as_raw_fd())
     }
 
-    /// What a handshake of TLS found out, once it has ended.
+    /// What the TLS handshake established, once it has ended.
     pub fn tls_peer(&self) -> Option<Peer> {
         self.lock_any().stream.as_ref().and_then(Wire::peer)
     }
 
     /// Memory that the peer sees, for a frame that is sent without a copy.
     ///
-    /// Nothing else of it may be written while the peer may read it, which is until it has dropped the frame.
+    /// Do not write to it while the peer may read it, which is until the peer has dropped the frame.
     ///
     /// # Errors
     /// `Config` where nothing is shared, `Limit` (`region_bytes_max`), `Memory`, `Closed`, `Forked`.
@@ -230,26 +229,26 @@ impl Messages {
         }
     }
 
-    /// Copy a long frame to where the peer sees it, without holding up anybody else; it is then sent as it is.
+    /// Copy a long frame into shared memory without holding the lock; it is then sent by reference.
     ///
-    /// `None` where nothing is shared, or there is no room: then it is sent as any other.
-    pub fn put_aside(&self, bytes: &[u8]) -> Option<Aside> {
+    /// `None` if nothing is shared or there is no room: then it is sent as bytes.
+    pub fn stage(&self, bytes: &[u8]) -> Option<Staged> {
         let mut state = self.lock().ok()?;
         let Some(Wire::Shared(stream)) = &mut state.stream else {
             return None;
         };
         if stream.holds(bytes) {
-            return None; // it lies there already
+            return None; // it is in shared memory already
         }
         let lease = stream.reserve(bytes.len()).ok()?;
         drop(state);
-        Aside::new(lease, bytes)
+        Staged::new(lease, bytes)
     }
 
-    /// Whether the peer may still read of the memory in which these bytes lie, because it was sent without a copy.
+    /// Whether the peer may still read the memory of these bytes, because it was sent without a copy.
     ///
     /// # Errors
-    /// `Closed` once this end is closed: then nobody says so any more. `Forked`.
+    /// `Closed` once this end is closed, since it then receives no more returns. `Forked`.
     pub fn is_lent(&self, bytes: &[u8]) -> Result<bool> {
         let mut state = self.lock()?;
         match &mut state.stream {
@@ -264,7 +263,7 @@ impl Messages {
     /// Send a message without waiting.
     ///
     /// # Errors
-    /// `Limit` above the limits of either side, and where `outbox_bytes_max` is queued already; `Broken` with "no" or
+    /// `Limit` above the limits of either side, and if `outbox_bytes_max` is queued already; `Broken` with "no" or
     /// `Protocol` after a fault, `Closed`, `Forked`.
     pub fn send(&self, frames: &mut dyn Frames) -> Result<Sending> {
         let mut state = self.lock()?;
@@ -277,10 +276,10 @@ impl Messages {
         self.sending(state, lent, end)
     }
 
-    /// Send several messages as one: queued together, then handed over in as few calls as possible.
+    /// Send several messages: queued together, then written by as few system calls as possible.
     ///
     /// # Errors
-    /// As [`Self::send`]; where a later message is refused, those before it are on their way.
+    /// As [`Self::send`]; if a message is refused, those before it are being sent.
     pub fn send_many(&self, messages: &mut [&mut dyn Frames]) -> Result<Sending> {
         let mut state = self.lock()?;
         if let Some(fault) = &state.fault {
@@ -310,10 +309,10 @@ impl Messages {
         let sending = Sending {
             lent,
             end,
-            sent: state.with_kernel(),
+            sent: state.kernel_offset(),
             outbox_bytes: state.outbox.bytes(),
             wants_write: state.wants_write(),
-            pressed: state.outbox.bytes() > 0 && state.share.is_pressed(),
+            over_budget: state.outbox.bytes() > 0 && state.usage.is_over_limit(),
         };
         release(state);
         error.map_or(Ok(sending), Err)
@@ -322,10 +321,10 @@ impl Messages {
     /// Whether the kernel has the stream up to `end`.
     ///
     /// # Errors
-    /// What ended the connection before it had; then `Broken` says "maybe".
+    /// What ended the connection before that; then `Broken` says "maybe".
     pub fn is_sent(&self, end: u64) -> Result<bool> {
         let state = self.lock()?;
-        if state.with_kernel() >= end {
+        if state.kernel_offset() >= end {
             return Ok(true);
         }
         match &state.fault {
@@ -334,25 +333,25 @@ impl Messages {
         }
     }
 
-    /// Whether input lies in the stream of which the socket says nothing.
+    /// Whether the stream holds received bytes, for which the socket does not become readable.
     pub fn holds_received(&self) -> bool {
         let mut state = self.lock_any();
         state.holds_received() && state.wants_read()
     }
 
-    /// Take a message that is there; looks at the socket where the last look left something in it.
+    /// Take a message that has arrived; reads the socket if the last receive left something in it.
     ///
     /// # Errors
-    /// What ended the connection, once everything that came before has been taken.
+    /// What ended the connection, once every earlier message was taken.
     pub fn take(&self) -> Result<Option<Message>> {
         let mut state = self.lock()?;
         self.take_from(&mut state)
     }
 
-    /// Take messages that are there, behind those in `taken` until it has `count`.
+    /// Append messages that have arrived to `taken`, until it has `count`.
     ///
     /// # Errors
-    /// As [`Self::take`]; what came before is in `taken`.
+    /// As [`Self::take`]; earlier messages are in `taken`.
     pub fn take_many(&self, count: usize, taken: &mut Vec<Message>) -> Result<()> {
         let mut state = self.lock()?;
         while taken.len() < count
@@ -375,24 +374,24 @@ impl Messages {
         })
     }
 
-    /// Receive and send what can be, and say where that led.
-    pub fn step(&self, readable: bool, writable: bool) -> Result<Standing> {
+    /// Receive and send what can be; returns what the connection is ready for then.
+    pub fn step(&self, readable: bool, writable: bool) -> Result<Readiness> {
         let mut state = self.lock()?;
         if readable {
             state.woken();
         }
-        if writable || (readable && tells_room_as_input(&state)) {
+        if writable || (readable && signals_room_as_input(&state)) {
             state.flush();
         }
         if readable {
             state = self.receive(state)?;
         }
-        let standing = standing_of(&mut state);
+        let readiness = readiness_of(&mut state);
         release(state);
-        Ok(standing)
+        Ok(readiness)
     }
 
-    /// Receive what is there, into whose memory it is to go.
+    /// Receive what has arrived, into the allocator's memory if there is one.
     fn receive<'a>(&'a self, mut state: Guard<'a>) -> Result<Guard<'a>> {
         state.begin_turn();
         state.receive();
@@ -400,15 +399,16 @@ impl Messages {
             drop(state);
             let buffers = allocate(&lengths);
             state = self.lock()?;
-            state.provide(buffers); // unless another thread was first
+            state.provide(buffers); // ignored if another thread was first
             state.receive();
         }
         Ok(state)
     }
 
-    /// End the connection if the peer has not moved on for `allowed` with what it is in the middle of; whether it did.
+    /// End the connection if the peer has made no progress for `allowed` with a half sent message or with output that
+    /// waits for it; returns whether it was ended.
     ///
-    /// The first call begins to measure. Step it then, so that whoever waits is told.
+    /// The first call begins to measure. If it returns true, step the connection, so that waiting tasks get the error.
     ///
     /// # Errors
     /// `Forked`.
@@ -428,7 +428,7 @@ impl Messages {
         Ok(stalled)
     }
 
-    /// Have nothing of the caller's buffers read any more: what the kernel has not taken of them is copied.
+    /// Stop using the caller's buffers: copy what the kernel has not taken of them.
     pub fn own(&self) -> Result<()> {
         let mut state = self.lock()?;
         state.outbox.own();
@@ -436,13 +436,13 @@ impl Messages {
         Ok(())
     }
 
-    /// Whether the peer is gone, though nobody reads.
+    /// Whether the peer is gone, even while the connection is not read.
     pub fn is_over(&self) -> bool {
         self.lock_any().is_over()
     }
 
     /// Whether the peer closed it between two messages.
-    pub fn has_ended_well(&self) -> bool {
+    pub fn closed_cleanly(&self) -> bool {
         let state = self.lock_any();
         state.ended && state.fault.is_none()
     }
@@ -456,11 +456,11 @@ impl Messages {
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> MessageCounters {
         let mut state = self.lock_any();
         let (inbox_messages, inbox_bytes) = state.waiting();
         let lent_frames = state.lent();
-        Counters {
+        MessageCounters {
             sent_messages: state.sent,
             received_messages: state.received,
             sent_bytes: state.outbox.sent(),
@@ -473,11 +473,11 @@ impl Messages {
         }
     }
 
-    /// Close now: what is queued is dropped, whoever waits gets `Closed`. Idempotent.
+    /// Close now: queued bytes are dropped, waiting threads get `Closed`. Idempotent.
     ///
-    /// In a forked child only the descriptor is closed; the peer notices nothing.
+    /// In a forked child only the descriptor is closed; the peer does not notice.
     pub fn close(&self) {
-        if process::current() != self.owner.load(Ordering::Relaxed) {
+        if process::epoch() != self.owner.load(Ordering::Relaxed) {
             if let Ok(mut state) = self.state.try_lock() {
                 state.stream = None;
             }
@@ -485,7 +485,7 @@ impl Messages {
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        state.share.close();
+        state.usage.close();
         let mut wire = state.stream.take();
         if let Some(wire) = &mut wire {
             wire.hang_up();
@@ -504,7 +504,7 @@ impl Messages {
     }
 
     fn lock(&self) -> Result<Guard<'_>> {
-        let here = process::current();
+        let here = process::epoch();
         let owner = self.owner.load(Ordering::Relaxed);
         if here != owner {
             return Err(Error::Forked {
@@ -521,28 +521,28 @@ impl Messages {
     }
 }
 
-fn standing_of(state: &mut Guard<'_>) -> Standing {
-    Standing {
-        met: state.is_met(),
+fn readiness_of(state: &mut Guard<'_>) -> Readiness {
+    Readiness {
+        open: state.is_open(),
         ready: state.waiting().0 > 0,
         over: state.end().is_some(),
-        wants_read: state.wants_read() || (state.end().is_none() && tells_room_as_input(state)),
+        wants_read: state.wants_read() || (state.end().is_none() && signals_room_as_input(state)),
         wants_write: state.wants_write(),
         again: state.holds_received() && state.wants_read(),
-        sent: state.with_kernel(),
+        sent: state.kernel_offset(),
         outbox_bytes: state.outbox.bytes(),
     }
 }
 
-/// Whether what is watched for input tells everything else too.
-fn tells_room_as_input(state: &Guard<'_>) -> bool {
+/// Whether readability of the watched descriptor signals room for output too.
+fn signals_room_as_input(state: &Guard<'_>) -> bool {
     state
         .stream
         .as_ref()
-        .is_some_and(Stream::tells_room_as_input)
+        .is_some_and(Stream::signals_room_as_input)
 }
 
-/// Unlock, then give back what was lent to be sent or received into. A broken protocol ends the connection here.
+/// Unlock, then drop what was lent to be sent or received into. A protocol violation closes the connection here.
 fn release(mut state: Guard<'_>) {
     if matches!(state.fault, Some(Fault::Protocol { .. }))
         && let Some(wire) = &mut state.stream
@@ -554,7 +554,7 @@ fn release(mut state: Guard<'_>) {
     drop(retired);
 }
 
-/// Whether one more message may be queued: a sender that does not wait for the one before is stopped here.
+/// Whether one more message may be queued: the limit for senders that do not await earlier ones.
 fn check_outbox(state: &Guard<'_>) -> Result<()> {
     let (limit, value) = (state.limits.outbox_bytes_max, state.outbox.bytes());
     if value < limit {
@@ -567,7 +567,7 @@ fn check_outbox(state: &Guard<'_>) -> Result<()> {
     })
 }
 
-/// Whether both sides take a message of this size.
+/// Whether a message is within the limits of both sides.
 pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     let (bytes_max, frames_max) = match &state.peer {
         None => (state.limits.frame_bytes_max, state.limits.segments_max),

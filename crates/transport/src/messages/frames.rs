@@ -1,4 +1,4 @@
-//! What a message to send consists of.
+//! The frames of a message to send.
 
 use forebay_memory::Lease;
 
@@ -13,12 +13,12 @@ pub trait Frames {
     /// The bytes of one.
     fn get(&self, index: usize) -> &[u8];
 
-    /// The block of an arena in which one lies, where that is known.
+    /// The block of an arena that holds one, if known.
     fn block(&self, _index: usize) -> Option<&Lease> {
         None
     }
 
-    /// Keep one until the kernel has it; asked once for each frame that is long and was not taken at once.
+    /// Lend one until the kernel has it; called once for each long frame that was not taken at once.
     fn lend(&mut self, index: usize) -> Payload;
 }
 

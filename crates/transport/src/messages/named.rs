@@ -1,7 +1,7 @@
-//! A message of which some frames lie in shared memory: how it stands in the stream.
+//! The encoding of a message of which some frames are in shared memory.
 //!
 //! Its first segment is a table with one entry for each frame; the other segments are the frames that are not named, in
-//! their order. An entry is a byte, 0 for a frame that follows, 1 for a name, which stands behind it.
+//! order. An entry is a byte, 0 for a frame that follows, 1 for a name, which comes after the byte.
 
 use forebay_memory::Lease;
 
@@ -25,7 +25,7 @@ pub struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// Name every long frame that `share` can name; `None` where there is none.
+    /// Name every long frame that `share` can name; `None` if there is none.
     pub fn new(
         frames: &'a mut dyn Frames,
         mut share: impl FnMut(&[u8], Option<&Lease>) -> Option<[u8; NAME_BYTES]>,
@@ -75,9 +75,9 @@ impl Frames for Named<'_> {
     }
 }
 
-/// The frames that `segments` stand for; none is opened beyond the first that is above a limit.
+/// The frames that `segments` encode; opens none after the first that exceeds a limit.
 ///
-/// What is of no use stays in `segments`: the table, and where this fails, everything.
+/// What is not used stays in `segments`: the table, and on an error everything.
 pub fn open(
     segments: &mut Message,
     limits: &Limits,

@@ -1,16 +1,16 @@
-//! Threads that sleep on one thing whose readiness is used up by whoever sees it first.
+//! Threads that wait on one descriptor whose readiness the first reader consumes.
 //!
-//! One of them leads: it sleeps on the descriptor, uses what woke it, and tells the others. A bell that two threads
-//! polled would be silenced by the one, and the other would sleep on.
+//! One of them leads: it sleeps on the descriptor, handles what woke it, and notifies the others. If two threads polled
+//! the same wakeup, one would clear it and the other would sleep on.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::limit::FOLLOW_MS;
 
-/// Who sleeps.
+/// The waiting threads.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct LeadQueue {
     state: Mutex<Turn>,
     changed: Condvar,
 }
@@ -18,24 +18,25 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct Turn {
     led: bool,
-    /// Counts what leaders have told.
-    told: u64,
+    /// Grows with the end of each lead.
+    version: u64,
 }
 
-/// The right to sleep on the descriptor; dropping it tells the others to look again.
+/// The right to sleep on the descriptor; dropping it makes the others look again.
 #[derive(Debug)]
-pub struct Lead<'a>(&'a Queue);
+pub struct Lead<'a>(&'a LeadQueue);
 
-impl Queue {
-    /// What was told so far; to be asked before the look after which [`Self::lead`] is called.
-    pub fn told(&self) -> u64 {
-        self.lock().told
+impl LeadQueue {
+    /// The current version. Read it before the look after which [`Self::lead`] is called, so that no lead that ends in
+    /// between is missed.
+    pub fn version(&self) -> u64 {
+        self.lock().version
     }
 
-    /// Lead, or `None` after another thread's lead has changed something since `told`, or has lasted for a while.
-    pub fn lead(&self, told: u64, deadline: Option<Instant>) -> Option<Lead<'_>> {
+    /// Lead, or `None` after another thread's lead has ended since `version`, or has lasted for a while.
+    pub fn lead(&self, version: u64, deadline: Option<Instant>) -> Option<Lead<'_>> {
         let mut turn = self.lock();
-        if turn.told != told {
+        if turn.version != version {
             return None;
         }
         if !turn.led {
@@ -48,7 +49,7 @@ impl Queue {
         });
         let waited = self
             .changed
-            .wait_timeout_while(turn, patience, |turn| turn.told == told);
+            .wait_timeout_while(turn, patience, |turn| turn.version == version);
         drop(waited);
         None
     }
@@ -62,7 +63,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let mut turn = self.0.lock();
         turn.led = false;
-        turn.told += 1;
+        turn.version += 1;
         self.0.changed.notify_all();
     }
 }

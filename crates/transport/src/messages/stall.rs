@@ -1,36 +1,36 @@
-//! Whether the peer moves on with what it is in the middle of: half a message, or output that it does not take.
+//! Whether the peer makes progress with half a message, or with output that waits for it.
 //!
-//! Looked at now and then, by whoever has many connections; nothing is counted in between. A loop that was held up looks
-//! late, and perhaps before it has read what lies in its sockets: so the time is not enough, it takes several looks,
-//! between which it reads.
+//! The owner of many connections checks them now and then; nothing is counted in between. A loop that was held up checks
+//! late, perhaps before it has read its sockets. So time alone is no stall: it takes several checks, between which the
+//! loop reads.
 
 use std::time::{Duration, Instant};
 
 use crate::limit::{STALL_BYTES_MIN, STALL_LOOKS_MIN};
 
-/// Where one direction is.
+/// The progress of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Bytes that it has moved.
+pub struct FlowPosition {
+    /// Bytes moved so far.
     pub moved: u64,
-    /// What it is in the middle of begins, or ends, here; another number is something else.
-    pub what: u64,
+    /// Where the current message begins, or the queued output ends: another number means another message.
+    pub target: u64,
 }
 
-/// One direction, as it was when it had last moved on.
+/// One direction, at its last progress.
 #[derive(Clone, Copy, Debug)]
 struct Direction {
     since: Instant,
-    place: Option<Place>,
-    /// How many looks have found it there again.
+    position: Option<FlowPosition>,
+    /// How many checks have found it there again.
     looks: u32,
 }
 
 impl Direction {
-    fn has_stalled(&mut self, now: Instant, at: Option<Place>, allowed: Duration) -> bool {
-        let stands = match (self.place, at) {
+    fn has_stalled(&mut self, now: Instant, at: Option<FlowPosition>, allowed: Duration) -> bool {
+        let stands = match (self.position, at) {
             (Some(before), Some(at)) => {
-                before.what == at.what && at.moved - before.moved < STALL_BYTES_MIN
+                before.target == at.target && at.moved - before.moved < STALL_BYTES_MIN
             }
             _ => false,
         };
@@ -41,7 +41,7 @@ impl Direction {
         }
         *self = Self {
             since: now,
-            place: at,
+            position: at,
             looks: 0,
         };
         false
@@ -53,16 +53,17 @@ impl Direction {
 pub struct Stall {
     receiving: Direction,
     sending: Direction,
-    /// The end of what was queued when sending last moved on.
+    /// The end of what was queued when the kernel last took all of an earlier goal. Fixed until it is reached: a peer that
+    /// takes nothing has stalled, however much more is queued meanwhile.
     goal: u64,
 }
 
 impl Stall {
-    /// From here on.
+    /// Begin to measure.
     pub fn new(now: Instant) -> Self {
         let direction = Direction {
             since: now,
-            place: None,
+            position: None,
             looks: 0,
         };
         Self {
@@ -72,28 +73,28 @@ impl Stall {
         }
     }
 
-    /// Whether the peer has not moved on for `allowed`.
+    /// Whether the peer has made no progress for `allowed`.
     ///
-    /// `receiving` is `None` between two messages, and where this side does not read. `sending` is what the kernel has
-    /// and the end of what is queued, `None` where nothing waits.
+    /// `receiving` is `None` between two messages and while this side does not read. `sending` is how far the kernel has
+    /// the stream and the end of what is queued, `None` if nothing waits.
     pub fn has_stalled(
         &mut self,
         now: Instant,
-        receiving: Option<Place>,
+        receiving: Option<FlowPosition>,
         sending: Option<(u64, u64)>,
         allowed: Duration,
     ) -> bool {
-        let place = sending.map(|(sent, queued)| {
+        let position = sending.map(|(sent, queued)| {
             if sent >= self.goal {
                 self.goal = queued;
             }
-            Place {
+            FlowPosition {
                 moved: sent,
-                what: self.goal,
+                target: self.goal,
             }
         });
         let receiving = self.receiving.has_stalled(now, receiving, allowed);
-        self.sending.has_stalled(now, place, allowed) || receiving
+        self.sending.has_stalled(now, position, allowed) || receiving
     }
 }
 
@@ -104,7 +105,7 @@ mod tests {
     const ALLOWED: Duration = Duration::from_secs(30);
 
     fn looks(
-        mut at: impl FnMut(u64) -> (Option<Place>, Option<(u64, u64)>),
+        mut at: impl FnMut(u64) -> (Option<FlowPosition>, Option<(u64, u64)>),
         until: u64,
     ) -> Option<u64> {
         let start = Instant::now();
@@ -120,9 +121,9 @@ mod tests {
     fn a_byte_now_and_then_is_no_progress() {
         let drip = |second| {
             (
-                Some(Place {
+                Some(FlowPosition {
                     moved: second,
-                    what: 0,
+                    target: 0,
                 }),
                 None,
             )
@@ -134,7 +135,10 @@ mod tests {
     fn a_look_that_comes_late_is_no_stall() {
         let start = Instant::now();
         let mut stall = Stall::new(start);
-        let half = Some(Place { moved: 9, what: 0 });
+        let half = Some(FlowPosition {
+            moved: 9,
+            target: 0,
+        });
         for second in [0, 5, 300] {
             let now = start + Duration::from_secs(second);
             assert!(
@@ -142,9 +146,9 @@ mod tests {
                 "{second}"
             );
         }
-        let read_on = Some(Place {
+        let read_on = Some(FlowPosition {
             moved: 1 << 20,
-            what: 0,
+            target: 0,
         });
         let now = start + Duration::from_secs(301);
         assert!(!stall.has_stalled(now, read_on, None, ALLOWED));
@@ -154,9 +158,9 @@ mod tests {
     fn short_messages_and_idleness_are_progress() {
         let chat = |second| {
             (
-                Some(Place {
+                Some(FlowPosition {
                     moved: second,
-                    what: second,
+                    target: second,
                 }),
                 None,
             )
@@ -164,9 +168,10 @@ mod tests {
         assert_eq!(looks(chat, 100), None);
         let idle = |second: u64| {
             (
-                second
-                    .is_multiple_of(20)
-                    .then_some(Place { moved: 9, what: 9 }),
+                second.is_multiple_of(20).then_some(FlowPosition {
+                    moved: 9,
+                    target: 9,
+                }),
                 None,
             )
         };
@@ -177,9 +182,9 @@ mod tests {
     fn a_slow_stream_of_much_is_progress() {
         let slow = |second| {
             (
-                Some(Place {
+                Some(FlowPosition {
                     moved: second * 2_000,
-                    what: 0,
+                    target: 0,
                 }),
                 None,
             )

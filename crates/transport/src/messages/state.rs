@@ -1,6 +1,10 @@
-//! The state of a message connection: decoder, inbox and outbox, stepped over a nonblocking stream.
+//! The state of a connection of messages: decoder, inbox and outbox, stepped over a nonblocking stream.
 //!
 //! Nothing here waits or locks.
+//!
+//! With an allocator, receiving pauses before each message with long frames: the decoder raises [`Event::Wanted`] at its
+//! lengths, bytes that arrived behind them are kept in `deferred`, and nothing is read until [`State::provide`]. The
+//! allocator is the caller's code, so it cannot run under the connection's lock.
 
 mod outgoing;
 mod raw;
@@ -12,9 +16,9 @@ use crate::limit::{Limits, MESSAGE_BYTES_MIN, RECEIVE_BYTES, TURN_BYTES, TURN_RE
 use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox, Payload};
-use crate::messages::budget::{Budget, Share};
+use crate::messages::budget::{Budget, BudgetUse};
 use crate::messages::named;
-use crate::messages::stall::Place;
+use crate::messages::stall::FlowPosition;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::wire::decoder::{Decoder, Event};
@@ -24,7 +28,7 @@ use crate::wire::preface::{Preface, Role};
 /// A received message: its frames, each in memory of its own.
 pub type Message = Vec<Buffer>;
 
-/// Everything about one connection but its lock.
+/// Everything of one connection but its lock.
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct State<S> {
     pub stream: Option<S>,
@@ -43,20 +47,20 @@ pub struct State<S> {
     admission: Admission,
     admitted: bool,
     paused: bool,
-    /// Bytes that came behind a message for which memory is wanted.
-    rest: Vec<u8>,
-    /// The last receive filled what it was given, so there may be more.
+    /// Bytes that arrived behind the lengths of a message for which memory is wanted.
+    deferred: Vec<u8>,
+    /// The last receive filled its buffer, so there may be more.
     maybe_more: bool,
     /// Where in the stream the turn began.
     turn_began: u64,
-    /// What the process knows of it.
-    pub share: Share,
-    /// Where the message that is under way begins.
+    /// What was reported to the budget of the process.
+    pub usage: BudgetUse,
+    /// Where the message that is being received begins.
     boundary: u64,
 }
 
 impl<S> State<S> {
-    /// Go on over the same stream under another type.
+    /// Continue with the same stream under another type.
     pub fn map_stream<T>(self, map: impl FnOnce(S) -> T) -> State<T> {
         State {
             stream: self.stream.map(map),
@@ -73,17 +77,17 @@ impl<S> State<S> {
             admission: self.admission,
             admitted: self.admitted,
             paused: self.paused,
-            rest: self.rest,
+            deferred: self.deferred,
             maybe_more: self.maybe_more,
             turn_began: self.turn_began,
-            share: self.share,
+            usage: self.usage,
             boundary: self.boundary,
         }
     }
 }
 
 impl<S: Stream> State<S> {
-    /// Begin on a stream; our preface goes out with the first flush. `token` is shown to the peer.
+    /// Begin on a stream; the preface, and `token` if there is one, go out with the first flush.
     pub fn new(stream: S, limits: Limits, admission: Admission, token: Option<&[u8]>) -> Self {
         let mut outbox = Outbox::default();
         outbox.push_copy(&Preface::new(Role::Messenger, &limits, 0).encode());
@@ -105,54 +109,54 @@ impl<S: Stream> State<S> {
             admitted: admission == Admission::Anybody,
             admission,
             paused: false,
-            rest: Vec::new(),
+            deferred: Vec::new(),
             maybe_more: false,
             turn_began: 0,
-            share: Share::new(Budget::of_process()),
+            usage: BudgetUse::new(Budget::of_process()),
             boundary: 0,
         }
     }
 
-    /// Tell the process what is held here: queued, finished, and received of what is under way.
+    /// Report what is held here to the budget: queued, finished, and the received part of the current message.
     fn account(&mut self) {
         let under_way = self.decoder.offset() - self.boundary;
         let under_way = usize::try_from(under_way).unwrap_or(usize::MAX);
-        self.share
+        self.usage
             .hold(self.inbox_bytes + self.outbox.bytes() + under_way);
     }
 
-    /// Where the message is that the peer is in the middle of; `None` where it is in none, or is not read.
-    pub fn receiving(&mut self) -> Option<Place> {
-        (self.is_within() && self.wants_read()).then(|| Place {
+    /// The progress of the message that the peer is sending; `None` between messages, and while it is not read.
+    pub fn receiving(&mut self) -> Option<FlowPosition> {
+        (self.is_within() && self.wants_read()).then(|| FlowPosition {
             moved: self.decoder.offset(),
-            what: self.boundary,
+            target: self.boundary,
         })
     }
 
-    /// What the kernel has of the stream, and the end of what is queued; `None` where nothing waits for the peer.
+    /// How far the kernel has the stream, and the end of what is queued; `None` if nothing waits for the peer.
     pub fn sending(&self) -> Option<(u64, u64)> {
-        let (sent, queued) = (self.with_kernel(), self.outbox.end());
+        let (sent, queued) = (self.kernel_offset(), self.outbox.end());
         (self.fault.is_none() && sent < queued).then_some((sent, queued))
     }
 
-    /// Whether the peer has said who it is, and is let in.
-    pub fn is_met(&self) -> bool {
+    /// Whether the peer's preface was read, and the peer was admitted.
+    pub fn is_open(&self) -> bool {
         self.peer.is_some() && self.admitted
     }
 
-    /// Trust the peer: memory for what it announces is obtained at once.
+    /// Trust the peer: memory for announced lengths is allocated at once.
     pub fn trust(&mut self) {
         self.decoder.trust();
     }
 
-    /// A turn of the loop, or of a thread's wait, begins.
+    /// Begin a turn of the loop, or of a thread's wait.
     pub fn begin_turn(&mut self) {
         self.turn_began = self.decoder.offset();
     }
 
-    /// Receive where the last receive left something, as long as the turn lasts.
+    /// Receive if the last receive left something, within twice the budget of a turn.
     ///
-    /// A task that takes messages does not go back to its loop in between; a fast peer would keep it from ever doing so.
+    /// A task that takes messages does not return to its loop in between, so a fast peer could keep it there for ever.
     pub fn receive_between_turns(&mut self) {
         let received = self.decoder.offset() - self.turn_began;
         if self.maybe_more && received < 2 * TURN_BYTES as u64 {
@@ -160,7 +164,7 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Receive what is there, within one turn's budget.
+    /// Receive what has arrived, within one turn's budget.
     pub fn receive(&mut self) {
         let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
@@ -193,7 +197,7 @@ impl<S: Stream> State<S> {
             return match outcome {
                 Ok(Ok((0, None))) => self.end_of_file(),
                 Ok(Ok((count, event))) => {
-                    self.act_on(event);
+                    self.handle_event(event);
                     self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
@@ -208,7 +212,7 @@ impl<S: Stream> State<S> {
                 Ok([]) => self.end_of_file(),
                 Ok(filled) => {
                     let count = filled.len();
-                    self.take_in(filled);
+                    self.decode_bytes(filled);
                     self.maybe_more = count == room;
                     self.maybe_more.then_some(count)
                 }
@@ -217,29 +221,29 @@ impl<S: Stream> State<S> {
         })
     }
 
-    fn take_in(&mut self, mut bytes: &[u8]) {
+    fn decode_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.fault.is_none() {
             match self.decoder.feed(bytes) {
                 Ok((count, Some(Event::Wanted))) => {
-                    self.rest = bytes[count..].to_vec();
+                    self.deferred = bytes[count..].to_vec();
                     return;
                 }
                 Ok((count, event)) => {
                     bytes = &bytes[count..];
-                    self.act_on(event);
+                    self.handle_event(event);
                 }
                 Err(violation) => drop(self.violate(violation)),
             }
         }
     }
 
-    fn act_on(&mut self, event: Option<Event>) {
+    fn handle_event(&mut self, event: Option<Event>) {
         if !matches!(event, None | Some(Event::Wanted)) {
             self.boundary = self.decoder.offset();
         }
         let outcome = match event {
             None | Some(Event::Wanted) => Ok(()),
-            Some(Event::Preface(preface)) => self.meet(preface),
+            Some(Event::Preface(preface)) => self.accept_preface(preface),
             Some(Event::Frame(frame)) => self.accept(frame),
         };
         if let Err(violation) = outcome {
@@ -247,7 +251,7 @@ impl<S: Stream> State<S> {
         }
     }
 
-    fn meet(&mut self, preface: Preface) -> Result<(), Violation> {
+    fn accept_preface(&mut self, preface: Preface) -> Result<(), Violation> {
         if preface.role != Role::Messenger {
             return Err(Violation::Purpose(preface.role));
         }
@@ -258,7 +262,7 @@ impl<S: Stream> State<S> {
     fn accept(&mut self, mut frame: Incoming) -> Result<(), Violation> {
         let is_message = matches!(frame.header.kind, Kind::Message | Kind::Shared);
         if !is_message || !self.admitted {
-            self.decoder.retire(frame.segments.drain(..)); // nobody takes them
+            self.decoder.retire(frame.segments.drain(..)); // dropped after unlocking
         }
         match frame.header.kind {
             Kind::Token => self.admit(&frame),
@@ -309,7 +313,7 @@ impl<S: Stream> State<S> {
         opened
     }
 
-    /// What is watched was said to be ready.
+    /// The watched descriptor was reported ready.
     pub fn woken(&mut self) {
         let woken = self.stream.as_mut().map_or(Ok(()), Stream::woken);
         if let Err(fault) = woken
@@ -319,14 +323,14 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Frames put aside which the peer may still read.
+    /// Frames in shared memory that the peer may still read.
     pub fn lent(&mut self) -> usize {
         self.stream.as_mut().map_or(0, Stream::lent)
     }
 
     fn admit(&mut self, frame: &Incoming) -> Result<(), Violation> {
         if self.admitted {
-            return Ok(()); // a token that nobody asked for says nothing
+            return Ok(()); // unrequested or repeated tokens are ignored
         }
         self.admitted = self.admission.admits(frame.head.as_slice());
         if self.admitted {
@@ -343,24 +347,24 @@ impl<S: Stream> State<S> {
         self.flush();
     }
 
-    /// From here on ask for memory for messages with long frames.
+    /// From now on ask the caller for the memory of messages with long frames.
     pub fn ask(&mut self) {
         self.decoder.ask();
     }
 
-    /// The lengths of the frames for which memory is wanted before anything more is read; those of short ones are 0.
+    /// The lengths of the frames for which memory is wanted before more is read, 0 for short ones.
     pub fn wanted(&self) -> Option<Vec<usize>> {
         self.decoder.wanted().filter(|_| self.fault.is_none())
     }
 
-    /// Give the memory that is wanted, and read on.
+    /// Provide the memory that is wanted, and continue to decode.
     pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
         self.decoder.provide(buffers);
-        let rest = std::mem::take(&mut self.rest);
-        self.take_in(&rest);
+        let deferred = std::mem::take(&mut self.deferred);
+        self.decode_bytes(&deferred);
     }
 
-    /// Memory that was lent and is not used any more. To be dropped outside of any lock.
+    /// Lent memory that is no longer used. Drop it outside of any lock.
     pub fn take_retired(&mut self) -> (Vec<Payload>, Vec<Buffer>) {
         (self.outbox.take_retired(), self.decoder.take_retired())
     }
@@ -373,35 +377,35 @@ impl<S: Stream> State<S> {
         Some(message)
     }
 
-    /// The next message, where it stays.
+    /// The next message, without taking it.
     pub fn front(&self) -> Option<&Message> {
         self.inbox.front()
     }
 
-    /// Whether part of a message, or of the handshake, has come and the rest has not.
+    /// Whether a message, or the handshake, is incomplete.
     pub fn is_within(&self) -> bool {
-        !self.decoder.at_boundary() || !self.is_met()
+        !self.decoder.at_boundary() || !self.is_open()
     }
 
-    /// Whether a receive would probably find something, after what the last one found.
+    /// Whether another receive would probably find something.
     pub fn may_have_more(&mut self) -> bool {
         (self.maybe_more || self.holds_received()) && self.wants_read()
     }
 
-    /// Up to where the kernel has the stream.
-    pub fn with_kernel(&self) -> u64 {
+    /// How far the kernel has the stream.
+    pub fn kernel_offset(&self) -> u64 {
         let unsent = self.stream.as_ref().map_or(0, Stream::unsent);
         self.outbox.sent() - unsent as u64
     }
 
-    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
+    /// Whether the stream holds received bytes, for which the socket does not become readable.
     pub fn holds_received(&self) -> bool {
         self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
     }
 
     /// Whether the stream should be watched for input.
     pub fn wants_read(&mut self) -> bool {
-        let held_back = self.share.holds_back(self.inbox_bytes);
+        let held_back = self.usage.holds_back(self.inbox_bytes);
         if held_back || self.inbox_bytes >= self.limits.inbox_bytes_max {
             self.paused = true;
         } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
@@ -411,11 +415,11 @@ impl<S: Stream> State<S> {
         open && !self.paused && !self.decoder.is_asking()
     }
 
-    /// Whether the stream should be watched for room.
+    /// Whether the stream should be watched for output.
     pub fn wants_write(&self) -> bool {
         let queued = !self.outbox.is_empty();
         let waits = |stream: &S| {
-            let watched = !stream.tells_room_as_input();
+            let watched = !stream.signals_room_as_input();
             watched && (stream.wants_write() || (queued && stream.takes()))
         };
         self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
@@ -431,19 +435,19 @@ impl<S: Stream> State<S> {
         self.decoder.offset()
     }
 
-    /// Bytes that were copied on their way: out of the receive buffer, into the outbox, and to be put aside.
+    /// Bytes that were copied: out of the receive buffer, into the outbox, and into shared memory.
     pub fn copied(&self) -> u64 {
         let aside = self.stream.as_ref().map_or(0, Stream::copied);
         self.decoder.copied() + self.outbox.copied() + aside
     }
 
-    /// Why nothing more comes once the inbox is empty, if so.
+    /// Why nothing more arrives once the inbox is empty, if so.
     pub fn end(&self) -> Option<Fault> {
         let ended = self.ended.then_some(Fault::Broken(Cause::EndOfFile));
         self.fault.clone().or(ended)
     }
 
-    /// Whether the peer is gone; looks at the stream where it is not read.
+    /// Whether the peer is gone; polls the stream if it is not read.
     pub fn is_over(&mut self) -> bool {
         self.fault.is_some()
             || self.ended
@@ -453,7 +457,7 @@ impl<S: Stream> State<S> {
                 .is_none_or(|stream| self.paused && stream.hung_up())
     }
 
-    /// The connection ends here; what was received can still be taken.
+    /// End the connection; received messages can still be taken.
     pub fn break_with(&mut self, fault: Fault) {
         if self.fault.is_none() {
             self.fault = Some(fault);
@@ -463,7 +467,7 @@ impl<S: Stream> State<S> {
     }
 
     fn end_of_file(&mut self) -> Option<usize> {
-        if self.decoder.at_boundary() && self.is_met() {
+        if self.decoder.at_boundary() && self.is_open() {
             self.ended = true;
         } else {
             self.break_with(Fault::Broken(Cause::Truncated));
@@ -494,7 +498,7 @@ impl<S: Stream> State<S> {
     }
 }
 
-/// What a message counts in the inbox.
+/// What a message weighs in the inbox.
 fn weight(message: &Message) -> usize {
     let bytes: usize = message.iter().map(Buffer::len).sum();
     bytes + message.len() * MESSAGE_BYTES_MIN

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
-use super::budget::{Budget, Share};
+use super::budget::{Budget, BudgetUse};
 use super::state::State;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
@@ -38,7 +38,7 @@ struct Own {
     is_busy: bool,
     unsent: usize,
     holds_received: bool,
-    tells_room_as_input: bool,
+    signals_room_as_input: bool,
     copied: u64,
     lent: usize,
     fault: Option<StreamFault>,
@@ -135,8 +135,8 @@ impl Stream for End {
         self.own.borrow().holds_received
     }
 
-    fn tells_room_as_input(&self) -> bool {
-        self.own.borrow().tells_room_as_input
+    fn signals_room_as_input(&self) -> bool {
+        self.own.borrow().signals_room_as_input
     }
 
     fn woken(&mut self) -> Result<(), StreamFault> {
@@ -288,7 +288,7 @@ proptest! {
             other.receive();
         }
         prop_assert!(got == sent, "{} of {} messages arrived", got.len(), sent.len());
-        prop_assert!(one.is_met() && other.is_met());
+        prop_assert!(one.is_open() && other.is_open());
     }
 }
 
@@ -337,7 +337,7 @@ fn reading_stops_at_the_limit_and_goes_on_at_half() {
 fn share(bytes_max: usize, states: [&mut State<End>; 2]) -> &'static Budget {
     let budget: &'static Budget = Box::leak(Box::new(Budget::new(bytes_max, 2)));
     for state in states {
-        state.share = Share::new(budget);
+        state.usage = BudgetUse::new(budget);
     }
     budget
 }
@@ -354,7 +354,7 @@ fn above_the_limit_of_the_process_one_step_of_messages_is_read() {
     }
     let (messages, bytes) = other.waiting();
     assert_eq!((messages, bytes >= BUDGET_STEP), (4, true));
-    assert!(!other.wants_read() && budget.tally().held_back == 1);
+    assert!(!other.wants_read() && budget.counters().held_back == 1);
     other.take();
     assert!(
         other.wants_read(),
@@ -371,7 +371,7 @@ fn a_message_that_was_begun_is_finished_above_the_limit() {
     let budget = share(0, [&mut one, &mut other]);
     one.send(&mut vec![vec![7; 20 * BUDGET_STEP]]);
     other.receive();
-    let held = budget.tally().held_bytes;
+    let held = budget.counters().held_bytes;
     assert!(
         held >= 17 * BUDGET_STEP,
         "what is under way counts on both sides: {held}"
@@ -382,7 +382,7 @@ fn a_message_that_was_begun_is_finished_above_the_limit() {
     assert!(!other.wants_read());
     other.take();
     assert!(other.wants_read());
-    assert_eq!(budget.tally().held_bytes, 0);
+    assert_eq!(budget.counters().held_bytes, 0);
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_wrong_or_missing_token_lets_nothing_in() {
         let mut other = state(right, asks(), None);
         one.send(&mut vec![b"x".to_vec()]);
         settle(&mut one, &mut other);
-        assert!(!other.is_met() && other.take().is_none());
+        assert!(!other.is_open() && other.take().is_none());
         assert!(
             matches!(&other.fault, Some(Fault::Protocol { violation: found, .. }) if *found == violation)
         );
@@ -426,13 +426,13 @@ fn what_came_before_the_end_is_delivered() {
 }
 
 /// Two ends that know each other, and what the first one's stream says of itself.
-fn met() -> (State<End>, State<End>, Rc<RefCell<Own>>) {
+fn open_ends() -> (State<End>, State<End>, Rc<RefCell<Own>>) {
     let (left, right) = pair();
     let own = Rc::clone(&left.own);
     let mut one = state(left, Admission::Anybody, None);
     let mut other = state(right, Admission::Anybody, None);
     settle(&mut one, &mut other);
-    assert!(one.is_met() && other.is_met());
+    assert!(one.is_open() && other.is_open());
     (one, other, own)
 }
 
@@ -453,11 +453,11 @@ fn violation_of(state: &State<End>) -> Option<Violation> {
 
 #[test]
 fn what_the_kernel_has_is_what_neither_we_nor_the_stream_hold() {
-    let (mut one, mut other, own) = met();
-    let before = one.with_kernel();
+    let (mut one, mut other, own) = open_ends();
+    let before = one.kernel_offset();
     assert_eq!((before, one.sending()), (one.outbox.end(), None));
     own.borrow_mut().unsent = 7;
-    assert_eq!(one.with_kernel(), before - 7);
+    assert_eq!(one.kernel_offset(), before - 7);
     assert_eq!(one.sending(), Some((before - 7, before)));
     own.borrow_mut().unsent = 0;
     outgoing(&one).borrow_mut().room.extend([3, 0, 0]);
@@ -473,11 +473,11 @@ fn what_the_kernel_has_is_what_neither_we_nor_the_stream_hold() {
 
 #[test]
 fn room_is_watched_for_where_something_waits_for_it() {
-    let (mut one, _other, own) = met();
+    let (mut one, _other, own) = open_ends();
     assert!(!one.wants_write(), "nothing is to be sent");
     own.borrow_mut().wants_write = true;
     assert!(one.wants_write(), "the stream has bytes of its own");
-    own.borrow_mut().tells_room_as_input = true;
+    own.borrow_mut().signals_room_as_input = true;
     assert!(!one.wants_write(), "it is told as input");
     *own.borrow_mut() = Own::default();
     outgoing(&one).borrow_mut().room.extend([0; 8]);
@@ -493,7 +493,7 @@ fn room_is_watched_for_where_something_waits_for_it() {
 
 #[test]
 fn a_handshake_that_ends_with_a_receive_lets_the_queue_out() {
-    let (mut one, mut other, own) = met();
+    let (mut one, mut other, own) = open_ends();
     outgoing(&one).borrow_mut().room.extend([0]);
     one.send(&mut vec![b"waits".to_vec()]);
     one.receive();
@@ -507,7 +507,7 @@ fn a_handshake_that_ends_with_a_receive_lets_the_queue_out() {
 
 #[test]
 fn bytes_that_lie_in_the_stream_are_asked_for_again() {
-    let (mut one, _other, own) = met();
+    let (mut one, _other, own) = open_ends();
     assert!(!one.holds_received() && !one.may_have_more());
     own.borrow_mut().holds_received = true;
     assert!(one.holds_received() && one.may_have_more());
@@ -519,7 +519,7 @@ fn bytes_that_lie_in_the_stream_are_asked_for_again() {
 
 #[test]
 fn a_receive_that_was_filled_may_have_left_something() {
-    let (mut one, mut other, _) = met();
+    let (mut one, mut other, _) = open_ends();
     for _ in 0..8 {
         one.send(&mut vec![vec![1; 60_000]; 10]);
     }
@@ -559,7 +559,7 @@ fn a_receive_that_was_filled_may_have_left_something() {
 
 #[test]
 fn memory_is_wanted_for_long_frames_and_what_came_behind_them_is_kept() {
-    let (mut one, mut other, _) = met();
+    let (mut one, mut other, _) = open_ends();
     other.ask();
     let long = vec![3; DIRECT_BYTES_MIN];
     one.send(&mut vec![b"short".to_vec(), long.clone()]);
@@ -585,14 +585,14 @@ fn memory_is_wanted_for_long_frames_and_what_came_behind_them_is_kept() {
 
 #[test]
 fn the_middle_of_a_message_has_a_place() {
-    let (mut one, mut other, _) = met();
+    let (mut one, mut other, _) = open_ends();
     assert!(!other.is_within() && other.receiving().is_none());
     outgoing(&one).borrow_mut().room.extend([20]);
     let began = other.offset();
     one.send(&mut vec![vec![1; 100]]);
     other.receive();
     let place = other.receiving().expect("in the middle");
-    assert_eq!((place.moved, place.what), (began + 20, began));
+    assert_eq!((place.moved, place.target), (began + 20, began));
     assert!(other.is_within() && other.front().is_none());
     settle(&mut one, &mut other);
     assert!(other.receiving().is_none());
@@ -603,7 +603,7 @@ fn the_middle_of_a_message_has_a_place() {
     one.send(&mut vec![vec![1; 100]]);
     other.receive();
     assert_eq!(
-        other.receiving().map(|place| place.what),
+        other.receiving().map(|place| place.target),
         Some(other_offset)
     );
     other.ended = true;
@@ -614,7 +614,7 @@ fn the_middle_of_a_message_has_a_place() {
 
 #[test]
 fn a_ping_is_answered_unless_too_much_waits() {
-    let (mut one, mut other, _) = met();
+    let (mut one, mut other, _) = open_ends();
     one.send_control(Kind::Ping, 5);
     other.receive();
     let answered = one.offset();
@@ -651,7 +651,7 @@ fn frames_that_are_no_messages_break_the_protocol() {
         (call, 0, Violation::Kind(Kind::Call as u8)),
         (empty, 0, Violation::Empty),
     ] {
-        let (one, mut other, _) = met();
+        let (one, mut other, _) = open_ends();
         let mut bytes = header.encode().to_vec();
         bytes.extend(vec![0; body]);
         outgoing(&one).borrow_mut().bytes.extend(bytes);
@@ -659,7 +659,7 @@ fn frames_that_are_no_messages_break_the_protocol() {
         assert_eq!(violation_of(&other), Some(violation));
         assert!(other.is_over() && !other.wants_read());
     }
-    let (one, mut other, _) = met();
+    let (one, mut other, _) = open_ends();
     let both = Header {
         segments: 2,
         ..shared
@@ -674,7 +674,7 @@ fn frames_that_are_no_messages_break_the_protocol() {
         Some(vec![b"abc".to_vec()]),
         "none is named"
     );
-    let (one, mut other, _) = met();
+    let (one, mut other, _) = open_ends();
     let mut bytes = shared.encode().to_vec();
     bytes.extend(8_u64.to_le_bytes());
     bytes.extend([0; 8]);
@@ -692,12 +692,12 @@ fn a_peer_for_calls_is_no_peer_for_messages() {
     left.outgoing.borrow_mut().bytes.extend(preface);
     other.receive();
     assert_eq!(violation_of(&other), Some(Violation::Purpose(Role::Caller)));
-    assert!(!other.is_met());
+    assert!(!other.is_open());
 }
 
 #[test]
 fn a_stream_that_fails_breaks_the_connection_and_one_that_waits_does_not() {
-    let (mut one, _other, own) = met();
+    let (mut one, _other, own) = open_ends();
     for fault in [Errno::AGAIN, Errno::INTR] {
         own.borrow_mut().fault = Some(fault.into());
         one.woken();
@@ -710,7 +710,7 @@ fn a_stream_that_fails_breaks_the_connection_and_one_that_waits_does_not() {
         "{:?}",
         one.fault
     );
-    let (mut one, _other, own) = met();
+    let (mut one, _other, own) = open_ends();
     own.borrow_mut().fault = Some(Violation::Empty.into());
     one.woken();
     assert_eq!(violation_of(&one), Some(Violation::Empty));
@@ -718,7 +718,7 @@ fn a_stream_that_fails_breaks_the_connection_and_one_that_waits_does_not() {
 
 #[test]
 fn a_receive_that_finds_nothing_is_not_repeated_and_one_that_fails_breaks() {
-    let (mut one, mut other, own) = met();
+    let (mut one, mut other, own) = open_ends();
     own.borrow_mut().receives = 0;
     one.receive();
     assert_eq!(own.borrow().receives, 1, "nothing is there");
@@ -742,7 +742,7 @@ fn a_receive_that_finds_nothing_is_not_repeated_and_one_that_fails_breaks() {
 
 #[test]
 fn what_the_stream_copied_and_lent_counts() {
-    let (mut one, mut other, own) = met();
+    let (mut one, mut other, own) = open_ends();
     let before = one.copied();
     *own.borrow_mut() = Own {
         copied: 1000,
@@ -760,7 +760,7 @@ fn what_the_stream_copied_and_lent_counts() {
 
 #[test]
 fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
-    let (mut one, mut other, _) = met();
+    let (mut one, mut other, _) = open_ends();
     other.limits.inbox_bytes_max = 10;
     one.send(&mut vec![vec![0; 100]]);
     other.receive();
@@ -779,7 +779,7 @@ fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
 
 #[test]
 fn a_stream_that_ends_in_the_middle_was_cut() {
-    let (mut one, mut other, _) = met();
+    let (mut one, mut other, _) = open_ends();
     outgoing(&one).borrow_mut().room.extend([20]);
     one.send(&mut vec![vec![1; 100]]);
     incoming(&other).borrow_mut().closed = true;

@@ -25,7 +25,7 @@ const DEAD_AFTER_MS: u32 = 30_000;
 
 /// Where a target listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Address {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
@@ -33,7 +33,7 @@ pub enum Place {
 /// What connections are forwarded to.
 #[derive(Clone, Debug)]
 pub struct Target {
-    pub place: Place,
+    pub address: Address,
     /// What is shown to be let in.
     pub token: Option<Vec<u8>>,
     pub limits: Limits,
@@ -55,8 +55,8 @@ impl Target {
 
     fn connect(&self) -> Result<Option<OwnedFd>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, outcome) = match &self.place {
-            Place::Tcp(address) => {
+        let (socket, outcome) = match &self.address {
+            Address::Tcp(address) => {
                 let family = if address.is_ipv4() {
                     AddressFamily::INET
                 } else {
@@ -68,7 +68,7 @@ impl Target {
                 let outcome = connect(&socket, address);
                 (socket, outcome)
             }
-            Place::Unix(path) => {
+            Address::Unix(path) => {
                 let address = unix::address(path)?;
                 let socket = unix::stream_socket(flags)?;
                 let outcome = connect(&socket, &address);
@@ -83,9 +83,9 @@ impl Target {
     }
 
     fn failed(&self, errno: Errno) -> Error {
-        let what = match &self.place {
-            Place::Tcp(address) => format!("connect to the target {address}"),
-            Place::Unix(path) => format!("connect to the target {}", path.display()),
+        let what = match &self.address {
+            Address::Tcp(address) => format!("connect to the target {address}"),
+            Address::Unix(path) => format!("connect to the target {}", path.display()),
         };
         Error::System { what, errno }
     }

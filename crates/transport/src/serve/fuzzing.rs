@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::peer::{Peer, Ready, Verdict};
-use super::server::Tally;
+use forebay_base::poll::Ready;
+
+use super::server::Metrics;
 use super::service::{Health, Service, Table};
+use super::session::{Action, ClientSession};
 use super::store::Store;
 use crate::error::Error;
 use crate::fuzzing::Speaker;
@@ -47,15 +49,11 @@ pub fn native(input: &[u8]) -> bool {
     let speaker = Speaker::new(bytes.to_vec(), 1 << (step % 16), false);
     let client = State::new(speaker, limits, Admission::Anybody, None);
     let service = SERVICE.with_borrow(Service::clone);
-    let (mut peer, tally) = (Peer::new(client, service), Tally::default());
-    let ready = Ready {
-        readable: true,
-        writable: true,
-    };
+    let (mut peer, metrics) = (ClientSession::new(client, service), Metrics::default());
     for _ in 0..2 * bytes.len() + 8 {
-        match peer.step(ready, Ready::default(), &tally) {
-            Verdict::Stay | Verdict::Again => {}
-            Verdict::Leave(why) => return matches!(why, Some(Error::Protocol { .. })),
+        match peer.step(Ready::BOTH, Ready::NOTHING, &metrics) {
+            Action::Wait | Action::Again => {}
+            Action::Close(why) => return matches!(why, Some(Error::Protocol { .. })),
             other => panic!("{other:?} of a service that it does not have"),
         }
     }

@@ -1,7 +1,7 @@
-//! The thread of a native listener: sockets, deadlines, and nothing that decides about messages.
+//! The thread of a native listener: sockets and deadlines, and no decision about messages.
 //!
-//! Events carry the number and the generation of a seat, never a descriptor: what was meant for a connection
-//! that is gone does not reach the one that took its place.
+//! An event carries the key of a slot, never a descriptor: one that was meant for a closed connection does not reach the
+//! next one in its slot.
 
 mod time;
 
@@ -11,96 +11,100 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::poll::{Kind, Poll, Ready, Token};
+use forebay_base::slots::{Key, Slots};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::error::Error;
-use crate::limit::{NATIVE_CONNECTIONS_MAX, NATIVE_PAUSE_MS, NATIVE_REDIAL_MS, NATIVE_UNMET_MAX};
+use crate::limit::{
+    NATIVE_CONNECTIONS_MAX, NATIVE_HANDSHAKES_MAX, NATIVE_PAUSE_MS, NATIVE_REDIAL_MS,
+};
 use crate::messages::Budget;
 use crate::messages::state::State;
+use crate::serve::acceptor::{Accepted, Acceptor, Listening};
 use crate::serve::dial::Target;
-use crate::serve::door::{Arrival, Door, Listening};
-use crate::serve::peer::{Peer, Ready, Verdict};
 use crate::serve::progress::Progress;
-use crate::serve::server::{Common, Options};
+use crate::serve::server::{Common, ServerOptions};
 use crate::serve::service::Service;
-use crate::stream::owner::stranger;
+use crate::serve::session::{Action, ClientSession};
+use crate::stream::owner::foreign_user_message;
 use crate::stream::socket::Socket;
 
-const EVENTS: usize = 256;
-const ACCEPTS_A_TURN: usize = 64;
-/// Beyond every seat.
-const WAKE: u64 = u64::MAX;
-const DOOR: u64 = u64::MAX - 1024;
-
-/// Which connection, told from one that had its number before.
+/// What a watched descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    seat: u32,
-    generation: u32,
+enum Source {
+    /// The owner wants something: to close.
+    Wakeup,
+    /// A listening socket; the key's index is its number.
+    Listener,
+    Client,
+    Target,
 }
 
-struct Seat {
-    generation: u32,
-    taken: Option<Box<Served>>,
+impl Kind for Source {
+    const ALL: &'static [Self] = &[Self::Wakeup, Self::Listener, Self::Client, Self::Target];
+
+    fn index(self) -> usize {
+        self as usize
+    }
 }
 
+/// A connection, and what the reactor knows of it.
 struct Served {
-    peer: Peer<Socket>,
-    /// What epoll watches of the client and of the target.
+    session: ClientSession<Socket>,
+    /// What the sockets of the client and of the target are watched for.
     watched: [Ready; 2],
-    met: bool,
+    open: bool,
     queued: bool,
     progress: Progress,
 }
 
 pub(crate) struct Reactor {
-    epoll: OwnedFd,
-    door: Option<Door>,
+    poll: Poll<Source>,
+    acceptor: Option<Acceptor>,
     accepting: bool,
     service: Service,
-    options: Options,
+    options: ServerOptions,
     common: Arc<Common>,
-    seats: Vec<Seat>,
-    free: Vec<u32>,
-    unmet: usize,
-    /// In the order of their deadlines, all of which are as far away.
-    handshakes: VecDeque<(Instant, Place)>,
-    again: Vec<Place>,
-    redials: Vec<(Instant, Place, Arc<Target>)>,
-    resumes: Option<Instant>,
-    looks: Instant,
-    ends: Option<Instant>,
+    connections: Slots<Box<Served>>,
+    /// How many have not finished their handshake.
+    handshaking: usize,
+    /// In the order of their deadlines, since all have the same timeout.
+    handshakes: VecDeque<(Instant, Key)>,
+    again: Vec<Key>,
+    redials: Vec<(Instant, Key, Arc<Target>)>,
+    resume_at: Option<Instant>,
+    check_stalls_at: Instant,
+    close_at: Option<Instant>,
 }
 
 impl Reactor {
     pub fn new(
         listening: Listening,
         service: Service,
-        options: Options,
+        options: ServerOptions,
         common: Arc<Common>,
     ) -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let wake = EventData::new_u64(WAKE);
-        epoll::add(&epoll, &common.wake, wake, EventFlags::IN)?;
-        let looks = Instant::now() + options.stall / 4;
+        let poll = Poll::new()?;
+        poll.add(&common.wakeup, Token::only(Source::Wakeup), Ready::READ)?;
+        let check_stalls_at = Instant::now() + options.stall / 4;
         let mut reactor = Self {
-            epoll,
-            door: Some(Door::new(listening)),
+            poll,
+            acceptor: Some(Acceptor::new(listening)),
             accepting: false,
             service,
             options,
             common,
-            seats: Vec::new(),
-            free: Vec::new(),
-            unmet: 0,
+            connections: Slots::new(),
+            handshaking: 0,
             handshakes: VecDeque::new(),
             again: Vec::new(),
             redials: Vec::new(),
-            resumes: None,
-            looks,
-            ends: None,
+            resume_at: None,
+            check_stalls_at,
+            close_at: None,
         };
         reactor.set_accepting(true)?;
         Ok(reactor)
@@ -108,21 +112,17 @@ impl Reactor {
 
     /// Serve until the owner closes.
     pub fn run(mut self) {
-        let mut events = Vec::with_capacity(EVENTS);
-        loop {
-            let timeout = self.timeout();
-            let buffer = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, buffer, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => break, // its own descriptor is no epoll any more
+        while self.poll.wait(Some(self.timeout())).is_ok() {
+            for index in 0.. {
+                let Some((token, ready)) = self.poll.event(index) else {
+                    break;
+                };
+                self.handle(token, ready);
             }
-            for event in events.drain(..) {
-                self.handle(event.data.u64(), event.flags);
-            }
-            for place in std::mem::take(&mut self.again) {
-                if let Some(served) = self.served(place) {
+            for key in std::mem::take(&mut self.again) {
+                if let Some(served) = self.served(key) {
                     served.queued = false;
-                    self.step(place, Ready::default(), Ready::default());
+                    self.step(key, Ready::NOTHING, Ready::NOTHING);
                 }
             }
             self.keep_time(Instant::now());
@@ -130,113 +130,108 @@ impl Reactor {
                 break;
             }
         }
-        for seat in &mut self.seats {
-            if let Some(served) = seat.taken.take() {
-                hang_up(&served.peer);
-            }
+        for (_, served) in self.connections.iter() {
+            hang_up(&served.session);
         }
-        self.door = None;
-        self.common.tally.open.store(0, Ordering::Relaxed);
+        self.connections = Slots::new();
+        self.acceptor = None;
+        self.common.metrics.open.store(0, Ordering::Relaxed);
         self.common.handed.close();
     }
 
-    fn handle(&mut self, data: u64, flags: EventFlags) {
-        if data == WAKE {
-            let _ = rustix::io::read(&self.common.wake, &mut [0u8; 8]);
-        } else if data >= DOOR {
-            self.accept(usize::try_from(data - DOOR).unwrap_or(0));
-        } else {
-            let (place, target) = place_of(data);
-            let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            let ready = Ready {
-                readable: gone || flags.contains(EventFlags::IN),
-                writable: gone || flags.contains(EventFlags::OUT),
-            };
-            if target {
-                self.step(place, Ready::default(), ready);
-            } else {
-                self.step(place, ready, Ready::default());
-            }
+    fn handle(&mut self, token: Token<Source>, ready: Ready) {
+        match token.kind {
+            Source::Wakeup => self.common.wakeup.clear(),
+            Source::Listener => self.accept(token.key.index as usize),
+            Source::Client => self.step(token.key, ready, Ready::NOTHING),
+            Source::Target => self.step(token.key, Ready::NOTHING, ready),
         }
     }
 
-    fn served(&mut self, place: Place) -> Option<&mut Served> {
-        let seat = self.seats.get_mut(place.seat as usize)?;
-        if seat.generation != place.generation {
-            return None;
-        }
-        seat.taken.as_deref_mut()
+    fn served(&mut self, key: Key) -> Option<&mut Served> {
+        self.connections.get_mut(key).map(Box::as_mut)
     }
 
     // --- accepting ---
 
     fn accept(&mut self, socket: usize) {
-        for _ in 0..ACCEPTS_A_TURN {
-            if !self.has_places() {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if !self.has_capacity() {
                 let _ = self.set_accepting(false);
                 return;
             }
             if !Budget::of_process().has_room() {
-                self.rest(); // nobody tells when a connection of somebody else ends
+                // Other parts of the process close connections without telling this one: try again later.
+                self.pause_accepting();
                 return;
             }
-            let Some(door) = &mut self.door else { return };
-            match door.accept(socket) {
-                Arrival::Connection(socket) => self.seat(socket),
-                Arrival::Nobody => return,
-                Arrival::Stranger(uid) => {
-                    self.common.tally.fail(Error::Config(stranger(uid)));
-                }
-                Arrival::Exhausted => {
+            let Some(acceptor) = &mut self.acceptor else {
+                return;
+            };
+            match acceptor.accept(socket) {
+                Accepted::Connection(socket) => self.admit(socket),
+                Accepted::Nothing => return,
+                Accepted::ForeignUser(uid) => {
                     self.common
-                        .tally
+                        .metrics
+                        .fail(Error::Config(foreign_user_message(uid)));
+                }
+                Accepted::Exhausted => {
+                    self.common
+                        .metrics
                         .turned_away
                         .fetch_add(1, Ordering::Relaxed);
-                    self.rest();
+                    self.pause_accepting();
                     return;
                 }
             }
         }
     }
 
-    /// Accept nobody for a while.
-    fn rest(&mut self) {
+    /// Stop accepting for a while.
+    fn pause_accepting(&mut self) {
         let _ = self.set_accepting(false);
-        self.resumes = Some(Instant::now() + Duration::from_millis(NATIVE_PAUSE_MS));
+        self.resume_at = Some(Instant::now() + Duration::from_millis(NATIVE_PAUSE_MS));
     }
 
-    fn has_places(&self) -> bool {
-        let open = self.common.tally.open.load(Ordering::Relaxed);
-        self.unmet < NATIVE_UNMET_MAX && open < NATIVE_CONNECTIONS_MAX
+    fn has_capacity(&self) -> bool {
+        let open = self.common.metrics.open.load(Ordering::Relaxed);
+        self.handshaking < NATIVE_HANDSHAKES_MAX && open < NATIVE_CONNECTIONS_MAX
     }
 
     fn set_accepting(&mut self, accepting: bool) -> Result<(), Errno> {
-        let Some(door) = &self.door else {
+        let Some(acceptor) = &self.acceptor else {
             return Ok(());
         };
         if self.accepting == accepting {
             return Ok(());
         }
-        for place in 0..door.sockets() {
-            if accepting {
-                let data = EventData::new_u64(DOOR + place as u64);
-                epoll::add(&self.epoll, door.socket(place), data, EventFlags::IN)?;
+        for index in 0..acceptor.sockets() {
+            let (before, wanted) = if accepting {
+                (Ready::NOTHING, Ready::READ)
             } else {
-                epoll::delete(&self.epoll, door.socket(place))?;
-            }
+                (Ready::READ, Ready::NOTHING)
+            };
+            let key = Key {
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                generation: 0,
+            };
+            let token = Token::new(Source::Listener, key);
+            self.poll
+                .change(acceptor.socket(index), token, before, wanted)?;
         }
         self.accepting = accepting;
         Ok(())
     }
 
-    /// Accept again, where a full house was the reason not to.
-    fn welcome(&mut self) {
-        if !self.accepting && self.resumes.is_none() && self.has_places() {
+    /// Accept again, if the number of connections was the reason not to.
+    fn resume_accepting(&mut self) {
+        if !self.accepting && self.resume_at.is_none() && self.has_capacity() {
             let _ = self.set_accepting(true);
         }
     }
 
-    fn seat(&mut self, socket: OwnedFd) {
+    fn admit(&mut self, socket: OwnedFd) {
         let mut client = State::new(
             Arc::new(socket),
             self.options.limits,
@@ -249,195 +244,156 @@ impl Reactor {
         client.flush();
         let now = Instant::now();
         let served = Box::new(Served {
-            peer: Peer::new(client, self.service.clone()),
-            watched: [Ready::default(); 2],
-            met: false,
+            session: ClientSession::new(client, self.service.clone()),
+            watched: [Ready::NOTHING; 2],
+            open: false,
             queued: false,
             progress: Progress::new(now),
         });
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(Seat {
-                generation: 0,
-                taken: None,
-            });
-            u32::try_from(self.seats.len() - 1).unwrap_or(u32::MAX)
-        });
-        let seat = &mut self.seats[number as usize];
-        seat.taken = Some(served);
-        let place = Place {
-            seat: number,
-            generation: seat.generation,
-        };
-        self.unmet += 1;
-        self.common.tally.accepted.fetch_add(1, Ordering::Relaxed);
-        self.common.tally.open.fetch_add(1, Ordering::Relaxed);
+        let key = self.connections.insert(served);
+        self.handshaking += 1;
+        self.common.metrics.accepted.fetch_add(1, Ordering::Relaxed);
+        self.common.metrics.open.fetch_add(1, Ordering::Relaxed);
         self.handshakes
-            .push_back((now + self.options.handshake, place));
-        let readable = Ready {
-            readable: true,
-            writable: false,
-        };
-        self.step(place, readable, Ready::default());
+            .push_back((now + self.options.handshake, key));
+        self.step(key, Ready::READ, Ready::NOTHING);
     }
 
     // --- one connection ---
 
-    fn step(&mut self, place: Place, client: Ready, target: Ready) {
+    fn step(&mut self, key: Key, client: Ready, target: Ready) {
         let common = Arc::clone(&self.common);
-        let Some(served) = self.served(place) else {
+        let Some(served) = self.served(key) else {
             return;
         };
-        let verdict = served.peer.step(client, target, &common.tally);
-        let newly_met = !served.met && served.peer.client.is_met();
-        if newly_met {
-            served.met = true;
-            self.unmet -= 1;
-            self.welcome();
+        let action = served.session.step(client, target, &common.metrics);
+        let newly_open = !served.open && served.session.client.is_open();
+        if newly_open {
+            served.open = true;
+            self.handshaking -= 1;
+            self.resume_accepting();
         }
-        match verdict {
-            Verdict::Stay => {}
-            Verdict::Again => self.come_back(place),
-            Verdict::Leave(error) => {
+        match action {
+            Action::Wait => {}
+            Action::Again => self.requeue(key),
+            Action::Close(error) => {
                 if let Some(error) = error {
-                    self.common.tally.fail(error);
+                    self.common.metrics.fail(error);
                 }
-                self.dismiss(place);
+                self.close_connection(key);
                 return;
             }
-            Verdict::HandOver => {
-                self.hand_over(place);
+            Action::HandOver => {
+                self.hand_over(key);
                 return;
             }
-            Verdict::Dial(target) => self.dial(place, target),
-            Verdict::EndTarget => {
-                if let Some(served) = self.served(place)
-                    && let Some(target) = &served.peer.target
+            Action::Dial(target) => self.dial(key, target),
+            Action::ShutdownTarget => {
+                if let Some(served) = self.served(key)
+                    && let Some(target) = &served.session.target
                     && let Some(socket) = &target.stream
                 {
                     let _ = shutdown(socket.as_fd(), Shutdown::Write);
                 }
             }
         }
-        self.watch(place);
+        self.watch(key);
     }
 
-    fn come_back(&mut self, place: Place) {
-        if let Some(served) = self.served(place)
+    fn requeue(&mut self, key: Key) {
+        if let Some(served) = self.served(key)
             && !served.queued
         {
             served.queued = true;
-            self.again.push(place);
+            self.again.push(key);
         }
     }
 
-    /// Have epoll watch for what the connection can use. A socket of which nothing is wanted is not watched
-    /// at all, since a hang-up would be reported for ever.
-    fn watch(&mut self, place: Place) {
-        let Some(seat) = self.seats.get_mut(place.seat as usize) else {
+    /// Watch the sockets for what the connection can use.
+    fn watch(&mut self, key: Key) {
+        let Some(served) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(served) = seat.taken.as_deref_mut() else {
-            return;
-        };
-        if seat.generation != place.generation {
-            return;
-        }
-        let (client, target) = served.peer.interest();
+        let (client, target) = served.session.interest();
         let ends = [
-            (Some(&served.peer.client), client),
-            (served.peer.target.as_ref(), target),
+            (Source::Client, Some(&served.session.client), client),
+            (Source::Target, served.session.target.as_ref(), target),
         ];
-        for (side, (state, wanted)) in ends.into_iter().enumerate() {
-            let watched = &mut served.watched[side];
+        for ((kind, state, wanted), watched) in ends.into_iter().zip(&mut served.watched) {
             let Some(socket) = state.and_then(|state| state.stream.as_ref()) else {
                 continue;
             };
-            if *watched == wanted {
-                continue;
-            }
-            let data = EventData::new_u64(data_of(place, side));
-            let nothing = Ready::default();
-            let outcome = match (*watched == nothing, wanted == nothing) {
-                (_, true) => epoll::delete(&self.epoll, socket),
-                (true, false) => epoll::add(&self.epoll, socket, data, flags_of(wanted)),
-                (false, false) => epoll::modify(&self.epoll, socket, data, flags_of(wanted)),
-            };
-            if outcome.is_ok() {
+            let token = Token::new(kind, key);
+            if self.poll.change(socket, token, *watched, wanted).is_ok() {
                 *watched = wanted;
             }
         }
     }
 
-    /// Take the connection out; its number may be given again.
-    fn vacate(&mut self, place: Place) -> Option<Box<Served>> {
-        let seat = self.seats.get_mut(place.seat as usize)?;
-        if seat.generation != place.generation {
-            return None;
-        }
-        let served = seat.taken.take()?;
-        seat.generation = seat.generation.wrapping_add(1);
-        self.free.push(place.seat);
-        self.unmet -= usize::from(!served.met);
-        self.common.tally.open.fetch_sub(1, Ordering::Relaxed);
-        let client = served.peer.client.stream.as_ref();
-        let target = served.peer.target.as_ref();
+    /// Take the connection out; its slot may be reused.
+    fn remove(&mut self, key: Key) -> Option<Box<Served>> {
+        let served = self.connections.remove(key)?;
+        self.handshaking -= usize::from(!served.open);
+        self.common.metrics.open.fetch_sub(1, Ordering::Relaxed);
+        let client = served.session.client.stream.as_ref();
+        let target = served.session.target.as_ref();
         let target = target.and_then(|target| target.stream.as_ref());
         for (socket, watched) in [client, target].into_iter().zip(served.watched) {
             if let Some(socket) = socket
-                && watched != Ready::default()
+                && watched != Ready::NOTHING
             {
-                let _ = epoll::delete(&self.epoll, socket);
+                self.poll.remove(socket);
             }
         }
-        self.welcome();
+        self.resume_accepting();
         Some(served)
     }
 
-    fn dismiss(&mut self, place: Place) {
-        if let Some(served) = self.vacate(place) {
-            hang_up(&served.peer);
+    fn close_connection(&mut self, key: Key) {
+        if let Some(served) = self.remove(key) {
+            hang_up(&served.session);
         }
     }
 
-    fn hand_over(&mut self, place: Place) {
-        let Some(served) = self.vacate(place) else {
+    fn hand_over(&mut self, key: Key) {
+        let Some(served) = self.remove(key) else {
             return;
         };
         self.common
-            .tally
+            .metrics
             .handed_over
             .fetch_add(1, Ordering::Relaxed);
-        // Refused where nobody takes them, or after the close; then it ends here.
-        drop(self.common.handed.push(served.peer.client));
+        // A full or closed queue refuses it; then it ends here.
+        drop(self.common.handed.push(served.session.client));
     }
 
-    fn dial(&mut self, place: Place, target: Arc<Target>) {
+    fn dial(&mut self, key: Key, target: Arc<Target>) {
         match target.dial() {
             Ok(Some(state)) => {
-                if let Some(served) = self.served(place) {
-                    served.peer.join(state);
+                if let Some(served) = self.served(key) {
+                    served.session.join(state);
                     let writable = Ready {
-                        readable: false,
-                        writable: true,
+                        read: false,
+                        write: true,
                     };
-                    self.step(place, Ready::default(), writable);
+                    self.step(key, Ready::NOTHING, writable);
                 }
             }
             Ok(None) => {
                 let due = Instant::now() + Duration::from_millis(NATIVE_REDIAL_MS);
-                self.redials.push((due, place, target));
+                self.redials.push((due, key, target));
             }
             Err(error) => {
-                self.common.tally.fail(error);
-                self.dismiss(place);
+                self.common.metrics.fail(error);
+                self.close_connection(key);
             }
         }
     }
 }
 
-/// End both connections for whoever shares their descriptors too, as a forked child does.
-fn hang_up(peer: &Peer<Socket>) {
-    let ends = [Some(&peer.client), peer.target.as_ref()];
+/// Shut both connections down, which ends them even if a forked child has copies of their descriptors.
+fn hang_up(session: &ClientSession<Socket>) {
+    let ends = [Some(&session.client), session.target.as_ref()];
     for socket in ends
         .into_iter()
         .flatten()
@@ -445,23 +401,4 @@ fn hang_up(peer: &Peer<Socket>) {
     {
         let _ = shutdown(socket.as_fd(), Shutdown::Both);
     }
-}
-
-fn flags_of(wanted: Ready) -> EventFlags {
-    let mut flags = EventFlags::empty();
-    flags.set(EventFlags::IN, wanted.readable);
-    flags.set(EventFlags::OUT, wanted.writable);
-    flags
-}
-
-fn data_of(place: Place, side: usize) -> u64 {
-    u64::from(place.generation) << 32 | u64::from(place.seat) << 1 | side as u64
-}
-
-fn place_of(data: u64) -> (Place, bool) {
-    let place = Place {
-        seat: u32::try_from((data & u64::from(u32::MAX)) >> 1).unwrap_or(u32::MAX),
-        generation: u32::try_from(data >> 32).unwrap_or(u32::MAX),
-    };
-    (place, data & 1 == 1)
 }

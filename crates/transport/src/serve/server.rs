@@ -1,27 +1,27 @@
 //! A native listener from outside: start, count, close.
 
-use std::os::fd::OwnedFd;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use forebay_base::Queue;
-use rustix::event::{EventfdFlags, eventfd};
+use forebay_base::process;
+use forebay_base::wakeup::Wakeup;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::limit::{Limits, NATIVE_CONNECTIONS_MAX, NATIVE_STALL_S};
 use crate::link::admission::Admission;
 use crate::messages::Handed;
-use crate::serve::door::Listening;
+use crate::serve::acceptor::Listening;
 use crate::serve::reactor::Reactor;
 use crate::serve::service::Service;
-use crate::sys::process;
 
 /// How connections are served.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ServerOptions {
     pub limits: Limits,
     /// Whom the listener lets in.
     pub admission: Admission,
@@ -33,7 +33,7 @@ pub struct Options {
     pub stall: Duration,
 }
 
-impl Default for Options {
+impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             limits: Limits::of_messages(),
@@ -47,7 +47,7 @@ impl Default for Options {
 
 /// What a listener counts while it runs.
 #[derive(Default)]
-pub struct Tally {
+pub struct Metrics {
     pub(crate) accepted: AtomicU64,
     pub(crate) open: AtomicUsize,
     pub(crate) messages: AtomicU64,
@@ -61,7 +61,7 @@ pub struct Tally {
 
 /// What a listener has counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ServerCounters {
     pub accepted: u64,
     pub open: usize,
     pub messages: u64,
@@ -79,16 +79,16 @@ pub struct Counters {
     pub failure: Option<Error>,
 }
 
-impl Tally {
+impl Metrics {
     /// A connection ended with an error.
     pub(crate) fn fail(&self, error: Error) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
-    fn counters(&self) -> Counters {
+    fn counters(&self) -> ServerCounters {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        Counters {
+        ServerCounters {
             accepted: self.accepted.load(Ordering::Relaxed),
             open: self.open.load(Ordering::Relaxed),
             messages: self.messages.load(Ordering::Relaxed),
@@ -104,39 +104,42 @@ impl Tally {
 
 /// What the thread and its owner share.
 pub(crate) struct Common {
-    pub tally: Tally,
+    pub metrics: Metrics,
     pub closing: AtomicBool,
     /// Readable once something is to be done besides the sockets.
-    pub wake: OwnedFd,
+    pub wakeup: Wakeup,
     /// Connections that are somebody else's; closed with the thread.
     pub handed: Queue<Handed>,
 }
 
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::AGAIN)
+}
+
 /// A listener and its thread.
-pub struct Server {
+pub struct MessageServer {
     common: Arc<Common>,
     thread: Mutex<Option<JoinHandle<()>>>,
     owner: AtomicU64,
 }
 
-impl Server {
+impl MessageServer {
     /// Serve what is listened on, in a thread of its own.
     ///
     /// # Errors
     /// `System` where the kernel gives no descriptor or thread.
-    pub fn start(listening: Listening, service: Service, options: Options) -> Result<Self> {
+    pub fn start(listening: Listening, service: Service, options: ServerOptions) -> Result<Self> {
         let failed = |what: &str, errno| Error::System {
             what: what.into(),
             errno,
         };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| failed("eventfd", errno))?;
+        let wakeup = Wakeup::new().map_err(|error| failed("eventfd", errno_of(&error)))?;
         let handed =
             Queue::new(NATIVE_CONNECTIONS_MAX).map_err(|_| failed("eventfd", Errno::MFILE))?;
         let common = Arc::new(Common {
-            tally: Tally::default(),
+            metrics: Metrics::default(),
             closing: AtomicBool::new(false),
-            wake,
+            wakeup,
             handed,
         });
         let reactor = Reactor::new(listening, service, options, Arc::clone(&common))
@@ -144,22 +147,17 @@ impl Server {
         let thread = Builder::new()
             .name("fb native".into())
             .spawn(move || reactor.run())
-            .map_err(|error| {
-                failed(
-                    "a thread",
-                    Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-                )
-            })?;
+            .map_err(|error| failed("a thread", errno_of(&error)))?;
         Ok(Self {
             common,
             thread: Mutex::new(Some(thread)),
-            owner: AtomicU64::new(process::current()),
+            owner: AtomicU64::new(process::epoch()),
         })
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
-        self.common.tally.counters()
+    pub fn counters(&self) -> ServerCounters {
+        self.common.metrics.counters()
     }
 
     /// Readable when a connection was handed over, and from the end of the thread on.
@@ -178,11 +176,11 @@ impl Server {
 
     /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
     pub fn stop(&self) {
-        if process::current() != self.owner.load(Ordering::Relaxed) {
+        if process::epoch() != self.owner.load(Ordering::Relaxed) {
             return; // the thread is the parent's, and so is what wakes it
         }
         self.common.closing.store(true, Ordering::Release);
-        let _ = rustix::io::write(&self.common.wake, &1u64.to_ne_bytes());
+        self.common.wakeup.raise();
     }
 
     /// Close, and wait until the thread has ended: about half a second at most. Idempotent.
@@ -192,7 +190,7 @@ impl Server {
         let Some(thread) = thread.take() else {
             return;
         };
-        if process::current() == self.owner.load(Ordering::Relaxed) {
+        if process::epoch() == self.owner.load(Ordering::Relaxed) {
             let _ = thread.join(); // a panic has been told by its hook
         } else {
             std::mem::forget(thread); // there is no such thread after a fork
@@ -200,7 +198,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for MessageServer {
     fn drop(&mut self) {
         self.close();
     }

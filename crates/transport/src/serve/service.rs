@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::link::outbox::Payload;
 use crate::messages::{Frames, Message};
 use crate::serve::dial::Target;
-use crate::serve::server::Tally;
+use crate::serve::server::Metrics;
 use crate::serve::store::{Shared, Store};
 
 /// What answers the messages of a connection.
@@ -68,16 +68,16 @@ impl Service {
     }
 
     /// Answer a message.
-    pub(crate) fn answer(&self, mut message: Message, tally: &Tally) -> Answer {
+    pub(crate) fn answer(&self, mut message: Message, metrics: &Metrics) -> Answer {
         match self {
             Self::Echo => Answer::Reply(Reply::Same(message)),
             Self::Store(store) => Answer::Reply(look_up(store, &message)),
-            Self::Health(health) => Answer::Reply(health.answer(tally)),
+            Self::Health(health) => Answer::Reply(health.answer(metrics)),
             Self::Forward(target) => Answer::Tunnel(Arc::clone(target), message),
             Self::Table(table) => match table.find(&message) {
                 Some(service) => {
                     message.remove(0);
-                    service.answer(message, tally)
+                    service.answer(message, metrics)
                 }
                 None => Answer::Reply(Reply::nothing()),
             },
@@ -120,15 +120,15 @@ impl Health {
         held.0.clone()
     }
 
-    fn answer(&self, tally: &Tally) -> Reply {
+    fn answer(&self, metrics: &Metrics) -> Reply {
         let (status, set) = {
             let held = self.status.lock().unwrap_or_else(PoisonError::into_inner);
             (held.0.clone(), held.1)
         };
         let counted = format!(
             "{{\"connections\": {}, \"messages\": {}, \"uptime_s\": {:.3}, \"status_age_s\": {:.3}}}",
-            tally.open.load(Ordering::Relaxed),
-            tally.messages.load(Ordering::Relaxed),
+            metrics.open.load(Ordering::Relaxed),
+            metrics.messages.load(Ordering::Relaxed),
             self.made.elapsed().as_secs_f64(),
             set.elapsed().as_secs_f64(),
         );

@@ -1,4 +1,4 @@
-//! What one peer lends us: its chunks, mapped, and segments that lie there.
+//! What one peer lends us: its mapped chunks and the segments in them.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -9,16 +9,16 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::Violation;
 use crate::limit::{LENT_FRAMES_MAX, WINDOWS_MAX};
-use crate::share::board;
 use crate::share::held::{Held, Returns};
+use crate::share::return_table;
 use crate::stream::shm::Name;
 use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
-use crate::sys::shared::Own as Board;
+use crate::sys::shared::OwnBlock;
 
-/// Segments begin at a page, and have their pages for themselves.
+/// Segments begin at a page and share no page.
 const PAGE_BYTES: usize = 4096;
 
-/// Our side towards a peer that lends.
+/// Our side of a connection whose peer lends.
 #[derive(Debug)]
 pub struct Borrower {
     returns: Arc<Returns>,
@@ -28,22 +28,22 @@ pub struct Borrower {
 /// A chunk of the peer.
 #[derive(Debug)]
 enum Chunk {
-    /// What is written there is seen here alone.
+    /// Copy-on-write: what is written there is seen here alone.
     Private(Arc<Window>),
-    /// There was no room for such a map: segments are copied out of it.
+    /// `RLIMIT_DATA` left no room for a private map: segments are copied out of it.
     ReadOnly(Arc<Window>),
 }
 
 impl Borrower {
-    /// Make a board, and what the peer needs to see it; `None` where there is no memory or descriptor for it.
+    /// Make a return table, and the descriptors by which the peer reads it; `None` without memory or descriptors.
     pub fn new() -> Option<(Self, Vec<OwnedFd>)> {
-        let config = Config::new("board", board::BYTES as u64).backing(Backing::Pages);
+        let config = Config::new("returns", return_table::BYTES as u64).backing(Backing::Pages);
         let region = Region::new(config).ok()?;
-        let lease = region.allocate(board::BYTES).ok()?;
+        let lease = region.allocate(return_table::BYTES).ok()?;
         let memory = lease.share_chunk().ok()?;
         let process = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let borrower = Self {
-            returns: Arc::new(Returns::new(Board::new(lease))),
+            returns: Arc::new(Returns::new(OwnBlock::new(lease))),
             windows: HashMap::new(),
         };
         Some((borrower, vec![memory, process]))
@@ -56,7 +56,7 @@ impl Borrower {
         }
         let mapped = match Window::private(memory) {
             Ok(window) => Chunk::Private(Arc::new(window)),
-            // What limits data leaves no room for a map that could be written, though nothing is.
+            // RLIMIT_DATA counts the whole map, though nothing may ever be written to it.
             Err(forebay_memory::Error::System { .. }) => {
                 let window = Window::open(memory).map_err(|error| window_refused(&error))?;
                 Chunk::ReadOnly(Arc::new(window))
@@ -67,17 +67,17 @@ impl Borrower {
         Ok(())
     }
 
-    /// The peer has given a chunk up; segments in it stay readable.
+    /// The peer has dropped a chunk; segments in it stay readable.
     pub fn remove(&mut self, chunk: u32) {
         self.windows.remove(&chunk);
     }
 
-    /// How segments are given back, to tidy up behind them at leisure.
+    /// Releases segments; its [`Returns::restore`] is best called while idle.
     pub fn returns(&self) -> Arc<Returns> {
         Arc::clone(&self.returns)
     }
 
-    /// The segment of a name. Every number of it may be wrong.
+    /// The segment of a name, every number of which may be invalid.
     pub fn open(&self, name: &Name) -> Result<Buffer, Violation> {
         let wrong = || Violation::Reference {
             chunk: name.chunk,
@@ -95,7 +95,7 @@ impl Borrower {
         if end.is_none_or(|end| end > window.len())
             || !offset.is_multiple_of(PAGE_BYTES)
             || bytes == 0
-            || name.place as usize >= LENT_FRAMES_MAX
+            || name.slot as usize >= LENT_FRAMES_MAX
             || name.generation == 0
         {
             return Err(wrong());

@@ -1,45 +1,45 @@
-//! Received segments, until they are given back.
+//! Received segments, until they are released.
 //!
-//! A segment is given back by one word on our board, so that its owner uses the same memory, which is in the caches, for
-//! the next one: 10 MB are copied in 360 us where they are copied to the same place each time, in 560 us where two places
-//! take turns. Pages that were written here would hide what comes there next. They are given up later: before this
-//! process sleeps, or, at the latest, before a segment is opened.
-//! A forked child has a copy of our maps, but its pages follow the owner's writes, and it cannot keep the owner from
-//! writing. So whoever forks first makes what is held its own, by [`keep_borrowed`].
+//! One word in our return table releases a segment, so that its owner reuses the same memory while it is in the caches:
+//! copying 10 MB to the same address each time takes 360 us, alternating between two addresses 560 us. Pages that were
+//! written here are private copies, which would hide the next segment at that address. They are dropped later: before
+//! this process sleeps or, at the latest, before the next segment is opened.
+//! A forked child inherits our maps, but its pages follow the owner's writes, and it cannot hold the owner back by a
+//! word. So a process copies what it holds before it forks: [`keep_borrowed`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use forebay_base::process;
 use forebay_memory::Window;
 
 use crate::limit::{COPIES_AFTER_WRITING, WRITTEN_PAGES_MAX};
-use crate::share::board;
+use crate::share::return_table;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
 use crate::sys::per_process::PerProcess;
-use crate::sys::process;
-use crate::sys::shared::{Own as Board, Theirs as Part};
+use crate::sys::shared::{OwnBlock, PeerBlock};
 
-/// All that this process holds, by address. A child begins with nothing: what it has a copy of is its parent's to keep.
+/// Everything that this process holds, by address. A child begins empty: what it inherited is its parent's to release.
 static HELD: PerProcess<Mutex<HashMap<usize, Weak<Hold>>>> = PerProcess::empty();
 
-/// How segments of one connection are given back.
+/// Releases the segments of one connection.
 #[derive(Debug)]
 pub struct Returns {
-    board: Board,
+    table: OwnBlock,
     owner: u64,
-    /// Where segments lay of which pages may have been written here.
+    /// Released segments whose pages may have been written here.
     unrestored: Mutex<Vec<Arc<Hold>>>,
-    /// Segments that are still to be copied, since one was written.
+    /// How many of the next segments are copied, because one was written.
     copies: AtomicU32,
 }
 
 impl Returns {
-    pub fn new(board: Board) -> Self {
+    pub fn new(table: OwnBlock) -> Self {
         Self {
-            board,
-            owner: process::current(),
+            table,
+            owner: process::epoch(),
             unrestored: Mutex::default(),
             copies: AtomicU32::new(0),
         }
@@ -47,15 +47,15 @@ impl Returns {
 
     /// Nothing more is received.
     pub fn close(&self) {
-        if self.owner == process::current() {
-            board::close(self.board.word(board::CLOSED));
+        if self.owner == process::epoch() {
+            return_table::close(self.table.word(return_table::CLOSED));
         }
     }
 
-    /// Have every place that was given back show what its owner writes.
+    /// Drop our private copies of pages, so that released ranges show what their owner writes.
     ///
     /// # Errors
-    /// The size of one that still does not.
+    /// The size of a range for which that failed.
     pub fn restore(&self) -> Result<(), usize> {
         let mut unrestored = lock(&self.unrestored);
         while let Some(hold) = unrestored.last() {
@@ -75,7 +75,7 @@ impl Returns {
         Ok(())
     }
 
-    /// Whether the next segment is better copied at once.
+    /// Whether to copy the next segment at once.
     pub fn wants_copies(&self) -> bool {
         let less = |copies: u32| copies.checked_sub(1);
         self.copies
@@ -84,13 +84,13 @@ impl Returns {
     }
 }
 
-/// Where a segment lies.
+/// Where a segment invalid.
 #[derive(Debug)]
 struct Hold {
     window: Arc<Window>,
     offset: usize,
     bytes: usize,
-    /// It could not be made ours before a fork: it is never given back.
+    /// It could not be copied before a fork, so it is never released.
     lost: AtomicBool,
 }
 
@@ -99,13 +99,13 @@ struct Hold {
 pub struct Held {
     hold: Arc<Hold>,
     returns: Arc<Returns>,
-    place: usize,
+    slot: usize,
     generation: u64,
     owner: u64,
 }
 
 impl Held {
-    /// `range` (offset and length) lies in the window, from a page on.
+    /// `range` (offset and length) invalid within the window and begins at a page.
     pub fn new(
         window: &Arc<Window>,
         returns: &Arc<Returns>,
@@ -120,25 +120,25 @@ impl Held {
                 lost: AtomicBool::new(false),
             }),
             returns: Arc::clone(returns),
-            place: name.place as usize,
+            slot: name.slot as usize,
             generation: name.generation,
-            owner: process::current(),
+            owner: process::epoch(),
         };
         held.show(true);
         held
     }
 
-    /// Show on the board that it is held, or that it is not.
+    /// Show in the return table whether it is held.
     fn show(&self, held: bool) {
-        let word = self.returns.board.word(board::place(self.place));
-        board::show(word, self.generation, held);
+        let offset = return_table::slot_offset(self.slot);
+        return_table::show(self.returns.table.word(offset), self.generation, held);
     }
 
-    /// Copy the segment behind what `into` holds, and give it back.
+    /// Append a copy of the segment to `into`, and release it.
     pub fn copy_into(self, into: &mut Buffer) {
         let Hold { window, bytes, .. } = &*self.hold;
         let offset = self.hold.offset as u64;
-        let part = Part::new(Arc::clone(window), offset, *bytes);
+        let part = PeerBlock::new(Arc::clone(window), offset, *bytes);
         let copied = into.receive_with(|room| {
             part.map(|part| part.read([(0, *bytes), (0, 0)], room))
                 .ok_or(())
@@ -146,7 +146,7 @@ impl Held {
         debug_assert_eq!(copied, Ok(*bytes));
     }
 
-    /// Lend the bytes out.
+    /// A buffer over the bytes, which releases them when it is dropped.
     pub fn into_buffer(self) -> Buffer {
         lock(HELD.get()).insert(self.start(), Arc::downgrade(&self.hold));
         let Hold {
@@ -173,18 +173,18 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // In a child it is its parent's to give back.
-        if process::current() == self.owner {
+        // A forked child has a copy; the segment is its parent's to release.
+        if process::epoch() == self.owner {
             lock(HELD.get()).remove(&self.start());
             self.give_back();
         }
     }
 }
 
-/// Make everything that this process holds of its peers' memory its own: called before it forks.
+/// Copy everything that this process holds of its peers' memory. Call it before a fork.
 ///
-/// What is received meanwhile by another thread is not meant, nor does the child know of it.
-/// Cost: 1.8 us for each page that is held.
+/// It leaves out what another thread receives meanwhile; the child does not know of that.
+/// Cost: 1.8 us for each held page.
 pub fn keep_borrowed() {
     for hold in lock(HELD.get()).values().filter_map(Weak::upgrade) {
         if hold.window.keep(hold.offset, hold.bytes).is_err() {
@@ -197,7 +197,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Have `act` run while this thread holds the lock of what is held.
+/// Run `act` while this thread has the lock of what is held.
 #[cfg(test)]
 pub fn while_locked<R>(act: impl FnOnce() -> R) -> R {
     let _locked = lock(HELD.get());

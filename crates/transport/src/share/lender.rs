@@ -1,83 +1,83 @@
-//! What one peer is lent, and which chunks it was told of.
+//! What one peer is lent, and which chunks were announced to it.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use forebay_base::process;
 use forebay_memory::{ChunkMark, Window};
 
 use crate::error::Violation;
 use crate::limit::WINDOWS_MAX;
-use crate::share::board;
-use crate::share::depot::{Depot, Desk};
+use crate::share::pool::{SharePool, ShareWriter};
+use crate::share::return_table;
 use crate::stream::shm::Name;
-use crate::sys::process;
-use crate::sys::shared::{Aside, Theirs as Board};
+use crate::sys::shared::{PeerBlock, Staged};
 
-/// Our side towards a peer that borrows.
+/// Our side of a connection whose peer borrows.
 #[derive(Debug)]
 pub struct Lender {
-    desk: Desk,
+    writer: ShareWriter,
     announced: HashMap<u32, ChunkMark>,
-    /// The last field: it acts once the desk is gone.
-    _leaver: Leaver,
+    /// The last field, so that it sweeps after the writer has dropped its reference.
+    _sweep: SweepOnDrop,
 }
 
-/// Has the depot look at its books when a lender has gone.
+/// Sweeps the pool when a lender ends.
 #[derive(Debug)]
-struct Leaver {
-    depot: Arc<Depot>,
+struct SweepOnDrop {
+    pool: Arc<SharePool>,
     owner: u64,
 }
 
 impl Lender {
-    /// Begin with what came with the word that the peer borrows. `None`: this process has no memory to lend.
+    /// Begin with the descriptors of the peer's `Borrow` frame; `None` if this process has no memory to lend.
     pub fn new(
         descriptors: [OwnedFd; 2],
         lends_any_length: bool,
     ) -> Result<Option<Self>, Violation> {
-        let [board, process] = descriptors;
-        let window = Window::open(&board).map_err(|error| Violation::Window(error.to_string()))?;
+        let [table, process] = descriptors;
+        let window = Window::open(&table).map_err(|error| Violation::Window(error.to_string()))?;
         let geometry = Violation::Geometry {
             bytes: window.len() as u64,
-            expected: board::BYTES as u64,
+            expected: return_table::BYTES as u64,
         };
-        let board = Board::new(Arc::new(window), 0, board::BYTES).ok_or(geometry)?;
-        Ok(Depot::here().map(|depot| Self {
-            desk: Arc::clone(&depot).open(board, process, lends_any_length),
+        let returns = PeerBlock::new(Arc::new(window), 0, return_table::BYTES).ok_or(geometry)?;
+        Ok(SharePool::here().map(|pool| Self {
+            writer: Arc::clone(&pool).open(returns, process, lends_any_length),
             announced: HashMap::new(),
-            _leaver: Leaver {
-                depot,
-                owner: process::current(),
+            _sweep: SweepOnDrop {
+                pool,
+                owner: process::epoch(),
             },
         }))
     }
 
-    /// Where to put segments for this peer.
-    pub fn desk(&self) -> Desk {
-        self.desk.clone()
+    /// Copies segments for this peer.
+    pub fn writer(&self) -> ShareWriter {
+        self.writer.clone()
     }
 
     /// Segments that the peer may still read.
     pub fn lent(&self) -> usize {
-        self.desk.book.settle()
+        self.writer.shares.settle()
     }
 
-    /// Chunks that the peer was told of and that are gone.
+    /// Announced chunks that are gone.
     pub fn gone(&mut self) -> Vec<u32> {
         let gone = self.announced.extract_if(|_, mark| mark.is_gone());
         gone.map(|(chunk, _)| chunk).collect()
     }
 
-    /// Lend what was put aside at our desk; `None` where too much is lent, or no descriptor is left.
+    /// Lend what our writer has staged; `None` if too much is lent, or no descriptor is left.
     ///
-    /// `announce` tells the peer of a chunk that it does not know; false: it cannot.
+    /// `announce` announces a new chunk to the peer and returns whether it could.
     pub fn lend(
         &mut self,
-        aside: Aside,
+        staged: Staged,
         announce: impl FnOnce(u32, OwnedFd) -> bool,
     ) -> Option<Name> {
-        let lease = aside.into_lease();
+        let lease = staged.into_lease();
         let reference = lease.reference();
         if !self.announced.contains_key(&reference.chunk) {
             let room = self.announced.len() < WINDOWS_MAX;
@@ -87,10 +87,10 @@ impl Lender {
             }
             self.announced.insert(reference.chunk, lease.chunk_mark());
         }
-        let ticket = self.desk.lend(lease)?;
+        let ticket = self.writer.lend(lease)?;
         Some(Name {
             chunk: reference.chunk,
-            place: ticket.place,
+            slot: ticket.slot,
             generation: ticket.generation,
             offset: reference.offset,
             bytes: reference.length,
@@ -98,11 +98,11 @@ impl Lender {
     }
 }
 
-impl Drop for Leaver {
+impl Drop for SweepOnDrop {
     fn drop(&mut self) {
-        // A copy in a forked child has no say in what is lent.
-        if self.owner == process::current() {
-            self.depot.sweep();
+        // A forked child's copy does not own what is lent.
+        if self.owner == process::epoch() {
+            self.pool.sweep();
         }
     }
 }

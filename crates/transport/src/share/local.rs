@@ -1,9 +1,9 @@
 //! A Unix stream socket that carries descriptors beside its bytes.
 //!
-//! The kernel gives descriptors out with the first byte that they were sent with, and throws them away where that byte
-//! is received by a call that does not ask for them. So nobody sends one before the receiver has said that it asks.
-//! Descriptors go with the next bytes that the kernel takes, whichever these are: they come no later than the frame that
-//! speaks of them, and in the order of such frames, so that a queue at each end suffices.
+//! The kernel delivers descriptors with the first byte they were sent with, and discards them if that byte is received
+//! by a call without an ancillary buffer. So an end sends none before the receiver has said that it asks for them.
+//! Descriptors go out with whichever bytes the kernel takes next: they arrive no later than the frame that refers to
+//! them, and in the order of such frames, so that a queue at each end suffices.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -22,18 +22,18 @@ use crate::stream::socket::Socket;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::descriptor;
 
-/// The socket, and descriptors on their way.
+/// The socket, and descriptors in transit.
 #[derive(Debug)]
 pub struct Local {
     socket: Socket,
     outgoing: Vec<OwnedFd>,
     incoming: VecDeque<OwnedFd>,
-    /// Whether receiving asks for descriptors; that costs a little, so it does from the first need on.
+    /// Whether receives ask for descriptors, which costs a little: only from the first need on.
     asks: bool,
 }
 
 impl Local {
-    /// Without descriptors it is the socket.
+    /// Until descriptors are sent or asked for, it acts as the plain socket.
     pub fn new(socket: Socket) -> Self {
         Self {
             socket,
@@ -78,7 +78,7 @@ impl Local {
                 self.incoming.extend(rights);
             }
         }
-        // Too many came, or this process has no room for more: the kernel has closed the rest.
+        // Too many came, or this process has no free descriptor: the kernel has closed the others.
         if cut || self.incoming.len() > WINDOWS_MAX {
             return Err(Violation::Descriptors.into());
         }

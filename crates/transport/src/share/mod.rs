@@ -1,31 +1,32 @@
 //! Long segments of calls by reference, between processes of one user on one host.
 //!
-//! A connection begins without any of this, and most stay so. The first long segment that arrives as bytes has its
-//! receiver say that it *borrows* (`Kind::Borrow`), with the board on which it will show what it has done with. From then
-//! on the sender copies such segments into its process's region, and sends names; the chunks that they lie in come
-//! with `Kind::Chunk`. Descriptors travel on the connection's own socket; see [`local`] for how none is lost.
+//! A connection begins without any of this, and most stay so. When the first long segment arrives as bytes, its receiver
+//! says that it *borrows* (`Kind::Borrow`) and sends its return table, in which it will show what it has released. From
+//! then on the sender copies long segments into its process's pool and sends names; the chunks they invalid in are
+//! announced by `Kind::Chunk`. Descriptors travel on the connection's own socket; `local` explains how none is lost.
 //!
-//! What is received lies in the sender's memory, mapped so that it can be written: the kernel copies a page when it is
-//! written, so a callee may change its arguments as ever, and nobody else sees it.
+//! A received segment invalid in the sender's memory, mapped privately: the kernel copies a page when it is written, so a
+//! callee may change its arguments as before, and no other process sees it.
 //! The design note, with invariants, limits and the table of failures, is `docs/concepts/rpc.md`.
 //!
 //! | module | what |
 //! |---|---|
 //! | `local` | a Unix socket that carries descriptors |
-//! | `depot` | the process's region, and what all peers were lent of it |
+//! | `pool` | the process's region, and what each peer holds of it |
+//! | `return_table` | the words by which a borrower releases segments |
 //! | `lender` | what one peer is lent |
 //! | `borrower` | what one peer lends us |
-//! | `held` | received segments until they are given back, and what a fork does to them |
+//! | `held` | received segments until they are released, and what a fork does to them |
 //! | `steps` | all of it as steps of a connection's state |
 
-mod board;
 mod borrower;
-mod depot;
 mod held;
-mod lender;
 #[cfg(test)]
-mod liar_tests;
-pub mod local;
+mod hostile_tests;
+mod lender;
+pub(crate) mod local;
+mod pool;
+mod return_table;
 #[cfg(test)]
 mod split_tests;
 mod steps;
@@ -33,33 +34,34 @@ mod steps;
 mod tests;
 
 use std::os::fd::OwnedFd;
-
-pub use depot::{Desk, sweep_lent};
-pub use held::{Returns, keep_borrowed};
-
 use std::sync::Arc;
 
+pub use held::keep_borrowed;
+pub use pool::sweep_lent;
+
 use borrower::Borrower;
+use held::Returns;
 use lender::Lender;
+use pool::ShareWriter;
 
 /// What one connection lends and borrows.
 #[derive(Debug, Default)]
-pub struct Lending {
+pub(crate) struct Lending {
     lender: Option<Lender>,
     borrower: Option<Borrower>,
-    /// The descriptors of the word that we borrow, which goes before the next frame.
+    /// The descriptors of our `Borrow` frame, which goes before the next frame.
     due: Option<Vec<OwnedFd>>,
-    /// There was no memory for a board; it is not tried again.
+    /// There was no memory for a return table; it is not tried again.
     refused: bool,
 }
 
 impl Lending {
-    /// Where to put long segments before they are sent, once the peer borrows.
-    pub fn desk(&self) -> Option<Desk> {
-        self.lender.as_ref().map(Lender::desk)
+    /// Copies long segments before they are sent, once the peer borrows.
+    pub fn writer(&self) -> Option<ShareWriter> {
+        self.lender.as_ref().map(Lender::writer)
     }
 
-    /// What to tidy up where there is time, without the connection.
+    /// What to restore while idle, without the connection's lock.
     pub fn returns(&self) -> Option<Arc<Returns>> {
         self.borrower.as_ref().map(Borrower::returns)
     }

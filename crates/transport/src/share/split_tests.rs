@@ -11,12 +11,12 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::State;
+use crate::calls::state::ConnectionState;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
-use crate::sys::process::alone;
+use crate::sys::per_process::alone;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::Role;
 
@@ -110,7 +110,7 @@ impl Stream for Script {
     }
 }
 
-fn ends(step: usize) -> (State<Script>, State<Script>) {
+fn ends(step: usize) -> (ConnectionState<Script>, ConnectionState<Script>) {
     let (there, back) = (Rc::default(), Rc::default());
     let end = |out: &Rc<RefCell<Pipe>>, into: &Rc<RefCell<Pipe>>, role| {
         let script = Script {
@@ -122,7 +122,7 @@ fn ends(step: usize) -> (State<Script>, State<Script>) {
             incoming: VecDeque::new(),
             asks: false,
         };
-        let mut state = State::new(role, Limits::default(), 0);
+        let mut state = ConnectionState::new(role, Limits::default(), 0);
         state.connect(script, true);
         state
     };
@@ -141,24 +141,24 @@ fn segments(byte: u8) -> Vec<Payload> {
 }
 
 /// Name what can be named, as a connection does around its lock.
-fn named(state: &mut State<Script>, header: &mut Header, byte: u8) -> Vec<Payload> {
+fn named(state: &mut ConnectionState<Script>, header: &mut Header, byte: u8) -> Vec<Payload> {
     let segments = segments(byte);
-    let desk = state.lending.as_ref().and_then(|lending| lending.desk());
-    let asides = desk.map_or_else(Vec::new, |desk| {
+    let writer = state.lending.as_ref().and_then(|lending| lending.writer());
+    let staged = writer.map_or_else(Vec::new, |writer| {
         let put = |segment: &Payload| {
             let bytes = (**segment).as_ref();
             (bytes.len() >= LEND_BYTES_MIN)
-                .then(|| desk.put(bytes, 0))
+                .then(|| writer.stage(bytes, 0))
                 .flatten()
         };
         segments.iter().map(put).collect()
     });
     header.segments = u16::try_from(segments.len()).expect("few");
     header.codec = Codec::Pickle;
-    state.refer(header, segments, asides)
+    state.name_staged(header, segments, staged)
 }
 
-fn pump(from: &mut State<Script>, to: &mut State<Script>) {
+fn pump(from: &mut ConnectionState<Script>, to: &mut ConnectionState<Script>) {
     for _ in 0..16 * LEND_BYTES_MIN {
         from.flush();
         to.receive();

@@ -1,6 +1,6 @@
 //! Lending and borrowing as steps of a connection's state.
 
-use crate::calls::state::State;
+use crate::calls::state::ConnectionState;
 use crate::error::Violation;
 use crate::limit::LEND_BYTES_MIN;
 use crate::link::outbox::Payload;
@@ -10,12 +10,12 @@ use crate::share::lender::Lender;
 use crate::stream::Stream;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
-use crate::sys::shared::Aside;
+use crate::sys::shared::Staged;
 use crate::wire::frame::{Header, Incoming, Kind};
 use crate::wire::preface::{LENDS, Role};
 
-impl<S: Stream> State<S> {
-    /// Say what is due before the next frame, and be ready for the answer to its long segments.
+impl<S: Stream> ConnectionState<S> {
+    /// Send what is due before the next frame, and be ready for a peer that borrows its long segments.
     pub fn prepare_to_lend(&mut self, segments: &[Payload]) {
         let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
             return;
@@ -28,18 +28,18 @@ impl<S: Stream> State<S> {
         }
         let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
         if lending.lender.is_none() && segments.iter().any(is_long) {
-            stream.ask_for_descriptors(); // the peer may say that it borrows
+            stream.ask_for_descriptors(); // the peer may answer with `Borrow`
         }
     }
 
-    /// Put names in the place of the segments of which a copy was put aside; those are given back.
-    pub fn refer(
+    /// Replace staged segments by names; the originals are given back.
+    pub fn name_staged(
         &mut self,
         header: &mut Header,
         segments: Vec<Payload>,
-        asides: Vec<Option<Aside>>,
+        staged: Vec<Option<Staged>>,
     ) -> Vec<Payload> {
-        if asides.is_empty() {
+        if staged.is_empty() {
             return segments;
         }
         let lender = self
@@ -54,15 +54,15 @@ impl<S: Stream> State<S> {
             outbox.push_copy(&Header::control(Kind::Gone, chunk.into()).encode());
         }
         let mut announce = |chunk: u32, memory| {
-            let told = stream.attach(vec![memory]);
-            if told {
+            let attached = stream.attach(vec![memory]);
+            if attached {
                 outbox.push_copy(&Header::control(Kind::Chunk, chunk.into()).encode());
             }
-            told
+            attached
         };
-        let names: Vec<Option<Name>> = asides
+        let names: Vec<Option<Name>> = staged
             .into_iter()
-            .map(|aside| lender.lend(aside?, &mut announce))
+            .map(|staged| lender.lend(staged?, &mut announce))
             .collect();
         if names.iter().all(Option::is_none) {
             return segments;
@@ -87,14 +87,16 @@ impl<S: Stream> State<S> {
         following
     }
 
-    /// The frame with its lent segments in their places; where long ones came as bytes, we shall borrow.
+    /// The frame with its lent segments opened. If long ones came as bytes, this end begins to borrow.
     pub fn resolve(&mut self, frame: Incoming) -> Result<Incoming, Violation> {
         if !frame.header.named {
             self.consider_borrowing(&frame);
             return Ok(frame);
         }
         if !matches!(frame.header.kind, Kind::Call | Kind::Reply | Kind::Item) {
-            return Err(Violation::Lending("a frame without segments names some"));
+            return Err(Violation::Lending(
+                "a frame that has no segments names some",
+            ));
         }
         let limits = self.limits;
         let borrower = self.borrower()?;
@@ -116,7 +118,7 @@ impl<S: Stream> State<S> {
         lending
             .and_then(|lending| lending.borrower.as_mut())
             .ok_or(Violation::Lending(
-                "the peer lends what nobody has asked for",
+                "the peer lends segments that this side did not ask for",
             ))
     }
 
@@ -146,27 +148,29 @@ impl<S: Stream> State<S> {
     /// The peer borrows.
     pub fn begin_lending(&mut self) -> Result<(), Violation> {
         let descriptors = [self.next_descriptor(), self.next_descriptor()];
-        let [Some(board), Some(process)] = descriptors else {
+        let [Some(table), Some(process)] = descriptors else {
             return Err(Violation::Descriptors);
         };
         let lends_any_length = self.role == Role::Caller;
         match &mut self.lending {
             Some(lending) if lending.lender.is_none() => {
-                lending.lender = Lender::new([board, process], lends_any_length)?;
+                lending.lender = Lender::new([table, process], lends_any_length)?;
                 Ok(())
             }
-            _ => Err(Violation::Lending("the peer borrows twice, or uninvited")),
+            _ => Err(Violation::Lending(
+                "the peer borrows twice, or without being asked",
+            )),
         }
     }
 
-    /// The peer shows a chunk.
+    /// The peer announces a chunk.
     pub fn map_chunk(&mut self, id: u64) -> Result<(), Violation> {
         let memory = self.next_descriptor().ok_or(Violation::Descriptors)?;
         let chunk = chunk_of(id)?;
         self.borrower()?.add(chunk, &memory)
     }
 
-    /// The peer has given a chunk up.
+    /// The peer has dropped a chunk.
     pub fn forget_chunk(&mut self, id: u64) -> Result<(), Violation> {
         let chunk = chunk_of(id)?;
         self.borrower()?.remove(chunk);
@@ -179,5 +183,5 @@ impl<S: Stream> State<S> {
 }
 
 fn chunk_of(id: u64) -> Result<u32, Violation> {
-    u32::try_from(id).map_err(|_| Violation::Lending("a chunk has no such number"))
+    u32::try_from(id).map_err(|_| Violation::Lending("invalid chunk number"))
 }

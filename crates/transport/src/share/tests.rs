@@ -6,15 +6,15 @@ use forebay_base::process::in_child;
 
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::connection::{Connection, Options, Outgoing};
-use crate::calls::state::State;
+use crate::calls::state::ConnectionState;
 use crate::limit::{COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_BYTES_MAX};
 use crate::link::outbox::{Head, Payload};
-use crate::share::depot::Depot;
 use crate::share::held::{keep_borrowed, while_locked};
+use crate::share::pool::SharePool;
 use crate::stream::socket::Wire;
 use crate::stream::unix;
 use crate::sys::buffer::{Buffer, write_at};
-use crate::sys::process::alone;
+use crate::sys::per_process::alone;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::Role;
 
@@ -197,18 +197,18 @@ fn a_cancelled_call_gives_back_what_it_was_sent_with() {
 fn what_was_never_received_comes_back_when_the_receiver_closes() {
     let _alone = alone();
     let (caller, server) = lending_ends();
-    let depot = Depot::here().expect("a depot");
+    let pool = SharePool::here().expect("a pool");
     let held = call(&caller, vec![vec![5; LEND_BYTES_MIN]]);
     let arguments = taken(&caller, &server);
     call(&caller, vec![vec![6; LEND_BYTES_MIN]]);
     caller.close();
     drop(caller);
-    let book = depot.book_with(2).expect("both are lent still");
+    let shares = pool.shares_with(2).expect("both are lent still");
     drop(server);
-    assert_eq!(book.settle(), 1, "call {held} was received");
+    assert_eq!(shares.settle(), 1, "call {held} was received");
     assert!(arguments[0].as_slice().iter().all(|&byte| byte == 5));
     drop(arguments);
-    assert_eq!(book.settle(), 0);
+    assert_eq!(shares.settle(), 0);
 }
 
 #[test]
@@ -313,12 +313,14 @@ fn what_two_threads_put_aside_at_once_is_lent_within_the_limit() {
     let (_caller, server) = lending_ends();
     let half = usize::try_from(LENT_BYTES_MAX).expect("fits") / 2;
     let segments = || -> Vec<Payload> { vec![Box::new(vec![3_u8; half]), Box::new(vec![3; half])] };
-    let asides = [(); 2].map(|()| server.put_aside(&segments()[..]).expect("open"));
-    let following = asides.map(|asides| {
-        assert!(asides.iter().all(Option::is_some));
+    let staged = [(); 2].map(|()| server.stage(&segments()[..]).expect("open"));
+    let following = staged.map(|staged| {
+        assert!(staged.iter().all(Option::is_some));
         let mut header = Header::control(Kind::Reply, 1);
-        let refer = |state: &mut State<Wire>| state.refer(&mut header, segments(), asides).len();
-        let left = server.step(refer).expect("open");
+        let name_staged = |state: &mut ConnectionState<Wire>| {
+            state.name_staged(&mut header, segments(), staged).len()
+        };
+        let left = server.step(name_staged).expect("open");
         (header.named, left)
     });
     assert_eq!(

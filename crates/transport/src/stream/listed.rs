@@ -1,21 +1,22 @@
-//! Listening sockets and their locks, which a forked child must let go of.
+//! Listening sockets and their locks, which a forked child must release.
 //!
-//! A descriptor that a fork has copied keeps the socket listening after its server was killed: who connects is taken into
-//! the queue and never answered, and the next server finds the address in use. What is executed does not have them
-//! (`CLOEXEC`); a child that goes on as it is calls [`let_go`]. The numbers stay taken, by `/dev/null`, because the
+//! A descriptor that a fork has copied keeps the socket listening after its server was killed: clients are queued and
+//! never answered, and the next server finds the address in use. An executed program does not inherit them (`CLOEXEC`);
+//! a child that continues without exec calls [`release_inherited`]. The numbers stay taken, by `/dev/null`, because the
 //! child has copies of the objects that would close them.
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forebay_base::process;
 use rustix::fs::{Mode, OFlags, open};
 
+use crate::sys::descriptor;
 use crate::sys::per_process::PerProcess;
-use crate::sys::{descriptor, process};
 
 static LISTED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::empty();
 
-/// A descriptor that a child lets go of, while this lives: until its owner closes it.
+/// Lists a descriptor for children to release, until its owner closes it.
 #[derive(Debug)]
 pub struct Listed {
     number: RawFd,
@@ -28,32 +29,32 @@ impl Listed {
         lock().push(number);
         Self {
             number,
-            owner: process::current(),
+            owner: process::epoch(),
         }
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        if self.owner == process::current() {
+        if self.owner == process::epoch() {
             lock().retain(|&number| number != self.number);
         }
     }
 }
 
-/// In a forked child: stop listening with what is its parent's. Nothing is done where a thread of the parent was opening
-/// or closing one at the fork, as nobody can tell then which there are.
-pub fn let_go() {
+/// In a forked child: stop listening on the parent's sockets. Does nothing if a thread of the parent was opening or
+/// closing one at the fork, since the list may then be incomplete.
+pub fn release_inherited() {
     let Some(Ok(mut listed)) = LISTED.inherited().map(Mutex::try_lock) else {
         return;
     };
     for number in listed.drain(..) {
         let null = null().or_else(|_| {
-            descriptor::vacate(number); // no other one is free
+            descriptor::vacate(number); // no other number is free
             null()
         });
         match null {
-            Ok(null) if null.as_raw_fd() == number => _ = null.into_raw_fd(), // its owner's
+            Ok(null) if null.as_raw_fd() == number => _ = null.into_raw_fd(), // the number's owner closes it
             Ok(null) => descriptor::replace(number, null),
             Err(_) => return,
         }
@@ -76,7 +77,7 @@ mod tests {
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
-    use crate::sys::process::alone;
+    use crate::sys::per_process::alone;
 
     fn is_null(descriptor: impl AsFd) -> bool {
         rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)
@@ -99,7 +100,7 @@ mod tests {
             while let Ok(one) = null() {
                 taken.push(one);
             }
-            let_go();
+            release_inherited();
             null().is_err() && listeners.iter().all(is_null)
         }));
         drop(listed);
@@ -110,7 +111,7 @@ mod tests {
         let _alone = alone();
         let _locked = lock();
         assert!(in_child(|| {
-            let_go();
+            release_inherited();
             drop(Listed::new(TcpListener::bind("127.0.0.1:0").expect("one")));
             lock().is_empty()
         }));
@@ -123,7 +124,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let listed = Listed::new(&listener);
         assert!(in_child(|| {
-            let_go();
+            release_inherited();
             is_null(&listener) && lock().is_empty()
         }));
         drop(TcpStream::connect(address).expect("the parent listens"));

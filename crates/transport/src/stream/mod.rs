@@ -1,13 +1,15 @@
-//! Streams of bytes: what a state machine needs of one, with the sockets that are one.
+//! Streams of bytes: the trait that state machines need, and the kinds of streams.
 //!
-//! Tests script a stream; TLS lies between two.
+//! Tests script a stream; TLS is one over another.
 
 pub mod listed;
 pub mod owner;
 pub mod shm;
-pub mod socket;
+pub(crate) mod socket;
 pub mod tls;
 pub mod unix;
+
+pub use socket::{Socket, Watch, Wire};
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -28,7 +30,7 @@ use crate::wire::frame::Kind;
 /// Why a stream did not move bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
-    /// The socket's own word; `AGAIN` means that it would block, and nothing is broken.
+    /// What the system call returned; `AGAIN` means that it would block, and nothing is broken.
     #[error("{0}")]
     Errno(Errno),
     /// TLS failed: an alert of the peer, a refused certificate, a damaged record.
@@ -80,7 +82,7 @@ pub trait Stream {
     fn wants_write(&self) -> bool {
         false
     }
-    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which
+    /// Whether [`Self::send`] takes bytes at all: not while a handshake waits for the peer, which only
     /// a receive changes. Room in the socket is of no use until then.
     fn takes(&self) -> bool {
         true
@@ -93,36 +95,36 @@ pub trait Stream {
     fn unsent(&self) -> usize {
         0
     }
-    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing:
-    /// who stops receiving before it would block must come back by itself. A plain socket has none.
+    /// Whether the stream holds received bytes, for which the socket does not become readable:
+    /// a caller that stops receiving before it would block must come back by itself. A plain socket has none.
     fn holds_received(&self) -> bool {
         false
     }
-    /// Say that nothing more is sent, where the stream has a word for it; flush afterwards.
+    /// Tell the peer that nothing more is sent, if the stream has a record for it; flush afterwards.
     fn finish(&mut self) {}
-    /// Whether room for more is told as input, so that it is never watched for room.
-    fn tells_room_as_input(&self) -> bool {
+    /// Whether room for output is signalled as input, so that it is never watched for output.
+    fn signals_room_as_input(&self) -> bool {
         false
     }
-    /// What is watched was said to be ready: called before the stream is used again.
+    /// The watched descriptor was reported ready: called before the stream is used again.
     fn woken(&mut self) -> Result<(), StreamFault> {
         Ok(())
     }
-    /// Put a long frame where the peer reads it, and give its name, to be sent instead. `None`: send its bytes.
+    /// Put a long frame into shared memory; returns its name, to be sent instead. `None`: send its bytes.
     ///
     /// `_block` is that of an arena in which the frame lies, if it does.
     fn share(&mut self, _bytes: &[u8], _block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
         None
     }
-    /// The frame that a name of the peer stands for.
+    /// The frame that a peer's name stands for.
     fn open(&mut self, _name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
         Err(Violation::Kind(Kind::Shared as u8).into())
     }
-    /// Bytes that were copied to be put aside.
+    /// Bytes that were copied into shared memory.
     fn copied(&self) -> u64 {
         0
     }
-    /// Frames put aside which the peer may still read.
+    /// Frames in shared memory that the peer may still read.
     fn lent(&mut self) -> usize {
         0
     }
@@ -130,7 +132,7 @@ pub trait Stream {
     fn carries_descriptors(&self) -> bool {
         false
     }
-    /// From here on keep the descriptors that come; before, they are lost.
+    /// Keep the descriptors that come from now on; before, they are lost.
     fn ask_for_descriptors(&mut self) {}
     /// Send descriptors along with the next bytes; false, and they are closed, where too many wait.
     fn attach(&mut self, _descriptors: Vec<OwnedFd>) -> bool {
@@ -164,7 +166,7 @@ impl Stream for Arc<OwnedFd> {
 
     fn hung_up(&self) -> bool {
         use rustix::net::{AddressFamily, sockopt::socket_domain};
-        // TCP tells the end of one direction alone, also where the peer has closed both; our ends close no single one.
+        // TCP reports only the end of one direction, even after the peer has closed both; our ends never close just one.
         let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
         let gone = PollFlags::HUP | PollFlags::ERR;
         let gone = if local { gone } else { gone | PollFlags::RDHUP };

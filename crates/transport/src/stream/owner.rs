@@ -1,8 +1,8 @@
-//! Whose process is at the other end of a TCP connection of the loopback interface.
+//! The user at the other end of a TCP connection over the loopback interface.
 //!
 //! Every user of a machine can connect to its loopback interface, and TCP carries no credentials. The kernel knows
 //! whose each socket is, and says so by `sock_diag(7)`, within one network namespace and for one system call or two.
-//! A socket that its process has closed belongs to nobody any more and would be told as root's: it is in another state
+//! A socket that its process has closed has no owner any more and would be reported as root's: it is in another state
 //! than established then, and without an inode, so an answer counts only with both.
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,26 +37,26 @@ const ANSWER_BYTES: usize = 72;
 const UID_AT: usize = 64;
 const INODE_AT: usize = 68;
 
-/// Asks the kernel whose a peer is.
+/// Asks the kernel for the user of a peer.
 #[derive(Debug)]
 pub struct Owners {
     kernel: OwnedFd,
     sequence: AtomicU32,
 }
 
-/// What the kernel tells of a socket.
+/// What the kernel reports of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct SocketInfo {
     state: u8,
     uid: u32,
     inode: u32,
 }
 
 impl Owners {
-    /// A way to ask, tried on a listening socket.
+    /// Open a way to ask, and try it on a listening socket.
     ///
     /// # Errors
-    /// `Config`: this kernel does not tell, or a container forbids to ask.
+    /// `Config`: this kernel does not answer, or a container forbids to ask.
     pub fn open(listening: impl AsFd) -> Result<Self> {
         Self::try_open(listening).map_err(|errno| {
             Error::Config(format!(
@@ -79,33 +79,33 @@ impl Owners {
             sequence: AtomicU32::new(1),
         };
         let own = address(getsockname(listening)?)?;
-        let nobody = SocketAddr::new(unspecified(own.ip()), 0);
-        let told = owners.ask(own, nobody)?;
-        if told.state == LISTEN && !is_anybody(rustix::process::geteuid().as_raw()) {
+        let any = SocketAddr::new(unspecified(own.ip()), 0);
+        let socket = owners.ask(own, any)?;
+        if socket.state == LISTEN && !is_overflow_user(rustix::process::geteuid().as_raw()) {
             Ok(owners)
         } else {
             Err(Errno::NOTSUP)
         }
     }
 
-    /// The user of the process at the other end; None: it has gone, or cannot be told.
+    /// The user of the process at the other end; None: it has gone, or cannot be determined.
     pub fn of_peer(&self, connected: impl AsFd) -> Option<u32> {
         let peer = getpeername(&connected).ok().flatten()?;
         let own = address(getsockname(&connected).ok()?).ok()?;
-        let told = self.ask(address(peer).ok()?, own).ok()?;
-        let is_open = told.state == ESTABLISHED || HALF_CLOSED.contains(&told.state);
-        (is_open && told.inode != 0).then_some(told.uid)
+        let socket = self.ask(address(peer).ok()?, own).ok()?;
+        let is_open = socket.state == ESTABLISHED || HALF_CLOSED.contains(&socket.state);
+        (is_open && socket.inode != 0).then_some(socket.uid)
     }
 
     /// Whether the peer is of this process's user, or root, who may do anything in any case.
-    pub fn lets_in(&self, connected: impl AsFd) -> bool {
+    pub fn admits(&self, connected: impl AsFd) -> bool {
         let user = rustix::process::geteuid().as_raw();
         self.of_peer(connected)
             .is_some_and(|uid| uid == user || uid == 0)
     }
 
     /// Ask for the socket that has one address and is connected to the other.
-    fn ask(&self, at: SocketAddr, to: SocketAddr) -> std::result::Result<Told, Errno> {
+    fn ask(&self, at: SocketAddr, to: SocketAddr) -> std::result::Result<SocketInfo, Errno> {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         send(&self.kernel, &request(sequence, at, to), SendFlags::empty())?;
         let mut answer = [0u8; 512];
@@ -114,7 +114,7 @@ impl Owners {
             let (_, count) = recv(&self.kernel, &mut answer[..], RecvFlags::DONTWAIT)?;
             let answer = &answer[..count.min(512)];
             if read_u32(answer, 8) == Some(sequence) {
-                return told(answer);
+                return parse_answer(answer);
             }
         }
     }
@@ -122,7 +122,7 @@ impl Owners {
 
 /// Whether a user's number stands for every user that this namespace has no number for (`user_namespaces(7)`): a process
 /// that has it itself could not tell its own from them.
-fn is_anybody(user: u32) -> bool {
+fn is_overflow_user(user: u32) -> bool {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let overflow = read("/proc/sys/kernel/overflowuid");
     let map = read("/proc/self/uid_map");
@@ -130,8 +130,8 @@ fn is_anybody(user: u32) -> bool {
     user == overflow.trim().parse().unwrap_or(OVERFLOW) && !has_all
 }
 
-/// Why a peer is not let in, for logs and counters.
-pub fn stranger(uid: Option<u32>) -> String {
+/// Why a peer was not admitted, for logs and counters.
+pub fn foreign_user_message(uid: Option<u32>) -> String {
     let whose = uid.map_or_else(|| "nobody any more".to_owned(), |uid| format!("user {uid}"));
     format!(
         "a peer that belongs to {whose} was turned away: without a token only this user may \
@@ -164,7 +164,7 @@ fn request(sequence: u32, at: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-fn told(answer: &[u8]) -> std::result::Result<Told, Errno> {
+fn parse_answer(answer: &[u8]) -> std::result::Result<SocketInfo, Errno> {
     let kind = answer
         .get(4..6)
         .map(|two| u16::from_ne_bytes([two[0], two[1]]));
@@ -173,7 +173,7 @@ fn told(answer: &[u8]) -> std::result::Result<Told, Errno> {
         return Err(Errno::from_raw_os_error(code.cast_signed().wrapping_neg()));
     }
     let word = |at| read_u32(answer, HEADER_BYTES + at).ok_or(Errno::BADMSG);
-    Ok(Told {
+    Ok(SocketInfo {
         state: answer[HEADER_BYTES + 1],
         uid: word(UID_AT)?,
         inode: word(INODE_AT)?,
@@ -231,12 +231,12 @@ mod tests {
             let owners = Owners::open(&listener).expect("the kernel tells");
             let user = rustix::process::geteuid().as_raw();
             assert_eq!(owners.of_peer(&accepted), Some(user), "{host}");
-            assert!(owners.lets_in(&accepted));
+            assert!(owners.admits(&accepted));
         }
         assert!(tried > 0);
     }
 
-    /// A closed socket belongs to nobody, which an answer would call root: a stranger who sends and closes at once
+    /// A closed socket has no owner, which an answer reports as root: a foreign user who sends and closes at once
     /// would be taken for it.
     #[test]
     fn a_peer_that_has_closed_is_not_let_in() {
@@ -244,7 +244,7 @@ mod tests {
         let owners = Owners::open(&listener).expect("the kernel tells");
         drop(client);
         assert_eq!(owners.of_peer(&accepted), None);
-        assert!(!owners.lets_in(&accepted));
+        assert!(!owners.admits(&accepted));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What connections run over: calls over a socket and TLS, messages over shared memory too.
+//! What connections run over: calls over a socket or TLS, messages also over shared memory.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use crate::stream::tls::{Peer, Tls};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 
-/// A socket, shared by whoever sleeps on it.
+/// A socket, shared with the threads that sleep on it.
 pub type Socket = Arc<OwnedFd>;
 
 /// A stream of any kind.
@@ -93,7 +93,7 @@ impl Wire {
         }
     }
 
-    /// Whether the descriptor that a loop watches has an error, which a set of descriptors never has.
+    /// Whether the watched descriptor has an error, which an epoll set never has.
     pub fn has_error(&self) -> bool {
         let alone = !matches!(self, Self::Shared(_));
         alone && readiness(self.socket(), PollFlags::empty()).contains(PollFlags::ERR)
@@ -109,7 +109,7 @@ impl Wire {
         }
     }
 
-    /// What a handshake of TLS found out, once it has ended.
+    /// What the TLS handshake established, once it has ended.
     pub fn peer(&self) -> Option<Peer> {
         match self {
             Self::Tls(stream) => stream.peer(),
@@ -117,7 +117,7 @@ impl Wire {
         }
     }
 
-    /// Say goodbye where there is a word for it, and end both directions.
+    /// Send TLS's `close_notify`, if it is TLS, and end both directions.
     ///
     /// Wakes the threads that wait on it; the descriptor goes with the last of them.
     pub fn hang_up(&mut self) {
@@ -146,7 +146,7 @@ impl Wire {
 }
 
 impl Stream for Wire {
-    // The two that every message takes are told apart here, so that they can be inlined.
+    // The two methods of every message are dispatched here, so that they can be inlined.
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         match self {
             Self::Socket(socket) => socket.send(pieces),
@@ -196,8 +196,8 @@ impl Stream for Wire {
         self.stream_mut().finish();
     }
 
-    fn tells_room_as_input(&self) -> bool {
-        self.stream().tells_room_as_input()
+    fn signals_room_as_input(&self) -> bool {
+        self.stream().signals_room_as_input()
     }
 
     fn woken(&mut self) -> Result<(), StreamFault> {

@@ -25,20 +25,20 @@ struct Aligned;
 
 /// An owned block of which the first `len` bytes are initialised.
 ///
-/// Large ones are used again while their pages are warm: see [`super::shelf`].
+/// Large ones are reused while their pages are warm: see [`super::shelf`].
 pub struct Buffer {
     pointer: NonNull<u8>,
     capacity: usize,
     len: usize,
-    /// Of memory of our own; 1 for memory that was given, and for shared memory that may not be written.
+    /// Of our own memory; 1 for memory that was given, and for shared memory that may not be written.
     align: usize,
-    /// Whose memory it is, where it was given rather than obtained.
+    /// The owner of memory that was given rather than allocated.
     owner: Option<Owner>,
     /// Keeps memory of another process mapped; then nothing is written or freed here.
     keeper: Option<Keeper>,
 }
 
-/// What keeps memory alive that was given to receive into, and gets it back.
+/// Keeps memory alive that was given to receive into, and gets it back.
 pub type Owner = Box<dyn Any + Send + Sync>;
 
 impl fmt::Debug for Buffer {
@@ -48,7 +48,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// What keeps shared memory mapped; dropping it gives the memory back to its owner.
+/// Keeps shared memory mapped; dropping it releases the memory to its owner.
 type Keeper = Box<dyn fmt::Debug + Send + Sync>;
 
 // SAFETY: the block is owned by this value alone, and plain bytes have no thread affinity.
@@ -57,7 +57,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Obtain room for `capacity` bytes; `None` if there is no memory.
+    /// Allocate `capacity` bytes; `None` if there is no memory.
     pub fn with_capacity(capacity: usize, align: usize) -> Option<Self> {
         let layout = Layout::from_size_align(capacity, align).ok()?;
         if capacity == 0 {
@@ -82,10 +82,10 @@ impl Buffer {
         })
     }
 
-    /// Memory of somebody else to receive into.
+    /// The caller's memory to receive into.
     ///
     /// # Safety
-    /// `capacity` bytes from `pointer` on are writable, and nobody else reads or writes them, until `owner` is dropped.
+    /// `capacity` bytes from `pointer` on are writable, and accessed by nothing else, until `owner` is dropped.
     pub unsafe fn given(pointer: NonNull<u8>, capacity: usize, owner: Owner) -> Self {
         Self {
             pointer,
@@ -97,12 +97,12 @@ impl Buffer {
         }
     }
 
-    /// Take whose memory it is, where it was given; the bytes are the owner's from here on.
+    /// Take the owner of memory that was given; from now on the bytes are the owner's.
     pub fn into_owner(mut self) -> Result<Owner, Self> {
         self.owner.take().ok_or(self)
     }
 
-    /// No bytes, in no memory.
+    /// An empty buffer without memory.
     pub fn empty() -> Self {
         Self {
             pointer: NonNull::<Aligned>::dangling().cast(),
@@ -115,10 +115,10 @@ impl Buffer {
     }
 
     /// `bytes` bytes of another process from `offset` of its window on: full, and read-only unless the window is private,
-    /// where this process may write what no other sees.
+    /// in which case this process's writes are seen by no other.
     ///
-    /// The window stays mapped while they are used; then `keeper` is dropped, which gives them back. Their owner may
-    /// change them, if it breaks the rule that what was sent is not written.
+    /// The window stays mapped while they are used; then `keeper` is dropped, which releases them. Their owner could
+    /// change them, if it broke the rule that sent memory is not written.
     ///
     /// # Panics
     /// If they are not inside.
@@ -140,11 +140,11 @@ impl Buffer {
                 READ_ONLY
             },
             owner: None,
-            keeper: Some(Box::new((keeper, window))), // given back before it is unmapped
+            keeper: Some(Box::new((keeper, window))), // released before it is unmapped
         }
     }
 
-    /// Whether it was given, and is to go back to its owner.
+    /// Whether it was given, and returns to its owner.
     pub(crate) fn is_given(&self) -> bool {
         self.owner.is_some()
     }
@@ -154,7 +154,7 @@ impl Buffer {
         self.is_shared() && self.align == READ_ONLY
     }
 
-    /// Whether its bytes are another process's, which may only be read.
+    /// Whether its bytes are in another process's memory.
     pub fn is_shared(&self) -> bool {
         self.keeper.is_some()
     }
@@ -199,7 +199,7 @@ impl Buffer {
         count
     }
 
-    /// Let `receive` write into the free part and append what it says it initialised.
+    /// Let `receive` write into the free part, and append what it returns as initialised.
     ///
     /// # Errors
     /// Those of `receive`.
@@ -245,7 +245,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 
-    /// Where the bytes are, for a binding that lends them out.
+    /// The address of the bytes, for a binding that lends them out.
     pub fn pointer(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -274,7 +274,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.capacity > 0 && self.align > 1 && !self.is_shared() {
-            // SAFETY: pointer and layout are those of the allocation; nobody else frees it.
+            // SAFETY: pointer and layout are those of the allocation, which is freed only here.
             unsafe { shelf::give_back(self.pointer, self.layout()) };
         }
     }

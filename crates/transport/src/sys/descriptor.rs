@@ -1,4 +1,4 @@
-//! Descriptors that a table keeps as numbers, and those that come with bytes.
+//! Descriptors that a table keeps as numbers, and those that arrive with bytes.
 
 use std::io::IoSliceMut;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -12,25 +12,25 @@ pub fn borrow<'a>(number: RawFd) -> Option<BorrowedFd<'a>> {
     if number < 0 {
         return None;
     }
-    // SAFETY: not negative. Its owner may have closed it meanwhile: then the kernel says so, or
-    // adds what took its number to an epoll set, whose events meet a generation that is over.
+    // SAFETY: not negative. Its owner may have closed it meanwhile: then the system call fails, or
+    // adds the file that took its number to an epoll set, whose events carry an outdated generation.
     Some(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// Have an open number stand for another descriptor; what it stood for is closed. Its owner goes on to own the number.
+/// Make an open number refer to another file, as dup3(2) does. Its owner continues to own the number.
 pub fn replace(number: RawFd, with: impl AsFd) {
     // SAFETY: a number of this process, which its owner keeps: it is not closed here, as it is never dropped.
     let mut replaced = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
     let _ = dup3(with, &mut replaced, DupFlags::CLOEXEC); // refused, it stays as it is
 }
 
-/// Close a number that its owner goes on to own: what is opened next has to take its place.
+/// Close a number that its owner continues to own: the next file that is opened must take it.
 pub fn vacate(number: RawFd) {
-    // SAFETY: a number of this process. Its owner closes what takes its place in its stead.
+    // SAFETY: a number of this process. Its owner will close the file that takes the number.
     drop(unsafe { OwnedFd::from_raw_fd(number) });
 }
 
-/// Receive what is there, with its descriptors, which are closed on exec; whether some of these were lost.
+/// Receive bytes with their descriptors, which are closed on exec; also returns whether descriptors were lost.
 pub fn receive<'a>(
     socket: BorrowedFd<'_>,
     into: &'a mut [MaybeUninit<u8>],

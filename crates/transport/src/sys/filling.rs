@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-/// Somebody else's memory of which the first `len` bytes are initialised.
+/// Borrowed memory of which the first `len` bytes are initialised.
 pub struct Filling<'a> {
     into: &'a mut [MaybeUninit<u8>],
     len: usize,
@@ -35,7 +35,7 @@ impl<'a> Filling<'a> {
         count
     }
 
-    /// Let `receive` write into the next `limit` free bytes and append what it says it initialised.
+    /// Let `receive` write into the next `limit` free bytes, and append what it returns as initialised.
     ///
     /// # Errors
     /// Those of `receive`.

@@ -1,4 +1,4 @@
-//! The only place of this crate with `unsafe`: memory without zeroing, the fork mark, values per process, numbered descriptors.
+//! The only module of this crate with `unsafe`: memory without zeroing, shared memory, values per process, numbered descriptors.
 #![allow(unsafe_code)]
 
 pub mod buffer;
@@ -6,6 +6,5 @@ pub mod descriptor;
 pub mod events;
 pub mod filling;
 pub mod per_process;
-pub mod process;
 pub mod shared;
 pub mod shelf;

@@ -1,13 +1,13 @@
-//! A value that each process has of its own, though a fork copies all memory.
+//! A value of each process's own, although a fork copies all memory.
 //!
-//! A lock that another thread held while a process forked is locked for ever in the child, and a `Once` never done. So a
-//! child does not look at its parent's value at all: it makes one of its own, and leaves the copy as it is.
+//! A lock that another thread held during a fork stays locked in the child for ever, and a `Once` that it was running is
+//! never done. So a child does not touch its parent's value: it makes its own, and leaves the copy as it is.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::sys::process;
+use forebay_base::process;
 
-/// Made with the first use in a process; never dropped.
+/// Made by the first use in a process; never dropped.
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
@@ -21,21 +21,21 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// That of the process from which this one was forked, as it was then; `None` in a process that has its own.
+    /// The parent's value as of the fork; `None` in a process that has its own.
     pub fn inherited(&'static self) -> Option<&'static T> {
         // SAFETY: as below.
         let found = unsafe { self.0.load(Ordering::Acquire).as_ref() };
         found
-            .filter(|owned| owned.owner != process::current())
+            .filter(|owned| owned.owner != process::epoch())
             .map(|owned| &owned.value)
     }
 
-    /// That of this process.
+    /// This process's value.
     pub fn get(&'static self) -> &'static T {
-        let here = process::current();
+        let here = process::epoch();
         let mut found = self.0.load(Ordering::Acquire);
         loop {
-            // SAFETY: null, or from a box that was given up below and is never freed; nobody has it mutably.
+            // SAFETY: null, or from a box that was leaked below and is never freed; there is no mutable reference to it.
             if let Some(owned) = unsafe { found.as_ref() }
                 && owned.owner == here
             {
@@ -51,13 +51,22 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             found = match swapped {
                 Ok(_) => made,
                 Err(other) => {
-                    // SAFETY: made above, and nobody else has seen it.
+                    // SAFETY: made above, and not published.
                     drop(unsafe { Box::from_raw(made) });
                     other
                 }
             };
         }
     }
+}
+
+/// For one test at a time: the share pool and the list of sockets are the process's, and a child that is forked while
+/// another thread has the list's lock releases nothing.
+#[cfg(test)]
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: PerProcess<std::sync::Mutex<()>> = PerProcess::empty();
+    let locked = ALONE.get().lock();
+    locked.unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Memory that two processes see: words of it as atomics, bytes of it by copy.
+//! Memory that two processes see: words as atomics, bytes by copy.
 //!
 //! One process writes, the other maps it read-only. No Rust reference to its bytes is ever made; indices are atomics,
-//! everything else is copied out before it is looked at.
+//! everything else is copied out before it is examined.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ const WORD_BYTES: usize = size_of::<AtomicU64>();
 
 /// A block of our own region, in which only this process writes, and every field but the words only under one lock.
 #[derive(Debug)]
-pub struct Own(Lease);
+pub struct OwnBlock(Lease);
 
-impl Own {
+impl OwnBlock {
     /// Take a block, all zero from now on.
     pub fn new(lease: Lease) -> Self {
         // SAFETY: the lease is the only one of its block, and the block is mapped for writing over its length.
@@ -27,7 +27,7 @@ impl Own {
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(WORD_BYTES) && offset + WORD_BYTES <= self.0.len());
         // SAFETY: inside the block, which the lease keeps mapped; blocks begin at 64 bytes, so the word is aligned.
-        // Whoever else uses it, here or in the other process, uses it as an atomic too.
+        // Every other user of it, here or in the other process, uses it as an atomic too.
         #[allow(clippy::cast_ptr_alignment)]
         unsafe {
             &*self.0.as_ptr().as_ptr().add(offset).cast::<AtomicU64>()
@@ -46,12 +46,12 @@ impl Own {
     }
 }
 
-/// Bytes that were copied into our region to be sent, and are written no more.
+/// Bytes that were copied into our region to be sent, and are not written again.
 #[derive(Debug)]
-pub struct Aside(Lease);
+pub struct Staged(Lease);
 
-impl Aside {
-    /// Fill a block; `None` where somebody else has a lease of it, or where its size is another.
+impl Staged {
+    /// Fill a block; `None` if it has another lease, or another size.
     pub fn new(mut lease: Lease, bytes: &[u8]) -> Option<Self> {
         let room = lease.bytes_mut()?;
         if room.len() != bytes.len() {
@@ -67,23 +67,23 @@ impl Aside {
     }
 }
 
-impl AsRef<[u8]> for Aside {
+impl AsRef<[u8]> for Staged {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the block is mapped while the lease lives, was written over its length above, and is written by
-        // nobody since: further leases of it are made by the ledger alone, which only keeps them.
+        // SAFETY: the block is mapped while the lease lives, was written over its length above, and has not been
+        // written since: only the ledger makes further leases of it, and it only keeps them.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().as_ptr(), self.0.len()) }
     }
 }
 
 /// A part of another process's chunk, read-only here.
 #[derive(Clone, Debug)]
-pub struct Theirs {
+pub struct PeerBlock {
     window: Arc<Window>,
     start: usize,
     bytes: usize,
 }
 
-impl Theirs {
+impl PeerBlock {
     /// The part of `window` from `start` on; `None` where it is not inside, or not aligned to 64 bytes.
     pub fn new(window: Arc<Window>, start: u64, bytes: usize) -> Option<Self> {
         let start = usize::try_from(start).ok()?;

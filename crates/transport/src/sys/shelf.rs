@@ -1,7 +1,7 @@
-//! Large blocks that were freed a moment ago, kept for the next frame of the same size.
+//! Large blocks that were just freed, kept for the next frame of the same size.
 //!
-//! An allocator gives the pages of what is freed at its end back to the kernel, and above 1 MB fresh pages are most of
-//! what a transfer costs. Whoever receives arrays of one shape receives the next one into the same pages.
+//! An allocator returns freed pages at the end of its heap to the kernel, and above 1 MB fresh pages are most of the cost
+//! of a transfer. A program that receives arrays of one shape receives the next one into the same pages.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ struct Block {
     layout: Layout,
 }
 
-// SAFETY: a block on the shelf belongs to nobody, and memory has no thread affinity.
+// SAFETY: the shelf owns its blocks, and memory has no thread affinity.
 unsafe impl Send for Block {}
 
 struct Shelf {
@@ -63,20 +63,20 @@ pub fn obtain(layout: Layout) -> Option<NonNull<u8>> {
 /// Give memory back.
 ///
 /// # Safety
-/// It was obtained here or from the global allocator, with this layout, and nobody uses it any more.
+/// It was obtained here or from the global allocator, with this layout, and is no longer used.
 pub unsafe fn give_back(pointer: NonNull<u8>, layout: Layout) {
     let block = Block { pointer, layout };
     let mut block = Some(block);
     let fallen = with_shelf(layout, |shelf| block.take().map(|block| shelf.put(block)));
     for block in fallen.flatten().into_iter().flatten().chain(block) {
-        // SAFETY: as the caller says; what falls off the shelf was given back by others who said so.
+        // SAFETY: the caller's promise, and that of the callers who gave back what falls off the shelf.
         unsafe { dealloc(block.pointer.as_ptr(), block.layout) };
     }
 }
 
-/// Act on the shelf if it is for blocks of this size, and nobody else is at it.
+/// Act on the shelf, if it takes blocks of this size and no other thread has its lock.
 ///
-/// Nobody waits for it: in a process that was forked while another thread was at it, it stays locked.
+/// No thread waits for the lock: in a process that was forked while another thread had it, it stays locked.
 fn with_shelf<R>(layout: Layout, act: impl FnOnce(&mut Shelf) -> R) -> Option<R> {
     if !(SHELF_BLOCK_BYTES_MIN..=SHELF_BLOCK_BYTES_MAX).contains(&layout.size()) {
         return None;

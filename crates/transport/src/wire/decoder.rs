@@ -166,7 +166,7 @@ impl Decoder {
     }
 
     /// Whether the peer's preface was read.
-    pub fn is_met(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.stage != Stage::Preface
     }
 

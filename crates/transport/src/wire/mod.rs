@@ -1,5 +1,9 @@
 //! What the bytes of a connection mean.
 
-pub mod decoder;
-pub mod frame;
-pub mod preface;
+pub(crate) mod decoder;
+pub(crate) mod frame;
+pub(crate) mod preface;
+
+pub use decoder::{Decoder, Event};
+pub use frame::{Codec, Header, Incoming, Kind, Reason};
+pub use preface::{Preface, Role};

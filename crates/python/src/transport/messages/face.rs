@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
-use forebay_transport::messages::connection::Standing;
+use forebay_transport::messages::Readiness;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -105,11 +105,11 @@ impl Face {
     }
 
     /// Take whom the connection has something for, where it stands now.
-    fn take_woken(&mut self, standing: &Standing) -> (Option<Py<Sleeper>>, Vec<Py<Sleeper>>) {
+    fn take_woken(&mut self, standing: &Readiness) -> (Option<Py<Sleeper>>, Vec<Py<Sleeper>>) {
         let reads = standing.ready || standing.over;
         let receiver = if reads { self.receiver.take() } else { None };
         let mut others = Vec::new();
-        if standing.met || standing.over {
+        if standing.open || standing.over {
             others.append(&mut self.guests);
         }
         // Whoever waits for its own buffers may stand behind one that waits for less.
@@ -171,7 +171,7 @@ impl MessageConnection {
     /// Run the tasks that waited for what is there now. Called by the loop, where no task runs.
     ///
     /// They may do anything with the connection, so nothing that was looked up before holds afterwards.
-    pub(super) fn tell(&self, py: Python<'_>, standing: &Standing) -> PyResult<()> {
+    pub(super) fn tell(&self, py: Python<'_>, standing: &Readiness) -> PyResult<()> {
         let (receiver, others, runs) = match &mut *self.face() {
             Some(face) => {
                 let (receiver, others) = face.take_woken(standing);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_transport::drive::selector::{Errno, Events, Set, Timeout};
 use forebay_transport::limit::{EVENTS_MIN, SPIN_US, YIELD_US};
-use forebay_transport::selector::{Errno, Events, Patience, Set};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -25,10 +25,10 @@ impl Selector {
     /// The first look is made with the GIL held. Where another thread computes, letting go of it
     /// costs up to a switch interval (5 ms), which is only worth it when there is nothing to do.
     pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Events> {
-        let patience = patience(timeout)?;
+        let timeout = wait_timeout(timeout)?;
         let (set, mut events) = self.waiting(py)?;
         look(py, &set, &mut events)?;
-        if !events.is_empty() || patience == Patience::None {
+        if !events.is_empty() || timeout == Timeout::Zero {
             return Ok(events);
         }
         if self.spin(py, &set, &mut events)? {
@@ -37,7 +37,7 @@ impl Selector {
         }
         self.lock().counters.sleeps += 1;
         loop {
-            match py.detach(|| set.wait(&mut events, patience)) {
+            match py.detach(|| set.wait(&mut events, timeout)) {
                 Err(Errno::INTR) => py.check_signals()?,
                 Err(errno) => return Err(system(py, errno)),
                 Ok(_) => return Ok(events),
@@ -149,7 +149,7 @@ impl Selector {
             return;
         }
         if let Some(core) = state.core.as_mut()
-            && core.heal().is_ok()
+            && core.rebuild().is_ok()
         {
             state.counters.heals += 1;
         }
@@ -194,22 +194,22 @@ fn look_for(py: Python<'_>, set: &Set, events: &mut Events, time_us: u64) -> PyR
 }
 
 fn look(py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<()> {
-    set.wait(events, Patience::None)
+    set.wait(events, Timeout::Zero)
         .map(drop)
         .map_err(|errno| system(py, errno))
 }
 
-fn patience(timeout: Option<f64>) -> PyResult<Patience> {
+fn wait_timeout(timeout: Option<f64>) -> PyResult<Timeout> {
     let Some(seconds) = timeout else {
-        return Ok(Patience::Endless);
+        return Ok(Timeout::Never);
     };
     if seconds.is_nan() {
         return Err(PyValueError::new_err("timeout is not a number"));
     }
     if seconds <= 0.0 {
-        return Ok(Patience::None);
+        return Ok(Timeout::Zero);
     }
     Duration::try_from_secs_f64(seconds)
-        .map(Patience::lasting)
+        .map(Timeout::after)
         .map_err(|_| PyOverflowError::new_err("timeout is too large"))
 }

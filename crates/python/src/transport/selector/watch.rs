@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use forebay_transport::selector::{Interest, Selector};
+use forebay_transport::drive::selector::{Interest, Selector};
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;

@@ -1,17 +1,17 @@
-//! The serving end: which calls are to run, and their answers.
+//! The serving end of a connection: calls to run, and their answers.
 
 use std::time::Instant;
 
 use super::{Connection, check_limits, head_bytes};
 use crate::calls::inbox::Call;
-use crate::calls::state::{Reader, State};
+use crate::calls::state::{ConnectionState, Reader};
 use crate::error::Result;
 use crate::link::outbox::{Head, Payload};
 use crate::stream::socket::Wire;
 use crate::wire::frame::{Codec, Header, Kind, Reason};
 
 impl Connection {
-    /// Take up to `count` calls that are to run, answering expired ones.
+    /// Take up to `count` calls to run, answering expired ones.
     pub fn poll_calls(&self, count: usize) -> Result<Vec<Call>> {
         self.step(|state| {
             let mut calls = Vec::new();
@@ -24,12 +24,12 @@ impl Connection {
         })
     }
 
-    /// Take the ids of running calls whose callers cancelled or left.
+    /// Take the ids of running calls whose callers cancelled or disconnected.
     pub fn take_cancelled(&self) -> Result<Vec<u64>> {
         self.step(|state| std::mem::take(&mut state.cancels))
     }
 
-    /// Answer a running call without waiting.
+    /// Reply to a running call without waiting.
     ///
     /// # Errors
     /// `Limit` above the limits of either side; the call is then still to be answered.
@@ -40,7 +40,7 @@ impl Connection {
         head: Head<'_>,
         segments: Vec<Payload>,
     ) -> Result<()> {
-        let asides = self.put_aside(&segments)?;
+        let staged = self.stage(&segments)?;
         self.step_with((head, segments), |state, (head, segments)| {
             let count = check_limits(state, head, segments)?;
             let head_bytes = head_bytes(head)?;
@@ -52,7 +52,7 @@ impl Connection {
             };
             let mut segments = std::mem::take(segments);
             if state.inbox.awaits(id) {
-                segments = state.refer(&mut header, segments, asides);
+                segments = state.name_staged(&mut header, segments, staged);
             }
             state.answer(header, None, head.take(), segments);
             Ok(())
@@ -69,7 +69,7 @@ impl Connection {
         })
     }
 
-    /// Answer a running call with a failure without waiting.
+    /// Fail a running call without waiting.
     ///
     /// A head above the limits of either side is left out, and the reason becomes `Undescribed`: this answers in any case.
     pub fn fail(&self, id: u64, reason: Reason, codec: Codec, head: Head<'_>) -> Result<()> {
@@ -88,17 +88,17 @@ impl Connection {
         })
     }
 
-    /// Look at the socket and say whether the caller of a running call cancelled or left.
+    /// Read the socket; returns whether the caller of a running call cancelled it or disconnected.
     pub fn is_cancelled(&self, id: u64) -> Result<bool> {
         self.step(|state| {
-            if state.reader == Reader::Nobody {
+            if state.reader == Reader::None {
                 state.receive();
             }
             state.caller_gone() || state.inbox.is_cancelled(id)
         })
     }
 
-    /// Tell the peer that no new calls are taken; the running ones finish, the queued ones are refused.
+    /// Announce that no new calls are taken: running ones finish, queued ones are refused.
     pub fn goodbye(&self) -> Result<()> {
         self.step(|state| {
             if !state.inbox.is_closing() && state.fault.is_none() {
@@ -127,7 +127,7 @@ impl Connection {
 }
 
 /// The next call that is to run; refusals are sent on the way.
-pub(crate) fn next_runnable(state: &mut State<Wire>) -> Option<Call> {
+pub(crate) fn next_runnable(state: &mut ConnectionState<Wire>) -> Option<Call> {
     loop {
         match state.inbox.next(Instant::now())? {
             Ok(call) => {

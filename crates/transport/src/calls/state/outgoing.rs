@@ -1,10 +1,10 @@
-//! The way out: frames go to the kernel at once, or what it does not take waits in the outbox.
+//! Sending: frames go to the kernel at once, and what it does not take waits in the outbox.
 
 use std::io::IoSlice;
 
 use rustix::io::Errno;
 
-use super::State;
+use super::ConnectionState;
 use crate::calls::inbox::Refusal;
 use crate::error::Fault;
 use crate::limit::{CORKED_BYTES_MAX, REFUSALS_BYTES_MAX};
@@ -14,18 +14,18 @@ use crate::stream::{Stream, StreamFault};
 use crate::wire::frame::{HEADER_BYTES, Header, Kind, Reason};
 use crate::wire::preface::Role;
 
-/// Refusals that were queued since the peer last took all of them.
+/// Refusals that were queued since the peer last took all.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     bytes: usize,
-    /// Where the last one ends in the outgoing stream.
+    /// Where the last refusal ends in the outgoing stream.
     end: u64,
 }
 
-impl<S: Stream> State<S> {
+impl<S: Stream> ConnectionState<S> {
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
     pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
-        self.greet();
+        self.send_preface();
         self.prepare_to_lend(&segments);
         let fixed = header.encode();
         let mut prefix = Vec::new();
@@ -60,7 +60,7 @@ impl<S: Stream> State<S> {
         end
     }
 
-    /// The common case: nothing waits, no segments, one system call and no allocation.
+    /// The common case, without queued bytes or segments: one system call and no allocation.
     fn send_short(&mut self, prefix: &[u8], head: Head<'_>) {
         let bytes = head.as_slice();
         let outcome = match &mut self.stream {
@@ -83,7 +83,7 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Hand queued bytes to the kernel until it takes no more.
+    /// Write queued bytes until the kernel takes no more.
     pub fn flush(&mut self) {
         if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
             self.fail_sending(fault);
@@ -99,13 +99,13 @@ impl<S: Stream> State<S> {
         })
     }
 
-    /// Bytes that wait for the kernel; those that the stream itself holds count as one at least.
+    /// Bytes that wait for the kernel; those that the stream itself holds count as at least one.
     pub fn unsent_bytes(&self) -> usize {
         let stream = self.stream.as_ref().filter(|stream| stream.wants_write());
         self.outbox.bytes() + stream.map_or(0, |stream| stream.unsent().max(1))
     }
 
-    /// Whether received bytes lie in the stream, of which the socket's readiness says nothing.
+    /// Whether the stream holds received bytes, for which the socket does not become readable.
     pub fn holds_received(&self) -> bool {
         self.fault.is_none() && self.stream.as_ref().is_some_and(Stream::holds_received)
     }
@@ -117,7 +117,7 @@ impl<S: Stream> State<S> {
         })
     }
 
-    /// The peer takes nothing more. Replies that it sent before are still delivered.
+    /// The peer takes nothing more. Replies that it sent before that are still delivered.
     pub(super) fn fail_sending(&mut self, fault: StreamFault) {
         if self.fault.is_some() {
             return;
@@ -135,7 +135,7 @@ impl<S: Stream> State<S> {
         }
     }
 
-    /// Answer a call that is not started.
+    /// Answer a call that will not be started.
     pub fn refuse(&mut self, refusal: Refusal) {
         self.credits.close(refusal.id);
         let header = Header {
@@ -158,12 +158,12 @@ impl<S: Stream> State<S> {
         self.outbox.sent() < self.refused.end
     }
 
-    /// Whether so many refusals wait that no further ones are to be caused.
+    /// Whether so many refusals wait that nothing is read that could cause more.
     pub(super) fn refusals_are_many(&self) -> bool {
         self.refused.bytes > REFUSALS_BYTES_MAX && self.refusals_wait()
     }
 
-    /// Answer a running call; nothing is sent if its caller has left.
+    /// Answer a running call; nothing is sent if it was cancelled.
     pub fn answer(
         &mut self,
         mut header: Header,

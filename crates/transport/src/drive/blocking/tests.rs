@@ -60,7 +60,7 @@ fn answer(server: &Connection, id: u64) {
     answered.expect("sent");
 }
 
-/// Have a thread lead and another one follow it, waiting for `id`, while `act` makes the first one stop; both outcomes.
+/// Have a thread lead and another one follow it, waiting for `id`, while `act` makes the first one leave; returns both outcomes.
 fn leader_and_follower<R: Send>(
     caller: &Connection,
     lead: impl FnOnce() -> R + Send,
@@ -115,22 +115,22 @@ fn a_thread_that_gives_up_sending_lets_a_follower_read() {
 
 #[test]
 fn a_thread_that_stops_meeting_the_peer_lets_a_follower_read() {
-    for meets in [false, true] {
+    for handshakes in [false, true] {
         let (ours, theirs) = pair().expect("sockets");
         let caller = end(ours, Role::Caller);
         let id = start(&caller, false, Vec::new());
-        let lead = || caller.meet(if meets { soon() } else { within(SHORT) });
+        let lead = || caller.handshake(if handshakes { soon() } else { within(SHORT) });
         let server = std::cell::OnceCell::new();
         let theirs = std::cell::Cell::new(Some(theirs));
         let serve = || end(theirs.take().expect("once"), Role::Server);
         let act = || {
-            if meets {
+            if handshakes {
                 server.get_or_init(serve);
             }
         };
         let reply = || answer(server.get_or_init(serve), id);
         let (ended, taken) = leader_and_follower(&caller, lead, id, act, reply);
-        assert_eq!(ended.is_ok(), meets, "{ended:?}");
+        assert_eq!(ended.is_ok(), handshakes, "{ended:?}");
         assert!(matches!(taken, Ok(Outcome::Reply(_))), "{taken:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is wanted of a descriptor, and what it is ready for.
+//! The interest in a descriptor, and its readiness.
 
 use rustix::event::epoll::EventFlags;
 
@@ -32,8 +32,8 @@ impl Interest {
         flags
     }
 
-    /// The part of this interest that is ready. Errors and hang-ups make ready for everything, so
-    /// that whoever waits learns of them by trying.
+    /// The part of this interest that is ready. Errors and hang-ups make everything ready, so that the
+    /// waiting side finds them by trying.
     pub(super) fn ready(self, flags: EventFlags) -> Self {
         let mut bits = 0;
         if flags.intersects(!EventFlags::OUT) {

@@ -1,24 +1,26 @@
 //! What an event loop waits on: an epoll set whose events name a slot and a generation.
 //!
-//! An event that names a descriptor by its number alone may meet another file that got the number
-//! meanwhile. So the kernel is given the token of a slot ([`table`]); a token of an entry that is
-//! gone resolves to nothing.
+//! An event that names a descriptor by its number may arrive after another file got the number. So
+//! the kernel is given the token of a slot ([`table`]); the token of a removed entry resolves to
+//! nothing.
 //!
-//! Two more traps of epoll(7) are handled here, once for both faces:
+//! Two more traps of epoll(7) are handled here:
 //! - **Fork.** The child shares the set, and what it removes is removed for the parent. A selector
 //!   remembers its process: in another one it changes only its own table, until it is asked to wait
 //!   or to watch something; then it makes a set of its own.
 //! - **A file that outlives its descriptor** (a duplicate in a child, say) keeps its registration,
 //!   which no number names any more. It would wake the loop for ever. Such a token resolves to
-//!   nothing, and [`Selector::heal`] moves the living entries to a fresh set.
+//!   nothing, and [`Selector::rebuild`] moves the living entries to a fresh set.
 
 mod interest;
-mod patience;
 mod table;
+mod timeout;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use forebay_base::process;
+use forebay_base::slots::Key;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData};
 use rustix::io::Result as SystemResult;
@@ -27,17 +29,17 @@ pub use rustix::event::epoll::Event;
 pub use rustix::io::Errno;
 
 pub use interest::Interest;
-pub use patience::Patience;
-pub use table::{Entry, Kind, Token};
+pub use table::{Entry, WatchKind};
+pub use timeout::Timeout;
 
 pub use crate::sys::events::Events;
 
-use crate::sys::{descriptor, process};
-use table::Table;
+use crate::sys::descriptor;
+use table::WatchTable;
 
 /// Why a descriptor is not watched as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum WatchError {
     /// It is watched already.
     Taken,
     /// It is not watched.
@@ -46,7 +48,7 @@ pub enum Refusal {
     System(Errno),
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for WatchError {
     fn from(errno: Errno) -> Self {
         Self::System(errno)
     }
@@ -61,20 +63,20 @@ impl Set {
         epoll::create(CreateFlags::CLOEXEC).map(|set| Self(Arc::new(set)))
     }
 
-    /// Replace `events` by what is ready, as far as there is room; waits as `patience` says.
+    /// Replace `events` by what is ready, as far as there is room; waits as `timeout` says.
     ///
     /// # Errors
     /// `INTR` when a signal came first; others when the set is unusable.
-    pub fn wait(&self, events: &mut Events, patience: Patience) -> SystemResult<usize> {
-        let time = patience.remaining();
+    pub fn wait(&self, events: &mut Events, timeout: Timeout) -> SystemResult<usize> {
+        let time = timeout.remaining();
         epoll::wait(&*self.0, spare_capacity(events.room()), time.as_ref())
     }
 
-    fn add(&self, fd: BorrowedFd<'_>, token: Token, interest: Interest) -> SystemResult<()> {
+    fn add(&self, fd: BorrowedFd<'_>, token: Key, interest: Interest) -> SystemResult<()> {
         epoll::add(
             &*self.0,
             fd,
-            EventData::new_u64(token.bits()),
+            EventData::new_u64(token.to_bits()),
             interest.flags(),
         )
     }
@@ -85,7 +87,7 @@ impl Set {
 pub struct Selector<T> {
     set: Set,
     process: u64,
-    table: Table<T>,
+    table: WatchTable<T>,
 }
 
 impl<T> Selector<T> {
@@ -96,8 +98,8 @@ impl<T> Selector<T> {
     pub fn new() -> SystemResult<Self> {
         Ok(Self {
             set: Set::new()?,
-            process: process::current(),
-            table: Table::new(),
+            process: process::epoch(),
+            table: WatchTable::new(),
         })
     }
 
@@ -111,18 +113,18 @@ impl<T> Selector<T> {
     pub fn insert(
         &mut self,
         fd: RawFd,
-        kind: Kind,
+        kind: WatchKind,
         interest: Interest,
         payload: T,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, WatchError> {
         self.own()?;
         let present = self.table.get(fd).map(|entry| entry.kind);
-        if present == Some(Kind::Registered) {
-            return Err(Refusal::Taken);
+        if present == Some(WatchKind::Registered) {
+            return Err(WatchError::Taken);
         }
         let borrowed = descriptor::borrow(fd).ok_or(Errno::BADF)?;
         if present.is_some() && self.is_watched(borrowed) {
-            return Err(Refusal::Taken);
+            return Err(WatchError::Taken);
         }
         let stale = self.table.remove(fd).map(|entry| entry.payload);
         let token = self.table.insert(fd, kind, interest, payload);
@@ -139,15 +141,15 @@ impl<T> Selector<T> {
     ///
     /// # Errors
     /// `Missing`, or what the kernel says (`NOENT` when its file was closed unseen).
-    pub fn change(&mut self, fd: RawFd, interest: Interest) -> Result<(), Refusal> {
+    pub fn change(&mut self, fd: RawFd, interest: Interest) -> Result<(), WatchError> {
         self.own()?;
-        let (token, entry) = self.table.find_mut(fd).ok_or(Refusal::Missing)?;
+        let (token, entry) = self.table.find_mut(fd).ok_or(WatchError::Missing)?;
         let before = std::mem::replace(&mut entry.interest, interest);
         if before == interest {
             return Ok(());
         }
         let borrowed = descriptor::borrow(fd).ok_or(Errno::BADF)?;
-        let data = EventData::new_u64(token.bits());
+        let data = EventData::new_u64(token.to_bits());
         let set = &*self.set.0;
         let done = match (before, interest) {
             (_, Interest::NONE) => epoll::delete(set, borrowed),
@@ -157,7 +159,7 @@ impl<T> Selector<T> {
         if done.is_err() {
             entry.interest = before;
         }
-        done.map_err(Refusal::from)
+        done.map_err(WatchError::from)
     }
 
     /// Give an entry another payload; returns the one before, or this one if there is no entry.
@@ -175,7 +177,7 @@ impl<T> Selector<T> {
             && self.is_own()
             && let Some(borrowed) = descriptor::borrow(fd)
         {
-            // A file that was closed unseen is not there any more, or is a ghost: see `heal`.
+            // A file that was closed unseen is not there any more, or is a ghost: see `rebuild`.
             let _ = epoll::delete(&*self.set.0, borrowed);
         }
         Some(entry)
@@ -188,7 +190,7 @@ impl<T> Selector<T> {
 
     /// The entry that an event is about; `None` once it was removed.
     pub fn resolve(&self, event: &Event) -> Option<(&Entry<T>, Interest)> {
-        let entry = self.table.resolve(Token::from_bits(event.data.u64()))?;
+        let entry = self.table.resolve(Key::from_bits(event.data.u64()))?;
         Some((entry, entry.interest.ready(event.flags)))
     }
 
@@ -215,10 +217,10 @@ impl<T> Selector<T> {
     ///
     /// # Errors
     /// Those of making one; the old set stays in use.
-    pub fn heal(&mut self) -> SystemResult<()> {
+    pub fn rebuild(&mut self) -> SystemResult<()> {
         let fresh = Set::new()?;
         for (token, entry) in self.table.tokens() {
-            let inherited = self.process == process::current() || entry.kind == Kind::Registered;
+            let inherited = self.process == process::epoch() || entry.kind == WatchKind::Registered;
             if entry.interest == Interest::NONE || !inherited {
                 continue;
             }
@@ -239,12 +241,12 @@ impl<T> Selector<T> {
         if entry.interest == Interest::NONE {
             return true; // the kernel knows nothing of it, so the table decides
         }
-        let data = EventData::new_u64(token.bits());
+        let data = EventData::new_u64(token.to_bits());
         epoll::modify(&*self.set.0, fd, data, entry.interest.flags()).is_ok()
     }
 
     fn is_own(&self) -> bool {
-        self.process == process::current()
+        self.process == process::epoch()
     }
 
     /// In a forked child: a set of its own. What was attached stays the parent's and is silent.
@@ -252,13 +254,13 @@ impl<T> Selector<T> {
         if self.is_own() {
             return Ok(());
         }
-        self.heal()?;
+        self.rebuild()?;
         for entry in self.table.entries_mut() {
-            if entry.kind == Kind::Attached {
+            if entry.kind == WatchKind::Attached {
                 entry.interest = Interest::NONE;
             }
         }
-        self.process = process::current();
+        self.process = process::epoch();
         Ok(())
     }
 }

@@ -1,35 +1,13 @@
-//! Slots with generations: what a token meant is told from what its slot means now.
+//! The watched descriptors: by their token, which an event carries, and by their number, which the program names.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
-/// Names an entry, and never another one that gets its slot later.
+use forebay_base::slots::{Key, Slots};
+
+/// Who handles an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
-    slot: u32,
-    generation: u32,
-}
-
-impl Token {
-    pub(super) fn bits(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.slot)
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each half is what `bits` put there"
-    )]
-    pub(super) fn from_bits(bits: u64) -> Self {
-        Self {
-            slot: bits as u32,
-            generation: (bits >> 32) as u32,
-        }
-    }
-}
-
-/// Who is told of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WatchKind {
     /// The caller of the wait gets it in a list.
     Registered,
     /// It is handled within the wait.
@@ -40,29 +18,21 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Entry<T> {
     pub descriptor: RawFd,
-    pub kind: Kind,
+    pub kind: WatchKind,
     pub interest: super::Interest,
     pub payload: T,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
-    generation: u32,
-    entry: Option<Entry<T>>,
+pub struct WatchTable<T> {
+    entries: Slots<Entry<T>>,
+    by_descriptor: HashMap<RawFd, Key>,
 }
 
-#[derive(Debug)]
-pub struct Table<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
-    by_descriptor: HashMap<RawFd, u32>,
-}
-
-impl<T> Table<T> {
+impl<T> WatchTable<T> {
     pub fn new() -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            entries: Slots::new(),
             by_descriptor: HashMap::new(),
         }
     }
@@ -75,81 +45,55 @@ impl<T> Table<T> {
     pub fn insert(
         &mut self,
         descriptor: RawFd,
-        kind: Kind,
+        kind: WatchKind,
         interest: super::Interest,
         payload: T,
-    ) -> Token {
+    ) -> Key {
         debug_assert!(!self.by_descriptor.contains_key(&descriptor));
-        let entry = Some(Entry {
+        let token = self.entries.insert(Entry {
             descriptor,
             kind,
             interest,
             payload,
         });
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                generation: 0,
-                entry: None,
-            });
-            u32::try_from(self.slots.len() - 1).expect("fewer slots than descriptors")
-        });
-        self.by_descriptor.insert(descriptor, slot);
-        let place = &mut self.slots[slot as usize];
-        place.entry = entry;
-        Token {
-            slot,
-            generation: place.generation,
-        }
+        self.by_descriptor.insert(descriptor, token);
+        token
     }
 
     /// Take an entry out; its token means nothing from now on.
     pub fn remove(&mut self, descriptor: RawFd) -> Option<Entry<T>> {
-        let slot = self.by_descriptor.remove(&descriptor)?;
-        let place = &mut self.slots[slot as usize];
-        place.generation = place.generation.wrapping_add(1);
-        self.free.push(slot);
-        place.entry.take()
+        let token = self.by_descriptor.remove(&descriptor)?;
+        self.entries.remove(token)
     }
 
     pub fn get(&self, descriptor: RawFd) -> Option<&Entry<T>> {
         self.find(descriptor).map(|(_, entry)| entry)
     }
 
-    pub fn find(&self, descriptor: RawFd) -> Option<(Token, &Entry<T>)> {
-        let slot = *self.by_descriptor.get(&descriptor)?;
-        let place = &self.slots[slot as usize];
-        let generation = place.generation;
-        let entry = place.entry.as_ref()?;
-        Some((Token { slot, generation }, entry))
+    pub fn find(&self, descriptor: RawFd) -> Option<(Key, &Entry<T>)> {
+        let token = *self.by_descriptor.get(&descriptor)?;
+        Some((token, self.entries.get(token)?))
     }
 
-    pub fn find_mut(&mut self, descriptor: RawFd) -> Option<(Token, &mut Entry<T>)> {
-        let slot = *self.by_descriptor.get(&descriptor)?;
-        let place = &mut self.slots[slot as usize];
-        let generation = place.generation;
-        let entry = place.entry.as_mut()?;
-        Some((Token { slot, generation }, entry))
+    pub fn find_mut(&mut self, descriptor: RawFd) -> Option<(Key, &mut Entry<T>)> {
+        let token = *self.by_descriptor.get(&descriptor)?;
+        Some((token, self.entries.get_mut(token)?))
     }
 
-    pub fn resolve(&self, token: Token) -> Option<&Entry<T>> {
-        let place = self.slots.get(token.slot as usize)?;
-        place
-            .entry
-            .as_ref()
-            .filter(|_| place.generation == token.generation)
+    pub fn resolve(&self, token: Key) -> Option<&Entry<T>> {
+        self.entries.get(token)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
-        self.slots.iter().filter_map(|slot| slot.entry.as_ref())
+        self.tokens().map(|(_, entry)| entry)
     }
 
     pub fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry<T>> {
-        self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut())
+        self.entries.iter_mut().map(|(_, entry)| entry)
     }
 
-    pub fn tokens(&self) -> impl Iterator<Item = (Token, &Entry<T>)> {
-        self.entries()
-            .filter_map(|entry| self.find(entry.descriptor))
+    pub fn tokens(&self) -> impl Iterator<Item = (Key, &Entry<T>)> {
+        self.entries.iter()
     }
 }
 
@@ -158,38 +102,29 @@ mod tests {
     use super::*;
     use crate::drive::selector::Interest;
 
-    fn table() -> Table<&'static str> {
-        Table::new()
+    fn table() -> WatchTable<&'static str> {
+        WatchTable::new()
     }
 
     #[test]
     fn a_token_dies_with_its_entry_though_slot_and_number_come_back() {
         let mut table = table();
-        let first = table.insert(7, Kind::Attached, Interest::READ, "first");
+        let first = table.insert(7, WatchKind::Attached, Interest::READ, "first");
         assert_eq!(table.resolve(first).map(|e| e.payload), Some("first"));
         assert_eq!(table.remove(7).map(|e| e.payload), Some("first"));
-        let second = table.insert(7, Kind::Attached, Interest::READ, "second");
+        let second = table.insert(7, WatchKind::Attached, Interest::READ, "second");
         assert_eq!(table.resolve(first).map(|e| e.payload), None);
         assert_eq!(table.resolve(second).map(|e| e.payload), Some("second"));
-        assert_eq!(first.slot, second.slot);
-    }
-
-    #[test]
-    fn a_token_passes_through_64_bits() {
-        let token = Token {
-            slot: 3,
-            generation: u32::MAX,
-        };
-        assert_eq!(Token::from_bits(token.bits()), token);
+        assert_eq!(first.index, second.index);
     }
 
     #[test]
     fn slots_are_used_again() {
         let mut table = table();
         for round in 0..100 {
-            table.insert(round, Kind::Registered, Interest::READ, "");
+            table.insert(round, WatchKind::Registered, Interest::READ, "");
             table.remove(round);
         }
-        assert_eq!((table.slots.len(), table.len()), (1, 0));
+        assert_eq!((table.entries.end(), table.len()), (1, 0));
     }
 }

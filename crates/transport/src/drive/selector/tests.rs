@@ -24,8 +24,8 @@ fn ready(selector: &mut Selector<&'static str>, ms: u64) -> (Names, usize) {
     let (set, _) = selector.waiting().expect("a set");
     let mut events = Events::default();
     events.reserve(16);
-    let patience = Patience::lasting(Duration::from_millis(ms));
-    set.wait(&mut events, patience).expect("a wait");
+    let timeout = Timeout::after(Duration::from_millis(ms));
+    set.wait(&mut events, timeout).expect("a wait");
     let known: Names = events
         .iter()
         .filter_map(|event| selector.resolve(event).map(|(entry, _)| entry.payload))
@@ -40,7 +40,7 @@ fn brings_what_is_ready_until_it_is_not() {
     let mut selector = selector();
     let fd = near.as_raw_fd();
     assert_eq!(
-        selector.insert(fd, Kind::Attached, Interest::READ, "near"),
+        selector.insert(fd, WatchKind::Attached, Interest::READ, "near"),
         Ok(None)
     );
     assert_eq!(ready(&mut selector, 0), (vec![], 0));
@@ -56,7 +56,7 @@ fn without_interest_an_entry_stays_and_is_silent_even_at_a_hang_up() {
     let mut selector = selector();
     let fd = near.as_raw_fd();
     selector
-        .insert(fd, Kind::Attached, Interest::READ, "near")
+        .insert(fd, WatchKind::Attached, Interest::READ, "near")
         .expect("attached");
     selector.change(fd, Interest::NONE).expect("silenced");
     drop(far);
@@ -79,15 +79,18 @@ fn a_number_is_taken_once_and_missed_once() {
     let (near, _far) = pair();
     let mut selector = selector();
     let fd = near.as_raw_fd();
-    for kind in [Kind::Registered, Kind::Attached] {
+    for kind in [WatchKind::Registered, WatchKind::Attached] {
         selector
             .insert(fd, kind, Interest::READ, "first")
             .expect("watched");
-        let again = selector.insert(fd, Kind::Attached, Interest::READ, "second");
-        assert_eq!(again, Err(Refusal::Taken));
+        let again = selector.insert(fd, WatchKind::Attached, Interest::READ, "second");
+        assert_eq!(again, Err(WatchError::Taken));
         assert!(selector.remove(fd).is_some());
         assert!(selector.remove(fd).is_none());
-        assert_eq!(selector.change(fd, Interest::BOTH), Err(Refusal::Missing));
+        assert_eq!(
+            selector.change(fd, Interest::BOTH),
+            Err(WatchError::Missing)
+        );
     }
 }
 
@@ -98,11 +101,11 @@ fn what_the_kernel_refuses_leaves_nothing_behind() {
         .into();
     let mut selector = selector();
     let fd = file.as_raw_fd();
-    let refused = selector.insert(fd, Kind::Registered, Interest::READ, "file");
-    assert_eq!(refused, Err(Refusal::System(Errno::PERM)));
+    let refused = selector.insert(fd, WatchKind::Registered, Interest::READ, "file");
+    assert_eq!(refused, Err(WatchError::System(Errno::PERM)));
     assert!(selector.get(fd).is_none());
-    let refused = selector.insert(-1, Kind::Attached, Interest::READ, "none");
-    assert_eq!(refused, Err(Refusal::System(Errno::BADF)));
+    let refused = selector.insert(-1, WatchKind::Attached, Interest::READ, "none");
+    assert_eq!(refused, Err(WatchError::System(Errno::BADF)));
 }
 
 #[test]
@@ -111,14 +114,14 @@ fn an_attached_number_that_names_another_file_now_gives_way() {
     let mut selector = selector();
     let fd = near.as_raw_fd();
     selector
-        .insert(fd, Kind::Attached, Interest::READ, "old")
+        .insert(fd, WatchKind::Attached, Interest::READ, "old")
         .expect("attached");
     let (other, mut peer) = pair();
     // What a close and a lucky accept do, in one step: no other test can get the number in between.
     let mut near: OwnedFd = near.into();
     rustix::io::dup2(&other, &mut near).expect("the number means another file");
     assert_eq!(
-        selector.insert(fd, Kind::Attached, Interest::READ, "new"),
+        selector.insert(fd, WatchKind::Attached, Interest::READ, "new"),
         Ok(Some("old"))
     );
     peer.write_all(b"x").expect("sent");
@@ -131,11 +134,16 @@ fn a_file_that_outlives_its_descriptor_is_silenced() {
     let mut selector = selector();
     let fd = near.as_raw_fd();
     selector
-        .insert(fd, Kind::Attached, Interest::READ, "near")
+        .insert(fd, WatchKind::Attached, Interest::READ, "near")
         .expect("attached");
     let (living, mut peer) = pair();
     selector
-        .insert(living.as_raw_fd(), Kind::Attached, Interest::READ, "living")
+        .insert(
+            living.as_raw_fd(),
+            WatchKind::Attached,
+            Interest::READ,
+            "living",
+        )
         .expect("attached");
     let survivor = dup(&near).expect("a duplicate");
     drop(near);
@@ -144,7 +152,7 @@ fn a_file_that_outlives_its_descriptor_is_silenced() {
     peer.write_all(b"x").expect("sent");
     let (names, ghosts) = ready(&mut selector, 0);
     assert_eq!((names, ghosts), (vec!["living"], 1));
-    selector.heal().expect("a fresh set");
+    selector.rebuild().expect("a fresh set");
     assert_eq!(ready(&mut selector, 0), (vec!["living"], 0));
     drop(survivor);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 
-use super::{Messages, Options};
+use super::{MessageOptions, Messages};
 use crate::error::{Delivered, Error, Violation};
 use crate::limit::{DIRECT_BYTES_MIN, Limits};
 use crate::link::admission::Admission;
@@ -30,8 +30,8 @@ impl Drop for Witness {
     }
 }
 
-fn options(admission: Admission) -> Options {
-    Options {
+fn options(admission: Admission) -> MessageOptions {
+    MessageOptions {
         limits: Limits::of_messages(),
         peer: "the other end".into(),
         admission,

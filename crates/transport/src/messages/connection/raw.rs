@@ -1,4 +1,4 @@
-//! Giving the stream of a connection away.
+//! Giving a connection's stream away.
 
 use super::{Messages, release};
 use crate::error::{Delivered, Result};
@@ -8,11 +8,11 @@ impl Messages {
     /// Take the stream between two messages, to go on with something else on it: see
     /// [`State::take_stream`](crate::messages::state::State::take_stream).
     ///
-    /// The connection is closed by it; nobody may be waiting for it.
+    /// This closes the connection; no thread may be waiting on it.
     ///
     /// # Errors
-    /// `Busy` while part of a message, or a whole one, is under way or waits to be taken; then nothing has changed.
-    /// What ended the connection, `Closed`, `Forked`.
+    /// `Busy`, without a change, while a message or part of one is in transit or waits to be taken. What ended the
+    /// connection, `Closed`, `Forked`.
     pub fn take_stream(&self) -> Result<Wire> {
         let mut state = self.lock()?;
         if let Some(fault) = state.end() {

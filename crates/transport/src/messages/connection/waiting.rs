@@ -1,13 +1,14 @@
-//! Waiting for a connection in threads.
+//! How threads wait on a connection of messages.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_base::time::{left, timespec};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::{Guard, Messages, release, tells_room_as_input};
-use crate::drive::blocking::{is_past, timespec};
+use super::{Guard, Messages, release, signals_room_as_input};
+use crate::drive::blocking::is_past;
 use crate::error::{Delivered, Error, Result};
 use crate::messages::state::Message;
 use crate::stream::socket::{Watch, Wire};
@@ -26,14 +27,14 @@ impl Messages {
         outcome
     }
 
-    /// Wait until the peer is let in.
+    /// Wait until the peer is admitted.
     ///
     /// # Errors
     /// `Deadline`, `Interrupted`, what ended the connection.
-    pub fn meet(&self, deadline: Option<Instant>) -> Result<()> {
+    pub fn handshake(&self, deadline: Option<Instant>) -> Result<()> {
         self.wait(deadline, |state| match state.end() {
             Some(fault) => Err(fault.to_error(&self.peer, Delivered::No)),
-            None => Ok(state.is_met().then_some(())),
+            None => Ok(state.is_open().then_some(())),
         })
     }
 
@@ -43,7 +44,7 @@ impl Messages {
     /// `Deadline`, `Interrupted`, `Broken` with "maybe", `Closed`.
     pub fn drain(&self, end: u64, deadline: Option<Instant>) -> Result<()> {
         self.wait(deadline, |state| {
-            if state.with_kernel() >= end {
+            if state.kernel_offset() >= end {
                 return Ok(Some(()));
             }
             match &state.fault {
@@ -53,7 +54,7 @@ impl Messages {
         })
     }
 
-    /// Look, step, and sleep until `look` finds what it wants.
+    /// Step and sleep until `look` finds what it wants.
     fn wait<R>(
         &self,
         deadline: Option<Instant>,
@@ -62,7 +63,7 @@ impl Messages {
         let mut woken = false;
         let mut lead = None;
         loop {
-            let mut told = self.queue.told();
+            let mut version = self.queue.version();
             let mut state = self.lock()?;
             if std::mem::take(&mut woken) {
                 state.woken();
@@ -78,7 +79,7 @@ impl Messages {
             let watch = state.stream.as_ref().map(Wire::watch);
             release(state);
             if lead.take().is_some() {
-                told += 1; // it was the lead's own word
+                version += 1; // counted by dropping our own lead, which is no news
             }
             if let Some(found) = found? {
                 return Ok(found);
@@ -93,9 +94,9 @@ impl Messages {
                 _ if more => {}
                 Some(watch @ Watch::Socket(_)) => sleep(&watch, interest, deadline)?,
                 Some(watch @ Watch::Shared(_)) => {
-                    lead = self.queue.lead(told, deadline);
+                    lead = self.queue.lead(version, deadline);
                     if lead.is_none() {
-                        return Err(Error::Interrupted); // to look for signals, which do not wake a follower
+                        return Err(Error::Interrupted); // the caller checks for signals, which do not wake a follower
                     }
                     sleep(&watch, interest, deadline)?;
                     woken = true;
@@ -109,14 +110,14 @@ fn interest_of(state: &mut Guard<'_>) -> PollFlags {
     let mut interest = PollFlags::empty();
     interest.set(
         PollFlags::IN,
-        state.wants_read() || tells_room_as_input(state),
+        state.wants_read() || signals_room_as_input(state),
     );
     interest.set(PollFlags::OUT, state.wants_write());
     interest
 }
 
 fn sleep(socket: &Watch, interest: PollFlags, deadline: Option<Instant>) -> Result<()> {
-    let timeout = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+    let timeout = left(deadline).map(timespec);
     match poll(&mut [PollFd::new(socket, interest)], timeout.as_ref()) {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => Err(Error::Interrupted),

@@ -1,4 +1,4 @@
-//! The way out: a message goes to the kernel at once, or what it does not take waits in the outbox.
+//! Sending: a message goes to the kernel at once, and what it does not take waits in the outbox.
 
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -23,7 +23,7 @@ impl<S: Stream> State<S> {
     ///
     /// Returns whether frames of it are still lent, and its end in the stream.
     pub fn send(&mut self, frames: &mut dyn Frames) -> (bool, u64) {
-        match self.put_aside(frames) {
+        match self.stage(frames) {
             Some(mut named) => self.send_as(Kind::Shared, &mut named),
             None => self.send_as(Kind::Message, frames),
         }
@@ -50,9 +50,9 @@ impl<S: Stream> State<S> {
         (lent && self.outbox.sent() < end, end)
     }
 
-    /// Queue a message without sending anything yet; whether frames of it are lent.
+    /// Queue a message without writing yet; returns whether frames of it are lent.
     pub fn push(&mut self, frames: &mut dyn Frames) -> bool {
-        match self.put_aside(frames) {
+        match self.stage(frames) {
             Some(mut named) => self.push_as(Kind::Shared, &mut named),
             None => self.push_as(Kind::Message, frames),
         }
@@ -67,13 +67,13 @@ impl<S: Stream> State<S> {
         self.queue(frames, 0, 0)
     }
 
-    /// Have long frames read where the peer sees them; `None` where none is.
-    fn put_aside<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
+    /// Put long frames into shared memory; `None` if there are none, or no room.
+    fn stage<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
         let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
         Named::new(frames, |bytes, block| stream.share(bytes, block))
     }
 
-    /// Nothing waits: one system call straight out of the caller's buffers.
+    /// Nothing is queued: one system call straight from the caller's buffers.
     fn send_at_once(&mut self, prefix: &[u8], frames: &mut dyn Frames) -> bool {
         let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
         pieces[0] = IoSlice::new(prefix);
@@ -106,7 +106,7 @@ impl<S: Stream> State<S> {
         self.queue(frames, index, from)
     }
 
-    /// Queue frames from one of them on, of which the first bytes are gone; true if some are lent.
+    /// Queue the frames from `first` on, of which the first `gone` bytes were written; true if some are lent.
     fn queue(&mut self, frames: &mut dyn Frames, first: usize, gone: usize) -> bool {
         let mut lent = false;
         for index in first..frames.count() {
@@ -126,7 +126,7 @@ impl<S: Stream> State<S> {
         lent
     }
 
-    /// Hand queued bytes to the kernel until it takes no more.
+    /// Write queued bytes until the kernel takes no more.
     pub fn flush(&mut self) {
         if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
             self.fail(fault);

@@ -1,35 +1,34 @@
-//! Giving the stream away: what follows on it is no message.
+//! Giving the stream away: what follows on it is not a message.
 
 use super::State;
 use crate::error::Fault;
 use crate::stream::Stream;
 
 impl<S: Stream> State<S> {
-    /// Take the stream, where both ends stand between two messages and nothing waits; `None` otherwise, and nothing
-    /// has changed.
+    /// Take the stream between two messages, if nothing is queued in either direction; `None`, without a change,
+    /// otherwise.
     ///
-    /// Its next byte in each direction is whatever the two ends agreed on in messages before.
-    /// For that the peer must not send such bytes before it knows that this end takes the stream: they would have been
-    /// read as messages. An end that answers last does so by sending its answer, and taking the stream before it
-    /// receives again.
+    /// The next byte in each direction has the meaning that the two ends agreed on by messages. So the peer must not send
+    /// such bytes before it knows that this end has taken the stream: they would be read as messages. The end that
+    /// answers last sends its answer, and takes the stream before it receives again.
     ///
-    /// The state is closed by it.
+    /// This closes the state.
     pub fn take_stream(&mut self) -> Option<S> {
         if !self.is_between() {
             return None;
         }
         self.break_with(Fault::Closed);
-        self.share.close();
+        self.usage.close();
         self.stream.take()
     }
 
-    /// Whether nothing of a message is under way or waits, in either direction.
+    /// Whether no message is in transit or queued, in either direction.
     fn is_between(&self) -> bool {
         let sent = |stream: &S| stream.unsent() == 0 && !stream.wants_write();
         self.fault.is_none()
             && !self.ended
             && !self.is_within()
-            && self.rest.is_empty()
+            && self.deferred.is_empty()
             && self.inbox.is_empty()
             && self.outbox.is_empty()
             && self.stream.as_ref().is_some_and(sent)

@@ -1,105 +1,94 @@
-//! What a native listener does when time has passed: deadlines, pauses, and its end.
+//! What a native listener does by time: deadlines, pauses, and its end.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
+use forebay_base::poll::Ready;
+use forebay_base::slots::Key;
 
-use super::{Place, Reactor, Seat};
+use super::Reactor;
 use crate::limit::NATIVE_GRACE_MS;
-use crate::serve::peer::Ready;
 
 impl Reactor {
-    pub(super) fn timeout(&self) -> Timespec {
+    pub(super) fn timeout(&self) -> Duration {
         let now = Instant::now();
-        let mut until = self.looks.saturating_duration_since(now);
+        let mut until = self.check_stalls_at.saturating_duration_since(now);
         if !self.again.is_empty() {
             until = Duration::ZERO;
         }
         let handshake = self.handshakes.front().map(|(due, _)| *due);
         let redial = self.redials.first().map(|(due, _, _)| *due);
-        let dues = [handshake, redial, self.resumes, self.ends];
+        let dues = [handshake, redial, self.resume_at, self.close_at];
         for due in dues.into_iter().flatten() {
             until = until.min(due.saturating_duration_since(now));
         }
-        Timespec {
-            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: until.subsec_nanos().into(),
-        }
+        until
     }
 
     pub(super) fn keep_time(&mut self, now: Instant) {
-        while let Some((due, place)) = self.handshakes.front().copied()
-            && (due <= now || self.served(place).is_none_or(|served| served.met))
+        while let Some((due, key)) = self.handshakes.front().copied()
+            && (due <= now || self.served(key).is_none_or(|served| served.open))
         {
             self.handshakes.pop_front();
-            if self.served(place).is_some_and(|served| !served.met) {
-                self.common.tally.late.fetch_add(1, Ordering::Relaxed);
-                self.dismiss(place);
+            if self.served(key).is_some_and(|served| !served.open) {
+                self.common.metrics.late.fetch_add(1, Ordering::Relaxed);
+                self.close_connection(key);
             }
         }
-        if self.resumes.is_some_and(|due| due <= now) {
-            self.resumes = None;
-            self.welcome();
+        if self.resume_at.is_some_and(|due| due <= now) {
+            self.resume_at = None;
+            self.resume_accepting();
         }
         if self.redials.first().is_some_and(|(due, _, _)| *due <= now) {
-            for (_, place, target) in std::mem::take(&mut self.redials) {
-                if self.served(place).is_some() {
-                    self.dial(place, target);
-                    self.watch(place);
+            for (_, key, target) in std::mem::take(&mut self.redials) {
+                if self.served(key).is_some() {
+                    self.dial(key, target);
+                    self.watch(key);
                 }
             }
         }
-        if self.looks <= now {
-            self.looks = now + self.options.stall / 4;
-            self.dismiss_stalled(now);
+        if self.check_stalls_at <= now {
+            self.check_stalls_at = now + self.options.stall / 4;
+            self.close_stalled(now);
         }
     }
 
-    fn dismiss_stalled(&mut self, now: Instant) {
-        for place in self.places() {
+    fn close_stalled(&mut self, now: Instant) {
+        for key in self.keys() {
             let stall = self.options.stall;
-            let stalled = self.served(place).is_some_and(|served| {
-                let position = served.peer.position();
+            let stalled = self.served(key).is_some_and(|served| {
+                let position = served.session.position();
                 served.progress.has_stalled(now, position, stall)
             });
             if stalled {
-                self.common.tally.stalled.fetch_add(1, Ordering::Relaxed);
-                self.dismiss(place);
+                self.common.metrics.stalled.fetch_add(1, Ordering::Relaxed);
+                self.close_connection(key);
             }
         }
     }
 
-    fn places(&self) -> Vec<Place> {
-        let taken = |seat: &Seat| seat.taken.is_some();
-        let numbered = self.seats.iter().zip(0u32..);
-        numbered
-            .filter(|(seat, _)| taken(seat))
-            .map(|(seat, number)| Place {
-                seat: number,
-                generation: seat.generation,
-            })
-            .collect()
+    fn keys(&self) -> Vec<Key> {
+        self.connections.iter().map(|(key, _)| key).collect()
     }
 
-    /// Whether the owner has closed and nothing is left to be answered, or its time is over.
+    /// Whether the owner has closed it and every answer was written, or the grace is over.
     pub(super) fn is_done(&mut self) -> bool {
         if !self.common.closing.load(Ordering::Acquire) {
             return false;
         }
         let now = Instant::now();
-        if self.ends.is_none() {
-            self.ends = Some(now + Duration::from_millis(NATIVE_GRACE_MS));
-            self.resumes = None;
+        if self.close_at.is_none() {
+            self.close_at = Some(now + Duration::from_millis(NATIVE_GRACE_MS));
+            self.resume_at = None;
             let _ = self.set_accepting(false);
-            self.door = None;
-            for place in self.places() {
-                if let Some(served) = self.served(place) {
-                    served.peer.close();
-                    self.step(place, Ready::default(), Ready::default());
+            self.acceptor = None;
+            for key in self.keys() {
+                if let Some(served) = self.served(key) {
+                    served.session.close();
+                    self.step(key, Ready::NOTHING, Ready::NOTHING);
                 }
             }
         }
-        self.places().is_empty() || self.ends.is_some_and(|end| end <= now)
+        self.connections.is_empty() || self.close_at.is_some_and(|end| end <= now)
     }
 }

@@ -8,18 +8,17 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::lifeline::Record;
-use super::ring::{Incoming, Outgoing};
-use super::theirs::Theirs;
+use super::peer::PeerRegion;
+use super::ring::{RingReader, RingWriter};
 use super::{Name, layout};
 use crate::limit::RING_BYTES;
-use crate::sys::shared::Own as Control;
+use crate::sys::shared::OwnBlock;
 
 /// An act of the peer: what it is, and 32 bytes of it.
 pub const ACT_BYTES: usize = 33;
 /// What an act's first byte says, modulo 3: a record beside the ring, the name of a frame, the cursors of the rings.
 pub const RECORD: u8 = 0;
 pub const NAME: u8 = 1;
-#[cfg_attr(not(test), allow(dead_code))] // the third of three
 #[cfg_attr(not(test), allow(dead_code))] // the third of three
 pub const CURSORS: u8 = 2;
 
@@ -32,7 +31,7 @@ struct Memory {
     _control: Lease,
     offset: u64,
     chunk: OwnedFd,
-    own: Arc<Control>,
+    own: Arc<OwnBlock>,
 }
 
 impl Memory {
@@ -45,7 +44,7 @@ impl Memory {
             offset: control.reference().offset,
             chunk: control.share_chunk().expect("a descriptor"),
             _control: control,
-            own: Arc::new(Control::new(own)),
+            own: Arc::new(OwnBlock::new(own)),
         }
     }
 
@@ -55,14 +54,14 @@ impl Memory {
 
     /// What comes with a hello.
     fn hello(&self) -> Vec<OwnedFd> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a bell");
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a wakeup");
         let process = pidfd_open(getpid(), PidfdFlags::empty()).expect("a process");
-        vec![self.chunk(), bell, process]
+        vec![self.chunk(), wakeup, process]
     }
 
-    fn theirs(&self) -> Theirs {
+    fn theirs(&self) -> PeerRegion {
         let bytes = layout::BYTES as u64;
-        Theirs::new(0, self.offset, bytes, self.hello()).expect("a hello")
+        PeerRegion::new(0, self.offset, bytes, self.hello()).expect("a hello")
     }
 }
 
@@ -77,7 +76,7 @@ thread_local! {
 pub fn shared(input: &[u8]) -> bool {
     MEMORY.with(|memory| {
         let mut theirs = memory.theirs();
-        let (mut ours, mut incoming) = (Outgoing::default(), Incoming::default());
+        let (mut ours, mut incoming) = (RingWriter::default(), RingReader::default());
         let mut held = Vec::new();
         for act in input.chunks_exact(ACT_BYTES) {
             let mut said = [0; ACT_BYTES - 1];
@@ -89,7 +88,7 @@ pub fn shared(input: &[u8]) -> bool {
                         offset,
                         bytes,
                     } => {
-                        theirs = Theirs::new(chunk, offset, bytes, memory.hello())?;
+                        theirs = PeerRegion::new(chunk, offset, bytes, memory.hello())?;
                         Ok(())
                     }
                     Record::Chunk(chunk) => theirs.add(chunk, vec![memory.chunk()]),

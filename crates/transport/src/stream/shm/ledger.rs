@@ -1,7 +1,7 @@
-//! Which frames the peer may still read: pure bookkeeping, of anything that keeps a block.
+//! Which frames the peer may still read: pure bookkeeping, over anything that keeps a block alive.
 //!
 //! A lent frame has a ticket, below [`LENT_FRAMES_MAX`], and a generation that is used once. The peer gives it back by
-//! writing the generation at the ticket's place in its own memory: no index travels, no place is contended, and a
+//! writing the generation at the ticket's slot in its own memory: no index travels, no slot is contended, and a
 //! wrong word gives nothing back but what that peer was lent.
 
 use crate::limit::LENT_FRAMES_MAX;
@@ -9,16 +9,16 @@ use crate::limit::LENT_FRAMES_MAX;
 /// The name of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
-    pub place: u32,
+    pub slot: u32,
     pub generation: u64,
 }
 
 /// What is lent out.
 #[derive(Debug)]
 pub struct Ledger<L> {
-    /// By place.
+    /// By slot.
     loans: Vec<Option<(u64, L)>>,
-    /// Places that are lent, in no order; and those that were used and are free.
+    /// Slots that are lent, in no order; and those that were used and are free.
     lent: Vec<u32>,
     free: Vec<u32>,
     generation: u64,
@@ -36,10 +36,10 @@ impl<L> Default for Ledger<L> {
 }
 
 impl<L> Ledger<L> {
-    /// Keep `loan` until its ticket comes back; gives it back at once where too much is lent.
+    /// Keep `loan` until its ticket comes back; returns it as an error at the limit.
     pub fn lend(&mut self, loan: L) -> Result<Ticket, L> {
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
             None if self.loans.len() == LENT_FRAMES_MAX => return Err(loan),
             None => {
                 self.loans.push(None);
@@ -47,46 +47,46 @@ impl<L> Ledger<L> {
             }
         };
         self.generation += 1;
-        self.loans[place as usize] = Some((self.generation, loan));
-        self.lent.push(place);
+        self.loans[slot as usize] = Some((self.generation, loan));
+        self.lent.push(slot);
         Ok(Ticket {
-            place,
+            slot,
             generation: self.generation,
         })
     }
 
-    /// Take back what has come back, by `returned`: the word that the peer shows at a place.
+    /// Drop returned loans, by `returned`: the word that the peer shows at a slot.
     pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
-        self.settle_if(|ticket| ticket.generation == returned(ticket.place));
+        self.settle_if(|ticket| ticket.generation == returned(ticket.slot));
     }
 
-    /// Take back what has come back, by whatever says so of a ticket.
+    /// Drop the loans for whose tickets `is_back` is true.
     pub fn settle_if(&mut self, is_back: impl Fn(Ticket) -> bool) {
         let Self {
             loans, lent, free, ..
         } = self;
-        lent.retain(|&place| {
-            let loan = &mut loans[place as usize];
+        lent.retain(|&slot| {
+            let loan = &mut loans[slot as usize];
             let generation = loan.as_ref().map(|(generation, _)| *generation);
-            let back = generation.is_some_and(|generation| is_back(Ticket { place, generation }));
+            let back = generation.is_some_and(|generation| is_back(Ticket { slot, generation }));
             if back {
                 *loan = None;
-                free.push(place);
+                free.push(slot);
             }
             !back
         });
     }
 
-    /// Give up the book, and what is lent with it.
+    /// Empty the ledger; returns what was lent.
     pub fn take(&mut self) -> Vec<(Ticket, L)> {
         let loans = std::mem::take(&mut self.loans).into_iter().enumerate();
         self.lent.clear();
         self.free.clear();
         loans
-            .filter_map(|(place, loan)| {
+            .filter_map(|(slot, loan)| {
                 let (generation, loan) = loan?;
-                let place = u32::try_from(place).ok()?;
-                Some((Ticket { place, generation }, loan))
+                let slot = u32::try_from(slot).ok()?;
+                Some((Ticket { slot, generation }, loan))
             })
             .collect()
     }
@@ -117,7 +117,7 @@ mod tests {
         let first = ledger.lend("first").expect("room");
         ledger.settle(|_| first.generation);
         let second = ledger.lend("second").expect("room");
-        assert_eq!(first.place, second.place);
+        assert_eq!(first.slot, second.slot);
         ledger.settle(|_| first.generation);
         assert_eq!(ledger.len(), 1);
         ledger.settle(|_| second.generation);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the peer writes, a loan is kept until its own generation stands at its own place.
+        /// Whatever the peer writes, a loan is kept until its own generation stands at its own slot.
         #[test]
         fn loans_end_by_their_own_ticket_alone(steps in proptest::collection::vec((0_u8..4, any::<u64>()), 1..200)) {
             let mut ledger = Ledger::default();
@@ -145,21 +145,21 @@ mod tests {
                     0 | 1 => {
                         let kept = Rc::new(());
                         let ticket = ledger.lend(Rc::clone(&kept)).expect("room");
-                        prop_assert!(table.get(&ticket.place) != Some(&ticket.generation));
+                        prop_assert!(table.get(&ticket.slot) != Some(&ticket.generation));
                         open.push((ticket, kept));
                     }
                     2 if !open.is_empty() => {
                         let ticket = open[usize::try_from(value).unwrap_or(0) % open.len()].0;
-                        table.insert(ticket.place, ticket.generation);
+                        table.insert(ticket.slot, ticket.generation);
                     }
                     _ => {
                         // Nonsense, but above every generation there is.
                         table.insert(u32::try_from(value % 8).unwrap_or(0), value | 1 << 63);
                     }
                 }
-                ledger.settle(|place| table.get(&place).copied().unwrap_or(0));
+                ledger.settle(|slot| table.get(&slot).copied().unwrap_or(0));
                 open.retain(|(ticket, kept)| {
-                    let back = table.get(&ticket.place) == Some(&ticket.generation);
+                    let back = table.get(&ticket.slot) == Some(&ticket.generation);
                     assert_eq!(Rc::strong_count(kept), if back { 1 } else { 2 });
                     !back
                 });

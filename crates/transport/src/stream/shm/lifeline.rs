@@ -1,30 +1,25 @@
-//! Records over the Unix socket: who we are, which chunks there are, and with them their descriptors.
+//! Control records over the Unix socket: the hello, and chunks with their descriptors.
 //!
 //! A record is 32 bytes and is sent by one call, so that it is received by one.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use forebay_base::packet;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::error::Violation;
 use crate::stream::StreamFault;
 
 const RECORD_BYTES: usize = 32;
-/// Descriptors of one record; the hello has three.
-const DESCRIPTORS_MAX: usize = 3;
 const MAGIC: [u8; 4] = *b"FBSM";
 const VERSION: u8 = 1;
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first: where the control block begins in the chunk that comes with it, and its size. A bell and a pidfd come too.
+    /// The first: where the control block begins in the chunk that comes with it, and its size. A wakeup (an eventfd) and
+    /// a pidfd come with it too.
     Hello { chunk: u32, offset: u64, bytes: u64 },
     /// A chunk, which comes with it.
     Chunk(u32),
@@ -76,12 +71,12 @@ impl Record {
     }
 }
 
-/// What one look at the lifeline found.
+/// The result of one receive.
 #[derive(Debug)]
-pub enum Found {
+pub enum Received {
     Record(Record, Vec<OwnedFd>),
     Nothing,
-    /// The peer has closed it, or has ended.
+    /// The peer has closed the socket, or has ended.
     End,
 }
 
@@ -91,14 +86,7 @@ pub fn send(
     record: Record,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    let bytes = record.encode();
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    let sent = packet::send(socket, &record.encode(), descriptors, SendFlags::DONTWAIT)?;
     if sent == RECORD_BYTES {
         Ok(())
     } else {
@@ -107,40 +95,28 @@ pub fn send(
 }
 
 /// Take the next record, if there is one.
-pub fn receive(socket: impl AsFd) -> Result<Found, StreamFault> {
+pub fn receive(socket: impl AsFd) -> Result<Received, StreamFault> {
     let mut bytes = [0; RECORD_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let outcome = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut ancillary,
-        flags,
-    );
-    let received = match outcome {
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(Found::Nothing),
-        // What a Unix socket says when its peer has closed with something unread.
-        Err(Errno::CONNRESET) => return Ok(Found::End),
+    let received = match packet::receive(socket, &mut bytes, RecvFlags::DONTWAIT) {
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::Nothing),
+        // A Unix socket returns this after its peer closed with unread data.
+        Err(Errno::CONNRESET) => return Ok(Received::End),
         other => other?,
     };
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
     if received.bytes == 0 {
-        return Ok(Found::End);
+        return Ok(Received::End);
     }
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        // Too many came, or this process has no more room: the kernel has closed the rest.
+    if received.descriptors_lost {
+        // Too many came, or this process has no free descriptor: the kernel has closed the others.
         return Err(Violation::Descriptors.into());
     }
     if received.bytes != RECORD_BYTES {
         return Err(Violation::Record(received.bytes).into());
     }
-    Ok(Found::Record(Record::decode(&bytes)?, descriptors))
+    Ok(Received::Record(
+        Record::decode(&bytes)?,
+        received.descriptors,
+    ))
 }
 
 #[cfg(test)]
@@ -159,18 +135,18 @@ mod tests {
         send(&left, hello, &[left.as_fd(), right.as_fd()]).expect("room");
         send(&left, Record::Gone(9), &[]).expect("room");
         match receive(&right) {
-            Ok(Found::Record(record, descriptors)) => {
+            Ok(Received::Record(record, descriptors)) => {
                 assert_eq!((record, descriptors.len()), (hello, 2));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(
             receive(&right),
-            Ok(Found::Record(Record::Gone(9), _))
+            Ok(Received::Record(Record::Gone(9), _))
         ));
-        assert!(matches!(receive(&right), Ok(Found::Nothing)));
+        assert!(matches!(receive(&right), Ok(Received::Nothing)));
         drop(left);
-        assert!(matches!(receive(&right), Ok(Found::End)));
+        assert!(matches!(receive(&right), Ok(Received::End)));
     }
 
     #[test]

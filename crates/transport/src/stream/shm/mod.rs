@@ -1,6 +1,6 @@
 //! Shared memory between two processes of one user: a stream of bytes through a ring, and frames by reference.
 //!
-//! Each side owns a region, in which it alone writes and which the other maps read-only. [`stream`] is what the message
+//! Each side owns a region, in which it alone writes and which the other maps read-only. [`SharedStream`] is what the message
 //! state machine sees: a [`crate::stream::Stream`] that can also put a long frame aside and send its name instead.
 //! The design note, with state machines, invariants and the table of failures, is `docs/concepts/transport/shared_memory.md`.
 //!
@@ -11,7 +11,7 @@
 //! | `lifeline` | records and descriptors over the Unix socket |
 //! | `own` | our side: region, control block, lent frames |
 //! | `quarantine` | blocks of arenas that are still read after the connection |
-//! | `theirs` | the peer's side: windows, received frames |
+//! | `peer` | the peer's side: windows, received frames |
 //! | `stream` | both together |
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,15 +19,16 @@ pub(crate) mod fuzzing;
 pub(crate) mod ledger;
 pub(crate) mod lifeline;
 mod own;
+mod peer;
 mod quarantine;
-pub mod ring;
-pub mod stream;
+pub(crate) mod ring;
+pub(crate) mod stream;
 #[cfg(test)]
 mod stream_tests;
 pub(crate) mod sync;
-mod theirs;
 
 pub use quarantine::sweep as reclaim;
+pub use stream::SharedStream;
 
 /// A name of a frame on the wire.
 pub const NAME_BYTES: usize = 32;
@@ -36,7 +37,7 @@ pub const NAME_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     pub chunk: u32,
-    pub place: u32,
+    pub slot: u32,
     pub generation: u64,
     pub offset: u64,
     pub bytes: u64,
@@ -47,20 +48,20 @@ impl Name {
     pub fn encode(&self) -> [u8; NAME_BYTES] {
         let mut out = [0; NAME_BYTES];
         out[0..4].copy_from_slice(&self.chunk.to_le_bytes());
-        out[4..8].copy_from_slice(&self.place.to_le_bytes());
+        out[4..8].copy_from_slice(&self.slot.to_le_bytes());
         out[8..16].copy_from_slice(&self.generation.to_le_bytes());
         out[16..24].copy_from_slice(&self.offset.to_le_bytes());
         out[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         out
     }
 
-    /// Read it; any bytes are one.
+    /// Read it; any bytes are a name.
     pub fn decode(bytes: &[u8; NAME_BYTES]) -> Self {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
         Self {
             chunk: half(0),
-            place: half(4),
+            slot: half(4),
             generation: word(8),
             offset: word(16),
             bytes: word(24),
@@ -68,7 +69,7 @@ impl Name {
     }
 }
 
-/// The control block of a side: words, each on a cache line of its own, the places of returned frames, the ring.
+/// The control block of a side: words, each on a cache line of its own, the slots of returned frames, the ring.
 mod layout {
     use crate::limit::{LENT_FRAMES_MAX, RING_BYTES};
 
@@ -79,7 +80,7 @@ mod layout {
     /// Odd while its owner sleeps for input, and for room.
     pub const SLEEPS_FOR_INPUT: usize = 128;
     pub const SLEEPS_FOR_ROOM: usize = 192;
-    /// By place: the generation of the last frame that its owner has given back there.
+    /// By slot: the generation of the last frame that its owner has given back there.
     pub const RETURNED: usize = 4096;
     pub const RING: usize = RETURNED + LENT_FRAMES_MAX * size_of::<u64>();
     pub const BYTES: usize = RING + RING_BYTES;

@@ -1,4 +1,4 @@
-//! Our side: the region in which we alone write, and what of it the peer may read.
+//! Our side: the region in which only we write, and what the peer may read of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,30 +13,30 @@ use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
 use crate::stream::shm::ledger::{Ledger, Ticket};
 use crate::stream::shm::lifeline::{self, Record};
 use crate::stream::shm::{Name, layout, quarantine};
-use crate::sys::shared::Own as Control;
+use crate::sys::shared::OwnBlock;
 
 /// The region of this end.
 #[derive(Debug)]
-pub struct Own {
+pub struct OwnRegion {
     region: Region,
-    /// Shared with received frames, which give themselves back by a word in it.
-    pub control: Arc<Control>,
+    /// Shared with received frames, which are released by a word in it.
+    pub control: Arc<OwnBlock>,
     /// What the peer writes to wake us.
-    pub bell: OwnedFd,
+    pub wakeup: OwnedFd,
     ledger: Ledger<Lease>,
-    /// Chunks that the peer was told of, ours and those of arenas, and what they are called on the wire.
+    /// Announced chunks, ours and those of arenas, with their names on the wire.
     announced: HashMap<(u64, u32), (u32, ChunkMark)>,
     names_given: u32,
-    /// Blocks given to the caller, by address; those that were freed since are found to be stale.
+    /// Blocks given to the caller, by address; those that were freed since are detected as stale.
     allocated: BTreeMap<usize, Reference>,
     /// Bytes that did not lie in the region before they were sent.
     pub copied: u64,
 }
 
-impl Own {
+impl OwnRegion {
     /// Make the region and say hello.
     pub fn new(socket: &OwnedFd) -> Result<Self> {
-        // Of a peer's own memory there is one for each connection, and one thread at a time allocates in it.
+        // Each connection has one, and allocates under its lock: shelves per thread would not help.
         let config = Config::new("connection", REGION_BYTES_MAX)
             .chunk_bytes(REGION_CHUNK_BYTES)
             .backing(Backing::Pages)
@@ -47,24 +47,24 @@ impl Own {
             .map_err(|error| refused(&error))?;
         let reference = lease.reference();
         let mark = lease.chunk_mark();
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| system("eventfd", errno))?;
         let memory = lease.share_chunk().map_err(|error| refused(&error))?;
         let process = pidfd_open(getpid(), PidfdFlags::empty())
             .map_err(|errno| system("pidfd_open", errno))?;
-        let control = Arc::new(Control::new(lease));
+        let control = Arc::new(OwnBlock::new(lease));
         let hello = Record::Hello {
             chunk: 0,
             offset: reference.offset,
             bytes: layout::BYTES as u64,
         };
-        let given = [memory.as_fd(), bell.as_fd(), process.as_fd()];
+        let given = [memory.as_fd(), wakeup.as_fd(), process.as_fd()];
         lifeline::send(socket, hello, &given)
             .map_err(|errno| system("sendmsg of the hello", errno))?;
         Ok(Self {
             region,
             control,
-            bell,
+            wakeup,
             ledger: Ledger::default(),
             announced: HashMap::from([((reference.region, reference.chunk), (0, mark))]),
             names_given: 1,
@@ -80,7 +80,7 @@ impl Own {
             .allocate(bytes)
             .map_err(|error| refused(&error))?;
         let start = lease.as_ptr().as_ptr() as usize;
-        // What else is remembered there was freed: the region would not have given it out twice.
+        // Entries that overlap were freed: the region does not give memory out twice.
         let end = start + bytes.max(1);
         let stale: Vec<usize> = self
             .allocated
@@ -94,10 +94,10 @@ impl Own {
         Ok(lease)
     }
 
-    /// Have the peer read a frame where it lies in our region, or in the block of an arena that is given with it; from
-    /// anywhere else it is copied into our region first.
+    /// Lend a frame where it lies, in our region or in the given block of an arena; from anywhere else it is copied into
+    /// our region first.
     ///
-    /// `None` where there is no room, or too much is lent: then its bytes go through the ring.
+    /// `None` if there is no room, or too much is lent: then its bytes go through the ring.
     pub fn share(&mut self, socket: &OwnedFd, bytes: &[u8], block: Option<&Lease>) -> Option<Name> {
         let lent = block.and_then(|block| self.lend_block(socket, bytes, block));
         if lent.is_some() {
@@ -110,7 +110,7 @@ impl Own {
         self.lend(socket, bytes.len(), lease, skipped)
     }
 
-    /// `None` also where the arena shares no more: then the frame is copied.
+    /// `None` also if the arena shares no more chunks: then the frame is copied.
     fn lend_block(&mut self, socket: &OwnedFd, bytes: &[u8], block: &Lease) -> Option<Name> {
         let start = block.as_ptr().as_ptr() as usize;
         let skipped = (bytes.as_ptr() as usize).checked_sub(start)?;
@@ -126,21 +126,21 @@ impl Own {
         let ticket = self.ledger.lend(lease).ok()?;
         Some(Name {
             chunk,
-            place: ticket.place,
+            slot: ticket.slot,
             generation: ticket.generation,
             offset,
             bytes: bytes as u64,
         })
     }
 
-    /// What the peer may still read of arenas, which outlive the connection.
+    /// Loans of arenas, which outlive the connection.
     pub fn take_foreign(&mut self) -> Vec<(Ticket, Lease)> {
         let mut loans = self.ledger.take();
         loans.retain(|(_, lease)| lease.reference().region != self.region.id());
         loans
     }
 
-    /// Take back what the peer has given back, by the words that it shows.
+    /// Drop returned loans, by the words that the peer shows.
     pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
         self.ledger.settle(returned);
     }
@@ -150,7 +150,7 @@ impl Own {
         self.ledger.len()
     }
 
-    /// Whether the peer may still read of a block in which some of these bytes lie.
+    /// Whether the peer may still read a block that contains some of these bytes.
     pub fn is_lent(&self, bytes: &[u8]) -> bool {
         let asked = bytes.as_ptr_range();
         self.ledger.loans().any(|lease| {
@@ -160,7 +160,7 @@ impl Own {
         })
     }
 
-    /// The block in which a frame lies, and where in it.
+    /// The block that contains a frame, and the frame's offset in it.
     pub fn find(&self, bytes: &[u8]) -> Option<(Lease, u64)> {
         let address = bytes.as_ptr() as usize;
         let (start, reference) = self.allocated.range(..=address).next_back()?;
@@ -177,14 +177,14 @@ impl Own {
         Some(lease)
     }
 
-    /// Tell the peer of chunks that are no more.
+    /// Announce chunks that are gone.
     fn forget_gone(&mut self, socket: &OwnedFd) {
         self.announced.retain(|_, (name, mark)| {
             !mark.is_gone() || lifeline::send(socket, Record::Gone(*name), &[]).is_err()
         });
     }
 
-    /// What the peer calls the chunk of a block. It is told of a new one, and of those that are gone.
+    /// The wire name of a block's chunk. Announces a new chunk, and those that are gone.
     fn announce(&mut self, socket: &OwnedFd, lease: &Lease) -> Option<u32> {
         let Reference { region, chunk, .. } = lease.reference();
         if let Some((name, _)) = self.announced.get(&(region, chunk)) {

@@ -1,11 +1,11 @@
 //! Cursors of a ring of bytes with one writer and one reader, and who wakes whom.
 //!
-//! Counters only grow; a place in the ring is a counter modulo [`RING_BYTES`]. Each side keeps its own counter in
-//! private memory and publishes a copy; the other's is loaded once, compared with what it can be, and never read again.
+//! Counters only grow; a position in the ring is a counter modulo [`RING_BYTES`]. Each side keeps its own counter in
+//! private memory and publishes a copy; the peer's is loaded once, checked against its possible range, and not reloaded.
 //!
-//! A sleeper says so by an odd number in its own memory, looks again, and only then sleeps; a writer publishes first
-//! and looks at that number after a full fence. One of the two must see the other (Dekker). The number counts up, so
-//! that a writer rings once for each sleep, however much it writes.
+//! A sleeper stores an odd number in its own memory, checks the ring again, and only then sleeps; a writer publishes
+//! first and reads that number after a full fence. One of the two must see the other (Dekker). The number counts up, so
+//! that a writer wakes once per sleep, however much it writes.
 
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -15,12 +15,12 @@ use crate::stream::shm::sync::{AtomicU64, fence};
 
 /// What we have written, and how far the peer has read.
 #[derive(Debug, Default)]
-pub struct Outgoing {
+pub struct RingWriter {
     tail: u64,
     head: u64,
 }
 
-impl Outgoing {
+impl RingWriter {
     /// How many bytes there is room for, by the head that the peer shows.
     pub fn room(&mut self, shown: u64) -> Result<usize, Violation> {
         if shown.wrapping_sub(self.head) > self.tail - self.head {
@@ -52,11 +52,11 @@ impl Outgoing {
 
 /// What we have read.
 #[derive(Debug, Default)]
-pub struct Incoming {
+pub struct RingReader {
     head: u64,
 }
 
-impl Incoming {
+impl RingReader {
     /// How many bytes are there, by the tail that the peer shows.
     pub fn available(&self, shown: u64) -> Result<usize, Violation> {
         let there = shown.wrapping_sub(self.head);
@@ -86,14 +86,14 @@ impl Incoming {
     }
 }
 
-/// Our side of one reason to sleep.
+/// Our side of one reason to sleep, input or room.
 #[derive(Debug, Default)]
 pub struct Sleeper {
     epoch: u64,
 }
 
 impl Sleeper {
-    /// Ask to be woken. The caller looks once more before it sleeps.
+    /// Ask to be woken. The caller checks the ring once more before it sleeps.
     pub fn arm(&mut self, word: &AtomicU64) {
         if self.epoch & 1 == 0 {
             self.epoch += 1;
@@ -111,15 +111,15 @@ impl Sleeper {
     }
 }
 
-/// The other side of it: which of the peer's sleeps was ended already.
+/// The other side: which of the peer's sleeps was ended already.
 #[derive(Debug, Default)]
 pub struct Waker {
     ended: u64,
 }
 
 impl Waker {
-    /// Whether to ring now, by the number that the peer shows; to be asked after publishing.
-    pub fn must_ring(&mut self, shown: u64) -> bool {
+    /// Whether to wake the peer now, by the number that it shows. Ask after publishing.
+    pub fn must_wake(&mut self, shown: u64) -> bool {
         let must = shown & 1 == 1 && shown != self.ended;
         if must {
             self.ended = shown;

@@ -1,8 +1,8 @@
 //! A byte stream through shared memory, with a Unix socket as its lifeline.
 //!
-//! Our ring lies in our region: we write bytes and the tail, the peer reads them and shows its head in its own region.
-//! What is watched by a loop is one descriptor, an epoll set of the bell and the lifeline; both are looked at only when
-//! it says so. Reading and writing make no system call but the one that wakes a sleeping peer.
+//! Our ring is in our region: we write bytes and the tail; the peer reads them and shows its head in its own region.
+//! A loop watches one descriptor, an epoll set of the wakeup and the lifeline; both are read only when it is ready.
+//! Reading and writing make no system call, except the one that wakes a sleeping peer.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -10,25 +10,25 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use forebay_base::process;
 use forebay_memory::Lease;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::error::{Error, Violation};
-use crate::stream::shm::lifeline::{self, Found, Record};
-use crate::stream::shm::own::{Own, system};
+use crate::stream::shm::lifeline::{self, Received, Record};
+use crate::stream::shm::own::{OwnRegion, system};
+use crate::stream::shm::peer::PeerRegion;
 use crate::stream::shm::quarantine;
-use crate::stream::shm::ring::{Incoming, Outgoing, Sleeper, Waker};
-use crate::stream::shm::theirs::Theirs;
+use crate::stream::shm::ring::{RingReader, RingWriter, Sleeper, Waker};
 use crate::stream::shm::{NAME_BYTES, Name, layout};
 use crate::stream::unix::peer_uid;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
-use crate::sys::process;
 
-/// What is watched: the bell and the lifeline behind one descriptor, and the lifeline itself.
+/// The descriptor to watch, an epoll set of the wakeup and the lifeline, and the lifeline itself.
 ///
-/// Whoever sleeps on it keeps it, so that a close wakes it.
+/// A sleeping thread keeps it, so that a close wakes it.
 #[derive(Debug)]
 pub struct Watched {
     set: OwnedFd,
@@ -45,11 +45,11 @@ impl AsFd for Watched {
 #[derive(Debug)]
 pub struct SharedStream {
     watched: Arc<Watched>,
-    own: Own,
-    /// Once its hello has come.
-    theirs: Option<Theirs>,
-    outgoing: Outgoing,
-    incoming: Incoming,
+    own: OwnRegion,
+    /// Once its hello has arrived.
+    theirs: Option<PeerRegion>,
+    outgoing: RingWriter,
+    incoming: RingReader,
     for_input: Sleeper,
     for_room: Sleeper,
     /// The peer's sleeps.
@@ -61,10 +61,10 @@ pub struct SharedStream {
 }
 
 impl SharedStream {
-    /// Begin on a connected Unix socket; our hello goes out at once.
+    /// Begin on a connected Unix socket; our hello is sent at once.
     ///
     /// # Errors
-    /// `Config` where the peer is of another user or the socket is none; `System`, `Memory`.
+    /// `Config` for a peer of another user, or another kind of socket; `System`, `Memory`.
     pub fn new(socket: OwnedFd) -> Result<Self, Error> {
         let (uid, own_uid) = (peer_uid(&socket)?, rustix::process::geteuid().as_raw());
         if uid != own_uid {
@@ -73,10 +73,10 @@ impl SharedStream {
             )));
         }
         quarantine::sweep();
-        let own = Own::new(&socket)?;
+        let own = OwnRegion::new(&socket)?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| system("epoll_create", errno))?;
-        for descriptor in [own.bell.as_fd(), socket.as_fd()] {
+        for descriptor in [own.wakeup.as_fd(), socket.as_fd()] {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&set, descriptor, data, epoll::EventFlags::IN)
                 .map_err(|errno| system("epoll_ctl", errno))?;
@@ -86,18 +86,18 @@ impl SharedStream {
             watched: Arc::new(Watched { set, lifeline }),
             own,
             theirs: None,
-            outgoing: Outgoing::default(),
-            incoming: Incoming::default(),
+            outgoing: RingWriter::default(),
+            incoming: RingReader::default(),
             for_input: Sleeper::default(),
             for_room: Sleeper::default(),
             peer_for_input: Waker::default(),
             peer_for_room: Waker::default(),
             ended: false,
-            owner: process::current(),
+            owner: process::epoch(),
         })
     }
 
-    /// What to watch for input; it tells of room, and of the end, too.
+    /// What to watch for input, which also signals room and the end.
     pub fn watched(&self) -> Arc<Watched> {
         Arc::clone(&self.watched)
     }
@@ -121,7 +121,7 @@ impl SharedStream {
         self.own.allocate(bytes)
     }
 
-    /// The same for a copy of a frame of the caller, who fills it in without any lock.
+    /// As [`Self::allocate`], for a copy that the caller makes without a lock.
     ///
     /// # Errors
     /// As [`Self::allocate`].
@@ -136,36 +136,36 @@ impl SharedStream {
         self.own.find(bytes).is_some()
     }
 
-    /// Whether the peer may still read of the memory in which these bytes lie.
+    /// Whether the peer may still read the memory of these bytes.
     pub fn is_lent(&mut self, bytes: &[u8]) -> bool {
         self.settle();
         self.own.is_lent(bytes)
     }
 
-    /// Take back what the peer has given back.
+    /// Drop the loans that the peer has returned.
     fn settle(&mut self) {
         if let Some(theirs) = &self.theirs {
-            self.own.settle(|place| theirs.returned(place));
+            self.own.settle(|slot| theirs.returned(slot));
         }
     }
 
-    /// Take what lies in the lifeline.
+    /// Read the lifeline until it is empty.
     fn read_lifeline(&mut self) -> Result<(), StreamFault> {
         while !self.ended {
             match lifeline::receive(self.lifeline())? {
-                Found::Nothing => break,
-                Found::End => {
+                Received::Nothing => break,
+                Received::End => {
                     self.ended = true;
                     // It would be readable for ever.
                     let _ = epoll::delete(&self.watched.set, self.lifeline());
                 }
-                Found::Record(record, descriptors) => self.heed(record, descriptors)?,
+                Received::Record(record, descriptors) => self.apply(record, descriptors)?,
             }
         }
         Ok(())
     }
 
-    fn heed(&mut self, record: Record, descriptors: Vec<OwnedFd>) -> Result<(), Violation> {
+    fn apply(&mut self, record: Record, descriptors: Vec<OwnedFd>) -> Result<(), Violation> {
         match (record, &mut self.theirs) {
             (
                 Record::Hello {
@@ -174,7 +174,7 @@ impl SharedStream {
                     bytes,
                 },
                 theirs @ None,
-            ) => *theirs = Some(Theirs::new(chunk, offset, bytes, descriptors)?),
+            ) => *theirs = Some(PeerRegion::new(chunk, offset, bytes, descriptors)?),
             (Record::Chunk(chunk), Some(theirs)) => theirs.add(chunk, descriptors)?,
             (Record::Gone(chunk), Some(theirs)) => theirs.remove(chunk),
             (Record::Hello { .. }, Some(_)) | (_, None) => return Err(Violation::Order),
@@ -193,7 +193,7 @@ impl SharedStream {
         }
     }
 
-    /// Ask to be woken by the next byte, and look again; how many there are after all.
+    /// Ask to be woken by the next byte, and check again; returns how many there are after all.
     fn sleep_for_input(&mut self) -> Result<usize, Violation> {
         let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
         self.for_input.arm(word);
@@ -232,8 +232,8 @@ impl SharedStream {
             let shown = theirs
                 .control
                 .load(layout::SLEEPS_FOR_INPUT, Ordering::Acquire);
-            if self.peer_for_input.must_ring(shown) {
-                ring(&theirs.bell);
+            if self.peer_for_input.must_wake(shown) {
+                wake(&theirs.wakeup);
             }
         }
         Ok(count)
@@ -264,7 +264,7 @@ impl Stream for SharedStream {
         &mut self,
         into: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8], StreamFault> {
-        // Whoever was rung for one sleep is not rung for it again: a further one is another.
+        // A new sleep gets a new number, since the peer does not wake twice for one.
         let word = self.own.control.word(layout::SLEEPS_FOR_INPUT);
         self.for_input.disarm(word);
         let mut there = self.available()?;
@@ -289,11 +289,11 @@ impl Stream for SharedStream {
         let shown = theirs
             .control
             .load(layout::SLEEPS_FOR_ROOM, Ordering::Acquire);
-        if self.peer_for_room.must_ring(shown) {
-            ring(&theirs.bell);
+        if self.peer_for_room.must_wake(shown) {
+            wake(&theirs.wakeup);
         }
         if count == there {
-            self.sleep_for_input()?; // what came meanwhile is told by `holds_received`
+            self.sleep_for_input()?; // bytes that arrived meanwhile are reported by `holds_received`
         }
         Ok(filled)
     }
@@ -307,14 +307,14 @@ impl Stream for SharedStream {
         self.ended || self.available().map_or(true, |bytes| bytes > 0)
     }
 
-    fn tells_room_as_input(&self) -> bool {
+    fn signals_room_as_input(&self) -> bool {
         true
     }
 
     fn woken(&mut self) -> Result<(), StreamFault> {
         let mut count = [0_u8; 8];
-        match rustix::io::read(&self.own.bell, &mut count) {
-            // Only the lifeline can have been it. After a bell it is looked at when it says so again.
+        match rustix::io::read(&self.own.wakeup, &mut count) {
+            // Only the lifeline can have been it. After a wake-up epoll reports the lifeline by itself.
             Err(_) => self.read_lifeline(),
             Ok(_) => Ok(()),
         }
@@ -358,8 +358,8 @@ impl Stream for SharedStream {
 
 impl Drop for SharedStream {
     fn drop(&mut self) {
-        if self.owner != process::current() {
-            return; // a copy in a forked child: what is lent is its parent's to keep
+        if self.owner != process::epoch() {
+            return; // a copy in a forked child: the loans are its parent's
         }
         self.settle();
         if let Some(theirs) = self.theirs.take() {
@@ -372,7 +372,7 @@ impl Drop for SharedStream {
     }
 }
 
-/// Wake the peer. A full counter is a bell that rings already.
-fn ring(bell: &OwnedFd) {
-    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+/// Wake the peer. A full counter means that a wake-up is pending already.
+fn wake(wakeup: &OwnedFd) {
+    let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
-use crate::tls::{Client, ClientSettings, Identity, Server, ServerSettings, Version};
+use super::tls::{Client, ClientSettings, Identity, Server, ServerSettings, Version};
 
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
 

@@ -65,7 +65,7 @@ fn calls_of_any_size_are_answered_and_closing_is_told() {
     let (caller, server) = ends();
     thread::scope(|scope| {
         let serving = scope.spawn(|| echo(&server));
-        caller.meet(Some(soon())).expect("met");
+        caller.handshake(Some(soon())).expect("connected");
         assert!(
             !caller.is_trusted(),
             "pickle is for one user of one machine"
@@ -90,7 +90,7 @@ fn a_server_that_closes_says_so_to_waiting_callers() {
             assert!(call.is_some());
             server.close();
         });
-        caller.meet(Some(soon())).expect("met");
+        caller.handshake(Some(soon())).expect("connected");
         match call(&caller, 10) {
             Outcome::Broken { fault, sent } => {
                 assert!(sent);

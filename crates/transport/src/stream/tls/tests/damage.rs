@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::authority::{Authority, both};
-use super::pipe::{ends, meet, met, receive};
+use super::pipe::{connected, ends, handshake, receive};
 use crate::stream::tls::Certificate;
 use crate::stream::{Stream, StreamFault};
 
@@ -24,7 +24,7 @@ fn a_damaged_record_is_a_fault_and_nothing_of_it_is_delivered() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
     for at in 0..32 {
-        let (mut one, mut other) = met(&server, &client, usize::MAX, 1 << 20);
+        let (mut one, mut other) = connected(&server, &client, usize::MAX, 1 << 20);
         one.send(&[IoSlice::new(b"ten bytes.")]).expect("sent");
         one.inner().out.borrow_mut().bytes[at] ^= 0x10;
         match receive(&mut other, 100) {
@@ -79,7 +79,7 @@ fn garbage_and_mutated_handshakes_never_panic() {
                 }
             }
         }
-        let outcomes = meet(&mut one, &mut other);
+        let outcomes = handshake(&mut one, &mut other);
         faults += usize::from(outcomes.iter().any(Result::is_err));
         let _ = (
             one.send(&[IoSlice::new(&[1; 99])]),
@@ -98,7 +98,8 @@ fn mutated_traffic_never_panics_and_never_lies() {
     let (server, client) = both(&ca);
     let mut numbers = Numbers(0xfeed);
     for _ in 0..60 {
-        let (mut one, mut other) = met(&server, &client, 2000 + numbers.next(50_000), 1 << 22);
+        let (mut one, mut other) =
+            connected(&server, &client, 2000 + numbers.next(50_000), 1 << 22);
         let sent: Vec<u8> = (0..70_000u32).map(|i| (i % 241) as u8).collect();
         let _ = one.send(&[IoSlice::new(b"h"), IoSlice::new(&sent)]);
         let _ = one.flush();

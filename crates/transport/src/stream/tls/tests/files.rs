@@ -1,7 +1,7 @@
 //! Files that are wrong, and files that change.
 
 use super::authority::{Authority, both, dialling, serving};
-use super::pipe::met;
+use super::pipe::connected;
 use crate::error::Error;
 use crate::stream::tls::{Client, Identity, Server};
 
@@ -64,7 +64,7 @@ fn a_new_certificate_is_shown_without_a_restart() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
     let shown = |client: &Client| {
-        met(&server, client, usize::MAX, 1 << 20)
+        connected(&server, client, usize::MAX, 1 << 20)
             .0
             .peer()
             .unwrap()
@@ -80,7 +80,7 @@ fn files_that_do_not_fit_leave_the_old_ones_in_use() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
     let shown = || {
-        met(&server, &client, usize::MAX, 1 << 20)
+        connected(&server, &client, usize::MAX, 1 << 20)
             .0
             .peer()
             .unwrap()

@@ -1,7 +1,7 @@
 //! Who is let in, who is not, and which words say so.
 
 use super::authority::{Authority, both, dialling, serving};
-use super::pipe::{ends, meet, met, pipes, receive};
+use super::pipe::{connected, ends, handshake, pipes, receive};
 use crate::stream::tls::{Certificate, Client, ClientSettings, Server, ServerSettings, Version};
 use crate::stream::{Stream, StreamFault};
 
@@ -10,7 +10,7 @@ fn clash(serving: ServerSettings, dialling: ClientSettings) -> [String; 2] {
     let server = Server::new(serving).expect("a server");
     let client = Client::new(dialling).expect("a client");
     let (mut one, mut other) = ends(&server, &client, usize::MAX, 1 << 20);
-    meet(&mut one, &mut other).map(|outcome| match outcome {
+    handshake(&mut one, &mut other).map(|outcome| match outcome {
         Ok(()) => String::new(),
         Err(StreamFault::Tls(text)) => text,
         Err(other) => panic!("{other}"),
@@ -81,8 +81,8 @@ fn a_client_certificate_is_asked_for_and_shown() {
         ..dialling(ca.ca())
     };
     let (server, client) = (Server::new(wants).unwrap(), Client::new(shows).unwrap());
-    let (_, other) = met(&server, &client, usize::MAX, 1 << 20);
-    let peer = other.peer().expect("met");
+    let (_, other) = connected(&server, &client, usize::MAX, 1 << 20);
+    let peer = other.peer().expect("connected");
     let certificate = Certificate::read(&peer.certificates[0]).expect("a certificate");
     assert_eq!(
         certificate.alternative_names,
@@ -131,8 +131,8 @@ fn versions_and_protocols_have_to_meet() {
         ..dialling(ca.ca())
     };
     let server = Server::new(old.clone()).unwrap();
-    let (one, _) = met(&server, &Client::new(client).unwrap(), usize::MAX, 1 << 20);
-    let peer = one.peer().expect("met");
+    let (one, _) = connected(&server, &Client::new(client).unwrap(), usize::MAX, 1 << 20);
+    let peer = one.peer().expect("connected");
     assert_eq!(peer.alpn.as_deref(), Some(&b"forebay/1"[..]));
     assert_eq!(
         (peer.version, peer.cipher.contains("AES")),
@@ -155,9 +155,9 @@ fn versions_and_protocols_have_to_meet() {
 fn a_second_handshake_resumes_the_first() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
-    let (first, _) = met(&server, &client, usize::MAX, 1 << 20);
-    let (second, _) = met(&server, &client, usize::MAX, 1 << 20);
-    let resumed = [first, second].map(|end| end.peer().expect("met").resumed);
+    let (first, _) = connected(&server, &client, usize::MAX, 1 << 20);
+    let (second, _) = connected(&server, &client, usize::MAX, 1 << 20);
+    let resumed = [first, second].map(|end| end.peer().expect("connected").resumed);
     assert_eq!(resumed, [false, true]);
     for counted in [server.handshakes(), client.handshakes()] {
         let counts = (counted.full(), counted.resumed(), counted.failed());

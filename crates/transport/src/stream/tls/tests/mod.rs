@@ -8,3 +8,5 @@ mod handshake;
 mod pipe;
 mod raw;
 mod traffic;
+
+use crate::stream::tls; // where the authority looks for it

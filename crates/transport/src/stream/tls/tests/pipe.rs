@@ -103,7 +103,7 @@ pub fn receive(end: &mut Tls<Pipe>, room: usize) -> Result<Option<Vec<u8>>, Stre
 }
 
 /// Let both ends talk until their handshake ends, one of them fails, or nothing moves.
-pub fn meet(client: &mut Tls<Pipe>, server: &mut Tls<Pipe>) -> [Result<(), StreamFault>; 2] {
+pub fn handshake(client: &mut Tls<Pipe>, server: &mut Tls<Pipe>) -> [Result<(), StreamFault>; 2] {
     let mut outcomes = [Ok(()), Ok(())];
     for _ in 0..100_000 {
         for (end, outcome) in [&mut *client, &mut *server].into_iter().zip(&mut outcomes) {
@@ -124,9 +124,14 @@ pub fn meet(client: &mut Tls<Pipe>, server: &mut Tls<Pipe>) -> [Result<(), Strea
 }
 
 /// Both ends after their handshake.
-pub fn met(server: &Server, client: &Client, step: usize, room: usize) -> (Tls<Pipe>, Tls<Pipe>) {
+pub fn connected(
+    server: &Server,
+    client: &Client,
+    step: usize,
+    room: usize,
+) -> (Tls<Pipe>, Tls<Pipe>) {
     let (mut one, mut other) = ends(server, client, step, room);
-    assert_eq!(meet(&mut one, &mut other), [Ok(()), Ok(())]);
+    assert_eq!(handshake(&mut one, &mut other), [Ok(()), Ok(())]);
     assert!(!one.is_handshaking() && !other.is_handshaking());
     (one, other)
 }

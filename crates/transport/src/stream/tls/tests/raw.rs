@@ -1,7 +1,7 @@
 //! A TLS stream that is given away after a greeting.
 
 use super::authority::{Authority, both};
-use super::pipe::{Pipe, met, receive};
+use super::pipe::{Pipe, connected, receive};
 use crate::limit::Limits;
 use crate::link::admission::Admission;
 use crate::messages::state::State;
@@ -16,7 +16,7 @@ fn state(stream: Tls<Pipe>) -> State<Tls<Pipe>> {
 fn its_session_goes_along() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
-    let (one, other) = met(&server, &client, 61, 40_000);
+    let (one, other) = connected(&server, &client, 61, 40_000);
     let (mut one, mut other) = (state(one), state(other));
     one.send(&mut vec![b"hello".to_vec()]);
     while other.take().is_none() {

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use super::authority::{Authority, both};
-use super::pipe::{Pipe, met, receive};
+use super::pipe::{Pipe, connected, receive};
 use crate::limit::{RECORD_BYTES, SEAL_BYTES};
 use crate::stream::tls::Tls;
 use crate::stream::{Stream, StreamFault};
@@ -45,7 +45,7 @@ fn any_step_and_any_room_give_the_same_bytes() {
     let (server, client) = both(&ca);
     let long: Vec<u8> = (0..100_003u32).map(|i| (i % 251) as u8).collect();
     for step in [61, 4096, 16_405, usize::MAX] {
-        let (mut one, mut other) = met(&server, &client, step, 40_000);
+        let (mut one, mut other) = connected(&server, &client, step, 40_000);
         for room in [30, RECORD_BYTES, 1 << 20] {
             let pieces = [
                 &b"header"[..],
@@ -65,7 +65,7 @@ fn megabytes_arrive_in_order() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
     let long: Vec<u8> = (0..3_000_001u32).map(|i| (i % 253) as u8).collect();
-    let (mut one, mut other) = met(&server, &client, usize::MAX, 300_000);
+    let (mut one, mut other) = connected(&server, &client, usize::MAX, 300_000);
     transfer(&mut one, &mut other, &[b"head", &long, &long], 256 << 10);
 }
 
@@ -73,7 +73,7 @@ fn megabytes_arrive_in_order() {
 fn a_peer_that_does_not_read_stops_the_sender() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
-    let (mut one, mut other) = met(&server, &client, usize::MAX, 50_000);
+    let (mut one, mut other) = connected(&server, &client, usize::MAX, 50_000);
     let long = vec![1u8; 10 << 20];
     let taken = one.send(&[IoSlice::new(&long)]).expect("some");
     assert!(taken <= SEAL_BYTES, "{taken}");
@@ -92,7 +92,7 @@ fn a_peer_that_does_not_read_stops_the_sender() {
 fn one_call_seals_a_turn_of_bytes_at_most() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
-    let (mut one, _other) = met(&server, &client, usize::MAX, usize::MAX);
+    let (mut one, _other) = connected(&server, &client, usize::MAX, usize::MAX);
     let long = vec![1u8; 10 << 20];
     assert_eq!(one.send(&[IoSlice::new(&long)]), Ok(1 << 20));
     assert!(!one.wants_write());
@@ -102,7 +102,7 @@ fn one_call_seals_a_turn_of_bytes_at_most() {
 fn an_end_is_an_end_only_after_close_notify() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
-    let (mut one, mut other) = met(&server, &client, usize::MAX, 1 << 20);
+    let (mut one, mut other) = connected(&server, &client, usize::MAX, 1 << 20);
     one.send(&[IoSlice::new(b"last words")]).expect("sent");
     one.finish();
     one.flush().expect("sent");
@@ -123,7 +123,7 @@ fn a_cut_stream_is_an_error_at_any_byte() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
     for left in [0, 1, 5, 21, 30, 31, 32, 40] {
-        let (mut one, mut other) = met(&server, &client, usize::MAX, 1 << 20);
+        let (mut one, mut other) = connected(&server, &client, usize::MAX, 1 << 20);
         one.send(&[IoSlice::new(b"ten bytes.")]).expect("sent");
         {
             let mut way = one.inner().out.borrow_mut();
@@ -142,7 +142,7 @@ fn a_cut_stream_is_an_error_at_any_byte() {
 fn an_idle_connection_keeps_no_buffer() {
     let ca = Authority::new();
     let (server, client) = both(&ca);
-    let (mut one, mut other) = met(&server, &client, usize::MAX, 300_000);
+    let (mut one, mut other) = connected(&server, &client, usize::MAX, 300_000);
     let long = vec![1u8; 1_000_000];
     transfer(&mut one, &mut other, &[&long], 256 << 10);
     for end in [&one, &other] {

@@ -1,0 +1,301 @@
+//! One client of a native listener: what is read, answered, passed on and when it ends.
+//!
+//! Nothing is taken from an inbox while the outbox that it leads to is above its high mark, and nothing is
+//! read meanwhile: what a peer holds is bounded by its marks and one message in each direction.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_base::poll::Ready;
+
+use crate::error::{Delivered, Error, Fault, Result};
+use crate::limit::NATIVE_TURN_MESSAGES;
+use crate::messages::connection::check;
+use crate::messages::state::State;
+use crate::messages::{Frames, Message};
+use crate::serve::dial::Target;
+use crate::serve::progress::Position;
+use crate::serve::server::Metrics;
+use crate::serve::service::{Answer, Service};
+use crate::stream::Stream;
+
+/// What happens to the connection after a step.
+#[derive(Debug)]
+pub enum Action {
+    /// It waits for its sockets.
+    Wait,
+    /// There is more to do than fits one turn.
+    Again,
+    /// It is somebody else's from its next message on.
+    HandOver,
+    /// It needs a connection to the target: [`ClientSession::join`].
+    Dial(Arc<Target>),
+    /// The target is to be told that nothing more comes.
+    ShutdownTarget,
+    /// It ends; with an error unless the peer closed it between two messages.
+    Close(Option<Error>),
+}
+
+/// A client, and the target that it is joined to.
+pub struct ClientSession<S> {
+    pub client: State<S>,
+    pub target: Option<State<S>>,
+    service: Service,
+    dialing: bool,
+    /// What came before the target was there.
+    queued_for_target: Option<Message>,
+    end_sent: bool,
+    /// Only what was received is still answered.
+    closing: bool,
+}
+
+impl<S: Stream> ClientSession<S> {
+    pub fn new(client: State<S>, service: Service) -> Self {
+        Self {
+            client,
+            target: None,
+            service,
+            dialing: false,
+            queued_for_target: None,
+            end_sent: false,
+            closing: false,
+        }
+    }
+
+    /// Move bytes and messages, within one turn's budget.
+    pub fn step(&mut self, client: Ready, target: Ready, metrics: &Metrics) -> Action {
+        if client.write {
+            self.client.flush();
+        }
+        if client.read && self.reads_client() {
+            self.client.receive();
+        }
+        let reads_target = has_room(&self.client) && !self.closing;
+        if let Some(other) = &mut self.target {
+            if target.write {
+                other.flush();
+            }
+            if target.read && reads_target {
+                other.receive();
+            }
+        }
+        let action = self
+            .act(metrics)
+            .unwrap_or_else(|error| Some(Action::Close(Some(error))))
+            .unwrap_or_else(|| self.next_action());
+        drop(self.client.outbox.take_retired());
+        if let Some(target) = &mut self.target {
+            drop(target.outbox.take_retired());
+        }
+        action
+    }
+
+    /// The target is there.
+    pub fn join(&mut self, mut target: State<S>) {
+        self.dialing = false;
+        if let Some(mut message) = self.queued_for_target.take() {
+            target.push(&mut message);
+        }
+        self.target = Some(target);
+    }
+
+    /// Read no more, and end as soon as the answers are gone.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// What the sockets of the client and of the target are watched for.
+    pub fn interest(&mut self) -> (Ready, Ready) {
+        let client = Ready {
+            read: self.reads_client() && self.client.wants_read(),
+            write: self.client.wants_write(),
+        };
+        let reads_target = has_room(&self.client) && !self.closing;
+        let target = self.target.as_mut().map_or(Ready::NOTHING, |target| Ready {
+            read: reads_target && target.wants_read(),
+            write: target.wants_write(),
+        });
+        (client, target)
+    }
+
+    /// How far it is with what is under way; `None` where nothing is.
+    pub fn position(&mut self) -> Option<Position> {
+        let (client, target) = self.interest();
+        let of_target = self.target.as_ref();
+        let under_way = client.write
+            || target.write
+            || (client.read && self.client.is_within())
+            || (target.read && of_target.is_some_and(State::is_within));
+        let ends = [Some(&self.client), of_target];
+        let sum = |of: fn(&State<S>) -> u64| ends.iter().flatten().map(|&state| of(state)).sum();
+        under_way.then(|| Position {
+            messages: sum(|state| state.received + state.sent),
+            bytes: sum(|state| state.offset() + state.outbox.sent()),
+        })
+    }
+
+    /// Whether the client may be read: what it sends has somewhere to go.
+    fn reads_client(&self) -> bool {
+        !self.dialing && !self.closing && has_room(self.target.as_ref().unwrap_or(&self.client))
+    }
+
+    /// Answer or pass on what has come.
+    fn act(&mut self, metrics: &Metrics) -> Result<Option<Action>> {
+        if !self.client.is_open() || self.dialing {
+            return Ok(None);
+        }
+        let Some(target) = &mut self.target else {
+            return self.answer(metrics);
+        };
+        let passed = pass(&mut self.client, target)?;
+        pass(target, &mut self.client)?;
+        metrics.messages.fetch_add(passed, Ordering::Relaxed);
+        Ok(None)
+    }
+
+    fn answer(&mut self, metrics: &Metrics) -> Result<Option<Action>> {
+        if let Service::Forward(target) = &self.service {
+            let target = Arc::clone(target);
+            return Ok(Some(self.dial(target)));
+        }
+        // Several answers leave together; one alone straight out of its memory.
+        let together = self.client.waiting().0 > 1;
+        let mut action = None;
+        for _ in 0..NATIVE_TURN_MESSAGES {
+            if !has_room(&self.client) {
+                self.client.flush();
+                if !has_room(&self.client) {
+                    break;
+                }
+            }
+            let Some(message) = self.client.front() else {
+                break;
+            };
+            if !self.service.takes(message) {
+                action = Some(Action::HandOver);
+                break;
+            }
+            let Some(message) = self.client.take() else {
+                break;
+            };
+            metrics.messages.fetch_add(1, Ordering::Relaxed);
+            match self.service.answer(message, metrics) {
+                Answer::Reply(mut reply) => send(&mut self.client, &mut reply, together)?,
+                Answer::Tunnel(target, message) => {
+                    self.service = Service::Forward(Arc::clone(&target));
+                    self.queued_for_target = (!message.is_empty()).then_some(message);
+                    action = Some(self.dial(target));
+                    break;
+                }
+            }
+        }
+        if together {
+            self.client.flush();
+        }
+        Ok(action)
+    }
+
+    fn dial(&mut self, target: Arc<Target>) -> Action {
+        self.dialing = true;
+        Action::Dial(target)
+    }
+
+    /// Whether it goes on, after what could be done was done.
+    fn next_action(&mut self) -> Action {
+        if let Some(fault) = &self.client.fault {
+            return Action::Close(Some(error_of(fault, "the client")));
+        }
+        let taken = self.client.waiting().0 == 0;
+        let answered = self.client.outbox.is_empty();
+        let Some(target) = &mut self.target else {
+            let ended = self.client.ended && taken && !self.dialing;
+            let closed = self.closing && (taken || self.dialing);
+            if answered && (ended || closed) {
+                return Action::Close(None);
+            }
+            return self.again(taken);
+        };
+        if self.closing && answered && target.outbox.is_empty() {
+            return Action::Close(None);
+        }
+        if let Some(fault) = target.end()
+            && target.waiting().0 == 0
+            && answered
+        {
+            return Action::Close(
+                target
+                    .fault
+                    .is_some()
+                    .then(|| error_of(&fault, "the target")),
+            );
+        }
+        if self.client.ended && taken && target.outbox.is_empty() && !self.end_sent {
+            self.end_sent = true;
+            return Action::ShutdownTarget;
+        }
+        let target_taken = target.waiting().0 == 0;
+        self.again(taken && target_taken)
+    }
+
+    /// Whether the budget ended the turn, rather than the input or the room.
+    fn again(&mut self, taken: bool) -> Action {
+        let to_target = self.target.as_ref();
+        let waits = |from: &State<S>, to: &State<S>| {
+            (from.waiting().0 > 0 || from.holds_received()) && has_room(to) && to.fault.is_none()
+        };
+        let back = to_target.is_some_and(|target| waits(target, &self.client));
+        let forth = !self.dialing && waits(&self.client, to_target.unwrap_or(&self.client));
+        if !taken && self.client.is_open() && (back || forth) || self.holds_received() {
+            Action::Again
+        } else {
+            Action::Wait
+        }
+    }
+
+    fn holds_received(&mut self) -> bool {
+        let (client, target) = self.interest();
+        client.read && self.client.holds_received()
+            || target.read && self.target.as_ref().is_some_and(State::holds_received)
+    }
+}
+
+/// Pass messages on while there is room; returns how many.
+fn pass<S: Stream>(from: &mut State<S>, to: &mut State<S>) -> Result<u64> {
+    let together = from.waiting().0 > 1;
+    let mut passed = 0;
+    while passed < NATIVE_TURN_MESSAGES as u64 && to.fault.is_none() {
+        if !has_room(to) {
+            to.flush();
+            if !has_room(to) {
+                break;
+            }
+        }
+        let Some(mut message) = from.take() else {
+            break;
+        };
+        send(to, &mut message, together)?;
+        passed += 1;
+    }
+    if together {
+        to.flush();
+    }
+    Ok(passed)
+}
+
+fn send<S: Stream>(to: &mut State<S>, frames: &mut dyn Frames, together: bool) -> Result<()> {
+    check(to, frames)?;
+    if together {
+        to.push(frames);
+    } else {
+        to.send(frames);
+    }
+    Ok(())
+}
+
+fn has_room<S: Stream>(state: &State<S>) -> bool {
+    state.outbox.bytes() <= state.limits.outbox_bytes_high
+}
+
+fn error_of(fault: &Fault, peer: &str) -> Error {
+    fault.to_error(peer, Delivered::Maybe)
+}
