@@ -299,8 +299,8 @@ class Channel:
         """Whether the server said goodbye: calls in flight finish, new ones are refused."""
         return self._connection.leaving
 
-    def look(self) -> bool:
-        """Look at the socket where nobody reads it; whether a new call may succeed.
+    def poll(self) -> bool:
+        """Poll the socket of a channel without a reader; whether a new call may succeed.
 
         Thread affinity: none. Cost: one system call.
         """

@@ -1,4 +1,4 @@
-"""Pooled programs that speak JSON-RPC 2.0 on stdin and stdout, one message to a line."""
+"""Pooled programs that speak JSON-RPC 2.0 over stdio, one message to a line."""
 
 from __future__ import annotations
 
@@ -123,17 +123,17 @@ class JsonRpcClient(_Client):
         except TimeoutError:
             raise self._too_late(method) from None
         except BrokenError as error:
-            told = self._lease.explain(error)
-            raise told from (None if told is error else error)
+            cause = self._lease.explain(error)
+            raise cause from (None if cause is error else error)
 
     def notify(self, method: str, /, *args: Any, **params: Any) -> None:
-        """Send a notification; nobody answers. Raises as `call`, as far as it fits."""
+        """Send a notification, which has no answer. Raises as `call`, as far as it fits."""
         self._lease.check()
         try:
             self._link.notify(method, args, params)
         except BrokenError as error:
-            told = self._lease.explain(error)
-            raise told from (None if told is error else error)
+            cause = self._lease.explain(error)
+            raise cause from (None if cause is error else error)
 
 
 class AsyncJsonRpcClient(_Client):
@@ -170,8 +170,8 @@ class AsyncJsonRpcClient(_Client):
         except TimeoutError:
             raise self._too_late(method) from None
         except BrokenError as error:
-            told = await self._lease.explain(error)
-            raise told from (None if told is error else error)
+            cause = await self._lease.explain(error)
+            raise cause from (None if cause is error else error)
 
     async def notify(self, method: str, /, *args: Any, **params: Any) -> None:
         """Send a notification. Cancellation: it does not wait, so there is nothing to cancel."""
@@ -182,5 +182,5 @@ class AsyncJsonRpcClient(_Client):
             self._link.bind(asyncio.get_running_loop())
             self._link.notify(method, args, params)
         except BrokenError as error:
-            told = await self._lease.explain(error)
-            raise told from (None if told is error else error)
+            cause = await self._lease.explain(error)
+            raise cause from (None if cause is error else error)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forebay._package import PATH_ENTRY
-from forebay._runtime_place import make_private
+from forebay._runtime_directory import make_private
 from forebay.configuration import Configuration, find_configuration
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
 from forebay.executor.app.target import Target, parse_target

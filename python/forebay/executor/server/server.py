@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay._runtime_place import make_private, open_private
+from forebay._runtime_directory import make_private, open_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ClosedError, ConfigError, Error, InternalError
 from forebay.executor.app.sources import code_of

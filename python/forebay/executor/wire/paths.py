@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from forebay._runtime_place import make_private, open_private, runtime_root
+from forebay._runtime_directory import make_private, open_private, runtime_root
 from forebay._working_directory import working_directory
 from forebay.errors import BusyError, ConfigError
 from forebay.executor.app.target import Target
