@@ -28,18 +28,7 @@ impl Driver {
                 let run = self.dispatch_queue.next_dispatch(slot, id, attempt);
                 self.dispatch(run, journal);
             }
-            Action::Store(op) => {
-                if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
-                    self.notify_status(*id, Status::Queued, *attempt);
-                }
-                // Before the store has it: from its commit on, the retention may remove the result.
-                if let Op::End { id, ending, .. } = &op {
-                    self.protect_result_of(*id, &ending.outcome);
-                }
-                if let Some(pending) = &mut self.pending {
-                    pending.add(op);
-                }
-            }
+            Action::Store(op) => self.store(op),
             Action::File(id, ending) => {
                 if let Some(pending) = &self.pending {
                     pending.store.file(id, ending);
@@ -87,6 +76,19 @@ impl Driver {
             } => self.interrupt(slot, (id, attempt), step),
             Action::Recall { slot, id, attempt } => self.recall(slot, (id, attempt)),
             Action::Measure { slot } => self.measures.gauge.measure(slot),
+        }
+    }
+
+    fn store(&mut self, op: Op) {
+        if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
+            self.notify_status(*id, Status::Queued, *attempt);
+        }
+        // Before the store has it: from its commit on, the retention may remove the result.
+        if let Op::End { id, ending, .. } = &op {
+            self.protect_result_of(*id, &ending.outcome);
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.add(op);
         }
     }
 

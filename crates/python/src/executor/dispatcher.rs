@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, StartedWorker, Order, Waited};
+use forebay_executor::dispatcher::{Dispatcher, Order, StartedWorker, Waited};
 use forebay_executor::error::Error;
 use forebay_executor::id::RequestId;
 use forebay_executor::message::options as options_in;
