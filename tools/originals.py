@@ -14,13 +14,13 @@ from typing import Any
 
 HEAD = """# The originals' own tables
 
-After this page you know what the five projects that Forebay comes from published, in their own columns, and what ours gave beside it.
+After this page you know which figures the five projects that Forebay comes from published, in their own columns, and what Forebay measured beside them.
 
-What is marked as published was measured by its authors on machines that are not known here: read it along its own lines, never against ours.
-Everything else is of one run, the peers and ours in turn, medians over its rounds.
-`python -m benchmarks originals --json FILE` and `python -m tools.originals FILE > docs/originals.md` make this page; `python -m benchmarks echo --help` plays single scenes of the last tables.
+The authors measured the rows marked "published" on machines that are not known here: compare those rows with each other, never with Forebay's.
+All other rows come from one run, the peers and Forebay in turn; they are medians over its rounds.
+`python -m benchmarks originals --json FILE` and `python -m tools.originals FILE > docs/originals.md` make this page; `python -m benchmarks echo --help` runs single scenes of the last tables.
 """  # noqa: E501 - a sentence is a line of the page
-FOOT = """Where next: [the guides](README.md), or `python -m benchmarks --help` for the rows behind every claim.
+FOOT = """Where next: [the guides](README.md), or `python -m benchmarks --help` for the rows behind each claim.
 """  # noqa: E501
 
 

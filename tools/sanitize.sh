@@ -44,7 +44,7 @@ miri() {
 	step 'miri transport' "${run[@]}" -p forebay-transport --lib -- frame:: decoder:: preface:: outbox:: call:: inbox:: \
 		items:: credit:: sys::buffer:: sys::filling:: messages::named:: fuzzing::tests::mutated_frames \
 		fuzzing::tests::mutated_prefaces fuzzing::tests::mutated_tables
-	step 'miri tensor' "${run[@]}" -p forebay-tensor --lib -- wire:: names:: greeting:: slab:: inbox:: outbox:: \
+	step 'miri tensor' "${run[@]}" -p forebay-tensor --lib -- wire:: names:: handshake:: inbox:: outbox:: \
 		tests::takers tests::sends tests::torn tests::grant
 	step 'miri verbs' "${run[@]}" -p forebay-verbs --lib -- wire:: fuzzing::
 }
@@ -68,7 +68,9 @@ thread() {
 	printf 'race:%s\n' forebay_blockio::sys::transfer::Transfer stream::sys::Memory >target/sanitize-races.txt
 	local -x TSAN_OPTIONS="suppressions=$PWD/target/sanitize-races.txt" RUSTFLAGS='-Zsanitizer=thread'
 	local run=("$CARGO" +nightly test --locked --no-fail-fast -Zbuild-std --target "$TARGET" --target-dir target/sanitize-thread)
-	step 'thread memory' "${run[@]}" -p forebay-memory --test model
+	# One test at a time: where one region unmaps an address and another test's maps it, the lock that orders two uses of
+	# one region does not order these, and ThreadSanitizer does not see the system calls, which rustix makes by itself.
+	step 'thread memory' "${run[@]}" -p forebay-memory --test model -- --test-threads 1
 	step 'thread blockio' "${run[@]}" -p forebay-blockio --test engines
 	step 'thread transport' "${run[@]}" -p forebay-transport --test connection
 	step 'thread pool' "${run[@]}" -p forebay-pool --lib --tests

@@ -37,7 +37,7 @@ def queue(engine: str) -> Iterator[tuple[Queue, Any]]:
 
     with (
         Arena(ARENA) as arena,
-        Queue(batch_limit=BATCH, concurrency_limit=DEPTH, engine=engine, arena=arena) as made,
+        Queue(max_batch=BATCH, max_concurrency=DEPTH, engine=engine, arena=arena) as made,
     ):
         yield made, arena
 

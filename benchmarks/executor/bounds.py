@@ -84,9 +84,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 def restart() -> float:
     """Seconds from the start of a server, after SIGKILL, until what had waited has ended."""
     with tempfile.TemporaryDirectory(prefix="fb-", dir=ON_DISK) as folder:
-        server = Server(folder, WORKERS_MAX="2")
+        server = Server(folder, MAX_WORKERS="2")
         with server.running() as (client, process):
-            client.submit("occupy", seconds=600.0).id  # noqa: B018 - it is accepted
+            client.submit("occupy", seconds=600.0)
             ids = [client.submit("occupy", seconds=0.0).id for _ in range(BEGUN)]
             below = [os.pidfd_open(pid) for pid in processes.descendants(process.pid)]
             process.kill()
@@ -129,8 +129,7 @@ def _worker_of(client: Any, id_: str) -> int:
 
 def listings(client: Any) -> list[float]:
     """Milliseconds of listings with their reasons, sorted, while many wait and some run."""
-    requests = [client.submit("occupy", seconds=0.05) for _ in range(WAITING)]
-    requests[-1].id  # noqa: B018 - all are accepted
+    requests = client.submit_many("occupy", [{"seconds": 0.05}] * WAITING)
     took = []
     for _ in range(LISTINGS):
         began = time.monotonic()

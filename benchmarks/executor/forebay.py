@@ -39,7 +39,7 @@ def served(workers: int, synchronous: str = "full", **settings: str) -> Iterator
         os.environ |= {
             "FOREBAY_STATE_DIR": str(folder),
             "XDG_RUNTIME_DIR": str(folder),
-            "FOREBAY_EXECUTOR_WORKERS_MAX": str(workers),
+            "FOREBAY_EXECUTOR_MAX_WORKERS": str(workers),
             "FOREBAY_EXECUTOR_SHORT_WORKERS": str(workers),
             "FOREBAY_EXECUTOR_LONG_WORKERS": "0",
             "FOREBAY_EXECUTOR_SYNCHRONOUS": synchronous,
@@ -59,7 +59,7 @@ def queue(client: forebay.Client) -> Queue[Any]:
     from benchmarks.executor.application import noop
 
     def submit(index: int) -> Any:
-        return client.submit(noop, index)
+        return client.submit_nowait(noop, index)
 
     def take(request: Any) -> int:
         value: int = request.result(RESULT_S)

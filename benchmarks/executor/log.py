@@ -46,7 +46,7 @@ def forebay_pushed(lines: int) -> Figures:
     from benchmarks.executor.forebay import served
 
     with served(workers=1) as client:
-        request = client.submit(tell_time, _pauses(lines))
+        request = client.submit_nowait(tell_time, _pauses(lines))
         return _figures(request.logs(follow=True), lines)
 
 

@@ -37,7 +37,7 @@ MEGABYTES, SECONDS = 60, 2.0
 READY_S, END_S = 120.0, 600.0
 ENDED = ("succeeded", "failed", "dead")
 SETTLE_S = 5.0
-"""After a burst, until idle burst workers have ended: `worker_idle` of the server."""
+"""After a burst, until idle burst workers have ended: `worker_idle_timeout` of the server."""
 FURTHER = 4
 """Idle workers that are looked at, beyond those that stay."""
 LOOK_S = 0.05
@@ -52,7 +52,7 @@ def server(group: Cgroup | None, state: str, *, idle: str = "1s") -> Iterator[tu
     environment = os.environ | {
         "FOREBAY_STATE_DIR": state,
         "XDG_RUNTIME_DIR": state,
-        "FOREBAY_EXECUTOR_WORKER_IDLE": idle,
+        "FOREBAY_EXECUTOR_WORKER_IDLE_TIMEOUT": idle,
     }
     command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION), "--json"]
     enter = None if group is None else group.enter
@@ -112,7 +112,7 @@ def submitted(client: Any, group: Cgroup, *, megabytes: int = MEGABYTES) -> dict
     before, kills = group.anonymous_bytes(), group.kills()
     started = time.monotonic()
     requests = [
-        client.submit("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)
+        client.submit_nowait("work", megabytes=megabytes, seconds=SECONDS) for _ in range(REQUESTS)
     ]
     peak = _watch(group, lambda: all(request.status() in ENDED for request in requests))
     took = time.monotonic() - started
@@ -162,7 +162,8 @@ def idle_workers(state: str) -> list[int]:
         client.run("work", megabytes=MEGABYTES, seconds=0.0)  # what one needs is learnt
         staying = workers()
         calls = [
-            client.submit("work", megabytes=MEGABYTES, seconds=SECONDS) for _ in range(1 + FURTHER)
+            client.submit_nowait("work", megabytes=MEGABYTES, seconds=SECONDS)
+            for _ in range(1 + FURTHER)
         ]
         for call in calls:
             call.result(timeout=END_S)

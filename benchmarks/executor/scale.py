@@ -1,7 +1,7 @@
 """No-op requests while a million others wait in another lane, against a thousand.
 
 The others are long requests behind one that never ends, as many workers as may be being there;
-the limits of the queue are raised by name (`queued_max`, `queue_memory_max`).
+the limits of the queue are raised by name (`max_queued`, `max_queue_bytes`).
 `no-op/queued_bytes` is what the server's resident memory grew by for each that waits.
 """
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 MANY, FEW = 1_000_000, 1_000
 AT_ONCE = 10_000
-LIMITS = {"QUEUED_MAX": "2000000", "QUEUE_MEMORY_MAX": "1GiB"}
+LIMITS = {"MAX_QUEUED": "2000000", "MAX_QUEUE_BYTES": "1GiB"}
 
 
 def beside_queued(queued: int, requests: int) -> Figures:
     """Keep `IN_FLIGHT` short ones in flight with so many long ones in the queue."""
     # One worker more than the short lane's: it runs the long request that all the others wait for.
-    lanes = {"WORKERS_MAX": str(WORKERS + 1), "LONG_WORKERS": "1"}
+    lanes = {"MAX_WORKERS": str(WORKERS + 1), "LONG_WORKERS": "1"}
     with served(WORKERS, **lanes, **LIMITS) as client:
         server = [client.info()["pid"]]
         flood(queue(client), requests=WARM_UP, in_flight=IN_FLIGHT, warm_up=0)
@@ -45,8 +45,7 @@ def _fill(client: forebay.Client, queued: int) -> None:
     client.submit(occupy)
     while queued:
         now = min(queued, AT_ONCE)
-        for request in [client.submit(occupy) for _ in range(now)]:
-            request.id  # noqa: B018 - it is accepted
+        client.submit_many(occupy, [{}] * now)
         queued -= now
 
 

@@ -103,7 +103,7 @@ def read_all(path: str, count: int) -> dict[str, float]:
         room = np.zeros(BATCH, np.int64)
         rows = list(offsets)
         with (
-            Queue(batch_limit=BATCH, concurrency_limit=BATCH, arena=arena) as queue,
+            Queue(max_batch=BATCH, max_concurrency=BATCH, arena=arena) as queue,
             BlockFile(path, direct=True, queue=queue) as file,
         ):
             file.read_many(rows[0], out, results=room)

@@ -76,11 +76,11 @@ def enqueued(submitters: int, requests: int) -> Figures:
     """Kept on the disk, where no worker is free to take it."""
     from benchmarks.executor.application import occupy
 
-    lanes = {"WORKERS_MAX": str(WORKERS + 1), "LONG_WORKERS": "1"}
+    lanes = {"MAX_WORKERS": str(WORKERS + 1), "LONG_WORKERS": "1"}
     with _clients(submitters, **lanes) as clients:
-        clients[0].submit(occupy).id  # noqa: B018 - it is accepted
+        clients[0].submit(occupy)
         submits: list[Submit] = [
-            lambda _, client=client: client.submit(occupy)  # type: ignore[misc]
+            lambda _, client=client: client.submit_nowait(occupy)  # type: ignore[misc]
             for client in clients
         ]
         return _together(submits, lambda request: request.id, requests)
@@ -92,7 +92,7 @@ def both(submitters: int, requests: int) -> Figures:
 
     with _clients(submitters) as clients:
         submits: list[Submit] = [
-            lambda number, client=client: client.submit(noop, number)  # type: ignore[misc]
+            lambda number, client=client: client.submit_nowait(noop, number)  # type: ignore[misc]
             for client in clients
         ]
         _together(submits[:1], lambda request: request.result(60.0), requests // 10)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from forebay.errors import BrokenError, DeadlineError, Error, StaleError
-from forebay.gym import Acquire
+from forebay.gym import AcquireFunction
 
 from .results import Result, ResultCache
 from .toolchain import Toolchain
@@ -105,7 +105,7 @@ class ServiceBackend:
 
     def __init__(
         self,
-        acquire: Acquire,
+        acquire: AcquireFunction,
         service_spec: Any,
         *,
         call_timeout: float = 60.0,

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.gym import Acquire, ServiceEnv
+from forebay.gym import AcquireFunction, ServiceEnv
 
 from .compiler import Compiler
 from .flags import Option, options_of
@@ -77,7 +77,7 @@ class GccEnv(ServiceEnv[Values, NDArray[np.int64]]):
         *,
         tuned: Sequence[Option] | None = None,
         gcc: str = "gcc",
-        acquire: Acquire | None = None,
+        acquire: AcquireFunction | None = None,
         call_timeout: float = 60.0,
     ):
         spec = Compiler.spec(source_dir=source_dir, gcc=gcc)

@@ -39,7 +39,7 @@ def local_server(say: Callable[[str], None]) -> Iterator[forebay.Client]:
     ):
         os.environ["FOREBAY_STATE_DIR"] = state
         os.environ["XDG_RUNTIME_DIR"] = sockets
-        os.environ["FOREBAY_EXECUTOR_IDLE_END"] = IDLE_END
+        os.environ["FOREBAY_EXECUTOR_IDLE_TIMEOUT"] = IDLE_END
         try:
             with forebay.Client(app=app.target, told=say) as client:
                 client.info()  # starts it

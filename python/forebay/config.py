@@ -208,31 +208,31 @@ def _pool_time(name: str, value: Any) -> float:
 
 
 _EXECUTOR_COUNTS: Final = (
-    "workers_max",
+    "max_workers",
     "short_workers",
     "long_workers",
-    "worker_uses_max",
+    "max_worker_uses",
     "async_at_once",
-    "deaths_max",
-    "queued_max",
+    "max_deaths",
+    "max_queued",
 )
 _EXECUTOR_BYTES: Final = (
-    "memory_max",
-    "worker_growth_max",
-    "arguments_max",
-    "queue_memory_max",
-    "result_max",
-    "log_max",
+    "max_memory",
+    "max_worker_growth",
+    "max_argument_bytes",
+    "max_queue_bytes",
+    "max_result_bytes",
+    "max_log_bytes",
     "retention_bytes",
 )
 _EXECUTOR_TIMES: Final = (
-    "worker_idle",
-    "worker_age_max",
+    "worker_idle_timeout",
+    "max_worker_age",
     "cancel_grace",
     "terminate_grace",
     "retention_age",
-    "idle_end",
-    "drain",
+    "idle_timeout",
+    "drain_grace",
 )
 SYNCHRONOUS: Final = ("full", "normal")
 """What a commit survives: the loss of power, or only the death of the server."""
@@ -245,7 +245,7 @@ class ExecutorConfig:
     What the machine tells by itself (cores, memory, low-resource mode) is no setting.
     """
 
-    workers_max: int = 64
+    max_workers: int = 64
     """Workers at once, of all lanes; memory and processors admit fewer on most machines."""
 
     short_workers: int = 1
@@ -254,22 +254,22 @@ class ExecutorConfig:
     long_workers: int = 1
     """Workers of the long lane that stay; more start in milliseconds and end when idle."""
 
-    worker_idle: float = 10.0
+    worker_idle_timeout: float = 10.0
     """A worker beyond those that stay is ended after so long, so that a burst leaves nothing."""
 
-    worker_uses_max: int = 100_000
+    max_worker_uses: int = 100_000
     """Requests that one worker runs before it is replaced: leaks of extension modules end."""
 
-    worker_age_max: float = 3600.0
+    max_worker_age: float = 3600.0
     """A worker is replaced after so long, between two requests; 0: never."""
 
-    worker_growth_max: int = 256_000_000
+    max_worker_growth: int = 256_000_000
     """A worker whose private memory has grown by more is replaced between requests; 0: never."""
 
     async_at_once: int = 10_000
     """Cooperative requests that one worker runs at once; a sleeping one takes some kilobytes."""
 
-    deaths_max: int = 3
+    max_deaths: int = 3
     """A request that has ended so many workers is set aside; twice may be chance."""
 
     cancel_grace: float = 5.0
@@ -278,22 +278,22 @@ class ExecutorConfig:
     terminate_grace: float = 5.0
     """From SIGTERM to SIGKILL."""
 
-    memory_max: int = 0
+    max_memory: int = 0
     """Memory that the workers may have together; 0: what the cgroup or the machine has."""
 
-    queued_max: int = 100_000
+    max_queued: int = 100_000
     """Requests that wait; one more is refused, for nobody waits for the last of so many."""
 
-    arguments_max: int = 16 << 20
+    max_argument_bytes: int = 16 << 20
     """Of one request; what is larger belongs into a file that the arguments name."""
 
-    queue_memory_max: int = 64 << 20
+    max_queue_bytes: int = 64 << 20
     """Arguments of waiting requests in memory; those beyond stay on disk until their turn."""
 
-    result_max: int = 1_000_000
+    max_result_bytes: int = 1_000_000
     """Results above it become files, which do not pass through the database's log."""
 
-    log_max: int = 10_000_000
+    max_log_bytes: int = 10_000_000
     """Output kept of one request: its first 256 KiB and the last of it."""
 
     retention_age: float = 7 * 86_400.0
@@ -305,10 +305,10 @@ class ExecutorConfig:
     synchronous: str = "full"
     """"full": what is accepted survives the loss of power; "normal": the death of the server."""
 
-    idle_end: float = 900.0
+    idle_timeout: float = 900.0
     """A server that a command started ends after so long without a request."""
 
-    drain: float = 60.0
+    drain_grace: float = 60.0
     """After SIGTERM, running requests have so long to end; then they end with the server."""
 
     def __post_init__(self) -> None:
@@ -320,7 +320,7 @@ class ExecutorConfig:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ConfigError(f"{name} is {value}; give seconds, 0 or more")
-        for name in ("workers_max", "deaths_max", "async_at_once", "queued_max"):
+        for name in ("max_workers", "max_deaths", "async_at_once", "max_queued"):
             if getattr(self, name) == 0:
                 raise ConfigError(f"{name} is 0, so nothing would run; give 1 or more")
         if self.synchronous not in SYNCHRONOUS:
@@ -334,8 +334,8 @@ class ExecutorConfig:
         return cls(**{name: value for name, value in settings.items() if value is not None})
 
 
-_BLOCKIO_COUNTS: Final = ("batch_limit", "concurrency_limit", "threads")
-_BLOCKIO_ENDS: Final = {"batch_limit": 1 << 15, "concurrency_limit": 1 << 16, "threads": 1025}
+_BLOCKIO_COUNTS: Final = ("max_batch", "max_concurrency", "threads")
+_BLOCKIO_ENDS: Final = {"max_batch": 1 << 15, "max_concurrency": 1 << 16, "threads": 1025}
 """What a ring takes and holds; threads beyond a thousand only wait for each other."""
 ENGINES: Final = ("auto", "ring", "threads")
 """What carries out block operations; "auto" is a ring where the kernel allows one."""
@@ -345,10 +345,10 @@ ENGINES: Final = ("auto", "ring", "threads")
 class BlockioConfig:
     """Settings of a queue of block operations. Sizes are bytes or counts."""
 
-    batch_limit: int = 64
+    max_batch: int = 64
     """Operations that one system call hands to the kernel; most disks do 64 at once."""
 
-    concurrency_limit: int = 192
+    max_concurrency: int = 192
     """Operations in flight per ring: two batches are under way while a third is filled."""
 
     engine: str = "auto"
@@ -357,7 +357,7 @@ class BlockioConfig:
     threads: int = 32
     """Operations in flight where there is no ring; twice as many read a disk 5 % faster."""
 
-    quarantine_bytes_max: int = 64 << 20
+    max_quarantine_bytes: int = 64 << 20
     """Memory of cancelled operations that the kernel may still write; above it none begin."""
 
     def __post_init__(self) -> None:
@@ -367,20 +367,20 @@ class BlockioConfig:
                 raise ConfigError(f"{name} is {value}; give 1 or more")
             if value >= end:
                 raise ConfigError(f"{name} is {value}; give less than {end}")
-        if self.batch_limit > self.concurrency_limit:
+        if self.max_batch > self.max_concurrency:
             raise ConfigError(
-                f"batch_limit is {self.batch_limit}; give at most concurrency_limit"
-                f" ({self.concurrency_limit})"
+                f"max_batch is {self.max_batch}; give at most max_concurrency"
+                f" ({self.max_concurrency})"
             )
         if self.engine not in ENGINES:
             raise ConfigError(f"engine is {self.engine!r}; give one of {', '.join(ENGINES)}")
-        if not 0 <= self.quarantine_bytes_max < 1 << 63:
+        if not 0 <= self.max_quarantine_bytes < 1 << 63:
             raise ConfigError(
-                f"quarantine_bytes_max is {self.quarantine_bytes_max}; give bytes, 0 or more"
+                f"max_quarantine_bytes is {self.max_quarantine_bytes}; give bytes, 0 or more"
             )
 
 
-_TENSOR_COUNTS: Final = ("slots", "waiting_max", "tensors_max", "peers_max")
+_TENSOR_COUNTS: Final = ("slots", "max_waiting", "max_tensors", "max_peers")
 _TENSOR_BYTES: Final = ("grant_bytes", "piece_bytes", "staging_bytes")
 _TENSOR_TIMES: Final = ("connect_timeout", "liveness")
 FABRICS: Final = ("auto", "verbs", "stream")
@@ -388,9 +388,9 @@ FABRICS: Final = ("auto", "verbs", "stream")
 
 _TENSOR_ENDS: Final = {
     "slots": 1 << 10,
-    "waiting_max": 1 << 31,
-    "tensors_max": 1 << 31,
-    "peers_max": 1 << 20,
+    "max_waiting": 1 << 31,
+    "max_tensors": 1 << 31,
+    "max_peers": 1 << 20,
     "grant_bytes": 1 << 62,
     "piece_bytes": 1 << 31,
     "staging_bytes": 1 << 40,
@@ -414,13 +414,13 @@ class TensorConfig:
     staging_bytes: int = 64 << 20
     """Of a server: memory for rows of files on their way, a page or more; pulls wait for it."""
 
-    waiting_max: int = 65_536
+    max_waiting: int = 65_536
     """Pulls and pushes of a client that wait for a slot; one more is refused."""
 
-    tensors_max: int = 65_536
+    max_tensors: int = 65_536
     """Of a server."""
 
-    peers_max: int = 4_096
+    max_peers: int = 4_096
     """Clients of a server at once; the next one is turned away with the reason."""
 
     connect_timeout: float = 10.0
@@ -450,7 +450,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
     "blockio": {
         **dict.fromkeys(_BLOCKIO_COUNTS, "count"),
         "engine": "word",
-        "quarantine_bytes_max": "size",
+        "max_quarantine_bytes": "size",
     },
     "pool": {
         **dict.fromkeys(_POOL_COUNTS, "count"),

@@ -15,7 +15,7 @@ A file has the general settings at its top and a table for each system:
     app = "tune.py:app"
 
     [executor]
-    workers_max = 8
+    max_workers = 8
     retention_age = "2d"
 """
 
@@ -62,7 +62,7 @@ class Setting(NamedTuple):
     """One setting as `forebay config` shows it.
 
     Attributes:
-        name: "app", or "executor.workers_max".
+        name: "app", or "executor.max_workers".
         value: as it is used: bytes, seconds, text, or None where there is no default.
         origin: what said so: "argument", a variable's name, a file's path, or "default".
     """
@@ -87,7 +87,7 @@ class Configuration:
     files: tuple[Path, ...]
 
     def value(self, name: str) -> Any:
-        """The value of a setting, such as "app" or "executor.drain"."""
+        """The value of a setting, such as "app" or "executor.drain_grace"."""
         return self.settings[name].value
 
     @property
@@ -130,7 +130,7 @@ def find_configuration(
     """Collect every setting.
 
     Args:
-        arguments: settings by name, such as {"executor.drain": "10s"}; None says nothing.
+        arguments: settings by name, such as {"executor.drain_grace": "10s"}; None says nothing.
         start: the directory from which a file is looked for upwards; default: the current one.
         environment: default: this process's.
 

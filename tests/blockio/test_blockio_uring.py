@@ -17,12 +17,12 @@ from forebay.errors import ClosedError, ConfigError
 from tests.blockio.blocks import BLOCK_BYTES, BLOCKS, Blocks, content, shuffled
 from tests.leak_guard import Holdings
 
-BATCH_LIMIT = 64
-CONCURRENCY_LIMIT = 192
+MAX_BATCH = 64
+MAX_CONCURRENCY = 192
 COUNTS = sorted(
     {32, 96, 200}
-    | {BATCH_LIMIT * times + step for times in (1, 2, 4) for step in (-1, 0, 1)}
-    | {CONCURRENCY_LIMIT * times + step for times in (1, 2, 3) for step in (-1, 0, 1)}
+    | {MAX_BATCH * times + step for times in (1, 2, 4) for step in (-1, 0, 1)}
+    | {MAX_CONCURRENCY * times + step for times in (1, 2, 3) for step in (-1, 0, 1)}
 )
 """The counts of its tests, and those around multiples of both limits."""
 
@@ -109,11 +109,11 @@ def test_close_is_idempotent_from_two_threads(file: BlockFile, queue: Queue, out
 
 
 CONDITIONS: dict[str, Callable[[int, int], bool]] = {
-    "batch_limit is {batch}; give 1 or more": lambda batch, _: batch > 0,
-    "batch_limit is {batch}; give less than 32768": lambda batch, _: batch < 1 << 15,
-    "concurrency_limit is {concurrency}; give 1 or more": lambda _, most: most > 0,
-    "concurrency_limit is {concurrency}; give less than 65536": lambda _, most: most < 1 << 16,
-    "batch_limit is {batch}; give at most concurrency_limit": lambda batch, most: batch <= most,
+    "max_batch is {batch}; give 1 or more": lambda batch, _: batch > 0,
+    "max_batch is {batch}; give less than 32768": lambda batch, _: batch < 1 << 15,
+    "max_concurrency is {concurrency}; give 1 or more": lambda _, most: most > 0,
+    "max_concurrency is {concurrency}; give less than 65536": lambda _, most: most < 1 << 16,
+    "max_batch is {batch}; give at most max_concurrency": lambda batch, most: batch <= most,
 }
 """The five conditions of valid parameters, and what is said when one is not met."""
 
@@ -139,12 +139,12 @@ def test_prop_valid_parameters(batch: int, concurrency: int) -> None:
     event("refused" if unmet else "works")
     if unmet:
         with pytest.raises(ConfigError) as caught:
-            Queue(batch_limit=batch, concurrency_limit=concurrency)
+            Queue(max_batch=batch, max_concurrency=concurrency)
         assert any(text in str(caught.value) for text in unmet)
         return
     out = bytearray(10)
     with (
-        Queue(batch_limit=batch, concurrency_limit=concurrency) as queue,
+        Queue(max_batch=batch, max_concurrency=concurrency) as queue,
         BlockFile(__file__, queue=queue) as file,
     ):
         assert file.read(0, out) == 10

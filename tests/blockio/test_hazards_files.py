@@ -205,7 +205,7 @@ def test_a_tiny_ring_loses_no_completion(path: Path, engine: str, limit: int) ->
             await file.read_many(blocks * BLOCK_BYTES, rows)
 
     with (
-        Queue(engine=engine, batch_limit=limit, concurrency_limit=limit) as queue,
+        Queue(engine=engine, max_batch=limit, max_concurrency=limit) as queue,
         BlockFile(path, queue=queue) as file,
     ):
         reads = (
@@ -222,7 +222,7 @@ def test_a_tiny_ring_loses_no_completion(path: Path, engine: str, limit: int) ->
 def test_one_system_call_carries_many_operations(path: Path) -> None:
     """A system call for each operation is what batches are there to save."""
     with (
-        Queue(engine="ring", batch_limit=64, concurrency_limit=128) as queue,
+        Queue(engine="ring", max_batch=64, max_concurrency=128) as queue,
         BlockFile(path, queue=queue) as file,
     ):
         offsets = np.tile(shuffled(), 10)

@@ -195,7 +195,7 @@ def test_too_much_memory_in_quarantine_stops_new_batches_until_it_is_let_go(
     """A device that hangs must not take all memory, one cancelled read after another."""
     for engine in ("ring", "threads"):
         with (
-            Queue(engine=engine, quarantine_bytes_max=10_000) as queue,
+            Queue(engine=engine, max_quarantine_bytes=10_000) as queue,
             BlockFile(pipe, mode="r+", queue=queue) as slow,
             BlockFile(path, queue=queue) as file,
         ):
@@ -205,7 +205,7 @@ def test_too_much_memory_in_quarantine_stops_new_batches_until_it_is_let_go(
             until(lambda: queue.stats()["quarantined_bytes"] == 3 * BLOCK_BYTES)
             out = bytearray(20)
             for refused in (file.read_many, partial(file.submit, "read_many")):
-                with pytest.raises(LimitError, match="quarantine_bytes_max") as caught:
+                with pytest.raises(LimitError, match="max_quarantine_bytes") as caught:
                     refused([0, BLOCK_BYTES], out)
                 assert (caught.value.value, caught.value.limit) == (3 * BLOCK_BYTES, 10_000)
             for left in (2, 1, 0):

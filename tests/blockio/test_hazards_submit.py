@@ -20,7 +20,7 @@ from tests.blockio.blocks import BLOCK_BYTES, Blocks, content
 from tests.blockio.pipes import feed
 from tests.blockio.seccomp import Enter, Says, decide_enters, needs_filters
 
-BATCH_LIMIT = 8
+MAX_BATCH = 8
 COUNT = 20
 """Three submits: 8, 8 and 4 operations."""
 
@@ -119,14 +119,14 @@ def test_a_wrong_operation_at_any_place_leaves_file_buffer_and_queue_as_they_wer
 
 
 def _fails(path: str, face: str, skip: str, number: str) -> None:
-    queue = Queue(engine="ring", batch_limit=BATCH_LIMIT)
+    queue = Queue(engine="ring", max_batch=MAX_BATCH)
     refuse = Refuse(-int(number))
     refuse.set(skip=int(skip), times=1)
     decide_enters(refuse)
     out = rows()
     results = read_on(face, path, queue, out)
     expected = np.full(COUNT, BLOCK_BYTES)
-    failed = slice(int(skip) * BATCH_LIMIT, (int(skip) + 1) * BATCH_LIMIT)
+    failed = slice(int(skip) * MAX_BATCH, (int(skip) + 1) * MAX_BATCH)
     expected[failed] = -int(number)
     assert results.tolist() == expected.tolist()
     assert (out[failed] == UNTOUCHED).all()
@@ -149,7 +149,7 @@ def _for_a_while(path: str, face: str, said: str) -> None:
     refuse = Refuse(int(said))
     decide_enters(refuse)
     for skip in range(3):
-        queue = Queue(engine="ring", batch_limit=BATCH_LIMIT)
+        queue = Queue(engine="ring", max_batch=MAX_BATCH)
         refuse.set(skip=skip, times=5)
         check_next(face, path, queue)
 
@@ -172,7 +172,7 @@ def test_what_a_submit_did_not_take_goes_out_with_the_next(path: Path, face: str
 def _for_good(path: str, face: str) -> None:
     refuse = Refuse(-errno.EAGAIN)
     refuse.set(times=1 << 40)
-    queue = Queue(engine="ring", batch_limit=BATCH_LIMIT)
+    queue = Queue(engine="ring", max_batch=MAX_BATCH)
     decide_enters(refuse)
     out = rows()
     results = read_on(face, path, queue, out)

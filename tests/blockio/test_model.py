@@ -27,8 +27,8 @@ FILES = 3
 SPAN = 90
 """Where operations begin, in units; the files reach half as far at first."""
 LENGTH_MAX = 9
-BATCH_LIMIT = 4
-CONCURRENCY_LIMIT = 10
+MAX_BATCH = 4
+MAX_CONCURRENCY = 10
 """Small, so that ordinary lists are longer than a batch, and than what is in flight at once."""
 
 Bytes = npt.NDArray[np.uint8]
@@ -52,8 +52,8 @@ class Store(RuleBasedStateMachine):
         self.arena = Arena("64MiB")
         queue = Queue(
             engine=engine,
-            batch_limit=BATCH_LIMIT,
-            concurrency_limit=CONCURRENCY_LIMIT,
+            max_batch=MAX_BATCH,
+            max_concurrency=MAX_CONCURRENCY,
             threads=3,
             arena=self.arena,
         )

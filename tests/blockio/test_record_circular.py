@@ -108,7 +108,7 @@ def test_a_group_that_is_being_written_is_outside_of_the_window(
     """A crash in the middle of a group, and of its commit, must leave the window before it."""
     path = tmp_path / "test.fbr"
     with RecordFile(path, PLAIN, mode="a", capacity=capacity, checksums=True) as file:
-        group = file.layout.group_max
+        group = file.layout.max_group
         n = 3 * file.layout.places + 1
         file.append(numbered(0, n))
         places = [file.layout.offset(n + record) for record in range(group)]
@@ -191,9 +191,9 @@ def test_a_record_that_was_overwritten_is_refused(tmp_path: Path) -> None:
     with RecordFile(path, PLAIN, mode="a", capacity=100) as file, RecordFile(path) as reader:
         file.append(numbered(0, 100))
         reader.refresh()
-        file.append(numbered(100, file.layout.group_max))
+        file.append(numbered(100, file.layout.max_group))
         assert everything(reader)["number"].tolist() == list(range(100))  # whole as yet
-        file.append(numbered(100 + file.layout.group_max, 1))
+        file.append(numbered(100 + file.layout.max_group, 1))
         with pytest.raises(StaleError, match="record 0 has been overwritten"):
             reader.gather([0, 99])
         assert reader.gather([1, 99])["number"].tolist() == [1, 99]

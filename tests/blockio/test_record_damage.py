@@ -199,7 +199,7 @@ def test_a_long_append_to_a_circular_file_says_how_much_is_in_it(tmp_path: Path)
     path = str(tmp_path / "circular.fbr")
     RecordFile(path, PLAIN, mode="a", capacity=1000).close()
     code = FULL.split("try:")[0].replace("data_bytes(40)", "data_bytes(600)") + (
-        "group = file.layout.group_max\n"
+        "group = file.layout.max_group\n"
         "try:\n    file.append(numbered(0, 900))\n"
         "except BlockError as error:\n    print(error.index, group, len(file), error)\n"
         "file.close()"

@@ -30,14 +30,14 @@ def append_of(n: int) -> Append:
 
 @given(
     sizes=st.lists(st.integers(1, 9), max_size=20),
-    group_max=st.integers(0, 7),
+    max_group=st.integers(0, 7),
     moves=st.lists(st.sampled_from(["add", "commit", "fail", "abort", "withdraw"]), max_size=60),
 )
 def test_groups_keep_order_and_forget_nobody(
-    sizes: list[int], group_max: int, moves: list[str]
+    sizes: list[int], max_group: int, moves: list[str]
 ) -> None:
     """Whatever happens in between: records follow each other, and each append ends once."""
-    groups, appended, waiting, ended = Groups(group_max), 0, [append_of(n) for n in sizes], []
+    groups, appended, waiting, ended = Groups(max_group), 0, [append_of(n) for n in sizes], []
     queued: list[Append] = []
     for move in [*moves, *["add"] * len(sizes), *["commit"] * sum(sizes)]:
         if move == "add":
@@ -55,7 +55,7 @@ def test_groups_keep_order_and_forget_nobody(
         if group is None:
             continue
         assert group.n == sum(stop - start for _, start, stop in group.parts)
-        assert not group_max or group.n <= group_max
+        assert not max_group or group.n <= max_group
         assert not groups.withdraw(group.parts[0].append)
         if move == "commit":
             gone = groups.settle(appended)

@@ -86,7 +86,7 @@ def test_a_circular_file_has_room_for_its_window_and_two_groups(
     """A torn commit costs its group, and no record of the window before it."""
     layout = Layout.new(of_bytes(bytes_), capacity, checksums=False)
     places = capacity + 2 * group
-    assert (layout.places, layout.group_max) == (places, group)
+    assert (layout.places, layout.max_group) == (places, group)
     stride, whole = layout.stride_bytes, 12288 + places * layout.stride_bytes
     numbers = [0, 1, places - 1, places, places + 1, 3 * places + 2]
     offsets = [12288 + number % places * stride for number in numbers]
@@ -103,7 +103,7 @@ def test_a_circular_file_has_room_for_its_window_and_two_groups(
 def test_a_file_that_grows_has_no_places() -> None:
     """Its records follow each other, and none is ever overwritten."""
     layout = Layout.new(np.dtype("<f8"), 0, checksums=False)
-    assert (layout.places, layout.group_max, layout.record_bytes) == (0, 0, 8)
+    assert (layout.places, layout.max_group, layout.record_bytes) == (0, 0, 8)
     assert [layout.offset(n) for n in (0, 1, 10**9)] == [12288, 12296, 12288 + 8 * 10**9]
     assert layout.offsets(np.array([0, 7])).tolist() == [12288, 12344]
     assert (layout.first(10**9), layout.first_whole(10**9)) == (0, 0)

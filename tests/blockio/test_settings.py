@@ -18,20 +18,20 @@ from forebay.errors import ConfigError
 @given(st.integers(-1, 1 << 17), st.integers(-1, 1 << 17))
 @example(64, 192)
 @example((1 << 15) - 1, (1 << 16) - 1)
-def test_limits_are_right_or_named(batch_limit: int, concurrency_limit: int) -> None:
+def test_limits_are_right_or_named(max_batch: int, max_concurrency: int) -> None:
     """Each of the five conditions is told by name, and all else works."""
-    right = 0 < batch_limit < 1 << 15 and batch_limit <= concurrency_limit < 1 << 16
+    right = 0 < max_batch < 1 << 15 and max_batch <= max_concurrency < 1 << 16
     if right:
-        with Queue(batch_limit=batch_limit, concurrency_limit=concurrency_limit) as queue:
+        with Queue(max_batch=max_batch, max_concurrency=max_concurrency) as queue:
             assert not queue.closed
         return
     with pytest.raises(ConfigError, match=r"(batch|concurrency)_limit is"):
-        Queue(batch_limit=batch_limit, concurrency_limit=concurrency_limit)
+        Queue(max_batch=max_batch, max_concurrency=max_concurrency)
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("threads", 0), ("threads", 1025), ("engine", "fast"), ("quarantine_bytes_max", -1)],
+    [("threads", 0), ("threads", 1025), ("engine", "fast"), ("max_quarantine_bytes", -1)],
 )
 def test_a_setting_that_cannot_be_is_named(setting: str, value: object) -> None:
     """A typing mistake is told with the value and what would be right."""
@@ -47,14 +47,14 @@ def test_settings_come_from_argument_environment_and_file(
     file.write_text('[blockio]\nengine = "threads"\nthreads = 3\nquarantine_bytes_max = "1MiB"\n')
     configuration = find_configuration(start=tmp_path, environment={})
     assert configuration.blockio == BlockioConfig(
-        engine="threads", threads=3, quarantine_bytes_max=1 << 20
+        engine="threads", threads=3, max_quarantine_bytes=1 << 20
     )
     monkeypatch.chdir(tmp_path)
     with Queue() as queue:
         assert queue.engine == "threads"
-        assert queue.stats()["quarantine_bytes_max"] == 1 << 20
-    with Queue(engine="auto", quarantine_bytes_max="2MiB") as queue:
-        assert queue.stats()["quarantine_bytes_max"] == 2 << 20
+        assert queue.stats()["max_quarantine_bytes"] == 1 << 20
+    with Queue(engine="auto", max_quarantine_bytes="2MiB") as queue:
+        assert queue.stats()["max_quarantine_bytes"] == 2 << 20
     monkeypatch.setenv("FOREBAY_BLOCKIO_ENGINE", "nothing")
     with pytest.raises(ConfigError, match="FOREBAY_BLOCKIO_ENGINE"):
         Queue()
@@ -82,7 +82,7 @@ def test_a_queue_counts_what_it_has_done(queue: Queue) -> None:
         "operations",
         "quarantined_batches",
         "quarantined_bytes",
-        "quarantine_bytes_max",
+        "max_quarantine_bytes",
         "registered_bytes",
         "leaked_operations",
         "unregistered",

@@ -129,7 +129,7 @@ def test_a_queue_above_its_quarantine_works_again_when_the_read_has_ended(
 ) -> None:
     """One Ctrl-C must not stop a thread's reads for good: nobody else looks after its ring."""
     with (
-        Queue(engine=engine, quarantine_bytes_max=5) as queue,
+        Queue(engine=engine, max_quarantine_bytes=5) as queue,
         BlockFile(pipe, mode="r+", queue=queue) as slow,
         BlockFile(path, queue=queue) as file,
     ):
@@ -140,7 +140,7 @@ def test_a_queue_above_its_quarantine_works_again_when_the_read_has_ended(
         ]
         for call in calls:
             interrupt_in_flight(slow)
-            with pytest.raises(LimitError, match="quarantine_bytes_max"):
+            with pytest.raises(LimitError, match="max_quarantine_bytes"):
                 call(bytearray(10))
             feed(pipe, b"water")
 

@@ -89,9 +89,9 @@ def test_what_a_server_needs_is_looked_at(
 ) -> None:
     """And a setting that nobody knows is told here, too."""
     monkeypatch.setenv("FOREBAY_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("FOREBAY_EXECUTOR_DRIAN", "5s")
+    monkeypatch.setenv("FOREBAY_EXECUTOR_DRIAN_GRACE", "5s")
     rows = told(capsys, tmp_path / "none.sock")
     assert rows["state directory"]["state"] in ("ok", "note")
     assert str(tmp_path) in (rows["state directory"]["value"] or "")
-    assert "FOREBAY_EXECUTOR_DRAIN" in (rows["configuration"]["value"] or "")
+    assert "FOREBAY_EXECUTOR_DRAIN_GRACE" in (rows["configuration"]["value"] or "")
     assert rows["out of memory"]["state"] in ("ok", "note")

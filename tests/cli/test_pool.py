@@ -92,8 +92,8 @@ def test_serve_takes_times_as_people_write_them(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--leases-max", "0"), 2, "leases_max is 0; give a number between 1 and"),
-        (("--waiters-max", "-1"), 2, "waiters_max is -1"),
+        (("--max-leases", "0"), 2, "max_leases is 0; give a number between 1 and"),
+        (("--max-waiters", "-1"), 2, "max_waiters is -1"),
         (("--max-size", "99999999999"), 5, "max_size is 2048"),
         (("--max-size", "many"), 2, "invalid int value: 'many'"),
     ],

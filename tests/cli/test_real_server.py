@@ -118,7 +118,7 @@ def shell() -> Iterator[Shell]:
     with tempfile.TemporaryDirectory(dir="/tmp") as home:
         shell = Shell(Path(home))
         yield shell
-        done = shell("stop", "--drain", "0s", "--json")
+        done = shell("stop", "--grace", "0s", "--json")
         assert done.code in (0, 3), done.err
         if not done.code:
             pid = json.loads(done.out)["pid"]

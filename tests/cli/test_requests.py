@@ -298,7 +298,7 @@ def test_prune_wants_to_be_told_what(forebay: Forebay, client: Client) -> None:
     assert forebay("prune").code == 2
     assert forebay("prune", "--all", "--dry-run").out == "1 requests, 2.5 MB would go\n"
     assert len(client.list()) == 1
-    assert forebay("prune", "--older", "0s").out == "1 requests, 2.5 MB removed\n"
+    assert forebay("prune", "--older-than", "0s").out == "1 requests, 2.5 MB removed\n"
     assert client.list() == []
 
 

@@ -13,7 +13,8 @@ from distributed import utils_test
 from distributed.comm import tcp
 from distributed.comm.registry import backends
 
-from forebay.dask import Backend, Comm, Connector, Listener, Security, TLSComm
+from forebay.dask import Backend, Comm, Listener, Security, TLSComm
+from forebay.dask import TCPConnector as TCPConnectorOfOurs
 from forebay.dask import TLSBackend as TLSBackendOfOurs
 from forebay.dask import TLSConnector as TLSConnectorOfOurs
 from forebay.dask import TLSListener as TLSListenerOfOurs
@@ -29,7 +30,7 @@ class TCP(Comm):
     """A comm that goes by the name of the one that it replaces."""
 
 
-class TCPConnector(Connector):
+class TCPConnector(TCPConnectorOfOurs):
     prefix = "tcp://"
     comm_class = TCP
 

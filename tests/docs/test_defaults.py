@@ -81,10 +81,16 @@ def test_limits_of_the_executor_have_the_names_and_defaults_of_their_settings() 
     told = {
         name: text
         for name, text in rows("concepts/executor.md").items()
-        if name.endswith("_max") or name in ("async_at_once", "ahead")
+        if name.startswith("max_") or name.endswith("_max") or name in ("async_at_once", "ahead")
     }
     named = set(told) - CONSTANTS
-    assert {"queued_max", "arguments_max", "queue_memory_max", "result_max", "log_max"} <= named
+    assert {
+        "max_queued",
+        "max_argument_bytes",
+        "max_queue_bytes",
+        "max_result_bytes",
+        "max_log_bytes",
+    } <= named
     for name in named:
         default = getattr(ExecutorConfig(), name)
         assert value_of(told[name], KINDS["executor"][name]) == default, name

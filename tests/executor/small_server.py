@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -44,3 +46,14 @@ class SmallServer:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.wait_gone()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It does nothing meanwhile: SIGSTOP, and SIGCONT at the end."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)

@@ -22,7 +22,7 @@ from examples.gcc_tuning.tune import tune as tune_here
 from forebay.executor.client import local
 from tools.scenes import holdings
 
-NAMES = ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_EXECUTOR_IDLE_END")
+NAMES = ("FOREBAY_STATE_DIR", "XDG_RUNTIME_DIR", "FOREBAY_EXECUTOR_IDLE_TIMEOUT")
 
 
 @pytest.fixture

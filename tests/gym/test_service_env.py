@@ -13,7 +13,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import forebay
-from forebay.gym import Acquire, ServiceEnv
+from forebay.gym import AcquireFunction, ServiceEnv
 from tests.pool.processes import alive, eventually
 
 from .walk_service import Walk
@@ -64,7 +64,7 @@ def env(pool: forebay.ServicePool) -> Iterator[WalkEnv]:
 class Counting:
     """Counts what is lent and given back."""
 
-    def __init__(self, acquire: Acquire):
+    def __init__(self, acquire: AcquireFunction):
         self.out = 0
         self.lent = 0
         self._acquire = acquire

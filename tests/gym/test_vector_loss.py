@@ -97,7 +97,7 @@ def test_a_hung_environment_is_ended_when_its_time_is_over(pool: forebay.Service
     """It costs the call's timeout once; neither it nor its process is ever waited for again."""
     envs = make_vec(SICK, pool=pool, call_timeout=3)
     envs.reset(seed=1)
-    hung = envs._crew.seats[2]
+    hung = envs._group.slots[2]
     assert hung is not None
     process = os.pidfd_open(hung.lease.pid)
     with pytest.raises(forebay.DeadlineError, match="environment 2 of 3 did not answer"):
@@ -190,9 +190,9 @@ def test_with_restart_a_reset_survives_a_death(pool: forebay.ServicePool) -> Non
     """A process that was killed between two episodes is replaced by the reset that finds it."""
     envs = make_vec(SICK, pool=pool, restart=True)
     envs.reset(seed=1)
-    seat = envs._crew.seats[1]
-    assert seat is not None
-    process = os.pidfd_open(seat.lease.pid)
+    slot = envs._group.slots[1]
+    assert slot is not None
+    process = os.pidfd_open(slot.lease.pid)
     signal.pidfd_send_signal(process, signal.SIGKILL)
     wait_for(process)
     first, _ = envs.reset(seed=3)

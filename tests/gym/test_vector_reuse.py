@@ -46,7 +46,7 @@ def pids(env_fns: list[Callable[[], Any]], pool: forebay.ServicePool, act: Any =
         envs.reset(seed=1)
         if act is not None:
             act(envs)
-        return {seat.lease.pid for seat in envs._crew.seats if seat is not None}
+        return {slot.lease.pid for slot in envs._group.slots if slot is not None}
     finally:
         envs.close()
         settle(pool)

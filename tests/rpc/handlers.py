@@ -79,11 +79,8 @@ class Place:
     def serve(self, handler: Any, **more: Any) -> rpc.Server:
         return rpc.serve(handler, more.pop("url", self.url), **self.serving, **more)
 
-    def connect(self, url: str, **more: Any) -> rpc.Channel:
+    def connect(self, url: str, **more: Any) -> rpc.Connect:
         return rpc.connect(url, **self.calling, **more)
-
-    async def aconnect(self, url: str, **more: Any) -> rpc.Channel:
-        return await rpc.aconnect(url, **self.calling, **more)
 
 
 @pytest.fixture(params=["tcp", "tls", "unix"])

@@ -62,9 +62,9 @@ def test_a_token_lets_in_and_another_does_not(run: Run, place: Place) -> None:
 
     async def work() -> None:
         async with place.serve(handler, token="secret") as server:
-            channel = await place.aconnect(server.url, token="secret")
-            assert await channel.acall("echo", (b"x" * 100_000,)) == b"x" * 100_000
-            channel.close()
+            channel = await place.connect(server.url, token="secret")
+            assert await channel.call("echo", (b"x" * 100_000,)) == b"x" * 100_000
+            await channel.aclose()
             for wrong in (None, "guess", "secret "):
                 # Without one a caller waits for the word that it has come to the right place.
                 with pytest.raises((BrokenError, DeadlineError)) as caught:
@@ -78,17 +78,17 @@ def test_a_token_lets_in_and_another_does_not(run: Run, place: Place) -> None:
 
 async def refused_or_called(place: Place, url: str, shown: str | None) -> None:
     """Connect and call; over a Unix socket without a token nothing is awaited before the call."""
-    channel = await place.aconnect(url, token=shown, timeout=0.3)
+    channel = await place.connect(url, token=shown, timeout=0.3)
     try:
-        await channel.acall("note", ("in",), timeout=0.3)
+        await channel.call("note", ("in",), timeout=0.3)
     finally:
-        channel.close()
+        await channel.aclose()
 
 
 def blocking(place: Place, url: str) -> list[int]:
     """The same for threads."""
     with pytest.raises(BrokenError):
-        place.connect(url, token="guess")
+        place.connect(url, token="guess").open()
     with place.connect(url, token="secret") as channel:
         return [channel.call("echo", (1,))]
 
@@ -116,9 +116,10 @@ def test_who_is_not_let_in_reads_of_the_token(
     async def work() -> None:
         async with place.serve(Handler(), token="secret") as server:
             await asyncio.to_thread(call, server.url)
-            async with rpc.Client(server.url, token=shown, timeout=0.3, **place.calling) as client:
+            client = rpc.AsyncClient(server.url, token=shown, timeout=0.3, **place.calling)
+            async with client:
                 with pytest.raises(refused, match=advice):
-                    await client.acall("echo", (1,))
+                    await client.call("echo", (1,))
 
     run(work())
 
@@ -143,22 +144,22 @@ def test_a_caller_of_no_answers_is_let_go_and_others_are_served(run: Run) -> Non
     handler = Handler()
 
     async def work() -> None:
-        async with rpc.serve(handler, LOOPBACK, calls_max=1) as server:
-            channel = await rpc.aconnect(server.url)
-            waiting = asyncio.create_task(channel.acall("wait"))
+        async with rpc.serve(handler, LOOPBACK, max_calls=1) as server:
+            channel = await rpc.connect(server.url)
+            waiting = asyncio.create_task(channel.call("wait"))
             await until(lambda: handler.seen)
             with dialled(server.url) as peer:
                 peer.sendall(preface(frame_bytes_max=0) + call(b"\x93\xa4echo\x91\x01\xc0"))
-                queued = asyncio.create_task(channel.acall("echo", (1,)))
+                queued = asyncio.create_task(channel.call("echo", (1,)))
                 read = asyncio.create_task(asyncio.to_thread(read_all, peer))
                 assert handler.gate is not None
                 handler.gate.set()
                 assert await waiting == "waited"
                 assert await queued == 1
                 await read
-            assert await channel.acall("echo", (2,)) == 2
+            assert await channel.call("echo", (2,)) == 2
             await until(lambda: server.connections == 1)
-            channel.close()
+            await channel.aclose()
 
     run(work())
 
@@ -168,11 +169,11 @@ def test_a_session_that_fails_keeps_no_call_of_another_waiting(run: Run) -> None
     handler = Handler()
 
     async def work() -> None:
-        async with rpc.serve(handler, LOOPBACK, calls_max=1) as server:
-            channels = [await rpc.aconnect(server.url) for _ in range(2)]
-            waiting = asyncio.create_task(channels[0].acall("wait"))
+        async with rpc.serve(handler, LOOPBACK, max_calls=1) as server:
+            channels = [await rpc.connect(server.url) for _ in range(2)]
+            waiting = asyncio.create_task(channels[0].call("wait"))
             await until(lambda: handler.seen)
-            queued = asyncio.create_task(channels[0].acall("echo", (1,)))
+            queued = asyncio.create_task(channels[0].call("echo", (1,)))
             (failing,) = (one for one in server._sessions if not one._tasks)
 
             def fail() -> None:
@@ -185,7 +186,7 @@ def test_a_session_that_fails_keeps_no_call_of_another_waiting(run: Run) -> None
             assert await queued == 1
             assert failing._connection.closed
             for channel in channels:
-                channel.close()
+                await channel.aclose()
 
     run(work())
 
@@ -277,9 +278,9 @@ def test_a_silent_peer_and_a_slow_one_are_dropped(
                 await until(lambda: server.connections == 1)
                 silent.send(b"\x16\x03\x01" if place.scheme == "tls" else preface()[:7])
                 await until(lambda: server.connections == 0)
-            channel = await place.aconnect(server.url)
-            assert await channel.acall("echo", (1,)) == 1
-            channel.close()
+            channel = await place.connect(server.url)
+            assert await channel.call("echo", (1,)) == 1
+            await channel.aclose()
 
     with caplog.at_level(logging.WARNING):
         run(work())
@@ -293,11 +294,11 @@ def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
 
         async def work() -> None:
             with pytest.raises(DeadlineError, match=url):
-                await rpc.aconnect(url, timeout=0.1)
+                await rpc.connect(url, timeout=0.1)
 
         run(work())
         with pytest.raises(DeadlineError, match=url) as caught:
-            rpc.connect(url, timeout=0.1)
+            rpc.connect(url, timeout=0.1).open()
         assert caught.value.timeout == 0.1
 
 
@@ -313,9 +314,9 @@ def test_garbage_and_other_protocols_are_refused(run: Run, place: Place) -> None
                     peer.sendall(garbage)
                     answer = await asyncio.to_thread(read_all, peer)
                     assert place.scheme == "tls" or len(answer) <= 32  # no more than a preface
-            channel = await place.aconnect(server.url)
-            assert await channel.acall("echo", (1,)) == 1
-            channel.close()
+            channel = await place.connect(server.url)
+            assert await channel.call("echo", (1,)) == 1
+            await channel.aclose()
 
     run(work())
 
@@ -327,12 +328,12 @@ def test_tls_to_a_plain_port_and_plain_to_a_tls_port_are_named(run: Run, tmp_pat
     async def work() -> None:
         async with rpc.serve(Handler(), "tcp://localhost:0") as plain:
             with pytest.raises((BrokenError, ProtocolError), match="localhost"):
-                await sealed.aconnect(
+                await sealed.connect(
                     plain.url.replace("tcp:", "tls:").replace("127.0.0.1", "localhost")
                 )
         async with sealed.serve(Handler()) as server:
             with pytest.raises((BrokenError, ProtocolError), match="tcp://"):
-                await rpc.aconnect(server.url.replace("tls:", "tcp:"))
+                await rpc.connect(server.url.replace("tls:", "tcp:"))
 
     run(work())
 
@@ -348,12 +349,12 @@ def test_certificates_are_checked_on_both_sides(run: Run, tmp_path: Path) -> Non
     async def work() -> None:
         async with rpc.serve(Handler(), "tls://localhost:0", tls=mutual) as server:
             with pytest.raises(BrokenError, match="not issued by the CA"):
-                await rpc.aconnect(server.url, tls=Tls.client(ca=others.ca))
+                await rpc.connect(server.url, tls=Tls.client(ca=others.ca))
             with pytest.raises(BrokenError):
-                await rpc.aconnect(server.url, tls=believing)
-            channel = await rpc.aconnect(server.url, tls=known)
-            assert await channel.acall("echo", (1,)) == 1
-            channel.close()
+                await rpc.connect(server.url, tls=believing)
+            channel = await rpc.connect(server.url, tls=known)
+            assert await channel.call("echo", (1,)) == 1
+            await channel.aclose()
 
     run(work())
 
@@ -366,15 +367,15 @@ def test_pickle_is_refused_beyond_one_user(run: Run, place: Place) -> None:
     async def work() -> None:
         async with place.serve(Handler()) as server:
             with pytest.raises(ConfigError, match="codec='pickle'"):
-                await place.aconnect(server.url, codec="pickle")
+                await place.connect(server.url, codec="pickle")
             with pytest.raises(ConfigError, match="codec='pickle'"):
                 place.connect(server.url, codec="pickle")
-            channel = await place.aconnect(server.url)
-            connection, evil = channel._connection, pickle.dumps(("note", (1,), None))
+            channel = await place.connect(server.url)
+            connection, evil = channel.channel._connection, pickle.dumps(("note", (1,), None))
             connection.start(PICKLE, evil, None, None, 0)
             await until(lambda: connection.receive(0))
             await until(lambda: server.connections == 0)
-            channel.close()
+            await channel.aclose()
 
     run(work())
 
@@ -398,10 +399,10 @@ def test_a_caller_refuses_answers_in_pickle(run: Run) -> None:
 
     async def work() -> None:
         serving = asyncio.create_task(asyncio.to_thread(serve))
-        channel = await rpc.aconnect(url)
+        channel = await rpc.connect(url)
         with pytest.raises(ProtocolError, match="pickle is refused"):
-            await channel.acall("echo", (1,))
-        channel.close()
+            await channel.call("echo", (1,))
+        await channel.aclose()
         await serving
 
     with listening:
@@ -424,7 +425,7 @@ def test_other_machines_need_a_token_or_a_word(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not encrypted"):
         rpc.connect(LOOPBACK, tls=Tls.client(ca=Authority(tmp_path).ca))
     with pytest.raises(BrokenError, match="does anybody listen there") as caught:
-        rpc.connect("tcp://127.0.0.1:1")
+        rpc.connect("tcp://127.0.0.1:1").open()
     assert caught.value.delivered == "no"
 
 
@@ -435,8 +436,8 @@ def test_without_descriptors_the_first_caller_is_turned_away(
 
     async def work() -> None:
         async with place.serve(Handler()) as server:
-            first = await place.aconnect(server.url)
-            assert await first.acall("echo", (1,)) == 1
+            first = await place.connect(server.url)
+            assert await first.call("echo", (1,)) == 1
             peer = socket.socket(socket.AF_UNIX if place.scheme == "unix" else socket.AF_INET)
             peer.settimeout(10)
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -448,14 +449,14 @@ def test_without_descriptors_the_first_caller_is_turned_away(
                     host, port = server.url.rpartition("//")[2].rsplit(":", 1)
                     peer.connect((host, int(port)))
                 assert await asyncio.to_thread(read_all, peer) in (b"", b"FBAY")
-                assert await first.acall("echo", (2,)) == 2
+                assert await first.call("echo", (2,)) == 2
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
                 peer.close()
-            later = await place.aconnect(server.url)
-            assert await later.acall("echo", (3,)) == 3
-            first.close()
-            later.close()
+            later = await place.connect(server.url)
+            assert await later.call("echo", (3,)) == 3
+            await first.aclose()
+            await later.aclose()
 
     with caplog.at_level(logging.ERROR):
         run(work())
@@ -474,9 +475,9 @@ def test_connections_in_their_handshake_are_bounded(run: Run) -> None:
                 for _ in range(10):
                     await asyncio.sleep(0)
                     assert server.connections <= 256
-                channel = await rpc.aconnect(server.url)
-                assert await channel.acall("echo", (1,)) == 1
-                channel.close()
+                channel = await rpc.connect(server.url)
+                assert await channel.call("echo", (1,)) == 1
+                await channel.aclose()
 
     run(work())
 
@@ -502,7 +503,7 @@ def test_a_full_queue_of_a_unix_socket_holds_nobody_up(run: Run, tmp_path: Path)
         first.connect(str(tmp_path / "s"))
 
         async def work() -> None:
-            connecting = asyncio.create_task(rpc.aconnect(url, timeout=1.0))
+            connecting = asyncio.ensure_future(rpc.connect(url, timeout=1.0))
             turns = 0
             while not connecting.done():
                 await asyncio.sleep(0.005)
@@ -510,16 +511,16 @@ def test_a_full_queue_of_a_unix_socket_holds_nobody_up(run: Run, tmp_path: Path)
             assert turns > 10
             with pytest.raises(DeadlineError, match=url):
                 await connecting
-            later = asyncio.create_task(rpc.aconnect(url, timeout=10))
+            later = asyncio.ensure_future(rpc.connect(url, timeout=10))
             await asyncio.sleep(0)
             accepted = [queue.enter_context(listening.accept()[0])]
-            (await later).close()
+            await (await later).aclose()
             accepted.append(queue.enter_context(listening.accept()[0]))
             queue.enter_context(socket.socket(socket.AF_UNIX)).connect(str(tmp_path / "s"))
 
         run(work())
         with pytest.raises(DeadlineError, match=url) as caught:
-            rpc.connect(url, timeout=0.1)
+            rpc.connect(url, timeout=0.1).open()
         assert caught.value.timeout == 0.1
 
 

@@ -229,16 +229,16 @@ def test_a_loop_lends_too(service: Service) -> None:
 
     async def work(channel: Channel) -> None:
         for _ in range(2):
-            await channel.acall("echo", (full(THRESHOLD, 1),))
+            await channel.on_loop.call("echo", (full(THRESHOLD, 1),))
         async with asyncio.TaskGroup() as tasks:
             calls = [
-                tasks.create_task(channel.acall("echo", (full(MEGABYTE, value),)))
+                tasks.create_task(channel.on_loop.call("echo", (full(MEGABYTE, value),)))
                 for value in range(20)
             ]
         for value, call in enumerate(calls):
             assert (call.result() == value).all()
         del calls, call
-        await channel.acall(
+        await channel.on_loop.call(
             "sum", (full(1, 1),)
         )  # the service has done with the last one before it
         assert lent(channel) == 0

@@ -16,9 +16,9 @@ import pytest
 
 from forebay import rpc
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, RemoteError
-from forebay.rpc._connect import Target
+from forebay.rpc._target import Target
 
-from .conftest import Run, descriptors, wait_for
+from .conftest import Run, descriptors
 from .handlers import Handler, Place, place, until
 
 __all__ = ["place"]
@@ -26,6 +26,10 @@ __all__ = ["place"]
 
 def client_of(place: Place, url: str, **more: Any) -> rpc.Client:
     return rpc.Client(url, **place.calling, **more)
+
+
+def async_client_of(place: Place, url: str, **more: Any) -> rpc.AsyncClient:
+    return rpc.AsyncClient(url, **place.calling, **more)
 
 
 def cut(server: rpc.Server) -> None:
@@ -54,15 +58,15 @@ def test_connections_open_as_calls_pile_up(run: Run, place: Place) -> None:
     async def work() -> None:
         async with (
             place.serve(handler) as server,
-            client_of(place, server.url, connections=3) as client,
+            async_client_of(place, server.url, connections=3) as client,
         ):
             assert client.connections == server.connections == 0
             for at in range(5):
-                assert await client.acall("echo", (at,)) == at
+                assert await client.call("echo", (at,)) == at
             assert client.connections == 1
             waiting = []
             for count in range(1, 7):
-                waiting.append(asyncio.create_task(client.acall("wait")))
+                waiting.append(asyncio.create_task(client.call("wait")))
                 await until(lambda count=count: len(handler.seen) == count)
             assert client.connections == server.connections == 3
             calls = [len(session._tasks) for session in server._sessions]
@@ -74,7 +78,7 @@ def test_connections_open_as_calls_pile_up(run: Run, place: Place) -> None:
     run(work())
 
 
-def test_threads_futures_and_tasks_use_one_client(run: Run, place: Place) -> None:
+def test_threads_futures_and_tasks_call_at_once(run: Run, place: Place) -> None:
     """All faces work at once, each on connections of its own kind."""
     handler = Handler()
 
@@ -99,19 +103,21 @@ def test_threads_futures_and_tasks_use_one_client(run: Run, place: Place) -> Non
     async def work() -> None:
         async with (
             place.serve(handler) as server,
-            client_of(place, server.url, connections=2) as client,
+            async_client_of(place, server.url, connections=2) as client,
         ):
-            others = asyncio.create_task(asyncio.to_thread(threads, client))
-            answers = await asyncio.gather(*(client.acall("later", (at,)) for at in range(100)))
-            assert answers == list(range(100))
-            await others
-            assert client.connections <= 4
+            with client_of(place, server.url, connections=2) as blocking:
+                others = asyncio.create_task(asyncio.to_thread(threads, blocking))
+                answers = await asyncio.gather(*(client.call("later", (at,)) for at in range(100)))
+                assert answers == list(range(100))
+                await others
+                assert client.connections <= 2
+                assert blocking.connections <= 2
         assert handler.seen == ["once"]
 
     run(work())
 
 
-@pytest.mark.parametrize("face", ["acall", "call", "submit"])
+@pytest.mark.parametrize("face", ["awaited", "call", "submit"])
 def test_no_call_is_lost_or_run_twice_while_servers_come_and_go(
     run: Run, place: Place, face: str
 ) -> None:
@@ -145,10 +151,10 @@ def test_no_call_is_lost_or_run_twice_while_servers_come_and_go(
                 worker.join(20)
         done.set()
 
-    async def tasks(client: rpc.Client, done: threading.Event) -> None:
+    async def tasks(client: rpc.AsyncClient, done: threading.Event) -> None:
         async def one(number: int) -> None:
             await asyncio.sleep(0.0005 * number)
-            answers.append(await client.acall("work", (number,), timeout=20.0))
+            answers.append(await client.call("work", (number,), timeout=20.0))
 
         await asyncio.gather(*(one(number) for number in range(count)))
         done.set()
@@ -162,10 +168,12 @@ def test_no_call_is_lost_or_run_twice_while_servers_come_and_go(
         async with place.serve(handler, grace=10.0) as server:
             url = server.url
             client = client_of(place, url, connections=2)
-            load = (
-                tasks(client, done) if face == "acall" else asyncio.to_thread(threads, client, done)
+            awaited = async_client_of(place, url, connections=2)
+            loading = asyncio.create_task(
+                tasks(awaited, done)
+                if face == "awaited"
+                else asyncio.to_thread(threads, client, done)
             )
-            loading = asyncio.create_task(load)
             await more_runs()
         for _ in range(servers):
             async with place.serve(handler, url=url, grace=10.0):
@@ -173,6 +181,7 @@ def test_no_call_is_lost_or_run_twice_while_servers_come_and_go(
         async with place.serve(handler, url=url, grace=10.0):
             await loading
             client.close()
+            await awaited.aclose()
 
     run(work())
     assert sorted(answers) == [number * 2 for number in range(count)]
@@ -186,12 +195,12 @@ def test_grace_lets_running_calls_finish_and_new_ones_go_elsewhere(run: Run, pla
     async def work() -> None:
         server = place.serve(first, grace=10.0)
         await server.__aenter__()
-        client = client_of(place, server.url)
-        running = asyncio.create_task(client.acall("wait"))
+        client = async_client_of(place, server.url)
+        running = asyncio.create_task(client.call("wait"))
         await until(lambda: first.seen)
         leaving = asyncio.create_task(server.aclose())
         await until(lambda: client.connections == 0)
-        later = asyncio.create_task(client.acall("echo", (5,), timeout=15.0))
+        later = asyncio.create_task(client.call("echo", (5,), timeout=15.0))
         async with place.serve(second, url=server.url):
             assert await later == 5
             assert not running.done()
@@ -199,7 +208,7 @@ def test_grace_lets_running_calls_finish_and_new_ones_go_elsewhere(run: Run, pla
             first.gate.set()
             assert await running == "waited"
             await leaving
-            client.close()
+            await client.aclose()
         assert first.cancelled == 0
 
     run(work())
@@ -212,15 +221,15 @@ def test_grace_ends(run: Run, place: Place) -> None:
         for grace in (0.1, None):
             handler = Handler()
             async with place.serve(handler) as server:
-                client = client_of(place, server.url, timeout=0.2)
-                running = asyncio.create_task(client.acall("wait"))
+                client = async_client_of(place, server.url, timeout=0.2)
+                running = asyncio.create_task(client.call("wait"))
                 await until(lambda handler=handler: handler.seen)
                 await server.aclose(grace=grace)
                 with pytest.raises(BrokenError) as caught:
                     await running
                 assert caught.value.delivered == "maybe"
                 assert handler.cancelled == 1
-                client.close()
+                await client.aclose()
 
     run(work())
 
@@ -231,20 +240,22 @@ def test_a_call_that_may_have_run_is_not_sent_again(run: Run, place: Place) -> N
 
     async def work() -> None:
         async with place.serve(handler) as server:
-            client = client_of(place, server.url)
-            running = asyncio.create_task(client.acall("wait"))
+            client = async_client_of(place, server.url)
+            blocking = client_of(place, server.url)
+            running = asyncio.create_task(client.call("wait"))
             await until(lambda: handler.seen)
             cut(server)
             with pytest.raises(BrokenError) as caught:
                 await running
             assert caught.value.delivered == "maybe"
-            assert await client.acall("echo", (1,)) == 1
-            assert await asyncio.to_thread(client.call, "echo", (2,)) == 2
+            assert await client.call("echo", (1,)) == 1
+            assert await asyncio.to_thread(blocking.call, "echo", (2,)) == 2
             cut(server)
-            assert await asyncio.to_thread(client.call, "echo", (3,)) == 3
+            assert await asyncio.to_thread(blocking.call, "echo", (3,)) == 3
             assert handler.seen == ["waits"]
             assert handler.cancelled == 1
-            client.close()
+            blocking.close()
+            await client.aclose()
 
     run(work())
 
@@ -263,21 +274,22 @@ def test_streams_come_over_any_connection(run: Run, place: Place) -> None:
     async def work() -> None:
         async with place.serve(handler) as server:
             url = server.url
-            client = client_of(place, url, connections=2)
-            assert [item async for item in client.astream("count", (300,))] == list(range(300))
-            async with contextlib.aclosing(client.astream("count", (10**9,))) as items:
+            client = async_client_of(place, url, connections=2)
+            assert [item async for item in client.stream("count", (300,))] == list(range(300))
+            async with contextlib.aclosing(client.stream("count", (10**9,))) as items:
                 assert await anext(items) == 0
-                assert await client.acall("echo", (1,)) == 1
+                assert await client.call("echo", (1,)) == 1
                 assert server.connections == 2
-            await asyncio.to_thread(threads, client)
+            with client_of(place, url, connections=2) as blocking:
+                await asyncio.to_thread(threads, blocking)
             await until(lambda: handler.seen == ["left"] * 4)
-            cut_off = client.astream("count", (10**9,))
+            cut_off = client.stream("count", (10**9,))
             assert await anext(cut_off) == 0
         with pytest.raises(BrokenError):
             async for _ in cut_off:
                 pass
         async with place.serve(handler, url=url):
-            assert [item async for item in client.astream("count", (3,))] == [0, 1, 2]
+            assert [item async for item in client.stream("count", (3,))] == [0, 1, 2]
             await client.aclose()
 
     run(work())
@@ -288,16 +300,16 @@ def test_without_a_server_a_call_ends_in_time(
 ) -> None:
     """A call looks for a server within its own time, or that for connecting."""
     failed: list[BrokenError] = []
-    aopen = Target.aopen
+    open_on_loop = Target.open_on_loop
 
     async def opened(self: Target, timeout: float | None = None) -> rpc.Channel:
         try:
-            return await aopen(self, timeout)
+            return await open_on_loop(self, timeout)
         except BrokenError as error:
             failed.append(error)
             raise
 
-    monkeypatch.setattr(Target, "aopen", opened)
+    monkeypatch.setattr(Target, "open_on_loop", opened)
     url = place.url
     if place.scheme != "unix":
         with socket.create_server(("127.0.0.1", 0)) as once:
@@ -305,13 +317,14 @@ def test_without_a_server_a_call_ends_in_time(
         url = f"{url.rpartition(':')[0]}:{port}"
 
     async def work() -> None:
-        client = client_of(place, url, timeout=0.3)
+        client = async_client_of(place, url, timeout=0.3)
+        blocking = client_of(place, url, timeout=0.3)
         for call in (
-            lambda: client.acall("echo", (1,)),
-            lambda: client.acall("echo", (1,), timeout=0.2),
-            lambda: asyncio.to_thread(client.call, "echo", (1,)),
-            lambda: asyncio.to_thread(client.submit, "echo", (1,)),
-            lambda: asyncio.to_thread(client.send_oneway, "note", (1,)),
+            lambda: client.call("echo", (1,)),
+            lambda: client.call("echo", (1,), timeout=0.2),
+            lambda: asyncio.to_thread(blocking.call, "echo", (1,)),
+            lambda: asyncio.to_thread(blocking.submit, "echo", (1,)),
+            lambda: asyncio.to_thread(blocking.send_oneway, "note", (1,)),
         ):
             began = time.monotonic()
             with pytest.raises((BrokenError, DeadlineError)) as caught:
@@ -320,55 +333,59 @@ def test_without_a_server_a_call_ends_in_time(
             if isinstance(caught.value, BrokenError):
                 assert caught.value.delivered == "no"
         failed.clear()
-        late = asyncio.create_task(client.acall("echo", (7,), timeout=15.0))
+        late = asyncio.create_task(client.call("echo", (7,), timeout=15.0))
         await until(lambda: failed)
         async with place.serve(Handler(), url=url):
             assert await late == 7
-        client.close()
+        blocking.close()
+        await client.aclose()
 
     run(work())
 
 
 def test_cancelling_and_deadlines_reach_the_server(run: Run, place: Place) -> None:
-    """Work that nobody waits for ends, whichever face began it; the connection stays in use."""
+    """Work without a waiting caller ends, whichever face began it; the connection stays in use."""
     handler = Handler()
 
     async def work() -> None:
         async with place.serve(handler) as server:
-            client = client_of(place, server.url)
-            task = asyncio.create_task(client.acall("wait"))
+            client = async_client_of(place, server.url)
+            blocking = client_of(place, server.url)
+            task = asyncio.create_task(client.call("wait"))
             await until(lambda: len(handler.seen) == 1)
             task.cancel()
             await until(lambda: handler.cancelled == 1)
             with pytest.raises(DeadlineError) as caught:
-                await client.acall("wait", timeout=0.1)
+                await client.call("wait", timeout=0.1)
             assert caught.value.timeout == 0.1
             await until(lambda: handler.cancelled == 2)
-            future = await asyncio.to_thread(client.submit, "wait")
+            future = await asyncio.to_thread(blocking.submit, "wait")
             await until(lambda: len(handler.seen) == 3)
             assert future.cancel()
             with pytest.raises(CancelledError):
                 future.result(0)
             await until(lambda: handler.cancelled == 3)
-            assert await client.acall("echo", (1,)) == 1
-            assert server.connections == client.connections == 2
-            client.close()
+            assert await client.call("echo", (1,)) == 1
+            assert client.connections == blocking.connections == 1
+            assert server.connections == 2
+            blocking.close()
+            await client.aclose()
 
     run(work())
 
 
-def test_a_call_that_is_cancelled_while_it_connects_takes_no_place(run: Run, place: Place) -> None:
+def test_a_call_that_is_cancelled_while_it_connects_counts_no_call(run: Run, place: Place) -> None:
     """A connection that a cancelled call never used is not kept for it for ever."""
     handler = Handler()
 
     async def work() -> None:
         async with (
             place.serve(handler) as server,
-            client_of(place, server.url, connections=2) as client,
+            async_client_of(place, server.url, connections=2) as client,
         ):
-            waiting = asyncio.create_task(client.acall("wait"))
+            waiting = asyncio.create_task(client.call("wait"))
             await until(lambda: handler.seen)
-            opening = asyncio.create_task(client.acall("echo", (1,)))
+            opening = asyncio.create_task(client.call("echo", (1,)))
             await asyncio.sleep(0)  # it has begun to connect
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -376,9 +393,9 @@ def test_a_call_that_is_cancelled_while_it_connects_takes_no_place(run: Run, pla
             assert handler.gate is not None
             handler.gate.set()
             assert await waiting == "waited"
-            assert await client.acall("echo", (2,)) == 2
+            assert await client.call("echo", (2,)) == 2
             (channels,) = client._loops.values()
-            assert [place.calls for place in channels._lot._places] == [0]
+            assert [entry.calls for entry in channels._channels._entries] == [0]
 
     run(work())
 
@@ -388,21 +405,26 @@ def sends_again() -> bool:
 
 
 async def leave_waiting(
-    client: rpc.Client, server: rpc.Server, handler: Handler, *timeouts: float | None
+    place: Place,
+    client: rpc.Client,
+    server: rpc.Server,
+    handler: Handler,
+    *timeouts: float | None,
 ) -> list[Future[Any]]:
     """Submit a call for each timeout behind one that runs, and have the server leave."""
-    running = asyncio.create_task(client.acall("wait"))
-    await until(lambda: handler.seen)
-    futures = [
-        await asyncio.to_thread(client.submit, "note", (timeout,), None, timeout)
-        for timeout in timeouts
-    ]
-    await until(lambda: not all(session._tasks for session in server._sessions))
-    (session,) = (session for session in server._sessions if not session._tasks)
-    await until(lambda: session._connection.counters()["inbox_calls"] == len(timeouts))
-    await server.aclose()
-    with pytest.raises(BrokenError):
-        await running
+    async with place.connect(server.url) as channel:
+        running = asyncio.create_task(channel.call("wait"))
+        await until(lambda: handler.seen)
+        futures = [
+            await asyncio.to_thread(client.submit, "note", (timeout,), None, timeout)
+            for timeout in timeouts
+        ]
+        await until(lambda: not all(session._tasks for session in server._sessions))
+        (session,) = (session for session in server._sessions if not session._tasks)
+        await until(lambda: session._connection.counters()["inbox_calls"] == len(timeouts))
+        await server.aclose()
+        with pytest.raises(BrokenError):
+            await running
     return futures
 
 
@@ -413,9 +435,9 @@ def test_a_cancelled_future_is_not_sent_again(
     handler = Handler()
 
     async def work() -> None:
-        async with place.serve(handler, calls_max=1) as server:
+        async with place.serve(handler, max_calls=1) as server:
             client = client_of(place, server.url)
-            (future,) = await leave_waiting(client, server, handler, 15.0)
+            (future,) = await leave_waiting(place, client, server, handler, 15.0)
         sent: list[Any] = []
         monkeypatch.setattr(rpc.Channel, "submit", lambda *call: sent.append(call))
         assert future.cancel()
@@ -432,9 +454,9 @@ def test_futures_wait_for_a_server_side_by_side(run: Run, place: Place) -> None:
     handler = Handler()
 
     async def work() -> None:
-        async with place.serve(handler, calls_max=1) as server:
+        async with place.serve(handler, max_calls=1) as server:
             client = client_of(place, server.url, timeout=1.0)
-            patient, other = await leave_waiting(client, server, handler, 60.0, None)
+            patient, other = await leave_waiting(place, client, server, handler, 60.0, None)
         error = await asyncio.to_thread(other.exception, 15)
         assert isinstance(error, BrokenError)
         assert error.delivered == "no"
@@ -454,26 +476,32 @@ def test_closing_ends_calls_and_leaves_no_descriptor(run: Run, place: Place) -> 
         await asyncio.get_running_loop().getaddrinfo("localhost", 0)
         async with place.serve(handler) as server:
             before = descriptors()
-            client = client_of(place, server.url, connections=2)
-            future = await asyncio.to_thread(client.submit, "wait")
-            task = asyncio.create_task(client.acall("wait"))
+            client = async_client_of(place, server.url, connections=2)
+            blocking = client_of(place, server.url, connections=2)
+            future = await asyncio.to_thread(blocking.submit, "wait")
+            task = asyncio.create_task(client.call("wait"))
             await until(lambda: len(handler.seen) == 2)
-            await asyncio.to_thread(client.close)
+            await asyncio.to_thread(blocking.close)
+            await client.aclose()
             with pytest.raises(ClosedError):
                 await task
             assert isinstance(await asyncio.to_thread(future.exception, 20), ClosedError)
-            for call in (client.acall("echo", (1,)), asyncio.to_thread(client.call, "echo", (1,))):
-                with pytest.raises(ClosedError, match=r"make a new rpc\.Client"):
+            for call in (
+                client.call("echo", (1,)),
+                asyncio.to_thread(blocking.call, "echo", (1,)),
+            ):
+                with pytest.raises(ClosedError, match="make a new one"):
                     await call
-            client.close()
+            blocking.close()
+            await client.aclose()
             await until(lambda: server.connections == 0)
             assert descriptors() <= before
 
     run(work())
 
 
-def test_a_client_moves_between_loops_and_threads(place: Place, run: Run) -> None:
-    """A client outlives the loops that used it."""
+def test_a_client_outlives_the_loops_that_used_it(place: Place, run: Run) -> None:
+    """Connections of a loop that is closed are closed by the next one."""
     ready, done = threading.Event(), threading.Event()
     where: list[str] = []
 
@@ -487,15 +515,16 @@ def test_a_client_moves_between_loops_and_threads(place: Place, run: Run) -> Non
     thread.start()
     try:
         assert ready.wait(20)
-        with client_of(place, where[0]) as client:
+        client = async_client_of(place, where[0])
 
-            async def work() -> None:
-                assert await client.acall("echo", (1,)) == 1
+        async def work() -> None:
+            assert await client.call("echo", (1,)) == 1
 
-            for _ in range(3):
-                run(work())
-                assert client.call("echo", (2,), timeout=20) == 2
-            wait_for(lambda: client.connections <= 2)
+        for _ in range(3):
+            run(work())
+            assert client.connections == 1
+        run(client.aclose())
+        assert client.connections == 0
     finally:
         done.set()
         thread.join(20)
@@ -511,5 +540,6 @@ def test_wrong_options_are_refused_before_anything_is_opened() -> None:
         ("tls://127.0.0.1:1", {}),
         ("unix:///run/s", {"codec": "json"}),
     ):
-        with pytest.raises(ConfigError):
-            rpc.Client(url, **options)  # type: ignore[arg-type]
+        for kind in (rpc.Client, rpc.AsyncClient):
+            with pytest.raises(ConfigError):
+                kind(url, **options)

@@ -37,7 +37,7 @@ class RemoteServer:
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
-        self.channel = rpc.connect(self.url, token=TOKEN)
+        self.channel = rpc.connect(self.url, token=TOKEN).open()
 
     def peak_bytes(self) -> int:
         """The most memory that the server has had resident at once."""

@@ -51,7 +51,7 @@ def test_the_timeout_is_that_of_all_addresses_together(
     name(monkeypatch, *HOLES)
     began = time.monotonic()
     with pytest.raises(DeadlineError, match=r"2\.5 s"):
-        rpc.connect(f"tcp://many.test:{silent_port}", timeout=2.5)
+        rpc.connect(f"tcp://many.test:{silent_port}", timeout=2.5).open()
     assert time.monotonic() - began < 5, "one after another they take 7.5 s"
 
 
@@ -61,7 +61,7 @@ def test_an_address_that_is_silent_leaves_time_for_the_next(
     """Where nobody listens at the last address, that is known before the time is over."""
     name(monkeypatch, HOLES[0], "127.0.0.9")
     with pytest.raises(BrokenError, match="does anybody listen") as caught:
-        rpc.connect(f"tcp://many.test:{silent_port}", timeout=1.0)
+        rpc.connect(f"tcp://many.test:{silent_port}", timeout=1.0).open()
     assert caught.value.delivered == "no"
 
 
@@ -77,7 +77,7 @@ def test_looking_a_name_up_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", hangs)
     try:
         with pytest.raises(DeadlineError, match=r"slow\.test"):
-            rpc.connect("tcp://slow.test:1", timeout=0.1)
+            rpc.connect("tcp://slow.test:1", timeout=0.1).open()
         assert asked.is_set()
     finally:
         done.set()

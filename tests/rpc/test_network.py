@@ -41,12 +41,12 @@ def test_all_kinds_of_calls_are_answered(run: Run, place: Place) -> None:
         async with place.serve(handler) as server:
             assert server.url.startswith(f"{place.scheme}://")
             await asyncio.to_thread(caller, server.url)
-            channel = await place.aconnect(server.url)
-            assert await channel.acall("echo", ([1, "two", None],)) == [1, "two", None]
-            answers = await asyncio.gather(*(channel.acall("later", (at,)) for at in range(300)))
+            channel = await place.connect(server.url)
+            assert await channel.call("echo", ([1, "two", None],)) == [1, "two", None]
+            answers = await asyncio.gather(*(channel.call("later", (at,)) for at in range(300)))
             assert answers == list(range(300))
-            assert 0 < await channel.acall("remaining", timeout=9) <= 9.001
-            channel.close()
+            assert 0 < await channel.call("remaining", timeout=9) <= 9.001
+            await channel.aclose()
 
     run(work())
     assert handler.seen == ["seen"]
@@ -65,11 +65,11 @@ def test_arrays_of_any_size_go_both_ways(run: Run, place: Place, size: int) -> N
 
     async def work() -> None:
         async with place.serve(Handler()) as server:
-            channel = await place.aconnect(server.url)
-            calls = [channel.acall("echo", (array + at,)) for at in range(3)]
+            channel = await place.connect(server.url)
+            calls = [channel.call("echo", (array + at,)) for at in range(3)]
             for at, answer in enumerate(await asyncio.gather(*calls)):
                 assert np.array_equal(answer, array + at)
-            channel.close()
+            await channel.aclose()
             await asyncio.to_thread(caller, server.url)
 
     run(work())
@@ -81,15 +81,15 @@ def test_cancelling_and_leaving_cancel_the_work(run: Run, place: Place) -> None:
 
     async def work() -> None:
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
-            task = asyncio.create_task(channel.acall("wait"))
+            channel = await place.connect(server.url)
+            task = asyncio.create_task(channel.call("wait"))
             await until(lambda: handler.seen)
             task.cancel()
             await until(lambda: handler.cancelled == 1)
-            assert await channel.acall("echo", (2,)) == 2
-            left = asyncio.create_task(channel.acall("wait"))
+            assert await channel.call("echo", (2,)) == 2
+            left = asyncio.create_task(channel.call("wait"))
             await until(lambda: len(handler.seen) == 2)
-            channel.close()
+            await channel.aclose()
             with pytest.raises(ClosedError):
                 await left
             await until(lambda: handler.cancelled == 2)
@@ -104,12 +104,12 @@ def test_deadlines_travel_and_keep_the_channel(run: Run, place: Place) -> None:
 
     async def work() -> None:
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
+            channel = await place.connect(server.url)
             with pytest.raises(DeadlineError):
-                await channel.acall("wait", timeout=0.1)
+                await channel.call("wait", timeout=0.1)
             await until(lambda: handler.cancelled == 1)
-            assert await channel.acall("echo", (1,)) == 1
-            channel.close()
+            assert await channel.call("echo", (1,)) == 1
+            await channel.aclose()
 
     run(work())
 
@@ -129,16 +129,17 @@ def test_a_caller_that_takes_no_answers_is_waited_for(run: Run, place: Place) ->
 
     async def work() -> None:
         async with place.serve(Handler()) as server:
-            channel = await place.aconnect(server.url)
-            connection, sent = channel._connection, 0
-            head, segments = channel._encode_call("echo", (array,), None)
+            channel = await place.connect(server.url)
+            calling, sent = channel.channel, 0
+            connection = calling._connection
+            head, segments = calling._encode_call("echo", (array,), None)
 
             def send() -> None:
                 nonlocal sent
                 with contextlib.suppress(ClosedError):
                     while sent < many:
                         sent += 1
-                        connection.start(channel._number, head, segments, None, 0)
+                        connection.start(calling._number, head, segments, None, 0)
                         connection.drain()
 
             sending = asyncio.create_task(asyncio.to_thread(send))
@@ -150,7 +151,7 @@ def test_a_caller_that_takes_no_answers_is_waited_for(run: Run, place: Place) ->
             for end in ends:
                 counters = end.counters()
                 assert counters["outbox_bytes"] + counters["inbox_bytes"] < bound
-            channel.close()
+            await channel.aclose()
             await sending
 
     run(work())
@@ -169,14 +170,14 @@ def test_streams_go_over_a_network(run: Run, place: Place) -> None:
 
     async def work() -> None:
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
-            assert [item async for item in channel.astream("count", (500,))] == list(range(500))
-            async with channel.astream("count", (10**9,)) as items:
+            channel = await place.connect(server.url)
+            assert [item async for item in channel.stream("count", (500,))] == list(range(500))
+            async with channel.stream("count", (10**9,)) as items:
                 assert await anext(items) == 0
             await until(lambda: len(handler.seen) == 2)
             await asyncio.to_thread(caller, server.url)
             await until(lambda: handler.seen == ["left"] * 4)
-            channel.close()
+            await channel.aclose()
 
     run(work())
 
@@ -207,13 +208,13 @@ def test_leaving_the_server_ends_everything(run: Run, place: Place) -> None:
         before = descriptors()
         handler = Handler()
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
-            task = asyncio.create_task(channel.acall("wait"))
+            channel = await place.connect(server.url)
+            task = asyncio.create_task(channel.call("wait"))
             await until(lambda: handler.seen)
         with pytest.raises(BrokenError) as caught:
             await task
         assert "close_notify" not in str(caught.value)
-        channel.close()
+        await channel.aclose()
         assert descriptors() <= before
 
     run(work())
@@ -222,10 +223,10 @@ def test_leaving_the_server_ends_everything(run: Run, place: Place) -> None:
 async def failure(place: Place, **options: object) -> RemoteError:
     """What a caller gets of an exception of a method."""
     async with place.serve(Handler(), **options) as server:
-        channel = await place.aconnect(server.url)
+        channel = await place.connect(server.url)
         with pytest.raises(KeyError) as caught:
-            await channel.acall("fail")
-        channel.close()
+            await channel.call("fail")
+        await channel.aclose()
     assert isinstance(caught.value, RemoteError)
     return caught.value
 
@@ -289,12 +290,12 @@ def test_a_reset_at_each_byte_of_an_answer_is_told_and_never_a_wrong_one(run: Ru
     async def answered(url: str, at: int) -> str:
         async with resetting(url, at) as near:
             try:
-                channel = await rpc.aconnect(near, token="secret", timeout=20)
+                channel = await rpc.connect(near, token="secret", timeout=20)
             except BrokenError as error:
                 return error.delivered
-            with channel:
+            async with channel:
                 try:
-                    return str(await channel.acall("echo", ("whole",)))
+                    return str(await channel.call("echo", ("whole",)))
                 except BrokenError as error:
                     return error.delivered
 

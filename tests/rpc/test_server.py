@@ -69,15 +69,15 @@ def test_both_kinds_of_methods_answer(run: Run, tmp_path: Path, codec: str) -> N
 
     async def work() -> None:
         async with rpc.serve(Handler(), address):
-            channels = [await rpc.aconnect(address, codec=codec) for _ in range(3)]
+            channels = [await rpc.connect(address, codec=codec) for _ in range(3)]
             for channel in channels:
-                assert await channel.acall("echo", ([1, "two", None],)) == [1, "two", None]
-                assert await channel.acall("later", (5,)) == 5
-                assert 0 < await channel.acall("remaining", timeout=9) <= 9.001
+                assert await channel.call("echo", ([1, "two", None],)) == [1, "two", None]
+                assert await channel.call("later", (5,)) == 5
+                assert 0 < await channel.call("remaining", timeout=9) <= 9.001
                 with pytest.raises(KeyError) as caught:
-                    await channel.acall("fail")
+                    await channel.call("fail")
                 assert isinstance(caught.value, RemoteError)
-                channel.close()
+                await channel.aclose()
 
     run(work())
 
@@ -104,28 +104,28 @@ def test_data_travels_by_msgpack(run: Run, tmp_path: Path) -> None:
 
     async def work() -> None:
         async with rpc.serve(Handler(), address):
-            channel = await rpc.aconnect(address)
-            assert await channel.acall("echo", (Point(1, 2),)) == {"x": 1, "y": 2}
-            assert await channel.acall("echo", ({"at": b"x"},)) == {"at": b"x"}
-            assert await channel.acall("echo", (moment,)) == moment
+            channel = await rpc.connect(address)
+            assert await channel.call("echo", (Point(1, 2),)) == {"x": 1, "y": 2}
+            assert await channel.call("echo", ({"at": b"x"},)) == {"at": b"x"}
+            assert await channel.call("echo", (moment,)) == moment
             large = b"y" * 200_000
-            assert await channel.acall("echo", (large,)) == large
+            assert await channel.call("echo", (large,)) == large
             for array in (
                 np.arange(6).reshape(2, 3),
                 np.zeros((300, 200)),
                 np.array(5),
                 np.arange(9)[::2],
             ):
-                back = await channel.acall("echo", (array,))
+                back = await channel.call("echo", (array,))
                 assert back.dtype == array.dtype
                 assert np.array_equal(back, array)
                 assert back.flags.writeable
             with pytest.raises(TypeError, match="pickle"):
-                await channel.acall("echo", (object(),))
+                await channel.call("echo", (object(),))
             with pytest.raises(TypeError, match="pickle"):
-                await channel.acall("echo", (np.array([object()]),))
-            assert await channel.acall("echo", (1,)) == 1
-            channel.close()
+                await channel.call("echo", (np.array([object()]),))
+            assert await channel.call("echo", (1,)) == 1
+            await channel.aclose()
 
     run(work())
 
@@ -137,15 +137,15 @@ def test_cancelling_a_caller_cancels_the_task(run: Run, tmp_path: Path) -> None:
 
     async def work() -> None:
         async with rpc.serve(handler, address):
-            channel = await rpc.aconnect(address)
-            task = asyncio.create_task(channel.acall("hang"))
-            await channel.acall("echo", (1,))
+            channel = await rpc.connect(address)
+            task = asyncio.create_task(channel.call("hang"))
+            await channel.call("echo", (1,))
             task.cancel()
             await until(lambda: handler.cancelled == 1)
-            assert await channel.acall("echo", (2,)) == 2
-            left = asyncio.create_task(channel.acall("hang"))
-            await channel.acall("echo", (3,))
-            channel.close()
+            assert await channel.call("echo", (2,)) == 2
+            left = asyncio.create_task(channel.call("hang"))
+            await channel.call("echo", (3,))
+            await channel.aclose()
             with pytest.raises(ClosedError):
                 await left
             await until(lambda: handler.cancelled == 2)
@@ -160,16 +160,16 @@ def test_a_caller_that_an_answer_finds_dead_leaves_nothing(run: Run, tmp_path: P
     async def work() -> None:
         class Fatal(Handler):
             def end_caller(self) -> bytes:
-                channel.close()
+                channel.channel.close()
                 return bytes(200_000)  # of a short answer a part would wait, and be tried again
 
         handler = Fatal()
         async with rpc.serve(handler, address) as server:
-            channel = await rpc.aconnect(address)
-            long = asyncio.create_task(channel.acall("hang"))
-            assert await channel.acall("echo", (1,)) == 1
+            channel = await rpc.connect(address)
+            long = asyncio.create_task(channel.call("hang"))
+            assert await channel.call("echo", (1,)) == 1
             with pytest.raises(ClosedError):
-                await channel.acall("end_caller")
+                await channel.call("end_caller")
             with pytest.raises(ClosedError):
                 await long
             await until(lambda: handler.cancelled == 1 and server.connections == 0)
@@ -183,11 +183,11 @@ def test_running_calls_are_limited(run: Run, tmp_path: Path) -> None:
     handler = Handler()
 
     async def work() -> None:
-        async with rpc.serve(handler, address, calls_max=4):
-            channel = await rpc.aconnect(address)
-            answers = await asyncio.gather(*(channel.acall("later", (at,)) for at in range(200)))
+        async with rpc.serve(handler, address, max_calls=4):
+            channel = await rpc.connect(address)
+            answers = await asyncio.gather(*(channel.call("later", (at,)) for at in range(200)))
             assert answers == list(range(200))
-            channel.close()
+            await channel.aclose()
 
     run(work())
     assert handler.peak == 4
@@ -198,17 +198,17 @@ def test_connections_are_limited(run: Run, tmp_path: Path) -> None:
     address = f"unix://{tmp_path}/s"
 
     async def work() -> None:
-        async with rpc.serve(Handler(), address, connections_max=1):
-            first = await rpc.aconnect(address)
-            assert await first.acall("echo", (1,)) == 1
-            second = await rpc.aconnect(address)
-            waiting = asyncio.create_task(second.acall("echo", (2,)))
+        async with rpc.serve(Handler(), address, max_connections=1):
+            first = await rpc.connect(address)
+            assert await first.call("echo", (1,)) == 1
+            second = await rpc.connect(address)
+            waiting = asyncio.create_task(second.call("echo", (2,)))
             for _ in range(20):
                 await asyncio.sleep(0)
             assert not waiting.done()
-            first.close()
+            await first.aclose()
             assert await waiting == 2
-            second.close()
+            await second.aclose()
 
     run(work())
 
@@ -220,12 +220,12 @@ def test_leaving_the_server_ends_everything(run: Run, tmp_path: Path) -> None:
     async def work() -> None:
         before = descriptors()
         async with rpc.serve(Handler(), address):
-            channel = await rpc.aconnect(address)
-            task = asyncio.create_task(channel.acall("hang"))
-            await channel.acall("echo", (1,))
+            channel = await rpc.connect(address)
+            task = asyncio.create_task(channel.call("hang"))
+            await channel.call("echo", (1,))
         with pytest.raises(BrokenError):
             await task
-        channel.close()
+        await channel.aclose()
         assert descriptors() <= before
 
     run(work())
@@ -237,10 +237,10 @@ def test_wrong_addresses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         rpc.connect("http://host:1")
     with pytest.raises(ConfigError, match="107"):
-        rpc.connect(f"unix:///{'x' * 120}")
+        rpc.connect(f"unix:///{'x' * 120}").open()
     with pytest.raises(ConfigError):
         rpc.connect(f"unix://{tmp_path}/s", codec="json")
     with pytest.raises(BrokenError) as caught:
-        rpc.connect(f"unix://{tmp_path}/nobody")
+        rpc.connect(f"unix://{tmp_path}/nobody").open()
     assert caught.value.delivered == "no"
     assert isinstance(caught.value.__cause__, FileNotFoundError)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forebay.rpc import Channel
+from forebay.rpc import AsyncChannel, Channel
 
 from .conftest import Run
 from .handlers import Place, place, until
@@ -51,10 +51,10 @@ class Handler:
             self.closed += 1
 
 
-async def use(channel: Channel, chance: random.Random) -> None:
+async def use(channel: AsyncChannel, chance: random.Random) -> None:
     """Read some of a stream, call meanwhile, and leave it in one of the ways."""
     size = chance.choice([0, 0, 10, 70_000, 300_000])
-    stream = channel.astream(
+    stream = channel.stream(
         chance.choice(["plain", "awaited"]),
         (chance.choice([None, 3, 50]), size),
         credit=chance.choice([1, 2, 16, 500]),
@@ -65,7 +65,7 @@ async def use(channel: Channel, chance: random.Random) -> None:
         assert len(block) == size
         expected += 1
         if chance.random() < 0.05:
-            assert await channel.acall("echo", (expected,)) == expected
+            assert await channel.call("echo", (expected,)) == expected
         if chance.random() < 0.05:
             break
     if chance.random() < 0.5:
@@ -75,7 +75,7 @@ async def use(channel: Channel, chance: random.Random) -> None:
 def test_every_generator_that_was_opened_is_closed(run: Run, place: Place) -> None:
     """Whatever its consumers do, a server keeps no stream that nobody reads."""
 
-    async def user(channels: list[Channel], seed: int) -> None:
+    async def user(channels: list[AsyncChannel], seed: int) -> None:
         chance = random.Random(seed)
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
@@ -91,7 +91,7 @@ def test_every_generator_that_was_opened_is_closed(run: Run, place: Place) -> No
     async def work() -> None:
         handler = Handler()
         async with place.serve(handler) as server:
-            channels = [await place.aconnect(server.url) for _ in range(2)]
+            channels = [await place.connect(server.url) for _ in range(2)]
             async with asyncio.TaskGroup() as tasks:
                 for seed in range(10):
                     tasks.create_task(user(channels, seed))
@@ -101,7 +101,7 @@ def test_every_generator_that_was_opened_is_closed(run: Run, place: Place) -> No
             for channel in channels:
                 counters = channel.metrics()
                 assert counters["in_flight"] == counters["inbox_bytes"] == 0
-                channel.close()
+                await channel.aclose()
 
     run(work())
 

@@ -81,11 +81,11 @@ def serving(run: Run, place: Place, work: Any) -> None:
     async def served() -> None:
         handler = Handler()
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
+            channel = await place.connect(server.url)
             try:
                 await work(handler, channel)
             finally:
-                channel.close()
+                await channel.aclose()
 
     run(served())
 
@@ -97,8 +97,8 @@ def test_generators_of_both_kinds_are_streams(
 ) -> None:
     """One handler serves plain and async generators."""
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        stream = channel.astream(method, (300,), credit=credit)
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
+        stream = channel.stream(method, (300,), credit=credit)
         assert [item async for item in stream] == list(range(300))
 
     serving(run, place, work)
@@ -110,11 +110,11 @@ def test_the_generator_waits_for_its_consumer_and_others_go_on(
 ) -> None:
     """A slow consumer holds its own stream only."""
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        async with channel.astream(method, credit=10) as stream:
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
+        async with channel.stream(method, credit=10) as stream:
             assert await anext(stream) == 0
             for number in range(50):
-                assert await channel.acall("echo", (number,)) == number
+                assert await channel.call("echo", (number,)) == number
             assert handler.made <= 11
             assert [await anext(stream) for _ in range(30)] == list(range(1, 31))
             assert handler.made <= 31 + 10
@@ -126,11 +126,11 @@ def test_the_generator_waits_for_its_consumer_and_others_go_on(
 def test_streams_of_many_tasks_interleave(run: Run, place: Place) -> None:
     """Many streams of one connection are served side by side."""
 
-    async def read(channel: rpc.Channel, method: str, size: int) -> None:
-        stream = channel.astream(method, (size,), credit=3)
+    async def read(channel: rpc.AsyncChannel, method: str, size: int) -> None:
+        stream = channel.stream(method, (size,), credit=3)
         assert [item async for item in stream] == list(range(size))
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
         async with asyncio.TaskGroup() as tasks:
             for number in range(100):
                 tasks.create_task(read(channel, ("plain", "awaited")[number % 2], number))
@@ -141,11 +141,11 @@ def test_streams_of_many_tasks_interleave(run: Run, place: Place) -> None:
 def test_leaving_cancels_a_generator_that_awaits(run: Run, place: Place) -> None:
     """Its `finally` runs though it never yields again."""
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        async with channel.astream("hang") as stream:
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
+        async with channel.stream("hang") as stream:
             assert await anext(stream) == 0
         await until(lambda: handler.log == ["hang closed"])
-        assert await channel.acall("echo", (1,)) == 1
+        assert await channel.call("echo", (1,)) == 1
 
     serving(run, place, work)
 
@@ -153,13 +153,13 @@ def test_leaving_cancels_a_generator_that_awaits(run: Run, place: Place) -> None
 def test_the_server_ends_a_stream_at_its_deadline(run: Run, place: Place) -> None:
     """A generator that awaits for ever is closed in time, and its caller told."""
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        stream = channel.astream("hang", timeout=0.1)
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
+        stream = channel.stream("hang", timeout=0.1)
         assert await anext(stream) == 0
         with pytest.raises(DeadlineError):
             await anext(stream)
         await until(lambda: handler.log == ["hang closed"])
-        timed = channel.astream("remaining", timeout=50.0)
+        timed = channel.stream("remaining", timeout=50.0)
         assert 0 < await anext(timed) <= 50.001
         await timed.aclose()
 
@@ -169,18 +169,18 @@ def test_the_server_ends_a_stream_at_its_deadline(run: Run, place: Place) -> Non
 def test_exceptions_and_wrong_methods(run: Run, place: Place) -> None:
     """Items before an exception arrive; what is no stream says so."""
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        stream = channel.astream("fail")
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
+        stream = channel.stream("fail")
         assert await anext(stream) == 1
         with pytest.raises(KeyError) as caught:
             await anext(stream)
         assert isinstance(caught.value, RemoteError)
         with pytest.raises(TypeError, match="no iterator"):
-            await anext(channel.astream("whole"))
+            await anext(channel.stream("whole"))
         with pytest.raises(TypeError, match="by stream"):
-            await channel.acall("plain")
+            await channel.call("plain")
         with pytest.raises(TypeError, match="by stream"):
-            await channel.acall("awaited")
+            await channel.call("awaited")
 
     serving(run, place, work)
 
@@ -188,8 +188,8 @@ def test_exceptions_and_wrong_methods(run: Run, place: Place) -> None:
 def test_large_items_are_held_at_the_server(run: Run, place: Place) -> None:
     """Neither the outbox nor the inbox takes more than a few items of a stream."""
 
-    async def work(handler: Handler, channel: rpc.Channel) -> None:
-        async with channel.astream("blocks", (200, 500_000), credit=1000) as stream:
+    async def work(handler: Handler, channel: rpc.AsyncChannel) -> None:
+        async with channel.stream("blocks", (200, 500_000), credit=1000) as stream:
             for number in range(200):
                 assert len(await anext(stream)) == 500_000
                 assert handler.made <= number + 1 + 12
@@ -203,11 +203,11 @@ def test_a_caller_that_vanishes_closes_its_generators(run: Run, place: Place) ->
     async def work() -> None:
         handler = Handler()
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
-            kept = [channel.astream(method) for method in ("plain", "awaited", "hang")]
+            channel = await place.connect(server.url)
+            kept = [channel.stream(method) for method in ("plain", "awaited", "hang")]
             for stream in kept:
                 assert await anext(stream) == 0
-            channel.close()
+            await channel.aclose()
             await until(lambda: len(handler.log) == 3)
 
     run(work())
@@ -219,14 +219,14 @@ def test_a_server_that_closes_ends_its_streams(run: Run, place: Place) -> None:
     async def work() -> None:
         handler = Handler()
         async with place.serve(handler) as server:
-            channel = await place.aconnect(server.url)
-            stream = channel.astream("awaited", credit=2)
+            channel = await place.connect(server.url)
+            stream = channel.stream("awaited", credit=2)
             assert await anext(stream) == 0
         assert handler.log == ["awaited closed"]
         with pytest.raises(BrokenError):
             async for _ in stream:
                 pass
-        channel.close()
+        await channel.aclose()
 
     run(work())
 

@@ -21,6 +21,8 @@ from forebay import rpc
 from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.rpc import Channel
 from forebay.rpc._reader import reader
+from forebay.rpc.client.retry import Retry
+from forebay.rpc.client.submission import Submission
 
 from .conftest import ROOT, Service, wait_for
 
@@ -120,14 +122,14 @@ def test_a_callback_that_exits_leaves_the_thread_that_sends_again(tmp_path: Path
     with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.05) as client:
         for _ in range(3):
             future: Future[Any] = Future()
-            submission = rpc._submission.Submission(
-                client._threads,
-                client._again,
+            submission = Submission(
+                client._channels,
+                client._resender,
                 ("echo", (1,), None),
-                rpc._patience.Patience(client._target, None),
+                Retry(client._target, None),
             )
             submission.future.add_done_callback(leave)
-            client._again.add(submission, 0.0)
+            client._resender.add(submission, 0.0)
             future = submission.future
             assert isinstance(future.exception(20), BrokenError)
 

@@ -21,8 +21,11 @@ import pytest
 from forebay import rpc
 from forebay._core import Connection
 from forebay.errors import BrokenError, ClosedError, DeadlineError
-from forebay.rpc import Channel, _lot, _patience, _submission
+from forebay.rpc import Channel
 from forebay.rpc._reader import reader
+from forebay.rpc.client.channel_set import Entry
+from forebay.rpc.client.retry import Retry
+from forebay.rpc.client.submission import Submission
 
 from .conftest import ROOT, Service, descriptors, wait_for
 
@@ -205,33 +208,35 @@ import contextlib, resource, threading
 from concurrent.futures import Future
 from forebay import rpc
 from forebay.errors import BrokenError
-from forebay.rpc import _patience, _submission
+from forebay.rpc.client.channel_set import Entry
+from forebay.rpc.client.retry import Retry
+from forebay.rpc.client.submission import Submission
 
 client = rpc.Client("unix:///nobody/listens", timeout=0.05)
 
 def submission():
-    patience = _patience.Patience(client._target, None)
-    return _submission.Submission(client._threads, client._again, ("echo", (1,), None), patience)
+    retry = Retry(client._target, None)
+    return Submission(client._channels, client._resender, ("echo", (1,), None), retry)
 
 with contextlib.suppress(BrokenError):
     client.call("echo", (1,))  # what is imported on first use is there
 refused: Future[None] = Future()
 refused.set_exception(BrokenError("the server left", delivered="no"))
-place = rpc._lot.Place(None, 1)
+entry = Entry(None, 1)
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
 threading.stack_size(1 << 30)
 with open("/proc/self/statm") as statm:
     pages = int(statm.read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, ((pages << 12) + (64 << 20), hard))
 lost = submission()
-refused.add_done_callback(lambda sent: lost._on_sent_end(place, sent))
+refused.add_done_callback(lambda sent: lost._on_sent_end(entry, sent))
 error = lost.future.exception(20)
 resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 threading.stack_size(0)
 print(type(error).__name__, error)
-assert not client._again._waiting
+assert not client._resender._waiting
 later = submission()
-refused.add_done_callback(lambda sent: later._on_sent_end(place, sent))
+refused.add_done_callback(lambda sent: later._on_sent_end(entry, sent))
 print(type(later.future.exception(20)).__name__)
 """
 
@@ -256,18 +261,18 @@ def test_the_thread_that_sends_again_outlives_a_moment_without_memory(
     """Every call that is sent again later needs it, and nobody starts it anew."""
     failures = iter([MemoryError, MemoryError])
     with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.3) as client:
-        again = client._again
-        go_on = again._next
+        resender = client._resender
+        go_on = resender._next
 
         def fail_first() -> Any:
             for failure in failures:
                 raise failure
             return go_on()
 
-        monkeypatch.setattr(again, "_next", fail_first)
-        patience = _patience.Patience(client._target, None)
-        late = _submission.Submission(client._threads, again, ("echo", (1,), None), patience)
-        again.add(late, 0.0)
+        monkeypatch.setattr(resender, "_next", fail_first)
+        retry = Retry(client._target, None)
+        late = Submission(client._channels, resender, ("echo", (1,), None), retry)
+        resender.add(late, 0.0)
         assert isinstance(late.future.exception(20), BrokenError)
 
 
@@ -278,16 +283,16 @@ def test_a_call_whose_place_is_lost_ends_all_the_same(
     ended: Future[int] = Future()
     ended.set_result(7)
     with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.3) as client:
-        patience = _patience.Patience(client._target, None)
+        retry = Retry(client._target, None)
         call = ("echo", (1,), None)
-        late = _submission.Submission(client._threads, client._again, call, patience)
+        late = Submission(client._channels, client._resender, call, retry)
 
-        def refuse(place: _lot.Place) -> None:
-            raise MemoryError(place)
+        def refuse(entry: Entry) -> None:
+            raise MemoryError(entry)
 
-        monkeypatch.setattr(client._threads, "put", refuse)
+        monkeypatch.setattr(client._channels, "put", refuse)
         with pytest.raises(MemoryError):
-            late._on_sent_end(_lot.Place(None, 1), ended)  # type: ignore[arg-type]
+            late._on_sent_end(Entry(None, 1), ended)  # type: ignore[arg-type]
         assert late.future.result(0) == 7
 
 
@@ -314,13 +319,14 @@ def held(*locks: Any) -> Iterator[None]:
 def test_a_forked_child_can_leave_a_client_whose_locks_were_held(tmp_path: Path) -> None:
     """A lock that another thread held at the fork must not hang a child as it ends."""
     with rpc.Client(f"unix://{tmp_path}/nobody", timeout=0.05) as client:
+        awaited = rpc.AsyncClient(client.url)
         with held(
-            client._threads._changed,
-            client._threads._closing._cond,  # type: ignore[attr-defined]
-            client._again._changed,
-            client._lock,
+            client._channels._changed,
+            client._channels._closing._cond,  # type: ignore[attr-defined]
+            client._resender._changed,
+            awaited._lock,
         ):
-            client._threads._lot._opening = 1  # that thread was about to open one
+            client._channels._channels._opening = 1  # that thread was about to open one
             child = os.fork()
             if child == 0:
                 signal.alarm(20)
@@ -330,7 +336,7 @@ def test_a_forked_child_can_leave_a_client_whose_locks_were_held(tmp_path: Path)
                         client.call("echo", (1,))
                     with pytest.raises(BrokenError):
                         client.submit("echo", (1,)).result(10)
-                    assert client.connections == 0
+                    assert client.connections == awaited.connections == 0
                     client.close()
                     with pytest.raises(ClosedError):
                         client.call("echo", (1,))
@@ -339,7 +345,7 @@ def test_a_forked_child_can_leave_a_client_whose_locks_were_held(tmp_path: Path)
                     traceback.print_exc()
                 finally:
                     os._exit(status)
-        client._threads._lot._opening = 0
+        client._channels._channels._opening = 0
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         with pytest.raises(BrokenError):
             client.call("echo", (1,))

@@ -18,7 +18,7 @@ from tests.tensor.shards import PATIENCE_S, ServerProcess, serving, until, url_i
 
 def test_a_server_has_so_many_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused; one that is dropped makes room."""
-    monkeypatch.setenv("FOREBAY_TENSOR_TENSORS_MAX", "2")
+    monkeypatch.setenv("FOREBAY_TENSOR_MAX_TENSORS", "2")
     with serving(tmp_path, {"a": TABLE, "b": TABLE}) as (server,):
         with pytest.raises(LimitError):
             server.publish("c", TABLE)
@@ -29,11 +29,11 @@ def test_a_server_has_so_many_tensors(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_server_has_so_many_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one is turned away with the reason, and let in once there is room."""
-    monkeypatch.setenv("FOREBAY_TENSOR_PEERS_MAX", "1")
+    monkeypatch.setenv("FOREBAY_TENSOR_MAX_PEERS", "1")
     with serving(tmp_path, {"table": TABLE}) as (server,), TensorClient(url_in(tmp_path)) as client:
         with TensorClient(url_in(tmp_path)) as first:
             assert same(first.pull("table"), TABLE)
-            with pytest.raises(LimitError, match="peers_max"):
+            with pytest.raises(LimitError, match="max_peers"):
                 client.pull("table")
         until(lambda: server.metrics()["peers"] == 0)
         assert same(client.pull("table"), TABLE)
@@ -41,7 +41,7 @@ def test_a_server_has_so_many_clients(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_client_has_so_many_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who pulls faster than a server answers is told, before memory is gone."""
-    monkeypatch.setenv("FOREBAY_TENSOR_WAITING_MAX", "20")
+    monkeypatch.setenv("FOREBAY_TENSOR_MAX_WAITING", "20")
     process = ServerProcess(f"unix://{tmp_path}/server.sock")
     try:
         with TensorClient(process.url, slots=1, liveness=1000) as client:
@@ -53,7 +53,7 @@ def test_a_client_has_so_many_waiting(tmp_path: Path, monkeypatch: pytest.Monkey
             refused = [future for future in futures if future.exception(0) is not None]
             assert 0 < len(refused) < 100
             for future in refused:
-                with pytest.raises(LimitError, match="waiting_max"):
+                with pytest.raises(LimitError, match="max_waiting"):
                     future.result()
             for future in futures:
                 assert future in refused or same(future.result(), np.ones((10, 4), "f4"))

@@ -59,7 +59,7 @@ def test_a_seed_decides_everything() -> None:
     """A run that failed can be run again."""
 
     def first(seed: int) -> list[object]:
-        plan = decisions(seed, actions=("kill", "stop", "delay"), rate=10, delay_max=0.1)
+        plan = decisions(seed, actions=("kill", "stop", "delay"), rate=10, max_delay=0.1)
         return list(itertools.islice(plan, 100))
 
     assert first(7) == first(7)
@@ -68,13 +68,13 @@ def test_a_seed_decides_everything() -> None:
 
 def test_the_rate_is_strikes_per_second() -> None:
     """What a user asks for is about what happens."""
-    plan = decisions(1, actions=("kill",), rate=50, delay_max=0.1)
+    plan = decisions(1, actions=("kill",), rate=50, max_delay=0.1)
     seconds = sum(decision.after for decision in itertools.islice(plan, 5_000))
     assert 90 < seconds < 110
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"actions": ("kil",)}, {"actions": ()}, {"rate": 0.0}, {"delay_max": -1.0}]
+    "wrong", [{"actions": ("kil",)}, {"actions": ()}, {"rate": 0.0}, {"max_delay": -1.0}]
 )
 def test_a_wrong_argument_is_told_at_once(wrong: dict[str, object]) -> None:
     """A storm that could never strike would look like a pool that stands everything."""
@@ -111,7 +111,7 @@ def test_continue_wakes_only_what_was_stopped(sleeper: subprocess.Popen[bytes]) 
 def test_a_delay_ends_by_itself(sleeper: subprocess.Popen[bytes]) -> None:
     """A delayed process is slow, not dead."""
     delays = chaos.storm(
-        targets=only(sleeper), actions=("delay",), rate=100, seed=1, delay_max=0.02
+        targets=only(sleeper), actions=("delay",), rate=100, seed=1, max_delay=0.02
     )
     with delays as storm:
         assert eventually(lambda: len(storm.log) >= 5)

@@ -1,4 +1,4 @@
-"""The crates' dependencies point down, as DESIGN.md draws them, and only one knows Python."""
+"""The crates' dependencies point down, as ARCHITECTURE.md draws them, and only one knows Python."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def read(connection: AsyncConnection, messages: int, size: int) -> int:
 
 async def main(what: str, url: str, connections: int, messages: int, size: int) -> int:
     if what == "read":
-        set_process_limits(bytes_max=1)  # so that next to nothing is read ahead
+        set_process_limits(max_bytes=1)  # so that next to nothing is read ahead
     opened = [await connect(url) for _ in range(connections)]
     sys.stdout.write("connected\n")
     sys.stdout.flush()

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.errors import BusyError, ConfigError, LimitError
 from forebay.testing import connection_pair
-from forebay.transport import AsyncConnection, Limits, connect, listen
+from forebay.transport import AsyncConnection, ConnectionLimits, connect, listen
 from forebay.transport._accept import Acceptor
 from tests.loops import Run
 from tests.transport.loops import echo, until
@@ -19,7 +19,7 @@ from tests.transport.loops import echo, until
 
 def test_senders_that_nobody_waits_for_are_stopped(run: Run) -> None:
     """A message that is not awaited is queued all the same, up to a limit that says its name."""
-    limits = Limits(outbox_bytes_max=1 << 20)
+    limits = ConnectionLimits(max_outbox_bytes=1 << 20)
 
     async def main() -> None:
         async with connection_pair(limits=limits) as (near, far):
@@ -33,7 +33,7 @@ def test_senders_that_nobody_waits_for_are_stopped(run: Run) -> None:
                     near.send(bytes(50_000))
                     waiting += 1
 
-            with pytest.raises(LimitError, match="outbox_bytes_max") as caught:
+            with pytest.raises(LimitError, match="max_outbox_bytes") as caught:
                 send()
             assert caught.value.limit == 1 << 20
             assert near.metrics()["outbox_bytes"] < (1 << 20) + 60_000
@@ -86,15 +86,15 @@ def test_a_fast_peer_does_not_keep_a_receiver_from_its_loop(run: Run) -> None:
     [
         ({"outbox_bytes_low": 2 << 20}, "outbox_bytes_low is 2097152, above outbox_bytes_high"),
         ({"outbox_bytes_high": 64 << 10}, "above outbox_bytes_high, which is 65536"),
-        ({"inbox_bytes_max": 0}, "inbox_bytes_max is 0; it is 1 or more"),
-        ({"message_bytes_max": -1}, "message_bytes_max is -1"),
-        ({"frames_max": 65_536}, "frames_max is 65536; it is 65535 or less"),
+        ({"max_inbox_bytes": 0}, "max_inbox_bytes is 0; it is 1 or more"),
+        ({"max_message_bytes": -1}, "max_message_bytes is -1"),
+        ({"max_frames": 65_536}, "max_frames is 65536; it is 65535 or less"),
     ],
 )
 def test_limits_that_cannot_hold_are_refused(wrong: dict[str, int], named: str) -> None:
     """A mistake is told where it is made, rather than as a sender that waits for ever."""
     with pytest.raises(ConfigError, match=named):
-        Limits(**wrong)
+        ConnectionLimits(**wrong)
 
 
 def test_another_thread_may_not_abort(run: Run) -> None:

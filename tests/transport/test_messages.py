@@ -26,7 +26,7 @@ from forebay.errors import (
 )
 from forebay.memory import Arena
 from forebay.testing.chaos import nothing_left
-from forebay.transport import AsyncConnection, Connection, Limits, connect, listen
+from forebay.transport import AsyncConnection, Connection, ConnectionLimits, connect, listen
 from tests.loops import Run
 from tests.transport.loops import echo, until
 
@@ -127,13 +127,13 @@ def test_any_contiguous_buffer_is_a_frame(run: Run, stream_url: str) -> None:
 
 def test_what_is_wrong_is_refused_before_anything_is_sent(run: Run, url: str) -> None:
     async def main() -> None:
-        async with served(url, limits=Limits(message_bytes_max=1_000)) as connection:
+        async with served(url, limits=ConnectionLimits(max_message_bytes=1_000)) as connection:
             with pytest.raises(ConfigError, match="at least one frame"):
                 await connection.send([])
             with pytest.raises(LimitError) as caught:
                 await connection.send(bytes(1_001))
             assert (caught.value.limit, caught.value.value) == (1_000, 1_001)
-            with pytest.raises(LimitError, match="frames_max"):
+            with pytest.raises(LimitError, match="max_frames"):
                 await connection.send([b""] * 65_536)
             with pytest.raises(TypeError):
                 await connection.send("text")
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_refused_before_anything_is_sent(run: Run, url: str) ->
 
 def test_a_limit_of_the_peer_holds_too(run: Run, url: str) -> None:
     async def main() -> None:
-        limits = Limits(message_bytes_max=1_000)
+        limits = ConnectionLimits(max_message_bytes=1_000)
         async with (
             listen(url, echo, limits=limits) as listener,
             connect(listener.url) as connection,
@@ -264,7 +264,7 @@ def test_send_waits_while_the_peer_does_not_read(run: Run, url: str) -> None:
 
 def test_a_receiver_that_lags_stops_the_reading(run: Run, url: str) -> None:
     async def main() -> None:
-        async with served(url, limits=Limits(inbox_bytes_max=100_000)) as connection:
+        async with served(url, limits=ConnectionLimits(max_inbox_bytes=100_000)) as connection:
             for _ in range(50):
                 await connection.send(b"x" * 10_000)
             await until(lambda: connection.metrics()["inbox_bytes"] >= 100_000)

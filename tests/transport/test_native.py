@@ -18,7 +18,7 @@ import pytest
 
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.testing.chaos import nothing_left
-from forebay.transport import AsyncConnection, Connection, Limits, connect, listen, native
+from forebay.transport import AsyncConnection, Connection, ConnectionLimits, connect, listen, native
 from tests.transport.message_bytes import message, preface, resident_bytes, token
 
 WAIT_S = 20
@@ -132,7 +132,7 @@ def test_a_reference_that_an_answer_held_last_ends_without_the_stores_help():
     store.put("value", value, copy=False)
     with (
         listen("tcp://127.0.0.1:0", native=store) as listener,
-        connect(listener.url, limits=Limits(inbox_bytes_max=1)) as connection,
+        connect(listener.url, limits=ConnectionLimits(max_inbox_bytes=1)) as connection,
     ):
         connection.send(b"value")
         wait_for(lambda: store.metrics()["hits"] == 1)

@@ -42,7 +42,7 @@ def limits() -> Iterator[None]:
     """Put the limits of this process back."""
     before = process_metrics()
     yield
-    set_process_limits(bytes_max=before["bytes_max"], connections_max=before["connections_max"])
+    set_process_limits(max_bytes=before["max_bytes"], max_connections=before["max_connections"])
     after = process_metrics()
     assert (after["held_bytes"], after["connections"]) == (0, 0), "a connection was miscounted"
 
@@ -88,7 +88,7 @@ def test_slow_readers_hold_no_more_than_the_process_may(scheme: str, tmp_path: P
             raise AssertionError("nothing more was sent")
 
     async def main() -> None:
-        set_process_limits(bytes_max=BYTES_MAX)
+        set_process_limits(max_bytes=BYTES_MAX)
         url = "tcp://127.0.0.1:0" if scheme == "tcp" else f"unix://{tmp_path}/s"
         most = BYTES_MAX + CONNECTIONS * (STEP + SIZE + RECEIVE)
         before, held_back = resident_bytes(), process_metrics()["held_back"]
@@ -120,7 +120,7 @@ def test_writers_to_slow_readers_wait_sooner(run: Run) -> None:
         await connection.recv()
 
     async def main() -> None:
-        set_process_limits(bytes_max=1)
+        set_process_limits(max_bytes=1)
         most = (128 << 10) + SIZE + 200
         async with (
             listen("tcp://127.0.0.1:0", handler) as listener,
@@ -151,7 +151,7 @@ def test_readers_that_wake_up_late_get_everything(tmp_path: Path) -> None:
         return [one.metrics()["outbox_bytes"] for one in opened]
 
     async def main() -> None:
-        set_process_limits(bytes_max=BYTES_MAX)
+        set_process_limits(max_bytes=BYTES_MAX)
         before = resident_bytes()
         # The buffers of a Unix socket are small, so that it is the process that holds what waits.
         async with (
@@ -182,7 +182,7 @@ def test_messages_larger_than_the_limit_pass_in_both_directions(run: Run) -> Non
                 assert [len(frame) for frame in frames] == [len(large), 5]
 
     async def main() -> None:
-        set_process_limits(bytes_max=1)
+        set_process_limits(max_bytes=1)
         async with listen("tcp://127.0.0.1:0", echo) as listener, asyncio.TaskGroup() as group:
             for _ in range(8):
                 group.create_task(exchange(listener.url))
@@ -200,7 +200,7 @@ def test_a_listener_pauses_at_the_limit_of_connections(run: Run) -> None:
             await connection.send(frames)
 
     async def main() -> None:
-        set_process_limits(connections_max=2)
+        set_process_limits(max_connections=2)
         turned_back = process_metrics()["turned_back"]
         async with listen("tcp://127.0.0.1:0", handler) as listener:
             with dialled(listener.url) as first, dialled(listener.url) as second:
@@ -223,7 +223,7 @@ def test_a_listener_pauses_at_the_limit_of_connections(run: Run) -> None:
 
 def test_a_native_listener_pauses_too() -> None:
     """Its thread is woken by nobody when a connection elsewhere ends, and looks by itself."""
-    set_process_limits(connections_max=2)
+    set_process_limits(max_connections=2)
     turned_back = process_metrics()["turned_back"]
     with (
         listen("tcp://127.0.0.1:0", native=native.Echo()) as listener,
@@ -258,11 +258,11 @@ def exactly(raw: socket.socket, count: int) -> bytes:
 def test_the_limits_are_found_and_checked() -> None:
     """Without a word the limits fit the machine; a wrong one is refused and changes nothing."""
     found = process_metrics()
-    assert 1 << 20 < found["bytes_max"] < 1 << 50
-    assert found["connections_max"] >= 16
-    for wrong in ({"bytes_max": 0}, {"connections_max": 0}, {"bytes_max": "much"}):
+    assert 1 << 20 < found["max_bytes"] < 1 << 50
+    assert found["max_connections"] >= 16
+    for wrong in ({"max_bytes": 0}, {"max_connections": 0}, {"max_bytes": "much"}):
         with pytest.raises(ConfigError):
             set_process_limits(**wrong)
     assert process_metrics() == found
-    set_process_limits(bytes_max="1MiB")
-    assert process_metrics()["bytes_max"] == 1 << 20
+    set_process_limits(max_bytes="1MiB")
+    assert process_metrics()["max_bytes"] == 1 << 20

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from forebay.errors import BrokenError, ConfigError
-from forebay.transport import AsyncConnection, Limits, connect, listen, native
+from forebay.transport import AsyncConnection, ConnectionLimits, connect, listen, native
 from forebay.transport._stall import sweep_of
 from tests.loops import Run
 from tests.transport.loops import until
@@ -20,7 +20,7 @@ from tests.transport.message_bytes import announced, message, preface
 from tests.transport.test_message_hazards import dialled
 
 SHORT_S = 0.2
-SHORT = Limits(stall_timeout=SHORT_S)
+SHORT = ConnectionLimits(stall_timeout=SHORT_S)
 
 
 def raising(raised: list[BaseException]) -> Callable[[AsyncConnection], Awaitable[None]]:
@@ -94,7 +94,7 @@ def test_a_peer_that_takes_nothing_is_given_up(run: Run) -> None:
 
 def test_who_is_idle_or_not_read_is_left_alone(run: Run) -> None:
     """Silence between two messages is no stall, nor is a peer that this side keeps waiting."""
-    limits = Limits(stall_timeout=SHORT_S, inbox_bytes_max=100_000)
+    limits = ConnectionLimits(stall_timeout=SHORT_S, max_inbox_bytes=100_000)
     go = asyncio.Event()
 
     async def handler(connection: AsyncConnection) -> None:
@@ -122,7 +122,7 @@ def test_who_is_idle_or_not_read_is_left_alone(run: Run) -> None:
 def test_a_loop_that_was_held_up_blames_nobody(run: Run) -> None:
     """What came while the own program computed is read before the peer is judged."""
     stall_s = 1.0
-    limits = Limits(stall_timeout=stall_s)
+    limits = ConnectionLimits(stall_timeout=stall_s)
     taken: list[int] = []
 
     async def handler(connection: AsyncConnection) -> None:
@@ -167,9 +167,9 @@ def test_a_dialled_peer_that_stops_is_given_up_where_asked_for(run: Run) -> None
 
 def test_strangers_have_a_time_and_known_peers_have_none() -> None:
     """By default nobody who is known is cut off while it computes."""
-    assert Limits().stall_timeout_of(known=True) == math.inf
-    assert Limits().stall_timeout_of(known=False) == 30
-    assert Limits(stall_timeout=math.inf).stall_timeout_of(known=False) == math.inf
+    assert ConnectionLimits().stall_timeout_of(known=True) == math.inf
+    assert ConnectionLimits().stall_timeout_of(known=False) == 30
+    assert ConnectionLimits(stall_timeout=math.inf).stall_timeout_of(known=False) == math.inf
     for wrong in (0, -1, math.nan):
         with pytest.raises(ConfigError):
-            Limits(stall_timeout=wrong)
+            ConnectionLimits(stall_timeout=wrong)

@@ -17,7 +17,7 @@ import pytest
 from forebay._core import MessageConnection
 from forebay.errors import BusyError, ClosedError
 from forebay.testing import connection_pair
-from forebay.transport import AsyncConnection, Limits, connect, listen, new_event_loop
+from forebay.transport import AsyncConnection, ConnectionLimits, connect, listen, new_event_loop
 from tests.loops import Run
 from tests.transport.loops import echo
 
@@ -253,7 +253,7 @@ def test_a_loop_closed_under_a_receiver_takes_everything_along(
 
     async def open_both(listening: list[Any]) -> AsyncConnection:
         listening.append(await listen(f"unix://{tmp_path}/a.sock", echo))
-        return await connect(listening[0].url, limits=Limits(stall_timeout=60))
+        return await connect(listening[0].url, limits=ConnectionLimits(stall_timeout=60))
 
     loop = factory()
     listening: list[Any] = []

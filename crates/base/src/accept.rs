@@ -55,8 +55,14 @@ fn reserve() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
-/// The next connection; an error where it is this process that cannot have it.
-fn next(listener: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
+/// The next connection of a nonblocking listener; `None` where nobody waits. Its descriptor is nonblocking and
+/// close-on-exec.
+///
+/// For a caller that leaves a connection in the queue where it has no descriptor, rather than turn it away.
+///
+/// # Errors
+/// Where it is this process that cannot have it, `MFILE`, `NFILE`, `NOBUFS` or `NOMEM`: pause then.
+pub fn next(listener: impl AsFd) -> Result<Option<OwnedFd>, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         match accept_with(&listener, flags) {

@@ -9,7 +9,8 @@
 //! | [`poll`], [`slots`] | one epoll whose events name a kind and a slot; slots that tell each use from the one before |
 //! | [`accept`], [`unix`], [`peer`] | accepting, listening on a Unix socket of this user alone, and who connects to it |
 //! | [`packet`] | packets with descriptors |
-//! | [`process`], [`readiness()`], [`time`] | forks, what a descriptor is ready for, times as the kernel takes them |
+//! | [`process`], [`PerProcess`] | which process this is after forks; a value that each makes for itself |
+//! | [`readiness()`], [`time`], [`mod@spin`] | what a descriptor is ready for, times as the kernel takes them, looking before sleeping |
 //!
 //! # The completion queue: how Rust threads reach an event loop
 //!
@@ -65,11 +66,13 @@ pub mod accept;
 mod error;
 pub mod packet;
 pub mod peer;
+mod per_process;
 pub mod poll;
 pub mod process;
 mod queue;
 mod readiness;
 pub mod slots;
+pub mod spin;
 mod sync;
 mod sys;
 pub mod time;
@@ -77,5 +80,6 @@ pub mod unix;
 pub mod wakeup;
 
 pub use error::{Error, Refused};
+pub use per_process::PerProcess;
 pub use queue::Queue;
 pub use readiness::readiness;

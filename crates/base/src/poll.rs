@@ -141,6 +141,14 @@ impl<K: Kind> Poll<K> {
         epoll::add(&self.epoll, descriptor, token.pack(), wanted.flags())
     }
 
+    /// Watch a descriptor that is not watched for the peer's end alone: bytes that come cause no event.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_for_end(&self, descriptor: impl AsFd, token: Token<K>) -> Result<(), Errno> {
+        epoll::add(&self.epoll, descriptor, token.pack(), EventFlags::RDHUP)
+    }
+
     /// Change what is wanted of a descriptor, from `before` to `wanted`. No system call where they are equal.
     ///
     /// Where nothing is wanted the descriptor is not watched at all, since a hang-up would be reported for ever.
@@ -209,6 +217,7 @@ impl<K> AsFd for Poll<K> {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -262,6 +271,20 @@ mod tests {
             .expect("watched");
         poll.wait(Some(Duration::ZERO)).expect("no error");
         assert_eq!(poll.event(0), None);
+    }
+
+    #[test]
+    fn an_end_is_found_without_the_bytes_before_it() {
+        let mut poll = Poll::new().expect("an epoll");
+        let (here, mut there) = UnixStream::pair().expect("sockets");
+        let token = Token::new(Source::Client, KEY);
+        poll.add_for_end(&here, token).expect("watched");
+        there.write_all(b"x").expect("room");
+        poll.wait(Some(Duration::ZERO)).expect("no error");
+        assert_eq!(poll.event(0), None);
+        there.shutdown(Shutdown::Write).expect("connected");
+        poll.wait(None).expect("no error");
+        assert_eq!(poll.event(0), Some((token, Ready::NOTHING)));
     }
 
     #[test]

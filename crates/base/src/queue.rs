@@ -119,6 +119,13 @@ impl<T> Queue<T> {
         self.wakeup.raise();
     }
 
+    /// Wake the consumer without an item, for news that reach it by another way. Any thread.
+    ///
+    /// Cost: one system call.
+    pub fn wake(&self) {
+        self.wakeup.raise();
+    }
+
     /// How many items wait, for statistics: the answer is old when it arrives.
     pub fn len(&self) -> usize {
         self.lock().items.len()

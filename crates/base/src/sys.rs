@@ -1,10 +1,12 @@
 //! The only place of this crate with `unsafe`: what `rustix` has no safe form for.
 #![allow(unsafe_code)]
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -57,8 +59,67 @@ pub fn wiped_on_fork() -> Option<&'static AtomicU64> {
     })
 }
 
+/// A value in a box that is set once, by one store: a fork comes upon it whole or not at all, where a `OnceLock` that
+/// another thread was setting is never done in the child.
+pub struct SetOnce<T> {
+    set: AtomicPtr<T>,
+    /// It owns the box, and hands references to any thread, as a `OnceLock` does.
+    _owned: PhantomData<OnceLock<Box<T>>>,
+}
+
+impl<T> SetOnce<T> {
+    /// Not set.
+    pub const fn new() -> Self {
+        Self {
+            set: AtomicPtr::new(ptr::null_mut()),
+            _owned: PhantomData,
+        }
+    }
+
+    /// The value, if it was set.
+    pub fn get(&self) -> Option<&T> {
+        // SAFETY: null, or from a box that was given up in `get_or_set`; it is freed by the drop alone, which needs
+        // `self` whole, and is never lent mutably.
+        unsafe { self.set.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The value that was set first, which may be this one.
+    pub fn get_or_set(&self, value: Box<T>) -> &T {
+        let made = Box::into_raw(value);
+        let outcome =
+            self.set
+                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        let set = match outcome {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: made above, and nothing else has its address.
+                drop(unsafe { Box::from_raw(made) });
+                other
+            }
+        };
+        // SAFETY: not null, and as in `get`.
+        unsafe { &*set }
+    }
+}
+
+impl<T> Drop for SetOnce<T> {
+    fn drop(&mut self) {
+        let set = *self.set.get_mut();
+        if !set.is_null() {
+            // SAFETY: from a box that was given up in `get_or_set`; no reference outlives `self`.
+            drop(unsafe { Box::from_raw(set) });
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for SetOnce<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("SetOnce").field(&self.get()).finish()
+    }
+}
+
 /// See [`crate::process::in_child`].
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub fn in_child(act: impl FnOnce() -> bool) -> bool {
     // SAFETY: glibc's fork leaves memory allocation usable, and the child ends without unwinding or exit handlers.
     match unsafe { libc::fork() } {

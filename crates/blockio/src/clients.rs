@@ -1,11 +1,11 @@
-//! Who is told of the ends of batches that were handed over.
+//! The clients of batches that were handed over, which are notified of their ends.
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::completion::{Completions, Finished};
 use crate::flight::Keeper;
 
-/// Who waits for a batch.
+/// The client of a batch.
 struct Client {
     completions: Arc<Completions>,
     operations: u64,
@@ -15,7 +15,7 @@ struct Client {
 #[derive(Default)]
 pub(crate) struct Clients(HashMap<u64, Client>);
 
-/// An end that is to be told, outside of any lock.
+/// An end, to be sent to its client outside of any lock.
 pub(crate) struct Notice {
     completions: Arc<Completions>,
     finished: Finished,
@@ -24,7 +24,7 @@ pub(crate) struct Notice {
 }
 
 impl Clients {
-    /// The end of the batch `ticket` is to be told to `completions`.
+    /// The end of the batch `ticket` will be sent to `completions`.
     pub(crate) fn enter(&mut self, ticket: u64, completions: &Arc<Completions>, operations: usize) {
         let client = Client {
             completions: Arc::clone(completions),
@@ -54,10 +54,10 @@ impl Clients {
 }
 
 impl Notice {
-    /// Tell the client. Whoever has closed its queue of completions wants to hear nothing, and the keeper is dropped here.
+    /// Notify the client. Where it has closed its queue of completions, the keeper is dropped here.
     ///
     /// That queue has to have room for as many batches as its client has in flight.
-    pub(crate) fn tell(self) {
+    pub(crate) fn send(self) {
         if let Err(refused) = self.completions.push(self.finished) {
             drop(refused.into_item());
         }

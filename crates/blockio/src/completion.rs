@@ -1,4 +1,4 @@
-//! How a batch's end reaches who waits for it, and how one stops waiting.
+//! How the end of a batch reaches its caller, and how a caller stops waiting.
 use std::fmt;
 
 use forebay_base::Queue;

@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// Too much memory of cancelled operations is still the kernel's.
     #[error(
-        "{value} bytes of cancelled operations are still the kernel's to write, above quarantine_bytes_max, which is {limit}; \
+        "{value} bytes of cancelled operations are still the kernel's to write, above max_quarantine_bytes, which is {limit}; \
          wait for the device, or cancel less"
     )]
     Quarantine {

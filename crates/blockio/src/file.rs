@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use forebay_base::process;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
@@ -41,7 +42,7 @@ pub struct Alignment {
     pub offset: u32,
 }
 
-/// What keeps files open by places of its own, until it hears that one was closed.
+/// Keeps files open by slots of its own, until it is notified that one was closed.
 pub(crate) trait FileHolder: fmt::Debug + Send + Sync {
     /// A file that it holds was closed. Called by any thread, which must not be made to wait.
     fn file_closed(&self);
@@ -52,7 +53,7 @@ type Holders = Vec<(u64, Weak<dyn FileHolder>)>;
 
 #[derive(Debug)]
 struct Opened {
-    /// Who is to be told of the end.
+    /// Notified of the end.
     holders: Mutex<Holders>,
     epoch: u64,
     descriptor: OwnedFd,
@@ -66,7 +67,7 @@ struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let here = forebay_memory::epoch();
+        let here = process::epoch();
         let holders = self
             .holders
             .get_mut()
@@ -81,7 +82,7 @@ impl Drop for Opened {
 
 /// An open file. Clones are the same file; its descriptor is closed with the last of them, and no batch loses it before.
 ///
-/// Thread-safe. The descriptor is nobody else's, so that its number cannot come to mean another file.
+/// Thread-safe. The descriptor is not shared, so its number cannot come to mean another file.
 #[derive(Clone, Debug)]
 pub struct BlockFile(Arc<Opened>);
 
@@ -124,7 +125,7 @@ impl BlockFile {
         let alignment = alignment(descriptor.as_fd(), direct);
         Ok(Self(Arc::new(Opened {
             holders: Mutex::default(),
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
             descriptor,
             path: path.to_owned(),
             id: FILES.fetch_add(1, Ordering::Relaxed) + 1,
@@ -179,11 +180,11 @@ impl BlockFile {
         self.0.descriptor.as_raw_fd()
     }
 
-    /// Something that tells when the file is gone, without keeping it open; the holder is told of that moment.
+    /// A mark that tells whether the file is gone, without keeping it open; the holder is notified at that moment.
     pub(crate) fn mark(&self, holder: &Arc<dyn FileHolder>) -> FileMark {
         if let Some(mut holders) = self.holders() {
             holders.retain(|(_, known)| known.strong_count() > 0);
-            holders.push((forebay_memory::epoch(), Arc::downgrade(holder)));
+            holders.push((process::epoch(), Arc::downgrade(holder)));
         }
         FileMark {
             id: self.0.id,
@@ -191,10 +192,10 @@ impl BlockFile {
         }
     }
 
-    /// Who holds it; none where that was locked while this process was forked, by a thread that it does not have.
+    /// Its holders; `None` where they were locked while this process was forked, by a thread that it does not have.
     fn holders(&self) -> Option<MutexGuard<'_, Holders>> {
         let holders = &self.0.holders;
-        if self.0.epoch == forebay_memory::epoch() {
+        if self.0.epoch == process::epoch() {
             return Some(holders.lock().unwrap_or_else(PoisonError::into_inner));
         }
         holders.try_lock().ok()

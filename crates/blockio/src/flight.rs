@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! 1. At most `slots` operations have a slot; a completion finds its slot, or is none of ours.
+//! 1. At most `slots` operations have a slot; a completion finds its slot.
 //! 2. A batch is done once, when all of its operations are over and none has a slot; only then is its keeper given back.
 //! 3. An fsync is issued when no operation of its batch is flying, so after every one before it;
 //!    if one of the writes before it failed or was short, or was written over before it was issued, it is over with
@@ -45,13 +45,13 @@ pub(crate) struct Done {
     pub(crate) ticket: u64,
     /// Drop it where that may be done.
     pub(crate) keeper: Option<Keeper>,
-    /// Nobody waits for it any more.
+    /// Its caller does not wait any more.
     pub(crate) detached: bool,
     /// Size of its buffer.
     pub(crate) bytes: u64,
 }
 
-/// What is left of a batch that nobody waits for.
+/// What is left of a detached batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detached {
     /// Operations that the kernel still has.
@@ -70,7 +70,7 @@ pub(crate) struct Issue<'a> {
     pub(crate) address: u64,
     pub(crate) length: u32,
     /// Where the batch's memory is registered.
-    pub(crate) place: Option<u16>,
+    pub(crate) buffer: Option<u16>,
 }
 
 /// All that is in flight on one ring, or in one pool of threads.
@@ -111,7 +111,7 @@ impl Flight {
         self.flying
     }
 
-    /// Those of batches that somebody waits for; the others may never end, as reads of a pipe.
+    /// Those of batches whose caller waits; the others may never end, as reads of a pipe.
     pub(crate) fn awaited(&self) -> u32 {
         let batches = self.batches.iter().flatten();
         let left = batches.filter(|progress| progress.detached);
@@ -145,18 +145,18 @@ impl Flight {
 
     /// Take a batch in. One without operations is done at once.
     ///
-    /// `place` is where its memory is registered, if it is.
+    /// `buffer` is the index of its registered memory, if it is registered.
     pub(crate) fn admit(
         &mut self,
         batch: Batch,
-        place: Option<u16>,
+        buffer: Option<u16>,
         ticket: u64,
         keeper: Option<Keeper>,
     ) {
         let count = batch.count();
         let progress = Progress {
             batch,
-            place,
+            buffer,
             ticket,
             keeper,
             cursor: 0,
@@ -200,7 +200,7 @@ impl Flight {
             offset: operation.offset + u64::from(taken.moved),
             address: operation.address + u64::from(taken.moved),
             length: operation.length - taken.moved,
-            place: progress.place,
+            buffer: progress.buffer,
         })
     }
 
@@ -289,7 +289,7 @@ impl Flight {
         self.settle(taken.batch);
     }
 
-    /// Nobody waits for the batch any more: issue nothing more of it, and keep `keeper` until the kernel has let go.
+    /// The caller stops waiting: issue nothing more of the batch, and keep `keeper` until the kernel has let go.
     ///
     /// `None` where there is no such batch, or it was detached before.
     pub(crate) fn detach(&mut self, ticket: u64, keeper: Option<Keeper>) -> Option<Detached> {
@@ -337,7 +337,7 @@ impl Flight {
     ///
     /// What the kernel has may still be carried out, so the memory, the files and the keepers of those batches are leaked.
     /// Returns how many operations that were.
-    pub(crate) fn wreck(&mut self, errno: Errno) -> u32 {
+    pub(crate) fn fail_all(&mut self, errno: Errno) -> u32 {
         let result = i64::from(-errno.raw_os_error());
         for slot in &mut self.slots {
             let Some(taken) = slot.take() else { continue };
@@ -346,8 +346,8 @@ impl Flight {
             progress.batch.results.put(taken.index as usize, result);
         }
         let mut left = 0;
-        for (number, place) in (0..).zip(&mut self.batches) {
-            let Some(mut progress) = place.take() else {
+        for (number, batch) in (0..).zip(&mut self.batches) {
+            let Some(mut progress) = batch.take() else {
                 continue;
             };
             for index in progress.cursor..progress.count {
@@ -376,7 +376,7 @@ impl Flight {
         left
     }
 
-    /// The tickets of all batches that somebody waits for.
+    /// The tickets of all batches whose caller waits.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = u64> + '_ {
         self.batches
             .iter()
@@ -385,7 +385,7 @@ impl Flight {
             .map(|progress| progress.ticket)
     }
 
-    /// Sizes of the buffers of batches that nobody waits for, and that are not done.
+    /// Sizes of the buffers of detached batches that are not done.
     pub(crate) fn detached(&self) -> impl Iterator<Item = u64> + '_ {
         self.batches
             .iter()
@@ -411,14 +411,14 @@ impl Flight {
 
     /// Take the batch out if it is done.
     fn settle(&mut self, number: u32) {
-        let place = &mut self.batches[number as usize];
-        let finished = place
+        let batch = &mut self.batches[number as usize];
+        let finished = batch
             .as_ref()
             .is_some_and(|progress| progress.over == progress.count && progress.flying == 0);
         if !finished {
             return;
         }
-        let progress = place.take().expect("looked at above");
+        let progress = batch.take().expect("looked at above");
         if progress.queued {
             self.turns.retain(|&queued| queued != number);
             self.turn_left = self.turn;

@@ -11,7 +11,6 @@ mod file;
 mod flight;
 mod operation;
 mod overlap;
-mod per_process;
 mod port;
 mod quarantine;
 mod queue;

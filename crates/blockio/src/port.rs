@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_base::process;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::Timespec;
 
 use crate::batch::Batch;
 use crate::completion::{Completions, Finished};
-use crate::engines::ring::loop_ring::{LoopRing, wake};
+use crate::engines::ring::loop_ring::LoopRing;
 use crate::error::Error;
 use crate::flight::Keeper;
 use crate::queue::{BlockQueue, Shared};
@@ -53,7 +51,7 @@ impl Port {
             handed: 0,
             ring: None,
             unseen: Vec::new(),
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
         })
     }
 
@@ -101,7 +99,7 @@ impl Port {
         let at = self.unseen.iter().position(|one| one.ticket == ticket);
         let ours = at.and_then(|at| self.unseen.swap_remove(at).keeper);
         if !self.unseen.is_empty() || matches!(more, Ok(true)) {
-            self.wake();
+            self.completions.wake();
         }
         more.map(|_| ours)
     }
@@ -119,20 +117,20 @@ impl Port {
         if let Some(ring) = &mut self.ring {
             ring.sweep();
             if ring.go(finished)? {
-                self.wake();
+                self.completions.wake();
             }
         }
         Ok(())
     }
 
-    /// Nobody waits for the batch any more; its end comes when the kernel has let go of its memory.
+    /// Stop waiting for the batch; its end comes when the kernel has let go of its memory.
     pub fn detach(&mut self, ticket: u64) {
         if self.owner_if_forked().is_some() {
             return;
         }
         if let Some(ring) = &mut self.ring {
             ring.detach(ticket);
-            self.wake(); // it may have nothing in flight, and then its end is there now
+            self.completions.wake(); // it may have nothing in flight, and then its end is there now
         }
         if self.handed > 0 {
             self.queue.detach(ticket);
@@ -154,8 +152,10 @@ impl Port {
             .as_mut()
             .map_or(0, |ring| ring.drain(deadline, finished));
         while self.handed > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || !await_readable(&self.completions, left) {
+            // A signal ends a wait early, and the time is looked at again.
+            if Instant::now() >= deadline
+                || matches!(self.completions.wait(Some(deadline)), Ok(false))
+            {
                 break;
             }
             self.handed -= self
@@ -180,12 +180,7 @@ impl Port {
 
     /// The epoch of the process that made it, where this is a forked child of that one.
     fn owner_if_forked(&self) -> Option<u64> {
-        (self.epoch != forebay_memory::epoch()).then_some(self.epoch)
-    }
-
-    /// Make the descriptor readable.
-    fn wake(&self) {
-        wake(&self.completions);
+        (self.epoch != process::epoch()).then_some(self.epoch)
     }
 }
 
@@ -193,11 +188,4 @@ impl AsFd for Port {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.completions.as_fd()
     }
-}
-
-fn await_readable(completions: &Completions, timeout: Duration) -> bool {
-    let timeout = Timespec::try_from(timeout).ok();
-    let mut watched = [PollFd::new(completions, PollFlags::IN)];
-    // A signal ends the wait early, and the caller looks at the time again.
-    !matches!(poll(&mut watched, timeout.as_ref()), Ok(0))
 }

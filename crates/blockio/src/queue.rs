@@ -3,6 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_base::{PerProcess, process};
+
 use crate::batch::Batch;
 use crate::completion::{Completions, GivingUp};
 use crate::config::Config;
@@ -15,13 +17,12 @@ use crate::engines::threads::Threads;
 use crate::error::Error;
 use crate::file::{BlockFile, FileHolder};
 use crate::flight::Keeper;
-use crate::per_process::PerProcess;
 use crate::port::Port;
 use crate::quarantine::Quarantine;
 use crate::sys::lent::Memory;
 use crate::sys::transfer::Transfer;
 
-/// How long whoever closes, or ends without that, waits for what is in flight; after that its memory is leaked.
+/// How long a close, or a drop without one, waits for what is in flight; after that its memory is leaked.
 /// A disk answers in milliseconds, a pipe may never.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -67,7 +68,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A ring of the calling thread; `holder` hears when files that it holds are closed.
+    /// A ring of the calling thread; `holder` is notified when files that it holds are closed.
     pub(crate) fn new_driver(&self, holder: Arc<dyn FileHolder>) -> Result<Driver, Error> {
         let Config {
             batch_limit,
@@ -88,7 +89,7 @@ impl Shared {
 
     /// What is registered; nothing in a forked child, whose memory is its own.
     fn registry(&self) -> Option<&Arc<Registry>> {
-        let here = self.epoch == forebay_memory::epoch();
+        let here = self.epoch == process::epoch();
         self.registry.as_ref().filter(|_| here)
     }
 
@@ -96,7 +97,7 @@ impl Shared {
     ///
     /// Returns the operations whose memory was leaked.
     pub(crate) fn retire(&self, mut driver: Driver, epoch: u64, deadline: Instant) -> u32 {
-        if epoch != forebay_memory::epoch() {
+        if epoch != process::epoch() {
             driver.abandon();
             return 0;
         }
@@ -124,7 +125,7 @@ impl Shared {
             return Err(Error::Closed);
         }
         self.quarantine.check().or_else(|_| {
-            // This thread's rings tell nobody else what has ended on them, and otherwise only when the next batch is there.
+            // Only this thread can reap its rings, and otherwise does so with its next batch.
             local::reap(self);
             self.quarantine.check()
         })
@@ -175,7 +176,7 @@ impl BlockQueue {
             quarantine,
             available,
             registry,
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
             closed: AtomicBool::new(false),
             enters: AtomicU64::new(0),
             operations: AtomicU64::new(0),
@@ -273,7 +274,7 @@ impl BlockQueue {
 
     /// Hand a batch over to the I/O thread, or the fallback's threads; its end comes to `done` under `ticket`.
     ///
-    /// A ticket is one batch's among all that are in flight on the queue, whoever submitted them and by whichever port.
+    /// A ticket must be unique among all batches in flight on the queue, those of other threads and ports included.
     ///
     /// # Errors
     ///
@@ -294,7 +295,7 @@ impl BlockQueue {
         }
     }
 
-    /// Nobody waits for a submitted batch any more; its end comes all the same, once the kernel has let go of the memory.
+    /// Stop waiting for a submitted batch; its end comes all the same, once the kernel has let go of the memory.
     pub fn detach(&self, ticket: u64) {
         if let Some(io_thread) = self.io_thread.get() {
             io_thread.detach(ticket);
@@ -346,7 +347,7 @@ impl BlockQueue {
     /// Figures at this moment.
     ///
     /// What has ended on rings of the calling thread is taken in for them. Of what was cancelled on another thread's ring
-    /// the queue hears when that thread uses it again, or ends.
+    /// the queue learns when that thread uses it again, or ends.
     pub fn stats(&self) -> Stats {
         if self.shared.quarantine.batches() > 0 {
             local::reap(&self.shared);
@@ -374,10 +375,12 @@ impl BlockQueue {
     }
 
     fn threads(&self) -> Result<&Threads, Error> {
-        self.threads.get_or_make(|| Ok(Threads::new(&self.shared)))
+        self.threads
+            .get_or_try_init(|| Ok(Threads::new(&self.shared)))
     }
 
     fn io_thread(&self) -> Result<&IoThread, Error> {
-        self.io_thread.get_or_make(|| IoThread::start(&self.shared))
+        self.io_thread
+            .get_or_try_init(|| IoThread::start(&self.shared))
     }
 }

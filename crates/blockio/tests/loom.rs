@@ -33,7 +33,7 @@ mod sync {
     pub(crate) struct AtomicU32 {
         word: loom::sync::atomic::AtomicU32,
         lock: Mutex<()>,
-        bell: Condvar,
+        wakeup: Condvar,
     }
 
     impl AtomicU32 {
@@ -63,13 +63,13 @@ mod sync {
             if word.load(Ordering::Relaxed) != expected {
                 return Err(Errno::AGAIN);
             }
-            drop(word.bell.wait(guard));
+            drop(word.wakeup.wait(guard));
             Ok(())
         }
 
         pub(crate) fn wake(word: &AtomicU32, _: Flags, _: u32) -> Result<usize, Errno> {
             drop(word.lock.lock());
-            word.bell.notify_all();
+            word.wakeup.notify_all();
             Ok(0)
         }
     }
@@ -134,13 +134,13 @@ mod lane {
     }
 
     impl Notice {
-        pub(crate) fn tell(self) {}
+        pub(crate) fn send(self) {}
     }
 
     pub(crate) enum Ended {
-        Told(Notice),
-        Woken(Arc<Waiter>),
-        Kept(Box<()>),
+        Notify(Notice),
+        Wake(Arc<Waiter>),
+        Drop(Box<()>),
     }
 
     pub(crate) struct Transfer;
@@ -201,7 +201,7 @@ mod lane {
         fn settle(&mut self, ended: &mut Vec<Ended>) {
             if !self.has_more() && self.flying == 0 && !self.ended {
                 self.ended = true;
-                ended.push(Ended::Woken(Arc::clone(&self.waiter)));
+                ended.push(Ended::Wake(Arc::clone(&self.waiter)));
             }
         }
     }
@@ -213,7 +213,7 @@ mod lane {
             Self(Vec::new())
         }
 
-        pub(crate) fn bring(&mut self, lane: Lane) -> usize {
+        pub(crate) fn insert(&mut self, lane: Lane) -> usize {
             self.0.push(lane);
             self.0.len() - 1
         }
@@ -289,17 +289,17 @@ fn run(pool: &Arc<Pool>, writes: u32, has_sync: bool) -> Option<u32> {
     if state.stopping {
         return None;
     }
-    let place = state.lanes.bring(lane);
+    let index = state.lanes.insert(lane);
     let ready = usize::try_from(writes.max(1)).expect("few");
     assert!(pool.call(state, ready).is_ok(), "threads can be had");
     while waiter.wait() == Waited::Interrupted {}
     let state = pool.lock();
-    let lane = &state.lanes.0[place];
+    let lane = &state.lanes.0[index];
     assert!(lane.ended && lane.flying == 0, "told before its end");
     Some(lane.over)
 }
 
-/// loom reports a deadlock where a caller waits for a thread that nobody has woken.
+/// loom reports a deadlock where a caller waits for a thread that was not woken.
 fn close(pool: &Arc<Pool>) {
     assert_eq!(pool.close(Instant::now() + Duration::from_secs(3600)), 0);
     assert!(pool.lock().stopping);

@@ -1,4 +1,4 @@
-//! What the machine wants done.
+//! The machine's actions.
 
 use std::sync::Arc;
 
@@ -16,41 +16,40 @@ pub enum Step {
     Kill,
 }
 
-/// One thing to do. Whoever drives the machine does them in their order.
+/// One thing to do. The driver performs actions in their order.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Write it; `Machine::committed` answers for each, in their order.
     Store(Op),
-    /// Have the result of an end in its file, beside the commits; `Machine::filed` answers.
+    /// Write the result of an end to its file, beside the commits; `Machine::filed` answers.
     File(RequestId, Arc<Ending>),
-    /// Remove what this run may have left in a file: nobody has told of it.
+    /// Remove the file that this run may have left: its worker died without announcing it.
     Discard(RequestId, u32),
-    /// A submission is on disk: tell who submitted.
+    /// A submission is on disk: notify its submitter.
     Accepted(RequestId),
-    /// A submission is not on disk and will not be: tell who submitted; nobody else knows of it.
+    /// A submission is not on disk and will not be: notify its submitter, the only party that knows of it.
     Refused(RequestId, Arc<Refusal>),
-    /// An operator's retry is on disk, or could not be written and is kept until it can be: tell who wanted it, unless
-    /// that was told.
+    /// An operator's retry is on disk, or could not be written and is kept until it can be: notify the operator, once.
     Retried(RequestId, Result<(), Arc<Refusal>>),
-    /// A request's end is on disk: tell who waits.
+    /// A request's end is on disk: notify the clients that wait for it.
     Ended(RequestId, Arc<Ending>),
-    /// A run begins, or is handed to its worker to begin when those before it have ended. A worker hears of its runs
-    /// in the order of these. With `journal`, note it in the journal before the worker hears of it.
+    /// Send a run to its worker, which begins it at once, or when those before it have ended. A worker receives its
+    /// runs in the order of these actions. With `journal`, note it in the journal before.
     Dispatch {
         slot: Slot,
         id: RequestId,
         attempt: u32,
         journal: bool,
     },
-    /// Interrupt the run that is named, and no other.
+    /// Interrupt this run, and no other.
     Interrupt {
         slot: Slot,
         id: RequestId,
         attempt: u32,
         step: Step,
     },
-    /// Take back a run that was handed to a worker behind another one, unless it has begun:
-    /// `Machine::returned` where its worker gives it back, and nothing otherwise.
+    /// Recall a run that was handed to a worker behind another one, unless it has begun: `Machine::returned` if its
+    /// worker returns it, and nothing otherwise.
     Recall {
         slot: Slot,
         id: RequestId,
@@ -60,7 +59,7 @@ pub enum Action {
     Start { slot: Slot, lane: Lane },
     /// End an idle worker.
     Stop { slot: Slot },
-    /// End a worker that outgrew what there is: its death's cause is `memory`.
+    /// End a worker that uses too much memory: its death's cause is `memory`.
     Expel {
         slot: Slot,
         peak_bytes: u64,

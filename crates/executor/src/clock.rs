@@ -1,4 +1,4 @@
-//! Time as the machine has it: the wall's at the start, and what has passed since.
+//! The machine's time: the wall clock's at the start, plus the time that has passed since.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,11 +6,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::request::Millis;
 
-/// The kernel's timers stand still while the machine sleeps: none of them is set for longer.
+/// The kernel's timers stop while the machine sleeps, so no timer is set for longer.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
-/// A clock that neither steps nor goes back, and goes on while the machine sleeps. A wall clock that is set meanwhile
-/// changes nothing here, and is read beside it for what follows the calendar.
+/// A clock that neither steps nor goes back, and continues while the machine sleeps. It ignores changes of the wall
+/// clock, which is read beside it for what follows the calendar.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Duration,
@@ -19,7 +19,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that agrees with the wall's now.
+    /// A clock that agrees with the wall clock now.
     pub fn new() -> Self {
         Self::beside(system_wall)
     }
@@ -43,12 +43,12 @@ impl Clock {
         self.start
     }
 
-    /// Milliseconds since 1970 as the wall's clock has them now.
+    /// Milliseconds since 1970 by the wall clock.
     pub fn wall(&self) -> Millis {
         (self.wall)()
     }
 
-    /// How far the wall's clock was set forward since the start; negative: back.
+    /// How far the wall clock was set forward since the start; negative: back.
     pub fn ahead(&self) -> i64 {
         self.wall().cast_signed() - self.now().cast_signed()
     }
@@ -58,7 +58,7 @@ impl Clock {
         self.start.cast_signed() - whole_millis(self.started).cast_signed()
     }
 
-    /// How long to sleep for `at`: nothing where that has passed, and never more than [`SLEEP_MAX`].
+    /// How long to sleep until `at`: zero if that has passed, and never more than [`SLEEP_MAX`].
     pub fn until(&self, at: Millis) -> Duration {
         let due = Duration::from_millis(at.saturating_sub(self.start));
         due.saturating_sub(self.elapsed()).min(SLEEP_MAX)
@@ -80,7 +80,7 @@ fn system_wall() -> Millis {
     whole_millis(wall.unwrap_or_default())
 }
 
-/// Counts the time that the machine sleeps. Source: `clock_gettime(2)`, `CLOCK_BOOTTIME`.
+/// The time since the boot, including the machine's sleep. Source: `clock_gettime(2)`, `CLOCK_BOOTTIME`.
 fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     let whole = Duration::from_secs(now.tv_sec.unsigned_abs());

@@ -1,9 +1,11 @@
-//! What can go wrong in the executor, by what the caller can do.
+//! The executor's errors, by what the caller can do.
 
 use std::fmt;
 use std::io;
 
-/// Why something that was asked for is not done; it travels to who asked.
+/// Why a request of a caller is refused; it is sent to that caller.
+///
+/// The message alone is enough for a person; the other fields say the same to a program.
 ///
 /// The message alone is enough for a person; the other fields say the same to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,13 +13,13 @@ pub struct Refusal {
     /// "limit", "unknown", "invalid", "draining", "store" or "hold".
     pub code: &'static str,
     pub message: String,
-    /// What it is about: a request's name, an option, a parameter.
+    /// Its subject: a request's name, an option, a parameter.
     pub object: String,
     /// What is allowed, or the name of the limit.
     pub limit: String,
-    /// What was asked for, cut where it is long.
+    /// What was asked for, cut if it is long.
     pub value: String,
-    /// What to do.
+    /// What the caller can do.
     pub next: String,
 }
 
@@ -89,16 +91,16 @@ pub enum Error {
         value: u64,
         next: &'static str,
     },
-    /// A peer, or a file, does not speak as agreed.
+    /// A peer or a file violates its format.
     #[error("{what} at byte {offset}")]
     Malformed { what: &'static str, offset: usize },
     /// The dispatcher is closed.
     #[error("the dispatcher is closed")]
     Closed,
-    /// A connection could not be taken over, or a socket not be listened on.
+    /// A connection could not be taken over, or a socket could not listen.
     #[error(transparent)]
     Transport(#[from] forebay_transport::Error),
-    /// The store could not be opened, or not be read.
+    /// The store could not be opened or read.
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
     /// A system call failed.
@@ -123,7 +125,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// What a part of the executor answers.
+/// The result of the executor's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 #[cfg(test)]
@@ -132,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refusal = Refusal::limit("queue", "queued_max", 2, 3, "wait, or raise it");
-        let text = "queue: queued_max is 2, this would make 3; wait, or raise it";
+        let refusal = Refusal::limit("queue", "max_queued", 2, 3, "wait, or raise it");
+        let text = "queue: max_queued is 2, this would make 3; wait, or raise it";
         assert_eq!(refusal.to_string(), text);
         assert_eq!(Error::from(refusal).to_string(), text);
     }

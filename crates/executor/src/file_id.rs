@@ -1,9 +1,9 @@
-//! Which file a path stands for.
+//! The identity of a file behind a path.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// A file, whatever its name is by now. No other has it as long as it is there or open.
+/// A file, whatever its name is by now. No other file has this identity while it exists or is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,

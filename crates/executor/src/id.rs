@@ -1,11 +1,11 @@
-//! The number of a request, which sorts by time.
+//! Request ids, which sort by time.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Milliseconds since 1970 of 2025-01-01, where the ids begin.
+/// 2025-01-01 in milliseconds since 1970, where the ids begin.
 pub const EPOCH_MS: u64 = 1_735_689_600_000;
-/// Bits below the milliseconds: requests of one millisecond.
+/// Bits below the milliseconds, for requests of one millisecond.
 pub const SEQUENCE_BITS: u32 = 16;
 /// Characters of an id as text.
 pub const TEXT_CHARS: usize = 12;
@@ -33,15 +33,15 @@ impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'0'; TEXT_CHARS];
         let mut rest = self.0;
-        for place in text.iter_mut().rev() {
-            *place = ALPHABET[(rest & 31) as usize];
+        for digit in text.iter_mut().rev() {
+            *digit = ALPHABET[(rest & 31) as usize];
             rest >>= CHAR_BITS;
         }
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
-/// This is no id: another length, or a character that is not of the alphabet.
+/// The text is not an id: another length, or a character outside the alphabet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request's id has 12 characters of 0-9 and a-z without i, l, o and u")]
 pub struct NotAnId;

@@ -1,21 +1,21 @@
-//! The journal: which runs began whose claim is not on disk yet.
+//! The journal: runs that began before their claim was on disk.
 //!
-//! A request that may not run twice must be known to have begun before its worker hears of it, and a commit takes as
+//! A request that may not run twice must be known to have begun before its worker receives it, and a commit takes as
 //! long as the disk. A store into a mapped file takes nanoseconds, and the page cache keeps it when the server is
 //! killed. Source: mmap(2), `MAP_SHARED`.
 //!
 //! # Design note
 //!
-//! A table of entries, two words each: the id, then attempt and checksum. An id has a window of [`WINDOW`] entries,
-//! from a place that its hash gives; it is noted in the first free one. One thread notes (the dispatcher), one clears
-//! (the store's writer): an entry is taken by the first alone and freed by the second alone, so there is no lock and no
-//! compare-and-swap. The id is stored last, so that an entry that holds one is whole; a note that a kill cut in two has
-//! no id or a wrong checksum, and nobody was told of its run.
+//! A table of entries of two words each: the id, then attempt and checksum. An id has a window of [`WINDOW`] entries,
+//! starting where its hash points; it is noted in the first free one. One thread notes (the dispatcher), one clears
+//! (the store's writer): only the first takes an entry and only the second frees it, so there is no lock and no
+//! compare-and-swap. The id is stored last, so that an entry with an id is complete; a note that a kill interrupted has
+//! no id or a wrong checksum, and its worker had not received the run.
 //!
-//! The table is bounded: where the window is full, `note` says so, and the run waits for its claim's commit.
-//! Where the disk fails under the map, or becomes read-only, a note may end the server by SIGBUS. That is as a SIGKILL:
-//! nothing that was told is lost. Nothing is noted while commits fail, because nothing is dispatched then.
-//! One slot per place for a worker would not do: an asynchronous worker begins thousands of runs within one commit.
+//! The table is bounded: if the window is full, `note` says so, and the run waits for its claim's commit. If the disk
+//! fails under the map, or becomes read-only, a note may end the server by SIGBUS. That is equivalent to a SIGKILL:
+//! nothing that was acknowledged is lost. Nothing is noted while commits fail, because nothing is dispatched then. One
+//! entry per worker slot would not do: an asynchronous worker begins thousands of runs within one commit.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -34,7 +34,7 @@ const MAGIC: u64 = 0x666f_7265_6261_794a;
 const LAYOUT: u64 = 1;
 const HEADER_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 2;
-/// Entries in which an id may stand. At six tenths of the table in use, all of them are taken for 1 in 5,000 ids.
+/// Entries in which an id may be noted. With six tenths of the table in use, all of them are taken for 1 in 5,000 ids.
 const WINDOW: usize = 16;
 const FILE_MODE: u32 = 0o600;
 
@@ -53,11 +53,11 @@ pub struct Note {
 }
 
 impl Journal {
-    /// Open or make the journal with room for at least `entries` runs; a larger file keeps its size.
+    /// Open or create the journal with room for at least `entries` runs; a larger file keeps its size.
     ///
     /// # Errors
     ///
-    /// [`StoreError::InUse`] while another has it, [`StoreError::Damaged`] for a file that is no journal.
+    /// [`StoreError::InUse`] while another store has it, [`StoreError::Damaged`] for a file that is not a journal.
     pub fn open(path: &Path, entries: usize) -> Result<Self> {
         let file = lock(path)?;
         let metadata = file
@@ -73,7 +73,7 @@ impl Journal {
         if magic != 0 && (magic, layout) != (MAGIC, LAYOUT) {
             return Err(StoreError::Damaged {
                 path: path.into(),
-                what: format!("this is no journal of layout {LAYOUT}"),
+                what: format!("this is not a journal of layout {LAYOUT}"),
             });
         }
         words[1].store(LAYOUT, Relaxed);
@@ -82,7 +82,7 @@ impl Journal {
         Ok(Self { words, entries })
     }
 
-    /// Note that a run begins. `false`: there is no room; let the claim be committed first.
+    /// Note that a run begins. `false`: there is no room; wait for the commit of its claim.
     ///
     /// One thread at a time. Cost: a hash and three stores, no system call.
     #[must_use]
@@ -98,9 +98,9 @@ impl Journal {
         false
     }
 
-    /// This run's claim or its end is on disk. Frees its entry and those of earlier runs, and no later run's.
+    /// This run's claim or its end is on disk: free its entry and those of earlier runs, and no later run's.
     ///
-    /// One thread at a time. A run may be noted twice, or after its claim was committed: its end frees what is left.
+    /// One thread at a time. A run may be noted twice, or after its claim was committed: its end frees the rest.
     pub fn clear(&self, id: RequestId, attempt: u32) {
         for entry in self.window(id) {
             let stands = self.words[entry].load(Acquire) == id.0;
@@ -110,7 +110,7 @@ impl Journal {
         }
     }
 
-    /// The runs that are noted, as the last server left them. What is not whole is left out.
+    /// The noted runs, as the last server left them. Incomplete entries are left out.
     pub fn notes(&self) -> Vec<Note> {
         let entries = self.words[HEADER_WORDS..].chunks_exact(ENTRY_WORDS);
         entries
@@ -135,7 +135,7 @@ impl Journal {
         self.entries
     }
 
-    /// The first words of the entries in which an id may stand.
+    /// The first words of the entries in which an id may be noted.
     fn window(&self, id: RequestId) -> impl Iterator<Item = usize> + use<> {
         let mask = self.entries - 1;
         #[allow(clippy::cast_possible_truncation)] // the upper half, moved down
@@ -146,13 +146,13 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // By name: a child that is being started may have the descriptor for a moment, and with it the lock.
+        // Explicitly: a child that is being forked may hold the descriptor for a moment, and with it the lock.
         let unlocked = rustix::fs::flock(self.words.file(), FlockOperation::Unlock);
         debug_assert!(unlocked.is_ok(), "unlock: {unlocked:?}");
     }
 }
 
-/// Fibonacci hashing: ids that follow one another land far apart. Source: Knuth, volume 3, section 6.4.
+/// Fibonacci hashing: consecutive ids are spread far apart. Source: Knuth, volume 3, section 6.4.
 fn mix(value: u64) -> u64 {
     value.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -168,7 +168,10 @@ fn attempt_of(sealed: u64) -> u32 {
     (sealed >> 32) as u32
 }
 
-/// Open the file and take its lock, which is this store's claim on the directory.
+/// Open the file and lock it, which makes this the only store of its directory.
+///
+/// Not the server's own file `lock`, which it holds from before it has a store: a lock belongs to the open file, so a
+/// second one of the same process would be refused.
 ///
 /// Not the server's own file `lock`, which it holds from before it has a store: a lock is the open file's, so a second
 /// one of the same process would be refused.
@@ -193,7 +196,7 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// The process that wrote itself into the header; 0 where it has not yet.
+/// The process that wrote its id into the header; 0 if it has not yet.
 fn owner(file: &File) -> u32 {
     use std::os::unix::fs::FileExt;
 

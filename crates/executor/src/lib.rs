@@ -1,7 +1,7 @@
-//! A durable queue of requests, and the dispatcher that gives them to workers.
+//! A durable queue of requests, driven by a dispatcher that gives them to workers.
 //!
-//! `machine` decides, without a socket, a clock or a thread; the store keeps what it decided, and the
-//! dispatcher does it. The design note is the page `docs/concepts/executor.md`.
+//! `machine` decides, without a socket, a clock or a thread; the store keeps what it decided, the dispatcher performs
+//! it. The design note is the page `docs/concepts/executor.md`.
 
 // A refusal is the rare answer, made once and sent; boxing it would burden every signature.
 #![allow(clippy::result_large_err)]

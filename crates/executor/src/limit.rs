@@ -6,11 +6,11 @@
 pub const BLOB_SEGMENT_BYTES_MIN: usize = 64 << 10;
 /// Text of an option: a key, an idempotency key, a submitter (`option_text_bytes_max`).
 pub const OPTION_TEXT_BYTES_MAX: usize = 256;
-/// Requests that one request may wait for (`after_max`).
+/// Requests that one request may come after (`after_max`).
 pub const AFTER_MAX: usize = 1_000;
 /// Runs after the first (`retries_max`).
 pub const RETRIES_MAX: u32 = 1_000;
-/// A time that an option may ask for: ten years, in milliseconds (`option_time_ms_max`).
+/// The longest time in an option: ten years, in milliseconds (`option_time_ms_max`).
 pub const OPTION_TIME_MS_MAX: u64 = 10 * 366 * 86_400_000;
 /// Cores that one request may ask for (`cpu_max`).
 pub const CPU_MAX: u32 = 1_024;
@@ -18,43 +18,49 @@ pub const CPU_MAX: u32 = 1_024;
 pub const AHEAD_MAX: u32 = 64;
 /// One record of a side socket, its head included (`side_record_bytes_max`).
 ///
+/// A worker cuts its output into records of at most this size: well below the kernel's default for a socket's buffer
+/// (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
+///
 /// A worker cuts its output into records of at most this size; well below the kernel's default for what a socket
 /// may hold (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
 pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
-/// Workers that may wait to be let in (`side_backlog`).
+/// Workers that may wait to be accepted (`side_backlog`).
 pub const SIDE_BACKLOG: i32 = 128;
-/// Results on their way to the disk; above it nothing is dispatched until some are there (`results_writing_bytes_max`).
+/// Results on their way to the disk, in bytes; above it nothing is dispatched until some are there
+/// (`results_writing_bytes_max`).
 ///
 /// Workers return faster than a disk writes: without it, a thousand results of a megabyte were all in memory.
 pub const RESULTS_WRITING_BYTES_MAX: usize = 32 << 20;
-/// Results that clients have not read may make the directory so many times as large as it should be: beyond that, the
-/// oldest of them go too, whoever wants them.
+/// Unread results may make the directory this many times as large as the retention allows; beyond that the oldest are
+/// removed too.
 pub const UNREAD_RETENTION_TIMES: u64 = 4;
-/// Unread results that the retention spares at once, each counted for every client that has not read it: about 50 bytes
+/// Unread results that the retention keeps at once, each counted for every client that has not read it: about 50 bytes
 /// each, here and with the client, so 13 MiB.
 pub const UNREAD_RESULTS_MAX: usize = 1 << 18;
 /// Output that is kept of one request: head and tail (`log_bytes_max`).
 pub const LOG_BYTES_MAX: u64 = 10_000_000;
-/// How much of its beginning; a constant of the file format, because that is where the marker stands.
+/// Of that, the size of its beginning; a constant of the file format, because the marker follows it.
+///
+/// A multiple of every usual block size, so that discarding what follows frees whole blocks.
 ///
 /// A multiple of every usual block size, so that what is given up behind it frees whole blocks.
 pub const LOG_HEAD_BYTES: u64 = 256 << 10;
-/// The least that `log_bytes_max` may be.
+/// The smallest `log_bytes_max`.
 pub const LOG_BYTES_LEAST: u64 = 4 * LOG_HEAD_BYTES;
-/// Log files that are kept open; further ones are opened for each write (`log_files_open_max`).
+/// Log files that stay open; further ones are opened for each write (`log_files_open_max`).
 pub const LOG_FILES_OPEN_MAX: usize = 256;
 /// How often workers and memory are measured while something runs. A reading costs 70 us for a small process, so
 /// fourteen workers cost a hundredth of a core.
 pub const GAUGE_BUSY_MS: u64 = 100;
 /// How often otherwise.
 pub const GAUGE_IDLE_MS: u64 = 1_000;
-/// The share of a core that measuring may take: longer rounds make longer pauses (`gauge_share`, one in so many).
+/// The share of a core that measuring may take, one in this many: longer rounds make longer pauses (`gauge_share`).
 pub const GAUGE_SHARE: u32 = 20;
-/// Readings that may wait to be taken (`readings_max`); further ones are dropped, newer ones follow.
+/// Readings that wait for the dispatcher (`readings_max`); further ones are dropped, newer ones follow.
 pub const READINGS_MAX: usize = 10_000;
-/// The wall's clock was set where it differs by so much; less is its daily correction (`step_ms`).
+/// A difference of the wall clock from this on counts as a step; a smaller one is its daily correction (`step_ms`).
 pub const STEP_MS: u64 = 1_000;
-/// Below this memory, or with one core, nothing stays resident that need not (`low_resource`).
+/// With less memory, or with one core, nothing unneeded stays resident (`low_resource`).
 pub const LOW_RESOURCE_BYTES: u64 = 2_000_000_000;
 /// See [`LOW_RESOURCE_BYTES`].
 pub const LOW_RESOURCE_CORES_MILLI: u32 = 1_000;

@@ -1,7 +1,7 @@
-//! What an application says about its requests, and the check of arguments against it.
+//! The manifest: an application's description of its requests, against which arguments are checked.
 //!
-//! A worker makes the manifest where the application is imported; the server only reads it, so that a submission is
-//! refused before it is stored, with the reason that its sender understands.
+//! A worker writes the manifest where the application is imported; the server only reads it, so that a submission is
+//! refused before it is stored, with a reason that its sender understands.
 
 mod arguments;
 mod read;
@@ -15,7 +15,7 @@ use crate::nearest::nearest;
 use crate::request::Options;
 use crate::schema::{Field, Schemas, Set};
 
-/// The version of the format that is read here.
+/// The version of the format that this server reads.
 pub const MANIFEST_SCHEMA: u64 = 1;
 
 /// An application's requests.
@@ -26,7 +26,7 @@ pub struct Manifest {
     pub target: String,
     /// The hash of the application's sources.
     pub code: Arc<str>,
-    /// Whose requests they are where the client does not say.
+    /// The submitter of requests whose client names none.
     pub submitter: Option<Arc<str>>,
     pub sources: Vec<PathBuf>,
     /// The JSON that this was read from.

@@ -1,4 +1,4 @@
-//! What clients, server and workers say to each other, in msgpack.
+//! The msgpack messages between clients, server and workers.
 //!
 //! The head of a call is `[method, [argument, ...], nil]`; a blob is a bin in the head below
 //! [`BLOB_SEGMENT_BYTES_MIN`], else nil there and the only segment.
@@ -17,9 +17,9 @@ pub use answer::{
 };
 pub use call::{Call, Submit};
 pub use failure::{cause_json, failure_json};
-pub use options::{Asked, options};
+pub use options::{RequestedOptions, options};
 pub use reader::{Reader, Value};
-pub use work::{Run, WorkerReply, leave, pickled, run};
+pub use work::{RunMessage, WorkerReply, leave, pickled, run};
 pub use writer::Writer;
 
 use crate::error::Result;
@@ -35,7 +35,7 @@ fn blob<'a>(reader: &mut Reader<'a>, segment: Option<&'a [u8]>) -> Result<&'a [u
     }
 }
 
-/// Put a blob into a head. False where it is to travel as the segment.
+/// Put a blob into a head. False if it must travel as the segment.
 fn put_blob(writer: &mut Writer, blob: &[u8]) -> bool {
     if blob.len() >= BLOB_SEGMENT_BYTES_MIN {
         writer.nil();

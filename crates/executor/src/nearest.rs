@@ -1,6 +1,9 @@
-//! The name that was probably meant.
+//! Finds the name that was probably meant.
 
-/// Of `names` the one nearest to `name`, if it is near enough to be a slip.
+/// Of `names` the nearest to `name`, if it is near enough to be a misspelling.
+///
+/// Near means an edit distance of at most a third of the longer name; a missing ending, as in `timeout` for
+/// `timeout_s`, is as near as that.
 ///
 /// Near is an edit distance of a third of the longer name at most; a cut-off ending, as in `timeout` for
 /// `timeout_s`, is as near as that.
@@ -20,7 +23,7 @@ pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, known)| known)
 }
 
-/// How many characters have to be put in, taken out, replaced or exchanged with their neighbour.
+/// The edit distance, with an exchange of neighbours as one edit. Source: the optimal string alignment distance.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut before: Vec<usize> = Vec::new();

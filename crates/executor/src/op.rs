@@ -1,4 +1,4 @@
-//! What the machine has the store write, and what the store tells it at the start.
+//! The changes that the machine gives to the store, with what the store returns at the start.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub enum Op {
         attempt: u32,
         at: Millis,
     },
-    /// A claimed run never began, and its number is given to the next one: the request is queued again.
+    /// A claimed run never began, and the next one gets its number: the request is queued again.
     Unclaim {
         id: RequestId,
         attempt: u32,
     },
-    /// A run ended without ending the request: it waits for its next one.
+    /// A run ended without ending the request, which waits for its next run.
     Park {
         id: RequestId,
         attempt: u32,
@@ -29,8 +29,7 @@ pub enum Op {
         /// As of [`Restored::deaths`], this run's included.
         deaths: u32,
     },
-    /// Back to the queue: set aside or ended, and wanted again by an operator. Its runs so far, and their deaths, count
-    /// no more.
+    /// An operator retries a request that ended or was set aside. Its runs and their deaths so far count no more.
     Retry {
         id: RequestId,
         at: Millis,
@@ -41,7 +40,7 @@ pub enum Op {
         /// As of [`Restored::deaths`], this run's included.
         deaths: u32,
     },
-    /// What a run needed, for the estimates after a restart.
+    /// The peak of a run, for the estimates after a restart.
     Peak {
         name: Arc<str>,
         code: Arc<str>,
@@ -52,11 +51,11 @@ pub enum Op {
         name: Arc<str>,
         at: Millis,
     },
-    /// A schedule fires no more.
+    /// A schedule was paused.
     Paused {
         name: Arc<str>,
     },
-    /// A schedule fires again, for times from this one on.
+    /// A schedule was resumed: times from this one on count.
     Resumed {
         name: Arc<str>,
         at: Millis,
@@ -71,11 +70,12 @@ pub struct Restored {
     pub status: Status,
     /// Runs that began, those of the journal included.
     pub attempts: u32,
-    /// Of them, those before an operator's last retry: they count no more.
+    /// Of them, those before an operator's last retry, which count no more.
     pub forgiven: u32,
-    /// How many of those since ended by a death of their worker that the request is blamed for.
+    /// Of the later ones, those that ended by a death of their worker for which the request is blamed.
     pub deaths: u32,
     pub wake_at: Option<Millis>,
-    /// The machine was booted since: nobody knows whether a run that had begun ended, nor by which clock it waits.
+    /// The machine was booted since: it is unknown whether a run that had begun ended, and by which clock the request
+    /// waits.
     pub rebooted: bool,
 }

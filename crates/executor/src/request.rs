@@ -1,34 +1,34 @@
-//! What a request is, from its submission to its end. No module decides here.
+//! A request, from its submission to its end. This module decides nothing.
 
 use std::sync::Arc;
 
 use crate::id::RequestId;
 
-/// Milliseconds since 1970, by a clock that does not step: the wall's at the start, and what passed.
+/// Milliseconds since 1970 by a clock that does not step: the wall clock's at the start, plus the time that has passed.
 pub type Millis = u64;
 
-/// A place for a worker. A place is used again, but never while its last worker lives.
+/// The slot of a worker. A slot is reused, but never while its last worker lives.
 pub type Slot = u32;
 
-/// Bytes that are handed on as they are: encoded arguments, encoded results.
+/// Opaque bytes: encoded arguments, encoded results.
 pub type Blob = Arc<[u8]>;
 
-/// What kind of work a request is.
+/// The kind of work of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lane {
-    /// Answered at once; never waits behind the long ones.
+    /// Short work, which never waits behind the long ones.
     Short = 0,
     Long = 1,
     /// Cooperative: thousands share one worker.
     Async = 2,
 }
 
-/// How and when a request may run. The application's defaults, changed by who submits.
+/// How and when a request may run: the application's defaults, overridden by the submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub lane: Lane,
-    /// Higher ones first, within a submitter's own.
+    /// Higher ones first, among a submitter's own.
     pub priority: i32,
     /// Of one run, in milliseconds.
     pub timeout_ms: Option<u64>,
@@ -36,22 +36,22 @@ pub struct Options {
     pub retries: u32,
     pub backoff_ms: u64,
     pub backoff_max_ms: u64,
-    /// It may run twice even without retries: its claim may trail its dispatch.
+    /// It may run twice even without retries: its claim may be committed after its dispatch.
     pub idempotent: bool,
     /// At most `key_at_once` requests of a key run at once.
     pub key: Option<Arc<str>>,
     pub key_at_once: u32,
-    /// A second submission with the same one is the first.
+    /// A second submission with the same key returns the first request.
     pub idempotency: Option<Arc<str>>,
-    /// What it needs beside an idle worker, if the application says so.
+    /// Its need beyond an idle worker, if the application states it.
     pub memory_bytes: Option<u64>,
     /// Thousandths of a core.
     pub cpu_milli: u32,
-    /// Further ones of its name that a worker is handed while it still runs one.
+    /// Further requests of its name that a worker is handed while it still runs one.
     pub ahead: u32,
     /// It waits until these have succeeded, and fails if one does not.
     pub after: Vec<RequestId>,
-    /// It waits until then.
+    /// It waits until this time.
     pub not_before: Option<Millis>,
 }
 
@@ -77,11 +77,11 @@ impl Default for Options {
     }
 }
 
-/// What somebody asks for.
+/// What a submitter asks for.
 #[derive(Clone, Debug)]
 pub struct Submission {
     pub name: Arc<str>,
-    /// Of the code that is to run it.
+    /// The hash of the code that is to run it.
     pub code: Arc<str>,
     /// Requests of different submitters take turns.
     pub submitter: Arc<str>,
@@ -89,7 +89,7 @@ pub struct Submission {
     pub options: Arc<Options>,
 }
 
-/// An accepted request; what is here never changes.
+/// An accepted request; it never changes.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub id: RequestId,
@@ -97,7 +97,7 @@ pub struct Request {
     pub submission: Submission,
 }
 
-/// Where a request stands, as it is stored.
+/// The stored status of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
@@ -116,7 +116,7 @@ impl Status {
     }
 }
 
-/// How a process ended, as its keeper told.
+/// How a process ended, as its keeper reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
     /// "exit", "signal", "memory", "time", "server" or "unknown".
@@ -130,7 +130,7 @@ pub struct Death {
 }
 
 impl Death {
-    /// One of which nothing but the cause is known.
+    /// A death of which only the cause is known.
     pub fn of(cause: &str) -> Self {
         Self {
             cause: cause.into(),
@@ -147,7 +147,7 @@ impl Death {
 /// Why a request did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The work raised: what describes it, as the worker encoded it.
+    /// The work raised: the exception as the worker encoded it.
     Raised(Blob),
     /// Its worker died.
     Died(Death),
@@ -155,22 +155,22 @@ pub enum Failure {
     TimedOut { timeout_ms: u64 },
     /// A request that it waited for did not succeed.
     After(RequestId),
-    /// It had begun when the power went, and may not run twice.
+    /// It had begun when the power failed, and may not run twice.
     OutcomeUnknown,
-    /// It ran, and its result could not be kept.
+    /// It ran, and its result could not be stored.
     Unkept(Arc<str>),
-    /// The server's own, such as an application that cannot be imported any more.
+    /// The server could not run it, such as an application that cannot be imported any more.
     Refused(Arc<str>),
 }
 
-/// How one run ended, as the worker or the keeper said.
+/// How one run ended, as the worker or the keeper reported.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Succeeded(Blob),
-    /// The same; its worker has left the result, of so many bytes, in a file of the store.
+    /// The same; its worker has left the result, of this many bytes, in a file of the store.
     InFile(u64),
     Failed(Failure),
-    /// It was interrupted because somebody had cancelled it.
+    /// It was interrupted because a client had cancelled it.
     Cancelled,
 }
 
@@ -181,7 +181,7 @@ pub struct Ending {
     /// Runs that it took.
     pub attempts: u32,
     pub at: Millis,
-    /// Most private memory of its last run, where it was measured.
+    /// The most private memory of its last run, if it was measured.
     pub peak_bytes: Option<u64>,
     pub outcome: Outcome,
 }

@@ -1,29 +1,26 @@
-//! The side sockets: what workers tell without being asked, and interrupts.
+//! The side sockets: unrequested records of workers, interrupts of their runs.
 //!
-//! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind
-//! a call, and output must not wait for a result. A packet is a record, so there is no framing:
-//! `[u8 kind][u64 id][u32 attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the
-//! read end of the worker's output pipe. Recalls and what is returned name a call of the worker's connection instead of a
-//! request: its number tells the worker whether that call has begun, as calls begin in the order of their numbers.
-//! Nothing here blocks. Sources: unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
+//! Each worker has one, beside the connection that its requests travel on, because an interrupt must not wait behind a
+//! call, and output must not wait for a result. A packet is a record, so there is no framing: `[u8 kind][u64 id][u32
+//! attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the read end of the worker's
+//! output pipe. Recalls and returns name a call of the worker's connection instead of a request: its number tells the
+//! worker whether that call has begun, as calls begin in the order of their numbers. Nothing here blocks. Sources:
+//! unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use forebay_base::peer::peer_of;
-use forebay_base::process;
+use forebay_base::{accept, packet, process};
 use rustix::fs::{FileType, Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    listen, recvmsg, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
+    socket_with,
 };
 use rustix::process::getuid;
 
@@ -34,26 +31,25 @@ use crate::request::Slot;
 
 const HELLO_BYTES: usize = 13;
 const HEAD_BYTES: usize = 13;
-const DESCRIPTORS_MAX: usize = 4;
 const INTERRUPT: u8 = 1;
 const RECALL: u8 = 2;
 
-/// Where workers connect their side sockets. Its own file goes when it is dropped, except in a forked child.
+/// The socket that workers connect to. Its file is removed when it is dropped, except in a forked child.
 #[derive(Debug)]
-pub struct SideDoor {
+pub struct SideListener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Its device and inode: somebody else's may have the name by now.
+    /// Device and inode of its file: another socket may have the name by now.
     file: (u64, u64),
-    /// The process that made it; a forked child has another number.
+    /// The process that created it; a forked child has another number.
     owner: u64,
 }
 
-impl SideDoor {
-    /// Listen at `path`, whose directory is the caller's alone; a file of an earlier server is replaced.
+impl SideListener {
+    /// Listen at `path`, whose directory is private to the caller; a file of an earlier server is replaced.
     ///
     /// # Errors
-    /// `Config` for a path that is too long or is something else than a socket; `System`.
+    /// `Config` for a path that is too long or is not a socket; `System`.
     pub fn bind(path: &Path) -> Result<Self> {
         let address = SocketAddrUnix::new(path).map_err(|errno| {
             Error::Config(format!(
@@ -69,31 +65,28 @@ impl SideDoor {
         bind(&socket, &address).map_err(Error::system(what("bind")))?;
         let made = path.symlink_metadata();
         let made = made.map_err(Error::system(what("stat")))?;
-        let door = Self {
+        let listener = Self {
             socket,
             path: path.to_owned(),
             file: (made.dev(), made.ino()),
             owner: process::epoch(),
         };
         chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system(what("chmod")))?;
-        listen(&door.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
-        Ok(door)
+        listen(&listener.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
+        Ok(listener)
     }
 
-    /// Let a worker in; `None` where nobody waits. Somebody else's process is turned away, and the next one tried.
+    /// Accept a worker; `None` if none waits. Another user's process is rejected, and the next one tried.
     ///
     /// # Errors
     /// `System`, for example with EMFILE: pause accepting then.
     pub fn accept(&self) -> Result<Option<Side>> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            let socket = match accept_with(&self.socket, flags) {
-                Ok(socket) => socket,
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(errno) => return Err(Error::system("accept a side socket")(errno)),
+            let next = accept::next(&self.socket);
+            let Some(socket) = next.map_err(Error::system("accept a side socket"))? else {
+                return Ok(None);
             };
-            // Who cannot be asked for, or has no process here, is no worker of ours.
+            // A peer without credentials, or from another pid namespace, is not one of our workers.
             if let Ok(peer) = peer_of(&socket)
                 && peer.uid == getuid().as_raw()
                 && let Some(pid) = peer.pid
@@ -101,7 +94,7 @@ impl SideDoor {
                 return Ok(Some(Side {
                     socket,
                     pid: pid.get(),
-                    greeted: false,
+                    identified: false,
                 }));
             }
         }
@@ -112,13 +105,13 @@ impl SideDoor {
     }
 }
 
-impl AsFd for SideDoor {
+impl AsFd for SideListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for SideDoor {
+impl Drop for SideListener {
     fn drop(&mut self) {
         let named = self.path.symlink_metadata();
         let ours = named.is_ok_and(|named| (named.dev(), named.ino()) == self.file);
@@ -142,10 +135,10 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// What a worker said; it lies in the [`Desk`].
+/// A record of a worker; it borrows from the [`RecordBuffer`].
 #[derive(Debug)]
 pub enum Record<'a> {
-    /// The first one: who it is, and the read end of its output, which does not block.
+    /// The first record: who the worker is, and the read end of its output, which does not block.
     Hello {
         slot: Slot,
         nonce: u64,
@@ -163,9 +156,9 @@ pub enum Record<'a> {
         attempt: u32,
         map: &'a [u8],
     },
-    /// A call that was recalled has not begun, and will not.
+    /// A recalled call has not begun, and will not.
     Returned { call: u64 },
-    /// For the log of the server.
+    /// A warning for the log of its request.
     Warning {
         id: RequestId,
         attempt: u32,
@@ -173,7 +166,7 @@ pub enum Record<'a> {
     },
 }
 
-/// What [`Side::receive`] found.
+/// The result of [`Side::receive`].
 #[derive(Debug)]
 pub enum Received<'a> {
     Record(Record<'a>),
@@ -182,11 +175,11 @@ pub enum Received<'a> {
     End,
 }
 
-/// Where records are received: one for all side sockets of a thread.
+/// The buffer for received records: one for all side sockets of a thread.
 #[derive(Debug)]
-pub struct Desk(Box<[u8]>);
+pub struct RecordBuffer(Box<[u8]>);
 
-impl Default for Desk {
+impl Default for RecordBuffer {
     fn default() -> Self {
         Self(vec![0; SIDE_RECORD_BYTES_MAX].into_boxed_slice())
     }
@@ -197,94 +190,79 @@ impl Default for Desk {
 pub struct Side {
     socket: OwnedFd,
     pid: i32,
-    greeted: bool,
+    identified: bool,
 }
 
 impl Side {
-    /// The process that connected it, by the kernel's word.
+    /// The process that connected it, as the kernel reports.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// The next record. Bound the turns that you take for one worker: it may talk without end.
+    /// The next record. Bound the number of calls per turn: a worker may send without end.
     ///
     /// # Errors
-    /// `Malformed` for what is no record, or another first one than a hello: close it; `System`.
-    pub fn receive<'a>(&mut self, desk: &'a mut Desk) -> Result<Received<'a>> {
-        let Some((length, mut descriptors)) = self.packet(desk)? else {
+    /// `Malformed` for an invalid record, or a first one that is not a hello: close the socket; `System`.
+    pub fn receive<'a>(&mut self, buffer: &'a mut RecordBuffer) -> Result<Received<'a>> {
+        let Some((length, mut descriptors)) = self.packet(buffer)? else {
             return Ok(Received::Nothing);
         };
-        let packet = &desk.0[..length];
+        let packet = &buffer.0[..length];
         if packet.is_empty() {
             return Ok(Received::End);
         }
-        let record = if self.greeted {
+        let record = if self.identified {
             read(packet)?
         } else {
             hello(packet, descriptors.pop())?
         };
-        self.greeted = true;
+        self.identified = true;
         Ok(Received::Record(record))
     }
 
-    /// Name the run to interrupt. False where the socket is full: the worker does not read, try again later.
+    /// Name the run to interrupt. False if the socket is full: the worker does not read, try again later.
     ///
     /// # Errors
     /// `System`: the worker has gone.
     pub fn interrupt(&self, id: RequestId, attempt: u32) -> Result<bool> {
-        self.tell(INTERRUPT, id.0, attempt)
+        self.send(INTERRUPT, id.0, attempt)
     }
 
-    /// Name a call that is wanted back unless it has begun. False where the socket is full, as above.
+    /// Name a call to return unless it has begun. False if the socket is full, as above.
     ///
     /// # Errors
     /// `System`: the worker has gone.
     pub fn recall(&self, call: u64) -> Result<bool> {
-        self.tell(RECALL, call, 0)
+        self.send(RECALL, call, 0)
     }
 
-    fn tell(&self, kind: u8, number: u64, attempt: u32) -> Result<bool> {
+    fn send(&self, kind: u8, number: u64, attempt: u32) -> Result<bool> {
         let mut record = [0; HEAD_BYTES];
         record[0] = kind;
         record[1..9].copy_from_slice(&number.to_le_bytes());
         record[9..].copy_from_slice(&attempt.to_le_bytes());
-        let mut control = SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        loop {
-            match sendmsg(&self.socket, &[IoSlice::new(&record)], &mut control, flags) {
-                Ok(_) => return Ok(true),
-                Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::system("send to a side socket")(errno)),
-            }
+        match packet::send(&self.socket, &record, &[], SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(Error::system("send to a side socket")(errno)),
         }
     }
 
-    /// A packet and its descriptors; a length of 0 is the end.
-    fn packet(&self, desk: &mut Desk) -> Result<Option<(usize, Vec<OwnedFd>)>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut desk.0)];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = loop {
-            match recvmsg(&self.socket, &mut parts, &mut control, flags) {
-                Ok(message) => break message,
+    /// A packet with its descriptors; a length of 0 is the end.
+    fn packet(&self, buffer: &mut RecordBuffer) -> Result<Option<(usize, Vec<OwnedFd>)>> {
+        let received = loop {
+            match packet::receive(&self.socket, &mut buffer.0, RecvFlags::DONTWAIT) {
+                Ok(received) => break received,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNRESET) => return Ok(Some((0, Vec::new()))),
                 Err(errno) => return Err(Error::system("receive from a side socket")(errno)),
             }
         };
-        let mut descriptors = Vec::new();
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = part {
-                descriptors.extend(received);
-            }
-        }
-        if message.flags.contains(ReturnFlags::TRUNC) {
+        if received.cut {
             return Err(malformed("a record longer than side_record_bytes_max"));
         }
-        Ok(Some((message.bytes, descriptors)))
+        Ok(Some((received.bytes, received.descriptors)))
     }
 }
 
@@ -306,7 +284,7 @@ fn hello(packet: &[u8], output: Option<OwnedFd>) -> Result<Record<'static>> {
     let what = fstat(&output).map_err(Error::system("fstat the output"))?;
     // Anything else might block, or be readable for ever.
     if FileType::from_raw_mode(what.st_mode) != FileType::Fifo {
-        return Err(malformed("a hello whose descriptor is no pipe"));
+        return Err(malformed("a hello whose descriptor is not a pipe"));
     }
     let flags = fcntl_getfl(&output).map_err(Error::system("fcntl"))?;
     fcntl_setfl(&output, flags | OFlags::NONBLOCK).map_err(Error::system("fcntl"))?;

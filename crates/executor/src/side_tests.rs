@@ -2,8 +2,9 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use rustix::net::{SendAncillaryMessage, connect};
+use rustix::net::connect;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// A path of this test's own.
@@ -13,7 +14,7 @@ fn path() -> PathBuf {
     std::env::temp_dir().join(format!("forebay-side-{}-{number}", std::process::id()))
 }
 
-fn connected(door: &SideDoor) -> (OwnedFd, Side) {
+fn connected(listener: &SideListener) -> (OwnedFd, Side) {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -21,23 +22,19 @@ fn connected(door: &SideDoor) -> (OwnedFd, Side) {
         None,
     )
     .expect("socket");
-    connect(&socket, &SocketAddrUnix::new(door.path()).expect("address")).expect("connect");
-    (socket, door.accept().expect("accept").expect("a worker"))
+    connect(
+        &socket,
+        &SocketAddrUnix::new(listener.path()).expect("address"),
+    )
+    .expect("connect");
+    (
+        socket,
+        listener.accept().expect("accept").expect("a worker"),
+    )
 }
 
 fn send(socket: &OwnedFd, record: &[u8], descriptors: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
-    }
-    sendmsg(
-        socket,
-        &[IoSlice::new(record)],
-        &mut control,
-        SendFlags::empty(),
-    )
-    .expect("send");
+    packet::send(socket, record, descriptors, SendFlags::empty()).expect("send");
 }
 
 fn hello_record(slot: u32, nonce: u64) -> Vec<u8> {
@@ -55,16 +52,16 @@ fn record(kind: u8, id: u64, attempt: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A worker that has said hello, and the write end of its output.
-fn greeted(door: &SideDoor) -> (OwnedFd, Side, OwnedFd, OwnedFd) {
-    let (socket, mut side) = connected(door);
+fn identified(listener: &SideListener) -> (OwnedFd, Side, OwnedFd, OwnedFd) {
+    let (socket, mut side) = connected(listener);
     let (reading, writing) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
     send(&socket, &hello_record(3, 99), &[reading.as_fd()]);
-    let mut desk = Desk::default();
+    let mut buffer = RecordBuffer::default();
     let Ok(Received::Record(Record::Hello {
         slot,
         nonce,
         output,
-    })) = side.receive(&mut desk)
+    })) = side.receive(&mut buffer)
     else {
         panic!("no hello");
     };
@@ -74,8 +71,8 @@ fn greeted(door: &SideDoor) -> (OwnedFd, Side, OwnedFd, OwnedFd) {
 
 #[test]
 fn a_hello_brings_the_output_which_does_not_block() {
-    let door = SideDoor::bind(&path()).expect("bind");
-    let (_socket, side, writing, output) = greeted(&door);
+    let listener = SideListener::bind(&path()).expect("bind");
+    let (_socket, side, writing, output) = identified(&listener);
     assert_eq!(
         side.pid(),
         i32::try_from(std::process::id()).expect("a pid")
@@ -87,47 +84,47 @@ fn a_hello_brings_the_output_which_does_not_block() {
 }
 
 #[test]
-fn records_keep_their_borders_and_the_end_is_told() {
-    let door = SideDoor::bind(&path()).expect("bind");
-    let (socket, mut side, ..) = greeted(&door);
+fn records_keep_their_borders_and_the_end_is_reported() {
+    let listener = SideListener::bind(&path()).expect("bind");
+    let (socket, mut side, ..) = identified(&listener);
     let long = vec![b'x'; SIDE_RECORD_BYTES_MAX - HEAD_BYTES];
     send(&socket, &record(1, 7, 2, &long), &[]);
     send(&socket, &record(2, 7, 2, b"\x80"), &[]);
     send(&socket, &record(3, 7, 2, b"careful"), &[]);
     drop(socket);
-    let mut desk = Desk::default();
-    let Ok(Received::Record(Record::Log { id, attempt, bytes })) = side.receive(&mut desk) else {
+    let mut buffer = RecordBuffer::default();
+    let Ok(Received::Record(Record::Log { id, attempt, bytes })) = side.receive(&mut buffer) else {
         panic!("no log");
     };
     assert_eq!((id, attempt, bytes), (RequestId(7), 2, &*long));
     assert!(matches!(
-        side.receive(&mut desk),
+        side.receive(&mut buffer),
         Ok(Received::Record(Record::Progress { map: b"\x80", .. }))
     ));
     assert!(matches!(
-        side.receive(&mut desk),
+        side.receive(&mut buffer),
         Ok(Received::Record(Record::Warning {
             text: "careful",
             ..
         }))
     ));
-    assert!(matches!(side.receive(&mut desk), Ok(Received::End)));
+    assert!(matches!(side.receive(&mut buffer), Ok(Received::End)));
 }
 
 #[test]
 fn nothing_is_no_end() {
-    let door = SideDoor::bind(&path()).expect("bind");
-    assert!(door.accept().expect("accept").is_none());
-    let (_socket, mut side) = connected(&door);
+    let listener = SideListener::bind(&path()).expect("bind");
+    assert!(listener.accept().expect("accept").is_none());
+    let (_socket, mut side) = connected(&listener);
     assert!(matches!(
-        side.receive(&mut Desk::default()),
+        side.receive(&mut RecordBuffer::default()),
         Ok(Received::Nothing)
     ));
 }
 
 #[test]
 fn what_does_not_begin_with_a_hello_and_its_pipe_is_refused() {
-    let door = SideDoor::bind(&path()).expect("bind");
+    let listener = SideListener::bind(&path()).expect("bind");
     let (reading, _writing) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
     let null = std::fs::File::open("/dev/null").expect("open");
     let cases: [(Vec<u8>, Option<BorrowedFd<'_>>); 4] = [
@@ -137,10 +134,10 @@ fn what_does_not_begin_with_a_hello_and_its_pipe_is_refused() {
         (vec![0; 5], Some(reading.as_fd())),
     ];
     for (packet, descriptor) in cases {
-        let (socket, mut side) = connected(&door);
+        let (socket, mut side) = connected(&listener);
         send(&socket, &packet, descriptor.as_slice());
-        let mut desk = Desk::default();
-        let received = side.receive(&mut desk);
+        let mut buffer = RecordBuffer::default();
+        let received = side.receive(&mut buffer);
         assert!(
             matches!(received, Err(Error::Malformed { .. })),
             "{packet:?}"
@@ -156,31 +153,31 @@ mod as_root {
     fn a_process_of_another_user_is_turned_away() {
         use std::os::unix::process::CommandExt;
         use std::process::{Command, Stdio};
-        let door = SideDoor::bind(&path()).expect("bind");
+        let listener = SideListener::bind(&path()).expect("bind");
         // As if the directory had let it through.
-        chmod(door.path(), Mode::from_raw_mode(0o666)).expect("chmod");
+        chmod(listener.path(), Mode::from_raw_mode(0o666)).expect("chmod");
         let script = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); \
                   s.connect(sys.argv[1]); print('in', flush=True); print(s.recv(9) == b'')";
         let mut stranger = Command::new("python3");
         let stranger = stranger
             .args(["-I", "-c", script])
-            .arg(door.path())
+            .arg(listener.path())
             .uid(65_534);
         let stranger = stranger.stdout(Stdio::piped()).spawn().expect("python3");
         let mut polled = [rustix::event::PollFd::new(
-            &door,
+            &listener,
             rustix::event::PollFlags::IN,
         )];
-        let limit = rustix::event::Timespec {
-            tv_sec: 10,
-            tv_nsec: 0,
-        };
+        let limit = forebay_base::time::timespec(Duration::from_secs(10));
         assert_eq!(
             rustix::event::poll(&mut polled, Some(&limit)),
             Ok(1),
             "it connects"
         );
-        assert!(door.accept().expect("accept").is_none(), "it is not let in");
+        assert!(
+            listener.accept().expect("accept").is_none(),
+            "it is not let in"
+        );
         let told = stranger.wait_with_output().expect("it ends").stdout;
         assert_eq!(told, b"in\nTrue\n", "it sees the end");
     }
@@ -188,9 +185,9 @@ mod as_root {
 
 #[test]
 fn hostile_records_are_errors() {
-    let door = SideDoor::bind(&path()).expect("bind");
-    let (socket, mut side, ..) = greeted(&door);
-    let mut desk = Desk::default();
+    let listener = SideListener::bind(&path()).expect("bind");
+    let (socket, mut side, ..) = identified(&listener);
+    let mut buffer = RecordBuffer::default();
     let second_hello = hello_record(1, 1);
     for packet in [
         &b"\x01"[..],
@@ -200,14 +197,14 @@ fn hostile_records_are_errors() {
         &vec![1; SIDE_RECORD_BYTES_MAX + 1],
     ] {
         send(&socket, packet, &[]);
-        assert!(side.receive(&mut desk).is_err(), "{}", packet.len());
+        assert!(side.receive(&mut buffer).is_err(), "{}", packet.len());
     }
 }
 
 #[test]
-fn an_interrupt_names_the_run_and_a_full_socket_is_told() {
-    let door = SideDoor::bind(&path()).expect("bind");
-    let (socket, side, ..) = greeted(&door);
+fn an_interrupt_names_the_run_and_a_full_socket_is_reported() {
+    let listener = SideListener::bind(&path()).expect("bind");
+    let (socket, side, ..) = identified(&listener);
     assert!(side.interrupt(RequestId(5), 2).expect("send"));
     let mut bytes = [0; 32];
     let length = rustix::io::read(&socket, &mut bytes).expect("read");
@@ -227,26 +224,26 @@ fn an_interrupt_names_the_run_and_a_full_socket_is_told() {
 fn the_file_is_private_replaced_when_stale_and_gone_at_the_end() {
     use std::os::unix::fs::PermissionsExt;
     let path = path();
-    let stale = SideDoor::bind(&path).expect("bind");
-    let door = SideDoor::bind(&path).expect("a stale socket is replaced");
+    let stale = SideListener::bind(&path).expect("bind");
+    let listener = SideListener::bind(&path).expect("a stale socket is replaced");
     let mode = path.metadata().expect("stat").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    drop(door);
+    drop(listener);
     assert!(!path.exists());
     drop(stale);
     std::fs::write(&path, "mine").expect("write");
-    assert!(matches!(SideDoor::bind(&path), Err(Error::Config(_))));
+    assert!(matches!(SideListener::bind(&path), Err(Error::Config(_))));
     std::fs::remove_file(&path).expect("remove");
 }
 
 #[test]
-fn a_door_that_goes_leaves_the_file_of_its_successor() {
+fn a_listener_that_closes_leaves_the_file_of_its_successor() {
     let path = path();
-    let first = SideDoor::bind(&path).expect("bind");
+    let first = SideListener::bind(&path).expect("bind");
     std::fs::remove_file(&path).expect("as those who clean /tmp do");
-    let second = SideDoor::bind(&path).expect("bind");
+    let second = SideListener::bind(&path).expect("bind");
     drop(first);
-    assert!(path.exists(), "the successor's workers find no door");
+    assert!(path.exists(), "the successor's workers find no listener");
     drop(second);
     assert!(!path.exists());
 }

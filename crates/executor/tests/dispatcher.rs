@@ -4,7 +4,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, End, Finished, Hired, Order, Settings, Waited};
+use forebay_executor::dispatcher::{
+    Dispatcher, Finished, FinishedKind, Order, Settings, StartedWorker, Waited,
+};
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
 use forebay_executor::request::{Blob, Death, Options};
@@ -34,17 +36,17 @@ fn dispatcher(workers_max: u32) -> Dispatcher {
 }
 
 /// What is told to the dispatcher of a worker, and the end that is the worker's.
-fn hired(process: Pid) -> (Hired, Connection) {
+fn started_worker(process: Pid) -> (StartedWorker, Connection) {
     let (ours, theirs) = unix::pair().expect("a pair");
     let caller = Connection::new(ours, Ends::new(Role::Caller, "a worker")).expect("ours");
     let worker = Connection::new(theirs, Ends::new(Role::Server, "the server")).expect("theirs");
-    let hired = Hired {
+    let ready = StartedWorker {
         connection: Arc::new(caller),
         pid: process.as_raw_nonzero().get(),
         pidfd: pidfd(process),
         generation: 0,
     };
-    (hired, worker)
+    (ready, worker)
 }
 
 fn pidfd(process: Pid) -> OwnedFd {
@@ -110,14 +112,14 @@ fn a_worker_answers_each_ticket_with_its_own_result() {
     let dispatcher = dispatcher(1);
     let tickets: Vec<_> = (0..200).map(|n| (submit(&dispatcher, n), n)).collect();
     let slot = started(&dispatcher);
-    let (hired, worker) = hired(getpid());
+    let (ready, worker) = started_worker(getpid());
     std::thread::scope(|scope| {
         scope.spawn(|| echo(&worker));
-        dispatcher.worker_ready(slot, hired).expect("told");
+        dispatcher.worker_ready(slot, ready).expect("told");
         let mut ends = finished(&dispatcher, tickets.len());
         ends.sort_by_key(|end| end.ticket);
         for (end, (ticket, number)) in ends.iter().zip(tickets) {
-            assert_eq!((end.ticket, end.end), (ticket, End::Result));
+            assert_eq!((end.ticket, end.kind), (ticket, FinishedKind::Result));
             assert_eq!(&*end.payload, [number]);
         }
         dispatcher.close();
@@ -133,7 +135,7 @@ fn the_death_of_a_worker_fails_what_it_ran_and_its_place_is_used_again() {
         .arg("60")
         .spawn()
         .expect("a process");
-    let (mortal, silent) = hired(Pid::from_child(&child));
+    let (mortal, silent) = started_worker(Pid::from_child(&child));
     dispatcher.worker_ready(slot, mortal).expect("told");
     let deadline = Instant::now().checked_add(PATIENCE);
     assert!(silent.next_call(deadline).expect("open").is_some());
@@ -147,18 +149,24 @@ fn the_death_of_a_worker_fails_what_it_ran_and_its_place_is_used_again() {
     };
     dispatcher.worker_died(slot, death).expect("told");
     let ends = finished(&dispatcher, 1);
-    assert_eq!((ends[0].ticket, ends[0].end), (ticket, End::Failure));
+    assert_eq!(
+        (ends[0].ticket, ends[0].kind),
+        (ticket, FinishedKind::Failure)
+    );
     let text = String::from_utf8_lossy(&ends[0].payload).into_owned();
     assert!(text.contains(r#""cause":"signal","pid":7"#), "{text}");
 
     let again = submit(&dispatcher, 2);
     let slot = started(&dispatcher);
-    let (hired, worker) = hired(getpid());
+    let (ready, worker) = started_worker(getpid());
     std::thread::scope(|scope| {
         scope.spawn(|| echo(&worker));
-        dispatcher.worker_ready(slot, hired).expect("told");
+        dispatcher.worker_ready(slot, ready).expect("told");
         let ends = finished(&dispatcher, 1);
-        assert_eq!((ends[0].ticket, ends[0].end), (again, End::Result));
+        assert_eq!(
+            (ends[0].ticket, ends[0].kind),
+            (again, FinishedKind::Result)
+        );
         dispatcher.close();
     });
 }
@@ -168,8 +176,8 @@ fn a_worker_that_talks_nonsense_fails_its_request_and_says_so() {
     let dispatcher = dispatcher(1);
     submit(&dispatcher, 1);
     let slot = started(&dispatcher);
-    let (hired, worker) = hired(getpid());
-    dispatcher.worker_ready(slot, hired).expect("told");
+    let (ready, worker) = started_worker(getpid());
+    dispatcher.worker_ready(slot, ready).expect("told");
     let deadline = Instant::now().checked_add(PATIENCE);
     let call = worker.next_call(deadline).expect("open").expect("a call");
     let nonsense = Head::Borrowed(b"\xc1");
@@ -177,7 +185,7 @@ fn a_worker_that_talks_nonsense_fails_its_request_and_says_so() {
         .reply(call.id, Codec::Msgpack, nonsense, Vec::new())
         .expect("sent");
     let ends = finished(&dispatcher, 1);
-    assert_eq!(ends[0].end, End::Failure);
+    assert_eq!(ends[0].kind, FinishedKind::Failure);
     let text = String::from_utf8_lossy(&ends[0].payload).into_owned();
     assert!(text.contains("its worker replied with"), "{text}");
     dispatcher.close(); // before its worker goes, which is this process
@@ -186,8 +194,8 @@ fn a_worker_that_talks_nonsense_fails_its_request_and_says_so() {
 #[test]
 fn a_worker_that_nobody_waits_for_is_sent_away() {
     let dispatcher = dispatcher(1);
-    let (hired, _worker) = hired(getpid());
-    dispatcher.worker_ready(5, hired).expect("told");
+    let (ready, _worker) = started_worker(getpid());
+    dispatcher.worker_ready(5, ready).expect("told");
     assert_eq!(orders(&dispatcher), [Order::Stop { slot: 5 }]);
 }
 
@@ -213,8 +221,8 @@ fn a_death_that_is_told_late_does_not_take_the_next_worker_away() {
     let dispatcher = dispatcher(1);
     submit(&dispatcher, 1);
     let slot = started(&dispatcher);
-    let (hired, worker) = hired(getpid());
-    dispatcher.worker_ready(slot, hired).expect("told");
+    let (ready, worker) = started_worker(getpid());
+    dispatcher.worker_ready(slot, ready).expect("told");
     let before = Death {
         pid: 7,
         signal: Some(9),
@@ -223,7 +231,7 @@ fn a_death_that_is_told_late_does_not_take_the_next_worker_away() {
     dispatcher.worker_died(slot, before).expect("told");
     std::thread::scope(|scope| {
         scope.spawn(|| echo(&worker));
-        assert_eq!(finished(&dispatcher, 1)[0].end, End::Result);
+        assert_eq!(finished(&dispatcher, 1)[0].kind, FinishedKind::Result);
         dispatcher.close();
     });
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Settings, Waited};
+use forebay_executor::dispatcher::{Dispatcher, Order, Settings, StartedWorker, Waited};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
 use forebay_executor::request::Death;
-use forebay_executor::store::{Reader as StoreReader, StoreConfig, Value as Stored};
+use forebay_executor::store::{DatabaseReader, StoreConfig, Value as Stored};
 use forebay_transport::calls::{Connection, Options as Ends, Outcome, Outgoing, Taker};
 use forebay_transport::link::Head;
 use forebay_transport::stream::unix;
@@ -172,13 +172,13 @@ fn hire_as(process: Pid, dispatcher: &Dispatcher, slot: u32) -> Connection {
     let caller = Connection::new(ours, Ends::new(Role::Caller, "a worker")).expect("ours");
     let worker = Connection::new(theirs, Ends::new(Role::Server, "the server")).expect("theirs");
     let pidfd: OwnedFd = pidfd_open(process, PidfdFlags::empty()).expect("it lives");
-    let hired = Hired {
+    let ready = StartedWorker {
         connection: Arc::new(caller),
         pid: process.as_raw_nonzero().get(),
         pidfd,
         generation: 0,
     };
-    dispatcher.worker_ready(slot, hired).expect("told");
+    dispatcher.worker_ready(slot, ready).expect("told");
     worker
 }
 
@@ -448,7 +448,7 @@ fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
     };
     assert_eq!(retried(ids[0]), Ok(()));
     let state = directory.0.join("state");
-    let reader = StoreReader::open(&state).expect("opens");
+    let reader = DatabaseReader::open(&state).expect("opens");
     let queued = reader.query("SELECT id FROM requests WHERE ended_at IS NULL", &[], 9);
     let first = Stored::Integer(ids[0].0.cast_signed());
     assert_eq!(queued.expect("rows"), [[first]]);

@@ -122,7 +122,7 @@ fn what_keeps_killing_its_worker_is_set_aside_and_a_retry_brings_it_back() {
     let id = rig.submit("work", options(|options| options.retries = 10));
     for attempt in 1..=3 {
         rig.run_until_dispatched(id, attempt);
-        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
         rig.machine.worker_gone(rig.now, slot, death("exit"));
     }
     assert_eq!(rig.ended(id), Some(Status::Dead));
@@ -138,7 +138,7 @@ fn the_end_of_a_keeper_is_blamed_on_no_request() {
     let id = rig.submit("work", options(|options| options.retries = 10));
     for attempt in 1..=3 {
         rig.run_until_dispatched(id, attempt);
-        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
         rig.machine.worker_gone(rig.now, slot, death("server"));
     }
     rig.run_until_dispatched(id, 4);
@@ -153,7 +153,7 @@ fn the_deaths_that_are_written_are_those_that_count() {
     let mut written = Vec::new();
     for (attempt, cause) in (1..).zip(["signal", "server", "exit", "signal"]) {
         rig.run_until_dispatched(id, attempt);
-        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
         rig.machine.worker_gone(rig.now, slot, death(cause));
         for action in rig.take() {
             match action {

@@ -53,7 +53,7 @@ fn a_short_request_runs_while_long_ones_hold_every_other_worker() {
     rig.take();
     let short = rig.submit("Short", lane(Lane::Short));
     assert_eq!(rig.dispatched().len(), 1);
-    assert!(rig.machine.standing(short).unwrap().slot.is_some());
+    assert!(rig.machine.view(short).unwrap().slot.is_some());
 }
 
 #[test]
@@ -120,10 +120,7 @@ fn requests_of_a_key_run_one_at_a_time_in_their_order_and_others_pass_them() {
         [first, other]
     );
     let why = rig.machine.why(0, second).unwrap();
-    assert_eq!(
-        why.reason,
-        "waiting: 1 of 1 places of key \"cluster\" are taken"
-    );
+    assert_eq!(why.reason, "waiting: 1 of 1 requests hold key \"cluster\"");
     rig.succeed(begun[0].0, first, 1);
     assert_eq!(rig.dispatched()[0].1, second);
 }
@@ -274,7 +271,7 @@ fn the_queue_has_a_limit_and_a_draining_server_takes_nothing() {
     let refusal = rig.try_submit("Long", Options::default()).unwrap_err();
     assert_eq!(
         (refusal.code, &*refusal.limit, &*refusal.value),
-        ("limit", "queued_max", "3")
+        ("limit", "max_queued", "3")
     );
     rig.machine.drain(0);
     assert_eq!(

@@ -91,7 +91,7 @@ fn an_unknown_request_begins_beside_one_that_never_ends_where_half_is_free() {
     assert_eq!(rig.start_and_dispatch().len(), 1);
     let unknown = rig.submit("Other", Options::default());
     assert_eq!(rig.start_and_dispatch().len(), 1);
-    assert!(rig.machine.standing(unknown).unwrap().slot.is_some());
+    assert!(rig.machine.view(unknown).unwrap().slot.is_some());
 
     let third = rig.submit("Third", Options::default());
     assert!(rig.start_and_dispatch().is_empty(), "one at a time");
@@ -99,7 +99,10 @@ fn an_unknown_request_begins_beside_one_that_never_ends_where_half_is_free() {
     rig.succeed(1, unknown, 1);
     assert!(rig.start_and_dispatch().is_empty(), "too little is free");
     let why = rig.machine.why(rig.now, third).unwrap();
-    assert!(why.reason.contains("nobody knows its need"), "{why:?}");
+    assert!(
+        why.reason.contains("its need of memory is unknown"),
+        "{why:?}"
+    );
     rig.succeed(0, endless, 1);
     assert_eq!(rig.start_and_dispatch().len(), 1);
 }
@@ -141,7 +144,7 @@ fn a_run_too_short_to_be_measured_asks_for_a_measurement() {
             .any(|action| matches!(action, Action::Measure { slot: 0 }))
     );
     assert_eq!(
-        rig.machine.standing(next).unwrap().slot,
+        rig.machine.view(next).unwrap().slot,
         Some(0),
         "nobody waits for it"
     );
@@ -172,7 +175,7 @@ fn a_short_request_finds_memory_that_long_ones_left() {
     }
     assert_eq!(rig.start_and_dispatch().len(), 7, "one fewer than fit");
     let short = rig.submit("Short", options(|options| options.lane = Lane::Short));
-    assert!(rig.machine.standing(short).unwrap().slot.is_some());
+    assert!(rig.machine.view(short).unwrap().slot.is_some());
 }
 
 #[test]
@@ -214,7 +217,7 @@ fn a_short_request_does_not_wait_for_the_cores_of_long_ones() {
     assert_eq!(rig.start_and_dispatch().len(), 1);
     let short = rig.submit("Short", options(|options| options.lane = Lane::Short));
     rig.start_and_dispatch();
-    assert!(rig.machine.standing(short).unwrap().slot.is_some());
+    assert!(rig.machine.view(short).unwrap().slot.is_some());
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn the_end_of_a_large_result_is_written_behind_its_file_and_its_worker_goes_on()
 #[test]
 fn what_a_worker_left_is_looked_at_before_its_end_and_fails_the_request_where_it_is_unfit() {
     let mut rig = rig();
-    for unfit in [None, Some("its worker's file is no regular file")] {
+    for unfit in [None, Some("its worker's file is not a regular file")] {
         let id = rig.submit("Long", Options::default());
         rig.commit_all();
         let runs = rig.dispatched();

@@ -68,7 +68,7 @@ fn a_run_that_timed_out_is_run_again_while_retries_are_left_and_its_kill_counts_
         rig.run_until_dispatched(id, attempt);
         rig.now += 1_000;
         rig.machine.tick(rig.now);
-        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
         rig.machine.worker_gone(rig.now, slot, death("signal"));
     }
     assert_eq!(rig.ended(id), Some(Status::Failed), "and is not set aside");
@@ -112,7 +112,7 @@ fn an_async_run_that_does_not_heed_hurts_no_other_of_its_worker() {
     }
     let next = rig.submit("Async", lane());
     assert!(
-        rig.machine.standing(next).unwrap().slot.is_none(),
+        rig.machine.view(next).unwrap().slot.is_none(),
         "the worker takes nothing more"
     );
     rig.now = 15_001;
@@ -142,7 +142,7 @@ fn a_failure_is_followed_by_a_longer_wait_each_time() {
     for (attempt, whole) in [(1, 1_000), (2, 2_000), (3, 3_000)] {
         rig.run_until_dispatched(id, attempt);
         let raised = Outcome::Failed(Failure::Raised(Vec::new().into()));
-        let slot = rig.machine.standing(id).unwrap().slot.unwrap();
+        let slot = rig.machine.view(id).unwrap().slot.unwrap();
         rig.machine
             .finished(rig.now, slot, id, attempt, raised, None);
         let wait = rig.machine.next_tick().unwrap() - rig.now;

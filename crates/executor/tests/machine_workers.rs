@@ -241,7 +241,7 @@ fn a_lane_takes_an_idle_burst_workers_place_where_all_are_taken() {
         "four were more than three: {actions:?}"
     );
     assert_eq!(started(&actions), 1);
-    assert!(rig.machine.standing(first).unwrap().slot.is_some());
+    assert!(rig.machine.view(first).unwrap().slot.is_some());
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn deaths_of_many_async_requests_in_one_worker_are_blamed_on_none() {
     for attempt in 1..=5 {
         rig.run_until_dispatched(ids[0], attempt);
         rig.run_until_dispatched(ids[1], attempt);
-        let slot = rig.machine.standing(ids[0]).unwrap().slot.unwrap();
+        let slot = rig.machine.view(ids[0]).unwrap().slot.unwrap();
         rig.machine.worker_gone(rig.now, slot, death("exit"));
     }
     assert_ne!(rig.ended(ids[0]), Some(Status::Dead));

@@ -1,7 +1,7 @@
 //! Which pages a region's chunks are made of.
 //!
 //! Huge pages make registering with the kernel or a device cheaper by the number of pages: 256 MiB in 0.26 ms
-//! instead of 5.9 ms. They are there only where the machine was told so: a pool of them (`vm.nr_hugepages`),
+//! instead of 5.9 ms. They exist only where the machine is configured so: a pool of them (`vm.nr_hugepages`),
 //! or transparent ones for shared memory (`shmem_enabled`), which is off by default.
 use std::fmt;
 use std::fs;
@@ -19,7 +19,7 @@ pub enum Backing {
     Auto,
     /// Huge pages of 2 MiB from the machine's pool, which must have them free when a chunk is made.
     HugeTlb,
-    /// Plain pages that the kernel may join to huge ones, where it was told to for shared memory.
+    /// Plain pages that the kernel may join to huge ones, where it is configured to for shared memory.
     /// A page that is touched may then take 2 MiB.
     Transparent,
     /// Plain pages of 4 KiB.

@@ -1,23 +1,23 @@
-//! A region's blocks by their places, and spare ones for those to come.
+//! A region's blocks by their locations, and spare ones for those to come.
 //!
-//! A block is among them for as long as the allocator has granted its place, be it held or on a shelf.
+//! A block is among them for as long as the allocator has granted its location, be it held or on a shelf.
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::heap::Grant;
-use crate::lease::{Block, Place};
+use crate::lease::{Block, Location};
 use crate::reference::Reference;
 use crate::region::Inner;
 
 /// Spare blocks save the global allocator a call each way; beyond so many, they are ended.
 const SPARES_MAX: usize = 1024;
 
-/// Places are multiples of granules: a multiplication for each part spreads them, where the standard hasher takes 15 ns.
+/// Offsets are multiples of granules: a multiplication for each part spreads them, where the standard hasher takes 15 ns.
 #[derive(Debug, Default)]
-pub(crate) struct PlaceHasher(u64);
+pub(crate) struct LocationHasher(u64);
 
-impl Hasher for PlaceHasher {
+impl Hasher for LocationHasher {
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
     }
@@ -40,44 +40,44 @@ impl Hasher for PlaceHasher {
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// By chunk and offset.
-    placed: HashMap<(u32, u64), Arc<Block>, BuildHasherDefault<PlaceHasher>>,
+    by_location: HashMap<(u32, u64), Arc<Block>, BuildHasherDefault<LocationHasher>>,
     spare: Vec<Arc<Block>>,
     /// No block is made any more. A spare one would keep its region, which keeps it.
     closed: bool,
 }
 
 impl Blocks {
-    /// Make a block at a place, which nobody holds yet.
-    pub(crate) fn make(&mut self, region: &Arc<Inner>, place: Place) -> Arc<Block> {
-        let at = (place.grant.chunk, place.grant.offset);
+    /// Make a block at a location, without holders yet.
+    pub(crate) fn make(&mut self, region: &Arc<Inner>, location: Location) -> Arc<Block> {
+        let at = (location.grant.chunk, location.grant.offset);
         let block = match self.spare.pop() {
             Some(mut spare) => {
                 let alone = Arc::get_mut(&mut spare).expect("put there by its only owner");
-                alone.move_to(Some(place));
+                alone.move_to(Some(location));
                 spare
             }
-            None => Arc::new(Block::new(Arc::clone(region), place)),
+            None => Arc::new(Block::new(Arc::clone(region), location)),
         };
-        let before = self.placed.insert(at, Arc::clone(&block));
-        debug_assert!(before.is_none(), "two blocks at one place");
+        let before = self.by_location.insert(at, Arc::clone(&block));
+        debug_assert!(before.is_none(), "two blocks at one location");
         block
     }
 
-    /// The block that a reference names, with one more holder; whoever gets it compares the reference.
+    /// The block that a reference names, with one more holder; the caller compares the whole reference.
     pub(crate) fn find(&self, reference: &Reference) -> Option<Arc<Block>> {
-        let block = self.placed.get(&(reference.chunk, reference.offset))?;
+        let block = self.by_location.get(&(reference.chunk, reference.offset))?;
         block.find(reference.generation).then(|| Arc::clone(block))
     }
 
-    /// End a block that nobody holds, and keep what is left of it; returns what it was granted.
+    /// End a block without holders, and keep what is left of it as a spare; returns what it was granted.
     pub(crate) fn end(&mut self, mut block: Arc<Block>) -> Grant {
         let grant = *block.grant();
-        let placed = self.placed.remove(&(grant.chunk, grant.offset));
-        debug_assert!(placed.is_some(), "a block at no place");
-        drop(placed);
-        // Somebody who has let go of a lease may not have let go of the block yet: then it is theirs to end.
+        let removed = self.by_location.remove(&(grant.chunk, grant.offset));
+        debug_assert!(removed.is_some(), "a block at no location");
+        drop(removed);
+        // A thread that has dropped its lease may not have dropped the block yet: then that thread ends it.
         if let Some(alone) = Arc::get_mut(&mut block) {
-            // The chunk's own share is there still, so that no memory is unmapped here.
+            // The chunk still owns a share of its mapping, so no memory is unmapped here.
             alone.move_to(None);
             if !self.closed && self.spare.len() < SPARES_MAX {
                 self.spare.push(block);

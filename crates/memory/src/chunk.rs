@@ -7,9 +7,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::mm::{Advice, ProtFlags};
 
 use crate::backing::{self, Backed, Backing, HUGE_BYTES};
+use crate::chunk_mapping::ChunkMapping;
 use crate::config::Config;
 use crate::error::Error;
-use crate::ground::Ground;
 use crate::sys::Mapping;
 
 /// One piece of a region. Its memory lives until the chunk and all of its blocks are gone.
@@ -22,7 +22,7 @@ pub(crate) struct Chunk {
     pub(crate) bytes: u64,
     /// What it is made of.
     pub(crate) pages: Backing,
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) mapping: Arc<ChunkMapping>,
     descriptor: Arc<OwnedFd>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Fresh {
     pub(crate) id: u32,
     pub(crate) bytes: u64,
     pub(crate) backed: Backed,
-    pub(crate) ground: Arc<Ground>,
+    pub(crate) mapping: Arc<ChunkMapping>,
     descriptor: OwnedFd,
 }
 
@@ -59,7 +59,7 @@ impl Fresh {
             id,
             bytes,
             backed,
-            ground: Arc::new(Ground::new(region, id, mapping)),
+            mapping: Arc::new(ChunkMapping::new(region, id, mapping)),
             descriptor,
         })
     }
@@ -70,7 +70,7 @@ impl Fresh {
             id,
             bytes,
             backed,
-            ground,
+            mapping,
             descriptor,
         } = self;
         Chunk {
@@ -78,7 +78,7 @@ impl Fresh {
             root,
             bytes,
             pages: backed.pages,
-            ground,
+            mapping,
             descriptor: Arc::new(descriptor),
         }
     }

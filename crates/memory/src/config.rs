@@ -27,7 +27,7 @@ const SHELF_SHARE: u64 = 64;
 /// Threads that may have a shelf of one region; the others take its lock each time.
 pub(crate) const SHELVES_MAX: usize = 64;
 
-/// Who may be told of a region's chunks; each is called for each chunk.
+/// Registrars of a region; each is called for each chunk.
 pub(crate) const REGISTRARS_MAX: usize = 64;
 
 const NAME_BYTES_MAX: usize = 100;

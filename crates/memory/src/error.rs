@@ -78,9 +78,9 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// A registrar that is being told of a chunk asked for what would tell it of another one.
+    /// A registrar that is being called for a chunk asked for what would call it for another one.
     #[error(
-        "arena {arena:?}: a registrar that is told of a chunk can neither get a new chunk nor attach nor detach; \
+        "arena {arena:?}: a registrar cannot get a new chunk, attach or detach while it is called for a chunk; \
          do it on another thread, or before"
     )]
     Nested {

@@ -4,8 +4,8 @@
 //! so that blocks of the chunks that are there come and go meanwhile.
 //! It makes three things true.
 //!
-//! - A registrar hears of each chunk once: none comes to the list while a chunk is announced, and the other way round.
-//! - No block of a chunk is handed out before all registrars have heard of it, because the allocator has it only then.
+//! - A registrar is notified of each chunk once: none is added to the list while a chunk is announced, and vice versa.
+//! - No block of a chunk is handed out before all registrars were notified, because the allocator gets it only then.
 //! - What the limit left when the turn began is there at its end: only its holder takes room.
 //!
 //! Chunks that are given up for room are unmapped before the new one is mapped:
@@ -48,7 +48,7 @@ impl Inner {
         if let Some(block) = state.allocate(self, length)? {
             return Ok(block);
         }
-        // Before memory is taken from the machine, or refused, what threads keep to themselves is shared out.
+        // Before memory is taken from the machine, or refused, the shelves of all threads are collected.
         state.collect();
         if let Some(block) = state.allocate(self, length)? {
             return Ok(block);
@@ -60,9 +60,9 @@ impl Inner {
         drop(gone);
         let fresh = Fresh::new(&self.config, self.id, chunk, room?)?;
         for registrar in registrars.iter() {
-            fresh.ground.tell(registrar);
+            fresh.mapping.announce(registrar);
         }
-        // Closed meanwhile: the chunk goes, and everybody hears of it.
+        // Closed meanwhile: the chunk goes, and the registrars are notified.
         let mut state = self.lock_open()?;
         Ok(state.settle(self, fresh, length))
     }
@@ -78,12 +78,12 @@ impl Inner {
                 limit: REGISTRARS_MAX,
             });
         }
-        let told = Arc::clone(&registrar);
+        let attached = Arc::clone(&registrar);
         state.registrars.add(registrar);
-        let grounds = state.grounds();
+        let mappings = state.mappings();
         drop(state);
-        for ground in grounds {
-            ground.tell(&told);
+        for mapping in mappings {
+            mapping.announce(&attached);
         }
         Ok(())
     }
@@ -91,10 +91,10 @@ impl Inner {
     pub(crate) fn detach(&self, registrar: &Arc<dyn Registrar>) -> Result<(), Error> {
         let (_turn, mut state) = self.take_turn(Of::Any)?;
         let gone = state.registrars.remove(registrar);
-        let grounds = state.grounds();
+        let mappings = state.mappings();
         drop(state);
-        for ground in grounds {
-            ground.tell_end(registrar);
+        for mapping in mappings {
+            mapping.withdraw(registrar);
         }
         drop(gone);
         Ok(())

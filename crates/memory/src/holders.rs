@@ -1,12 +1,12 @@
-//! Who holds a block: how many leases, of which allocation.
+//! The holders of a block: how many leases, of which allocation.
 //!
 //! # Invariant
 //!
-//! *A count that has come to nought stays there until whoever has the block alone begins the next allocation.*
+//! *A count that has reached zero stays zero until the thread that has the block alone begins the next allocation.*
 //! One word holds the count and the low half of the generation, so that a lookup by reference
 //! counts itself in only while the very allocation that it means is held:
 //! it can neither revive a block that is free nor be counted, even for a moment, among the holders of a later one.
-//! The low half comes round after 2^32 allocations; whoever looked up compares the whole number afterwards.
+//! The low half comes round after 2^32 allocations, so a lookup compares the whole number afterwards.
 //!
 //! Self-contained, so that the test `loom` can check every interleaving.
 #[cfg(loom)]
@@ -27,15 +27,15 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    /// Nobody, of no allocation.
-    pub(crate) fn nobody() -> Self {
+    /// No holders, of no allocation.
+    pub(crate) fn unheld() -> Self {
         Self {
             word: AtomicU64::new(0),
             generation: AtomicU64::new(0),
         }
     }
 
-    /// Begin an allocation with one holder; for whoever has the block alone.
+    /// Begin an allocation with one holder; the caller has the block alone.
     pub(crate) fn begin(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
         // Released for `find`, which reads what was stored before.
@@ -77,12 +77,12 @@ impl Holders {
         }
     }
 
-    /// Count a holder out; whether it was the last one, who then has the block alone.
+    /// Count a holder out; whether it was the last one, which then has the block alone.
     pub(crate) fn leave(&self) -> bool {
         if self.word.fetch_sub(1, Ordering::Release) & COUNT != 1 {
             return false;
         }
-        // Pairs with the release of all that left before: what they wrote is visible to whoever has the block next.
+        // Pairs with the release of all that left before: what they wrote is visible to the next holder.
         // A load rather than a fence, which ThreadSanitizer does not see; this core has the word at hand.
         self.word.load(Ordering::Acquire);
         true

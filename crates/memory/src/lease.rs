@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::chunk::Chunk;
+use crate::chunk_mapping::ChunkMapping;
 use crate::error::Error;
-use crate::ground::Ground;
 use crate::heap::{GRANULE_BYTES, Grant};
 use crate::holders::Holders;
 use crate::reference::Reference;
@@ -16,33 +16,33 @@ use crate::sys;
 
 /// Where a block lies.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) ground: Arc<Ground>,
+pub(crate) struct Location {
+    pub(crate) mapping: Arc<ChunkMapping>,
     pub(crate) grant: Grant,
 }
 
-/// An allocation, or what is left of one for the next: on a shelf at the same place, spare at none.
+/// An allocation, or what is left of one for the next: on a shelf at the same location, or spare without one.
 #[derive(Debug)]
 pub(crate) struct Block {
     region: Arc<Inner>,
     /// None while it is spare.
-    place: Option<Place>,
+    location: Option<Location>,
     length: AtomicU64,
     holders: Holders,
 }
 
 impl Block {
-    /// One that nobody holds.
-    pub(crate) fn new(region: Arc<Inner>, place: Place) -> Self {
+    /// A block without holders.
+    pub(crate) fn new(region: Arc<Inner>, location: Location) -> Self {
         Self {
             region,
-            place: Some(place),
+            location: Some(location),
             length: AtomicU64::new(0),
-            holders: Holders::nobody(),
+            holders: Holders::unheld(),
         }
     }
 
-    /// Begin an allocation of `length` bytes with one holder; for whoever has the block alone.
+    /// Begin an allocation of `length` bytes with one holder; the caller has the block alone.
     pub(crate) fn begin(&self, generation: u64, length: u64) {
         self.length.store(length, Ordering::Relaxed);
         self.holders.begin(generation);
@@ -54,17 +54,17 @@ impl Block {
         self.holders.find(generation)
     }
 
-    /// Move a block that nobody holds, or make it spare.
-    pub(crate) fn move_to(&mut self, place: Option<Place>) {
-        self.place = place;
+    /// Move a block without holders, or make it spare.
+    pub(crate) fn move_to(&mut self, location: Option<Location>) {
+        self.location = location;
     }
 
-    pub(crate) fn home(&self) -> &Arc<Inner> {
+    pub(crate) fn region(&self) -> &Arc<Inner> {
         &self.region
     }
 
     pub(crate) fn grant(&self) -> &Grant {
-        &self.place().grant
+        &self.location().grant
     }
 
     /// What it takes in the allocator.
@@ -89,8 +89,8 @@ impl Block {
 
     #[allow(clippy::cast_possible_truncation)]
     pub(crate) fn start(&self) -> NonNull<u8> {
-        let Place { ground, grant } = self.place();
-        ground.at(grant.offset as usize, self.length())
+        let Location { mapping, grant } = self.location();
+        mapping.at(grant.offset as usize, self.length())
     }
 
     pub(crate) fn reference(&self) -> Reference {
@@ -104,8 +104,8 @@ impl Block {
         }
     }
 
-    fn place(&self) -> &Place {
-        self.place.as_ref().expect("a spare block has no holder")
+    fn location(&self) -> &Location {
+        self.location.as_ref().expect("a spare block has no holder")
     }
 }
 
@@ -130,13 +130,13 @@ impl Lease {
     }
 
     pub(crate) fn region(&self) -> &Inner {
-        self.block().home()
+        self.block().region()
     }
 
     /// Address of the first byte: 64-byte aligned, 4096-byte aligned for blocks of 64 KiB or more.
     ///
     /// Valid while a lease of the block lives, for reading and writing by this process.
-    /// Who writes beside others is for the holders to agree; the address says nothing about it.
+    /// The holders have to agree which of them writes when.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.block().start()
     }
@@ -170,9 +170,9 @@ impl Lease {
         self.region().share_chunk(self.block().grant().chunk)
     }
 
-    /// Something that tells when the chunk is gone, without keeping it.
+    /// A mark that tells whether the chunk is gone, without keeping it.
     pub fn chunk_mark(&self) -> ChunkMark {
-        ChunkMark(Arc::downgrade(&self.block().place().ground))
+        ChunkMark(Arc::downgrade(&self.block().location().mapping))
     }
 
     /// Drop it, but for what is to be unmapped with it, for a caller that holds a lock.
@@ -211,7 +211,7 @@ impl Drop for Lease {
     }
 }
 
-/// Give back a block that nobody holds any more: to this thread's shelf, else to the allocator.
+/// Give back a block whose last holder has gone: to this thread's shelf, else to the allocator.
 fn release(block: Arc<Block>) -> Unused {
     // A forked child's copy says nothing about the owner's.
     if block.region.is_owner()
@@ -222,7 +222,7 @@ fn release(block: Arc<Block>) -> Unused {
     Unused(Vec::new())
 }
 
-/// Chunks that a region has given up; dropping this unmaps them, and tells registrars of it.
+/// Chunks that a region has given up; dropping this notifies registrars and unmaps them.
 #[derive(Debug)]
 #[must_use = "to drop it takes milliseconds for a large chunk"]
 pub struct Unused(Vec<Chunk>);
@@ -236,7 +236,7 @@ impl Unused {
 
 /// Tells whether a chunk is still mapped by its owner.
 #[derive(Clone, Debug)]
-pub struct ChunkMark(Weak<Ground>);
+pub struct ChunkMark(Weak<ChunkMapping>);
 
 impl ChunkMark {
     /// Whether its region has given it up; nothing will ever lie in it again.

@@ -1,7 +1,7 @@
 //! Regions of memory: memfd chunks, blocks with generations, leases.
 //!
 //! A [`Region`] is memory that one process owns and other processes may read.
-//! Only the owner allocates in it and writes it; whoever else gets a chunk's descriptor maps it read-only,
+//! Only the owner allocates in it and writes it; other processes map a chunk's descriptor read-only,
 //! because the kernel refuses anything else.
 //! What a block holds can be named to another process by a [`Reference`] of five numbers, instead of being copied.
 //!
@@ -11,7 +11,7 @@
 //! let region = Region::new(Config::new("frames", 1 << 30))?;  // 1 GiB at most; nothing is mapped yet
 //!
 //! let mut block = region.allocate(5)?;                        // maps the first chunk
-//! block.bytes_mut().expect("nobody else holds it").copy_from_slice(b"water");
+//! block.bytes_mut().expect("the only lease").copy_from_slice(b"water");
 //!
 //! let reference = block.reference();                          // five numbers, for a message
 //! let lease = region.lease(&reference)?;                      // keeps the block, whatever its maker does
@@ -32,8 +32,8 @@
 //!    So a reference from before a free is refused always, not only until a counter comes round.
 //! 4. *Bookkeeping is private*: no lock, list or length lies in memory that another process maps.
 //! 5. *One owner*: a forked child inherits the mapping but not the right; all calls refuse it, and its drops change nothing.
-//! 6. *Whoever makes chunks known to others hears in time*: of each before its first block is handed out,
-//!    and of its end before it is unmapped. See [`Registrar`].
+//! 6. *Registrars are called in time*: for each chunk before its first block is handed out,
+//!    and for its removal before it is unmapped. See [`Registrar`].
 //! 7. *What others may still write is not handed out*: a block in [quarantine](Lease::quarantine) is kept and counted.
 //! 8. *No thread hides memory*: what it keeps for its next allocations is collected before another one is refused.
 //!
@@ -43,18 +43,18 @@
 //! |---|---|
 //! | `heap` | the allocator, sans-I/O: two-level segregated fit over any number of chunks |
 //! | `chunk` | a memfd, mapped, then sealed against shrinking, growing, further writable maps and further seals |
-//! | `ground` | a chunk's memory, and who must hear before it is unmapped |
+//! | `chunk_mapping` | a chunk's memory, and the registrars that are called before it is unmapped |
 //! | `backing` | which pages a chunk is made of |
 //! | `region` | what a caller sees, under one lock |
 //! | `growth` | getting a further chunk with the lock let go |
 //! | `state` | what lies under the lock: chunks, allocator, blocks, the limits `arena_bytes_max` and `quarantine_bytes_max` |
 //! | `shelf` | what each thread freed and takes again, past the lock |
-//! | `blocks` | blocks by their places, and spare ones |
+//! | `blocks` | blocks by their locations, and spare ones |
 //! | `holders` | how many leases a block has, of which allocation |
-//! | `tally` | counting beside the lock |
-//! | `registrar` | who is told of chunks |
+//! | `counters` | counting beside the lock |
+//! | `registrar` | the interface that is called for each chunk |
 //! | `lease` | a block and the handles that keep it |
-//! | `quarantine` | a block that somebody else may still write |
+//! | `quarantine` | a block that the kernel or a peer may still write |
 //! | `window` | another process's chunk, mapped for reading |
 //! | `sys` | `mmap`, `munmap`, `madvise` and raw bytes; with `shelf::sys`, a small lock, all the `unsafe` there is |
 //!
@@ -66,9 +66,10 @@
 mod backing;
 mod blocks;
 mod chunk;
+mod chunk_mapping;
 mod config;
+mod counters;
 mod error;
-mod ground;
 mod growth;
 mod heap;
 mod holders;
@@ -81,7 +82,6 @@ mod shelf;
 mod state;
 mod stats;
 mod sys;
-mod tally;
 mod window;
 
 pub use backing::{Backed, Backing};

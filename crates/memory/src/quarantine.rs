@@ -1,15 +1,15 @@
-//! Keeping a block that somebody else may still write, such as the kernel for a read whose waiter has gone.
+//! Keeping a block that the kernel or a peer may still write, as after a read whose caller has stopped waiting.
 //!
 //! Source: a cancelled disk read is carried out all the same, and a ring that was closed with reads in flight
-//! wrote half of their buffers afterwards (DESIGN.md, decision 14).
+//! wrote half of their buffers afterwards (docs/concepts/blockio.md, "Why is closing so careful?").
 use crate::lease::Lease;
 use crate::reference::Reference;
 
-/// Keeps a block whoever else lets go of it, and has it counted as not to be relied on.
+/// Keeps a block whatever other leases are dropped, and has it counted as one that may still change.
 ///
-/// Drop it when nobody can write the block any more, on any thread.
+/// Drop it, on any thread, when the block cannot be written any more.
 /// Several of one block count once.
-#[must_use = "dropping it says that nobody writes the block any more"]
+#[must_use = "dropping it says that the block is not written any more"]
 #[derive(Debug)]
 pub struct Quarantined(Lease);
 

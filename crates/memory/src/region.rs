@@ -1,7 +1,7 @@
 //! A region: what a caller sees of chunks, allocator and blocks; all of it under one lock and one limit.
 //!
 //! One lock per region, held for bookkeeping alone: never for a system call on a chunk, nor for a call into other code.
-//! Chunks are mapped and unmapped, and [registrars](Registrar) told, with the lock let go.
+//! Chunks are mapped and unmapped, and [registrars](Registrar) called, without the lock.
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -74,7 +74,7 @@ impl Region {
     /// Allocate `bytes`, at a cache line, or at a page from 64 KiB up. What they hold is undefined.
     ///
     /// Cost: tens of nanoseconds for a size up to 256 KiB that this thread has freed before; else a lock and a search in
-    /// constant time; when no free piece fits, a chunk is mapped, and registrars are told of it.
+    /// constant time; when no free piece fits, a chunk is mapped, and registrars are called for it.
     ///
     /// # Errors
     ///
@@ -136,10 +136,10 @@ impl Region {
         self.0.share_chunk(chunk)
     }
 
-    /// Tell `registrar` of the chunks that exist, and of all that come and go.
+    /// Notify `registrar` of the chunks that exist, and of all that come and go.
     ///
-    /// It is kept until the region is closed and the last chunk that it was told of is gone, or until it is detached.
-    /// The same one attached again is told nothing new.
+    /// It is kept until the region is closed and the last chunk that it knows is gone, or until it is detached.
+    /// Attaching the same one again has no effect.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Region {
         self.0.attach(registrar)
     }
 
-    /// Tell `registrar` of the end of all chunks, as far as it is concerned, and let go of it. Idempotent.
+    /// Notify `registrar` of the removal of all chunks, which stay mapped, and let go of it. Idempotent.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Region {
         let mut state = self.0.lock()?;
         let gone = state.close();
         let blocks = state.live();
-        // Each chunk that is left has those that it must tell.
+        // Each chunk that is left keeps the registrars that it has to notify.
         let registrars = state.registrars.take();
         drop(state);
         self.0.turns.notify_all();
@@ -249,9 +249,9 @@ impl Drop for Region {
 }
 
 impl Inner {
-    /// Give back the memory of a block that nobody holds, which found no room on a shelf; what is to be unmapped.
+    /// Free a block without holders that found no room on a shelf; returns what is to be unmapped.
     pub(crate) fn release(block: Arc<Block>) -> Vec<Chunk> {
-        let inner = Arc::clone(block.home());
+        let inner = Arc::clone(block.region());
         inner.make_shelf(block.bytes());
         let Some(block) = shelf::put(block) else {
             return Vec::new();
@@ -266,7 +266,7 @@ impl Inner {
     /// Make a shelf for this thread, if it has none and blocks of that size may lie on it.
     fn make_shelf(self: &Arc<Self>, bytes: u64) {
         let bytes_max = self.config.shelf_bytes_max;
-        if bytes > SHELVED_BYTES_MAX.min(bytes_max) || shelf::with_mine(self.id, |_| ()).is_some() {
+        if bytes > SHELVED_BYTES_MAX.min(bytes_max) || shelf::with_own(self.id, |_| ()).is_some() {
             return;
         }
         let made = Arc::new(Shelf::new(bytes_max));
@@ -277,10 +277,10 @@ impl Inner {
     }
 
     /// Take back the shelf of a thread that ends.
-    pub(crate) fn dismiss(&self, theirs: &Arc<Shelf>) {
+    pub(crate) fn retire_shelf(&self, theirs: &Arc<Shelf>) {
         // A forked child leaves it as it is.
         let Ok(mut state) = self.lock() else { return };
-        let gone = state.dismiss(self, theirs);
+        let gone = state.retire_shelf(self, theirs);
         drop(state);
         drop(gone);
     }

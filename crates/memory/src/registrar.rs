@@ -1,11 +1,11 @@
-//! Who is told of a region's chunks, to make them known to the kernel or to a device.
+//! The interface that is called for each chunk of a region, to make it known to the kernel or to a device.
 //!
 //! The region calls out with no lock of its own held, and catches what panics:
-//! a registrar that is slow or wrong costs whoever waits for a new chunk, and nobody else.
+//! a slow or faulty registrar delays only the callers that wait for a new chunk.
 //!
-//! # Who owns whom
+//! # Ownership
 //!
-//! A region owns its registrars, and so does each chunk that they were told of, until it is unmapped.
+//! A region owns its registrars, and so does each chunk that they know, until it is unmapped.
 //! A registrar must own neither a region nor a lease of it: that would be a cycle, and the chunk would never go.
 //! What it may keep is the address, from [`Registrar::added`] to the end of [`Registrar::removed`].
 use std::fmt;
@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 use forebay_base::process;
 
-/// Told of a region's chunks, so that it can make them known to the kernel or to a device.
+/// Called for a region's chunks, so that it can make them known to the kernel or to a device.
 ///
-/// Of one chunk it is told in order and never twice: added, then removed, each by whichever thread comes to it.
-/// Of several chunks it may be told at once. A forked child tells nobody, and drops no registrar of its parent.
+/// For one chunk it is called in order and never twice: added, then removed, each on any thread.
+/// It may be called for several chunks at once. A forked child calls none, and drops no registrar of its parent.
 ///
-/// A panic is caught and changes nothing: who panics in `added` is told of the chunk's end all the same.
+/// A panic is caught and changes nothing: a registrar that panicked in `added` is called for the chunk's removal, too.
 pub trait Registrar: Send + Sync + fmt::Debug {
     /// A chunk is there; before a block of it is handed out, unless the registrar was attached later.
     ///
-    /// Whoever waits for a new chunk of this region waits for it to return; blocks of the others come and go meanwhile.
+    /// A caller that waits for a new chunk of this region waits for it to return; other chunks serve allocations meanwhile.
     /// A call for a new chunk from in here gets [`Error::Nested`](crate::Error::Nested).
     fn added(&self, chunk: &ChunkMemory);
 
@@ -109,7 +109,7 @@ impl Drop for Registrars {
     }
 }
 
-/// Call a registrar. What it panics with has been told by the panic hook, and ends here.
+/// Call a registrar. A panic has been reported by the panic hook, and ends here.
 pub(crate) fn call_out(call: impl FnOnce()) {
     drop(panic::catch_unwind(AssertUnwindSafe(call)));
 }
@@ -128,13 +128,13 @@ mod tests {
 
     /// How many chunks came and went; and how often a registrar itself ended.
     #[derive(Debug, Default)]
-    struct Tally {
+    struct Counters {
         added: AtomicU32,
         removed: AtomicU32,
         ended: AtomicU32,
     }
 
-    impl Tally {
+    impl Counters {
         fn is(&self, expected: [u32; 3]) -> bool {
             let counts = [&self.added, &self.removed, &self.ended];
             counts.map(|count| count.load(Ordering::Relaxed)) == expected
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct Counter(Arc<Tally>);
+    struct Counter(Arc<Counters>);
 
     impl Registrar for Counter {
         fn added(&self, _: &ChunkMemory) {
@@ -163,26 +163,26 @@ mod tests {
     #[test]
     fn a_forked_child_tells_nobody_and_ends_no_registrar_of_its_parent() {
         let region = Region::new(Config::new("forked", 1 << 20)).expect("a region");
-        let tally = Arc::new(Tally::default());
-        let counter: Arc<dyn Registrar> = Arc::new(Counter(Arc::clone(&tally)));
+        let counters = Arc::new(Counters::default());
+        let counter: Arc<dyn Registrar> = Arc::new(Counter(Arc::clone(&counters)));
         region.attach(Arc::clone(&counter)).expect("attached");
         let block = region.allocate(100).expect("room");
         let guard = block.quarantine();
         let mut owned = Some((region, block, guard));
         let quiet = in_child(|| {
             let (region, block, guard) = owned.take().expect("a copy of it");
-            let late: Arc<dyn Registrar> = Arc::new(Counter(Arc::clone(&tally)));
+            let late: Arc<dyn Registrar> = Arc::new(Counter(Arc::clone(&counters)));
             let refused = [region.attach(late), region.detach(&counter)];
             let refused = refused.map(|outcome| matches!(outcome, Err(Error::Forked { .. })));
             drop((region, block, guard));
             drop(counter); // the child's last reference
-            refused == [true; 2] && tally.is([1, 0, 1])
+            refused == [true; 2] && counters.is([1, 0, 1])
         });
         assert!(quiet, "the child told, or was not refused");
-        assert!(tally.is([1, 0, 0]));
+        assert!(counters.is([1, 0, 0]));
         let stats = owned.as_ref().expect("ours").0.stats().expect("owner");
         assert_eq!((stats.quarantined_blocks, stats.blocks), (1, 1));
         drop(owned);
-        assert!(tally.is([1, 1, 1]));
+        assert!(counters.is([1, 1, 1]));
     }
 }

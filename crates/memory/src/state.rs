@@ -9,17 +9,17 @@ use std::thread::ThreadId;
 use crate::backing::{Backed, Backing};
 use crate::blocks::Blocks;
 use crate::chunk::{Chunk, Fresh};
+use crate::chunk_mapping::ChunkMapping;
 use crate::config::{LARGE_BYTES, PAGE_BYTES, SHELVES_MAX};
+use crate::counters::Counters;
 use crate::error::Error;
-use crate::ground::Ground;
 use crate::heap::{Effort, GRANULE_BYTES, Grant, Heap, granules};
-use crate::lease::{Block, Place};
+use crate::lease::{Block, Location};
 use crate::reference::Reference;
 use crate::region::Inner;
 use crate::registrar::Registrars;
 use crate::shelf::{self, Shelf};
 use crate::stats::Stats;
-use crate::tally::Tally;
 
 /// Chunks are a multiple of a huge page where the limit leaves room for it.
 const CHUNK_ALIGN_BYTES: u64 = 2 << 20;
@@ -36,16 +36,16 @@ pub(crate) struct State {
     shelves: Vec<Arc<Shelf>>,
     /// How many guards keep a block in quarantine, by generation.
     quarantine: HashMap<u64, u32>,
-    /// Told of each chunk.
+    /// Notified of each chunk.
     pub(crate) registrars: Registrars,
     /// What the last chunk was made of.
     pub(crate) backed: Option<Backed>,
-    /// Who has the turn to get a chunk.
+    /// The thread that has the turn to get a chunk.
     pub(crate) turn: Option<ThreadId>,
     pub(crate) closed: bool,
     /// What was allocated and freed, but for what shelves have counted since they were last asked.
-    tally: Tally,
-    /// Limits, and what is mapped and in quarantine; the rest is filled in when somebody asks.
+    counters: Counters,
+    /// Limits, and what is mapped and in quarantine; the rest is filled in by [`State::stats`].
     stats: Stats,
 }
 
@@ -62,7 +62,7 @@ impl State {
             backed: None,
             turn: None,
             closed: false,
-            tally: Tally::default(),
+            counters: Counters::default(),
             stats: Stats {
                 limit_bytes,
                 ..Stats::default()
@@ -90,15 +90,15 @@ impl State {
         Ok(grant.map(|grant| self.begin(inner, grant, length)))
     }
 
-    /// Give a block's memory back; returns the chunks that nobody needs any more.
+    /// Give a block's memory back; returns the chunks that are not needed any more.
     pub(crate) fn release(&mut self, inner: &Inner, block: Arc<Block>) -> Vec<Chunk> {
         let (length, chunk) = (block.bytes(), block.grant().chunk);
-        if let Some(tally) = shelf::with_mine(inner.id, |shelf| shelf.take_tally()) {
-            self.tally.add(tally);
+        if let Some(counters) = shelf::with_own(inner.id, |shelf| shelf.take_counters()) {
+            self.counters.add(counters);
         }
-        self.tally.freed(length);
+        self.counters.freed(length);
         self.free(block);
-        let pop_stale = || shelf::with_mine(inner.id, |shelf| shelf.pop_stale(length))?;
+        let pop_stale = || shelf::with_own(inner.id, |shelf| shelf.pop_stale(length))?;
         while let Some(stale) = pop_stale() {
             self.free(stale);
         }
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// The block that a reference names, with one more holder; whoever gets it compares the reference.
+    /// The block that a reference names, with one more holder; the caller compares the whole reference.
     pub(crate) fn find(&self, reference: &Reference) -> Option<Arc<Block>> {
         self.blocks.find(reference)
     }
@@ -123,11 +123,11 @@ impl State {
         kept
     }
 
-    /// Take a shelf back from a thread that ends; returns the chunks that nobody needs any more.
-    pub(crate) fn dismiss(&mut self, inner: &Inner, theirs: &Arc<Shelf>) -> Vec<Chunk> {
+    /// Take a shelf back from a thread that ends; returns the chunks that are not needed any more.
+    pub(crate) fn retire_shelf(&mut self, inner: &Inner, theirs: &Arc<Shelf>) -> Vec<Chunk> {
         theirs.close();
         let mut found = Vec::new();
-        self.tally.add(theirs.take_tally());
+        self.counters.add(theirs.take_counters());
         theirs.drain(&mut found);
         self.shelves.retain(|kept| !Arc::ptr_eq(kept, theirs));
         let mut gone = Vec::new();
@@ -143,13 +143,13 @@ impl State {
     pub(crate) fn collect(&mut self) {
         let mut found = Vec::new();
         for shelf in &self.shelves {
-            self.tally.add(shelf.take_tally());
+            self.counters.add(shelf.take_counters());
             shelf.drain(&mut found);
         }
         self.free_all(found);
     }
 
-    /// Refuse from now on; returns the chunks that nobody needs any more.
+    /// Refuse from now on; returns the chunks that are not needed any more.
     pub(crate) fn close(&mut self) -> Vec<Chunk> {
         self.closed = true;
         for shelf in &self.shelves {
@@ -168,13 +168,13 @@ impl State {
 
     /// How many blocks are live, but for what shelves have counted since they were last asked.
     pub(crate) fn live(&self) -> u64 {
-        self.tally.blocks.max(0).cast_unsigned()
+        self.counters.blocks.max(0).cast_unsigned()
     }
 
     pub(crate) fn stats(&mut self) -> Stats {
         let (mut shelved_blocks, mut shelved_bytes) = (0, 0);
         for shelf in &self.shelves {
-            self.tally.add(shelf.take_tally());
+            self.counters.add(shelf.take_counters());
             let (blocks, bytes) = shelf.holds();
             shelved_blocks += blocks;
             shelved_bytes += bytes;
@@ -183,7 +183,7 @@ impl State {
         let live_bytes = self.live_bytes();
         Stats {
             live_bytes,
-            live_bytes_peak: self.tally.high.max(0).cast_unsigned(),
+            live_bytes_peak: self.counters.high.max(0).cast_unsigned(),
             waste_bytes: self.stats.mapped_bytes.saturating_sub(live_bytes),
             blocks: self.live(),
             shelved_blocks,
@@ -192,7 +192,7 @@ impl State {
             hugetlb_bytes: self.bytes_of(Backing::HugeTlb),
             transparent_bytes: self.bytes_of(Backing::Transparent),
             chunks: self.chunks.len() as u64,
-            allocations: self.tally.allocations,
+            allocations: self.counters.allocations,
             ..self.stats
         }
     }
@@ -241,12 +241,12 @@ impl State {
     }
 
     /// The memory of all chunks, which stays mapped while it is held.
-    pub(crate) fn grounds(&self) -> Vec<Arc<Ground>> {
-        let grounds = self.chunks.iter().map(|chunk| Arc::clone(&chunk.ground));
-        grounds.collect()
+    pub(crate) fn mappings(&self) -> Vec<Arc<ChunkMapping>> {
+        let mappings = self.chunks.iter().map(|chunk| Arc::clone(&chunk.mapping));
+        mappings.collect()
     }
 
-    /// Count a block as one that somebody else may still write.
+    /// Count a block as one that the kernel or a peer may still write.
     pub(crate) fn enter_quarantine(&mut self, reference: Reference) {
         let guards = self.quarantine.entry(reference.generation).or_default();
         *guards += 1;
@@ -255,7 +255,7 @@ impl State {
         }
     }
 
-    /// Take one guard's word that nobody writes the block; the last one's counts.
+    /// Drop one guard of a block; the last one takes it out of quarantine.
     pub(crate) fn leave_quarantine(&mut self, reference: Reference) {
         let Some(guards) = self.quarantine.get_mut(&reference.generation) else {
             debug_assert!(false, "{reference} is not in quarantine");
@@ -281,18 +281,18 @@ impl State {
     /// Begin an allocation in what the allocator granted.
     fn begin(&mut self, inner: &Arc<Inner>, grant: Grant, length: u64) -> Arc<Block> {
         let at = self.position(grant.chunk);
-        let ground = Arc::clone(&self.chunks[at].ground);
-        let block = self.blocks.make(inner, Place { ground, grant });
+        let mapping = Arc::clone(&self.chunks[at].mapping);
+        let block = self.blocks.make(inner, Location { mapping, grant });
         block.begin(inner.generations.fetch_add(1, Ordering::Relaxed), length);
         // In the order in which they happened, so that the most that was live is right where one thread is at work.
-        if let Some(tally) = shelf::with_mine(inner.id, |shelf| shelf.take_tally()) {
-            self.tally.add(tally);
+        if let Some(counters) = shelf::with_own(inner.id, |shelf| shelf.take_counters()) {
+            self.counters.add(counters);
         }
-        self.tally.allocated(length);
+        self.counters.allocated(length);
         block
     }
 
-    /// Let the allocator have the memory of a block that nobody holds.
+    /// Give the memory of a block without holders back to the allocator.
     fn free(&mut self, block: Arc<Block>) {
         let grant = self.blocks.end(block);
         self.heap.free(grant.node);
@@ -348,7 +348,7 @@ impl State {
     }
 
     fn live_bytes(&self) -> u64 {
-        self.tally.live.max(0).cast_unsigned()
+        self.counters.live.max(0).cast_unsigned()
     }
 
     fn full(&self, inner: &Inner, asked: u64) -> Error {

@@ -10,7 +10,7 @@ pub struct Stats {
     pub live_bytes: u64,
     /// The most that `live_bytes` has been; where several threads are at work, up to what lies on shelves more or less.
     pub live_bytes_peak: u64,
-    /// Size of all chunks. Address space: pages that nobody touched take no memory.
+    /// Size of all chunks. Address space: untouched pages take no memory.
     pub mapped_bytes: u64,
     /// The most that `mapped_bytes` has been.
     pub mapped_bytes_peak: u64,
@@ -26,7 +26,7 @@ pub struct Stats {
     pub shelved_blocks: u64,
     /// What those take; part of `waste_bytes`.
     pub shelved_bytes: u64,
-    /// Of the live blocks, those that somebody else may still write, after whoever asked for it has given up.
+    /// Of the live blocks, those that the kernel or a peer may still write, after the operation was given up.
     pub quarantined_blocks: u64,
     /// Asked for by blocks in quarantine; part of `live_bytes`.
     pub quarantined_bytes: u64,

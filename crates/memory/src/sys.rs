@@ -67,7 +67,7 @@ impl Mapping {
         self.bytes = 0;
     }
 
-    /// Tell the kernel something about the pages of a range.
+    /// Advise the kernel about the pages of a range.
     pub(crate) fn advise(&self, offset: usize, length: usize, advice: Advice) -> io::Result<()> {
         let start = self.at(offset, length);
         // SAFETY: the range lies within the mapping. Of the advices in use, one drops pages that were written here, which
@@ -92,7 +92,7 @@ impl Drop for Mapping {
         if self.bytes == 0 {
             return; // forgotten: nothing that is mapped is empty
         }
-        // SAFETY: start and size are those that mmap gave; nobody has the address any more,
+        // SAFETY: start and size are those that mmap gave; no block has the address any more,
         // because every block that hands it out owns a share of this mapping.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
@@ -106,9 +106,9 @@ pub(crate) fn sole_bytes(holder: &mut Arc<Block>) -> Option<&mut [u8]> {
     }
     let length = holder.length();
     // SAFETY: the block's memory is mapped while `holder` lives, which the result borrows, and was zeroed by the kernel.
-    // Nobody else in this process has a slice of it: slices come from here alone, to a sole lease, mutably borrowed.
+    // This process has no other slice of it: slices come from here alone, to a sole lease, mutably borrowed.
     // A lease that is taken from a reference meanwhile makes two, so it gets none;
-    // whoever writes through its raw address says in a `SAFETY` line why nobody reads.
+    // code that writes through the raw address says in its `SAFETY` line why there is no reader.
     // Other processes can map the chunk for reading only, which the seals see to.
     Some(unsafe { std::slice::from_raw_parts_mut(holder.start().as_ptr(), length) })
 }

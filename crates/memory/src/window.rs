@@ -1,10 +1,10 @@
 //! A window: another process's chunk, mapped for reading.
 //!
-//! A *private* window may be written too: the kernel copies a page when it is written for the first time, and nobody
-//! else sees that copy. It hides what the owner writes there later, so whoever has done with a range
+//! A *private* window may be written too: the kernel copies a page when it is written for the first time, and only this
+//! process sees that copy. It hides what the owner writes there later, so the user of a range
 //! [restores](Window::restore) it before the owner may use it again.
 //!
-//! A mapping of memory that somebody else can shrink ends in SIGBUS, so a window is opened only on a
+//! Reading a mapping that another process has shrunk raises SIGBUS, so a window is opened only on a
 //! memfd whose size is sealed, and only on one of the same user. What its owner writes can be seen
 //! through it at any time: a reader needs an agreement with the writer about when to look, such as
 //! an answer that is sent after the last write.
@@ -20,7 +20,7 @@ use crate::config::PAGE_BYTES;
 use crate::error::Error;
 use crate::sys::Mapping;
 
-/// What a chunk must be sealed against: then its size is fixed and nobody but its owner can write it.
+/// What a chunk must be sealed against: then its size is fixed and only its owner can write it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// Source: statfs(2).
@@ -86,7 +86,7 @@ impl Window {
 
     /// Give up what was written in whole pages of a private window, so that they show what their owner writes.
     ///
-    /// Returns how many pages had been written. Nobody may use the bytes meanwhile.
+    /// Returns how many pages had been written. The bytes must not be in use meanwhile.
     /// Cost: 25 ns for each page, and a system call where there is something to give up; where the kernel has no page
     /// map, all of them are taken for written.
     ///

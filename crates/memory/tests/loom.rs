@@ -12,12 +12,12 @@ mod sys;
 use holders::Holders;
 use loom::sync::Arc;
 use loom::thread;
-use sys::Brief;
+use sys::SpinLock;
 
 #[test]
 fn one_thread_at_a_time_has_what_is_locked() {
     loom::model(|| {
-        let lock = Arc::new(Brief::new(0));
+        let lock = Arc::new(SpinLock::new(0));
         let other = {
             let lock = Arc::clone(&lock);
             thread::spawn(move || u32::from(lock.try_with(|count| *count += 1).is_some()))
@@ -32,7 +32,7 @@ fn one_thread_at_a_time_has_what_is_locked() {
 #[test]
 fn of_all_that_let_go_one_is_the_last() {
     loom::model(|| {
-        let holders = Arc::new(Holders::nobody());
+        let holders = Arc::new(Holders::unheld());
         holders.begin(7);
         holders.join();
         let other = {
@@ -48,7 +48,7 @@ fn of_all_that_let_go_one_is_the_last() {
 #[test]
 fn a_lookup_joins_the_allocation_that_it_means_or_none() {
     loom::model(|| {
-        let holders = Arc::new(Holders::nobody());
+        let holders = Arc::new(Holders::unheld());
         holders.begin(7);
         let lookup = {
             let holders = Arc::clone(&holders);

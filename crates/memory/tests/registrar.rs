@@ -179,10 +179,10 @@ fn a_registrar_that_blocks_holds_up_whoever_needs_a_chunk_and_nobody_else() {
     let (listener, is_in, let_go) = blocking();
     let_go.send(()).expect("for the chunk that exists");
     region.attach(listener.clone()).expect("attached");
-    is_in.recv_timeout(DEADLINE).expect("told of it");
+    is_in.recv_timeout(DEADLINE).expect("notified of it");
     thread::scope(|scope| {
         let waiting = scope.spawn(|| region.allocate(CHUNK).expect("room").reference().chunk);
-        is_in.recv_timeout(DEADLINE).expect("told of the next");
+        is_in.recv_timeout(DEADLINE).expect("notified of the next");
         let other = region
             .allocate(100)
             .expect("there is room beside the first");
@@ -203,7 +203,7 @@ fn closing_does_not_wait_for_a_registrar_and_refuses_whoever_waits_behind_it() {
     region.attach(listener.clone()).expect("attached");
     thread::scope(|scope| {
         let growing = scope.spawn(|| region.allocate(CHUNK));
-        is_in.recv_timeout(DEADLINE).expect("told of it");
+        is_in.recv_timeout(DEADLINE).expect("notified of it");
         let waiting = scope.spawn(|| region.allocate(CHUNK));
         assert_eq!(region.close().expect("owner"), 0);
         let refused = waiting.join().expect("no panic");
@@ -437,8 +437,8 @@ fn known(heard: &[Heard]) -> BTreeSet<u32> {
     let mut known = BTreeSet::new();
     for &heard in heard {
         match heard {
-            Added(chunk) => assert!(known.insert(chunk), "told of {chunk} twice"),
-            Removed(chunk) => assert!(known.remove(&chunk), "told of the end of {chunk} twice"),
+            Added(chunk) => assert!(known.insert(chunk), "notified of {chunk} twice"),
+            Removed(chunk) => assert!(known.remove(&chunk), "notified of the end of {chunk} twice"),
         }
     }
     known

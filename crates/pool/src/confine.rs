@@ -57,14 +57,14 @@ pub struct Confinement {
 
 /// A confinement whose files are open: what is left can be done between fork and exec.
 #[derive(Debug)]
-pub struct Cell {
+pub struct OpenConfinement {
     entrance: Option<OwnedFd>,
     data_bytes: u64,
     open_files: u32,
     alone: bool,
 }
 
-impl Cell {
+impl OpenConfinement {
     /// For a program, opened by the keeper before it forks.
     pub fn for_program(confinement: &Confinement) -> io::Result<Self> {
         Self::open(confinement, 0)
@@ -110,7 +110,7 @@ impl Cell {
         limit(Resource::Core, 0)?;
         if self.data_bytes > 0 {
             limit(Resource::Data, self.data_bytes)?;
-            volunteer()?;
+            raise_oom_score()?;
         }
         if self.open_files > 0 {
             limit(Resource::Nofile, u64::from(self.open_files))?;
@@ -131,7 +131,7 @@ fn limit(resource: Resource, value: u64) -> io::Result<()> {
 }
 
 /// Be the first to go where the whole machine is out of memory, before the client and the keeper.
-fn volunteer() -> io::Result<()> {
+fn raise_oom_score() -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let file = open(c"/proc/self/oom_score_adj", flags, Mode::empty())?;

@@ -164,7 +164,7 @@ pub struct Death {
     pub pid: i32,
     /// Exit code with `Exit`, signal number with every other cause that has a process, else 0.
     pub code: i32,
-    /// The most memory that it used, where a cgroup counted it; with a SIGKILL that nobody here sent, what it had
+    /// The most memory that it used, where a cgroup counted it; with a SIGKILL that the pool did not send, what it had
     /// in use; else 0.
     pub peak_bytes: u64,
     /// Its memory limit, 0 where it had none.

@@ -1,5 +1,6 @@
 //! What can go wrong in the pool, by what the caller can do.
 
+use std::borrow::Cow;
 use std::io;
 
 use rustix::io::Errno;
@@ -50,7 +51,7 @@ pub enum Error {
     )]
     Descriptors {
         /// What was attempted.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// Which process.
         whose: &'static str,
         /// Its limit.
@@ -72,9 +73,9 @@ pub enum Error {
     /// The keeper is gone; its services were ended with it.
     #[error("the keeper of this pool is gone; the next acquire starts another")]
     KeeperLost,
-    /// The place of a shared pool cannot be used; the message says why, and what to do.
+    /// The address of a shared pool cannot be used; the message says why, and what to do.
     #[error("{0}")]
-    Place(String),
+    Address(String),
     /// The process that lends services is gone, or does not answer; its services ended with it.
     #[error("{0}")]
     Gone(String),
@@ -86,7 +87,7 @@ pub enum Error {
     },
     /// A line of a program's output cannot be matched against this.
     #[error(
-        "{pattern:?} is no pattern for a ready line: {reason}; no look-around and no back references"
+        "invalid pattern {pattern:?} for a ready line: {reason}; no look-around and no back references"
     )]
     Pattern {
         /// The pattern.
@@ -98,7 +99,7 @@ pub enum Error {
     #[error("{what}: {source}")]
     System {
         /// What was attempted.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// Why it failed.
         source: io::Error,
     },
@@ -118,10 +119,10 @@ impl Error {
     }
 
     /// This process has no descriptor left for what was attempted.
-    pub fn descriptors(what: &'static str) -> Self {
+    pub fn descriptors(what: impl Into<Cow<'static, str>>) -> Self {
         let (whose, maximum) = descriptors_max();
         Self::Descriptors {
-            what,
+            what: what.into(),
             whose,
             maximum,
             twice: maximum.saturating_mul(2),
@@ -131,7 +132,7 @@ impl Error {
     /// Name the attempted call in a kernel error.
     pub fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
         move |errno| Self::System {
-            what,
+            what: what.into(),
             source: errno.into(),
         }
     }
@@ -141,7 +142,7 @@ impl From<forebay_base::Error> for Error {
     fn from(error: forebay_base::Error) -> Self {
         match error {
             forebay_base::Error::Descriptor { source } => Self::System {
-                what: "eventfd",
+                what: "eventfd".into(),
                 source,
             },
             _ => Self::Malformed {

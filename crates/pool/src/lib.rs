@@ -1,21 +1,21 @@
 //! The pool machine, and the keeper that owns processes. No Python.
 //!
 //! - [`client`]: the pool as its user's process sees it.
-//! - [`machine`]: who gets which service next.
+//! - [`machine`]: which caller gets which service next.
 //! - [`keeper`]: the process that owns every service of a client.
 //! - [`lender`]: one pool, lent to all programs of a user; its two ends.
 //! - [`template`]: the process that services are forked from.
 //! - [`readiness`]: how a program says that it can serve.
-//! - [`word`]: the shared word that decides who has a service.
+//! - [`word`]: the shared word that decides between a caller and a deadline.
 //! - [`confine`]: what a service may use, and how it is held to it.
-//! - [`wire`], [`channel`]: what client, keeper and template say to each other.
+//! - [`wire`], [`control`]: what client, keeper and template say to each other.
 
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
-pub mod channel;
 pub mod client;
 pub mod clock;
 pub mod confine;
+pub mod control;
 pub mod death;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,5 +1,7 @@
 //! Every limit of the pool, by name.
 
+use std::time::Duration;
+
 /// Services that one keeper can own at once: one word of the shared page each.
 pub const SERVICES_MAX: u32 = 4096;
 /// Bytes of one message between client, keeper and template; the kernel's default socket buffer holds it.
@@ -21,9 +23,9 @@ pub const CONTROL_WAIT_MS: u64 = 1_000;
 /// Shortest time that a keeper is given to end its services when the pool is closed, in milliseconds.
 pub const CLOSE_MS_MIN: u64 = 100;
 /// Time that a service is given for what it does before it ends, in milliseconds; after it its group is killed.
-pub const FAREWELL_MS: u64 = 1_000;
+pub const EXIT_HOOKS_MS: u64 = 1_000;
 /// Time between two looks at whether the last processes of such a service have ended, in milliseconds.
-pub const FAREWELL_LOOK_MS: u64 = 2;
+pub const GROUP_CHECK_MS: u64 = 2;
 /// Notes of what happened that wait to be taken; the newest.
 pub const NOTES_MAX: usize = 4096;
 /// Time between two looks at a service that is too old and in use, in milliseconds.
@@ -34,10 +36,10 @@ pub const SPARES_FROM: u64 = 2;
 pub const SPARE_DELAY_MS: u64 = 10;
 /// Programs that one shared pool serves at once.
 pub const BORROWERS_MAX: usize = 256;
-/// How long a lender takes nobody in after it could not, as without descriptors, in milliseconds.
+/// How long a lender pauses accepting after a failure, as without descriptors, in milliseconds.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Time between two looks of a lender at whether its socket is still where programs look for it, in milliseconds.
-pub const PLACE_LOOK_MS: u64 = 1_000;
+pub const SOCKET_CHECK_MS: u64 = 1_000;
 /// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.
 pub const KINDS_MAX: usize = 4096;
 /// Rows of one answer about services: they fit one control message, names cut to `NAME_BYTES_MAX` included.
@@ -46,13 +48,13 @@ pub const ROWS_MAX: usize = 256;
 pub const NAME_BYTES_MAX: usize = 200;
 /// Messages that one program may send before others have their turn.
 pub const TURN_MESSAGES: usize = 32;
-/// How long a lender, and a program that waits for it, looks before it sleeps, in microseconds.
+/// How long a lender, and a program that waits for it, polls before it sleeps.
 ///
-/// A third of the transport's, whose threads look for each other alone. A lender is the third process beside a program
-/// and its service: what it looks after its answer is in the way of the call that the program makes next. On two loaded
+/// A third of [`forebay_base::spin::SPIN`], which suits two ends that only wait for each other. A lender is the third process beside a program
+/// and its service: while it polls after its answer, it is in the way of the call that the program makes next. On two loaded
 /// cores, five rounds by turns, an acquire, a call and a release took 122 to 140 us with 20 (58 to 70 us of the program's
 /// CPU), 182 to 356 us with 60 (66 to 129); a bare acquire and release 26 to 35 us against 23 to 132.
-pub const SPIN_US: u64 = 20;
+pub const LENDER_SPIN: Duration = Duration::from_micros(20);
 /// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
 pub const DIRECTORY_SCAN_MS: u64 = 1_000;
 /// Files and directories that the keeper removes between two looks at what is more urgent.

@@ -1,30 +1,30 @@
-//! Who gets which service next: the pool's decisions, without a process, a clock or a lock.
+//! Which caller gets which service next: the pool's decisions, without a process, a clock or a lock.
 //!
 //! A *slot* is one service; a *key* names what makes services interchangeable; a *ticket* is one caller.
 //!
 //! ```text
-//!   slot:    Free -> Lent (starting is lent to whoever starts it) <-> Idle
+//!   slot:    Free -> Lent (starting: lent to the caller that starts it) <-> Idle
 //!                     |  ^                                            |
 //!                     v  |                                            v
-//!                   Settling (owes an answer: started or reset) -> Dying -> Free
+//!                   Settling (its answer is to come: started or reset) -> Dying -> Free
 //!   ticket:  asked -> granted at once | waiting -> granted -> taken
 //! ```
 //! Invariants, held by the model test:
-//! - a slot is in exactly one place, and granted to one ticket unless its key is shared;
+//! - a slot is in exactly one state, and granted to one ticket unless its key is shared;
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
 //! - a service has at most as many leases as its key allows, one where it says nothing;
 //! - lent never exceeds `max_running`; copies of a lent service count in neither;
-//! - below `max_running` nobody waits while a fitting service is idle, or while there is room or another key's idle service to evict
+//! - below `max_running` no ticket waits while a fitting service is idle, or while there is room or another key's idle service to evict
 //!   (one that is kept is not),
-//!   unless a settling service of the key is about to become free, one for each who waits so;
-//! - first come, first served: a newcomer overtakes, whatever key each wants, only those who chose to wait for a
-//!   settling service rather than take what there is, and those for whom kept services make no room.
+//!   unless a settling service of the key is about to become free, one for each ticket that waits so;
+//! - first come, first served: a newcomer overtakes, whatever key each wants, only tickets that chose to wait for a
+//!   settling service rather than take what there is, and tickets for which kept services make no room.
 
-mod place;
+mod slot;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use place::{Kind, Place, Service};
+use slot::{KeyServices, SlotEntry, SlotState};
 
 /// One caller.
 pub type Ticket = u64;
@@ -36,14 +36,14 @@ pub type Slot = u32;
 /// What a ticket is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// A service that is ready, as far as is known; `settled` is false where it still owes an answer to read.
+    /// A service that is ready, as far as is known; `settled` is false where its answer is still to be read.
     Take {
         /// Which.
         slot: Slot,
         /// Nothing is left to read from it.
         settled: bool,
     },
-    /// A place beside other leases of a service that several may share.
+    /// A further lease of a service that several may share.
     Join {
         /// Which.
         slot: Slot,
@@ -58,9 +58,9 @@ pub enum Grant {
 /// What the driver does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Tell a waiting ticket.
+    /// Wake a waiting ticket.
     Wake(Ticket, Grant),
-    /// End a service that nobody has: to make room, or because its last holder left before it came.
+    /// End a service that is not lent: to make room, or because its last holder left before it came.
     Evict(Slot),
 }
 
@@ -79,9 +79,9 @@ pub struct Machine {
     max_running: u32,
     /// Lent ones, as far as they count.
     running: u32,
-    services: Vec<Service>,
+    services: Vec<SlotEntry>,
     free: Vec<Slot>,
-    keys: BTreeMap<Key, Kind>,
+    keys: BTreeMap<Key, KeyServices>,
     waiting: VecDeque<Waiter>,
     granted: BTreeMap<Ticket, (Key, Grant)>,
     live: u32,
@@ -110,18 +110,18 @@ impl Machine {
             key,
             patient: true,
         });
-        // Who waited before was served as far as it goes, so that only the newcomer can be granted something now.
+        // Earlier tickets have been served as far as possible, so only the newcomer can be granted something now.
         self.serve(actions);
         let grant = self.collect(ticket)?;
         actions.retain(|action| *action != Action::Wake(ticket, grant));
         Some(grant)
     }
 
-    /// The service on top of a key's idle ones, where it owes nothing and nobody waits.
+    /// The service on top of a key's idle ones, where it is settled and no ticket waits.
     pub fn take(&mut self, key: Key) -> Option<Slot> {
         let slot = self.top(key)?;
         self.keys.get_mut(&key)?.idle.pop();
-        self.put(slot, Place::Lent);
+        self.put(slot, SlotState::Lent);
         Some(slot)
     }
 
@@ -135,7 +135,7 @@ impl Machine {
             return None; // it is shared first
         }
         let slot = *kind.idle.last()?;
-        (self.services[slot as usize].place == Place::Idle { settled: true }).then_some(slot)
+        (self.services[slot as usize].state == SlotState::Idle { settled: true }).then_some(slot)
     }
 
     /// Room for one more idle service of a key, where it has fewer than `min_idle`.
@@ -182,14 +182,14 @@ impl Machine {
     pub fn open(&mut self, slot: Slot, actions: &mut Vec<Action>) {
         let service = self.services[slot as usize];
         let kind = self.keys.entry(service.key).or_default();
-        let lent = service.place == Place::Lent && service.counts && !service.closed;
+        let lent = service.state == SlotState::Lent && service.counts && !service.closed;
         if lent && service.users < kind.share && !kind.joinable.contains(&slot) {
             kind.joinable.push(slot);
             self.serve(actions);
         }
     }
 
-    /// Nobody joins a lent service any more; it ends with its last lease.
+    /// A lent service takes no further leases, and ends with its last one.
     pub fn close(&mut self, slot: Slot) {
         let service = &mut self.services[slot as usize];
         service.closed = true;
@@ -203,8 +203,8 @@ impl Machine {
     }
 
     /// One of several leases of a service ends; false where it is the last, which is then released or lost.
-    /// With `closed` nobody joins it any more.
-    pub fn part(&mut self, slot: Slot, closed: bool, actions: &mut Vec<Action>) -> bool {
+    /// With `closed` it takes no further leases.
+    pub fn release_shared(&mut self, slot: Slot, closed: bool, actions: &mut Vec<Action>) -> bool {
         let service = &mut self.services[slot as usize];
         service.closed |= closed;
         let is_last = service.users <= 1;
@@ -247,10 +247,10 @@ impl Machine {
         self.waiting.retain(|waiter| waiter.ticket != ticket);
         match self.granted.remove(&ticket) {
             Some((_, Grant::Take { slot, settled })) => {
-                self.put_back(slot, Place::Idle { settled });
+                self.put_back(slot, SlotState::Idle { settled });
             }
             Some((_, Grant::Join { slot })) => {
-                let was_last = !self.part(slot, false, actions);
+                let was_last = !self.release_shared(slot, false, actions);
                 if was_last {
                     self.end(slot, actions); // its last holder left without resetting it
                 }
@@ -261,19 +261,19 @@ impl Machine {
         self.serve(actions);
     }
 
-    /// A lent service comes back; `settled` is false where it still owes an answer (it was told to reset).
+    /// A lent service comes back; `settled` is false where its answer to a reset is still to come.
     pub fn release(&mut self, slot: Slot, settled: bool, actions: &mut Vec<Action>) {
         debug_assert_eq!(
-            self.services[slot as usize].place,
-            Place::Lent,
+            self.services[slot as usize].state,
+            SlotState::Lent,
             "released but not lent"
         );
         self.put_back(
             slot,
             if settled {
-                Place::Idle { settled }
+                SlotState::Idle { settled }
             } else {
-                Place::Settling
+                SlotState::Settling
             },
         );
         self.serve(actions);
@@ -281,21 +281,21 @@ impl Machine {
 
     /// A settling service has something to read.
     pub fn readable(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        if self.services[slot as usize].place == Place::Settling {
-            self.put_back(slot, Place::Idle { settled: false });
+        if self.services[slot as usize].state == SlotState::Settling {
+            self.put_back(slot, SlotState::Idle { settled: false });
             self.serve(actions);
         }
     }
 
-    /// A service is being ended, or has ended. Its slot stays taken until `buried`.
+    /// A service is being ended, or has ended. Its slot stays taken until `free_slot`.
     pub fn lose(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        let Some(&Service { key, place, .. }) = self.services.get(slot as usize) else {
+        let Some(&SlotEntry { key, state, .. }) = self.services.get(slot as usize) else {
             return;
         };
-        if matches!(place, Place::Free | Place::Dying) {
+        if matches!(state, SlotState::Free | SlotState::Dying) {
             return;
         }
-        self.put(slot, Place::Dying);
+        self.put(slot, SlotState::Dying);
         self.keys
             .entry(key)
             .or_default()
@@ -309,7 +309,7 @@ impl Machine {
         let holders: Vec<Ticket> = self.granted.iter().rev().filter_map(holds).collect();
         for ticket in holders {
             if let Some((_, Grant::Join { .. })) = self.granted.remove(&ticket) {
-                self.services[slot as usize].users -= 1; // it has nothing to part from
+                self.services[slot as usize].users -= 1; // it has no lease to release
             }
             self.waiting.push_front(Waiter {
                 ticket,
@@ -320,12 +320,12 @@ impl Machine {
         self.serve(actions);
     }
 
-    /// The death of a service has been told: its slot is free.
-    pub fn buried(&mut self, slot: Slot) {
+    /// The death of a service has been reported: its slot is free.
+    pub fn free_slot(&mut self, slot: Slot) {
         if let Some(service) = self.services.get_mut(slot as usize)
-            && service.place == Place::Dying
+            && service.state == SlotState::Dying
         {
-            service.place = Place::Free;
+            service.state = SlotState::Free;
             self.free.push(slot);
         }
     }
@@ -357,12 +357,12 @@ impl Machine {
         self.keys.values().map(|kind| kind.idle.len()).sum()
     }
 
-    /// Services of a key that owe an answer.
+    /// Services of a key that are settling.
     pub fn settling_of(&self, key: Key) -> usize {
         self.keys.get(&key).map_or(0, |kind| kind.settling)
     }
 
-    /// Services that owe an answer.
+    /// Services that are settling.
     pub fn settling(&self) -> usize {
         self.keys.values().map(|kind| kind.settling).sum()
     }
@@ -371,7 +371,7 @@ impl Machine {
     pub fn occupied(&self) -> impl Iterator<Item = Slot> + '_ {
         (0..)
             .zip(&self.services)
-            .filter(|(_, service)| service.place != Place::Free)
+            .filter(|(_, service)| service.state != SlotState::Free)
             .map(|(slot, _)| slot)
     }
 
@@ -391,8 +391,8 @@ impl Machine {
         }
         let kind = self.keys.entry(key).or_default();
         if let Some(slot) = kind.idle.pop() {
-            let settled = self.services[slot as usize].place == Place::Idle { settled: true };
-            self.put(slot, Place::Lent);
+            let settled = self.services[slot as usize].state == SlotState::Idle { settled: true };
+            self.put(slot, SlotState::Lent);
             return Some(Grant::Take { slot, settled });
         }
         if self.live >= self.max_size {
@@ -426,18 +426,18 @@ impl Machine {
     /// The patient leave room alone and are passed over, as long as there is a settling service for each of them.
     fn serve(&mut self, actions: &mut Vec<Action>) {
         let mut expected: BTreeMap<Key, usize> = BTreeMap::new();
-        let mut place = 0;
+        let mut index = 0;
         let mut no_room = false;
-        while let Some(&waiter) = self.waiting.get(place) {
+        while let Some(&waiter) = self.waiting.get(index) {
             let Waiter { ticket, key, .. } = waiter;
             if no_room {
                 if self.running >= self.max_running || !self.has_kept_idle() {
                     return;
                 }
-                // Who waits for room gets none from what is kept, which its own may have.
+                // Kept services make no room for others; a ticket for their own key may have them.
                 let own = self.keys.get(&key);
                 if own.is_none_or(|kind| !kind.kept || kind.idle.is_empty()) {
-                    place += 1;
+                    index += 1;
                     continue;
                 }
             }
@@ -445,7 +445,7 @@ impl Machine {
                 let ahead = expected.entry(key).or_default();
                 if self.settling_of(key) > *ahead {
                     *ahead += 1;
-                    place += 1;
+                    index += 1;
                     continue;
                 }
             }
@@ -453,7 +453,7 @@ impl Machine {
                 no_room = true;
                 continue;
             };
-            self.waiting.remove(place);
+            self.waiting.remove(index);
             self.granted.insert(ticket, (key, grant));
             actions.push(Action::Wake(ticket, grant));
         }

@@ -1,10 +1,10 @@
-//! How a program says that it can serve, and what its caller is then told.
+//! How a program says that it can serve, and what the keeper then reports to its caller.
 
 use regex_lite::Regex;
 
 use crate::error::{Error, Result};
 
-/// Who notices that a program is ready.
+/// How a program is seen to be ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
     /// The program itself: it writes a byte to its socket, and the keeper has no part in it.
@@ -48,7 +48,7 @@ impl Readiness {
 /// It is matched in linear time, so that no pattern can hold the keeper.
 ///
 /// # Errors
-/// `Pattern`: it is none, or needs what cannot be matched so.
+/// `Pattern`: it is invalid, or needs what cannot be matched so.
 pub fn pattern_of(pattern: &str) -> Result<Regex> {
     Regex::new(pattern).map_err(|error| Error::Pattern {
         pattern: pattern.to_owned(),
@@ -95,7 +95,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .starts_with("\"ready(?=:)\" is no pattern")
+                .starts_with("invalid pattern \"ready(?=:)\"")
         );
     }
 

@@ -13,20 +13,20 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::set_name;
 
-use crate::channel::{self, Packet, Receiver};
-use crate::confine::{Cell, Confinement};
+use crate::confine::{Confinement, OpenConfinement};
+use crate::control::{self, Packet, Receiver};
 use crate::error::{Error, Result};
 use crate::sys::{self, Hooks, fork_sibling};
 use crate::wire::{Handle, Order, Report};
 
-/// Descriptors that an order to fork brings: the service's socket, its output and its nursery.
+/// Descriptors that an order to fork brings: the service's socket, its output and its keeper link.
 const FORK_FDS: usize = 3;
 
 /// The template's end of its socket to the keeper.
 #[derive(Debug)]
-pub struct Nursery {
+pub struct KeeperLink {
     /// Another one in each service: a copy of the template's there would keep alive, after the template, the orders
-    /// that nobody took and the sockets in them, so that who waits for those services would see no end of file.
+    /// that were not taken and the sockets in them, so that callers waiting for those services would see no end of file.
     socket: Option<OwnedFd>,
     keeper: Option<Pid>,
     receiver: Receiver,
@@ -34,16 +34,16 @@ pub struct Nursery {
 
 /// Which side of a fork this is.
 #[derive(Debug)]
-pub enum Forked {
+pub enum ForkSide {
     /// The service: its socket to the client.
     Service(OwnedFd),
-    /// A spare, which waits for its word.
+    /// A spare, which waits for an order.
     Spare,
     /// The template: the directory of the service that is forked next.
     Template(PathBuf),
 }
 
-/// What a template is told first.
+/// The first order to a template.
 #[derive(Debug)]
 pub struct Setup {
     /// What to import.
@@ -52,7 +52,7 @@ pub struct Setup {
     pub directory: PathBuf,
 }
 
-impl Nursery {
+impl KeeperLink {
     /// Take charge of the socket; to be called by the process that the keeper started.
     pub fn new(socket: OwnedFd) -> Self {
         let _ = set_name(c"fb template"); // for ps and top
@@ -90,8 +90,8 @@ impl Nursery {
 
     /// Wait for the next order and fork the service. None at the end of the keeper.
     ///
-    /// What a service needs is prepared by the template after the fork before it, when nobody waits.
-    pub fn fork(&mut self, hooks: Hooks) -> Result<Option<Forked>> {
+    /// The template prepares what a service needs after the fork before it, when no caller waits.
+    pub fn fork(&mut self, hooks: Hooks) -> Result<Option<ForkSide>> {
         let Some((order, descriptors)) = self.next_order()? else {
             return Ok(None);
         };
@@ -108,32 +108,32 @@ impl Nursery {
                 });
             }
         };
-        match self.split(hooks, handle, descriptors, confinement.as_ref())? {
-            Some(socket) => Ok(Some(Forked::Service(socket))),
-            None => Ok(Some(Forked::Template(OsString::from_vec(next).into()))),
+        match self.fork_and_report(hooks, handle, descriptors, confinement.as_ref())? {
+            Some(socket) => Ok(Some(ForkSide::Service(socket))),
+            None => Ok(Some(ForkSide::Template(OsString::from_vec(next).into()))),
         }
     }
 
-    /// Fork a process that waits for its word.
+    /// Fork a spare.
     fn spare(
         &mut self,
         hooks: Hooks,
         next: Vec<u8>,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Option<Forked>> {
+    ) -> Result<Option<ForkSide>> {
         let pid = match fork_sibling(hooks) {
             Ok(sys::Forked::Child) => {
-                let nursery = descriptors.into_iter().next();
-                self.leave_template(nursery)?;
-                return Ok(Some(Forked::Spare));
+                let orders = descriptors.into_iter().next();
+                self.leave_template(orders)?;
+                return Ok(Some(ForkSide::Spare));
             }
             Ok(sys::Forked::Parent(pid)) => pid,
             Err(_) => 0,
         };
-        // Before the keeper may order it: that it has died is seen by its socket, which nobody else may have.
+        // Before the keeper may order it: the keeper sees a dead spare by its socket, of which there must be no copy.
         drop(descriptors);
-        self.report(&Report::Spared { pid })?;
-        Ok(Some(Forked::Template(OsString::from_vec(next).into())))
+        self.report(&Report::SpareForked { pid })?;
+        Ok(Some(ForkSide::Template(OsString::from_vec(next).into())))
     }
 
     /// In a spare: wait until it is a service. None at the end of the keeper, or when it is not needed.
@@ -167,7 +167,8 @@ impl Nursery {
                 },
                 descriptors,
             )) => {
-                let socket = self.split(hooks, handle, descriptors, confinement.as_ref())?;
+                let socket =
+                    self.fork_and_report(hooks, handle, descriptors, confinement.as_ref())?;
                 Ok(socket.map(|socket| (socket, OsString::from_vec(directory).into())))
             }
             Some((Order::Skip { .. }, _)) => Ok(None),
@@ -191,25 +192,25 @@ impl Nursery {
     }
 
     /// In a service: say that it has something to do before it ends.
-    pub fn wants_farewell(&self) -> Result<()> {
-        self.report(&Report::Farewell)
+    pub fn report_exit_hooks(&self) -> Result<()> {
+        self.report(&Report::HasExitHooks)
     }
 
-    /// In a service that nobody calls any more: wait until the keeper has let go of it.
+    /// In a service whose connection has ended: wait until the keeper closes its link.
     ///
     /// `Interrupted` at a signal.
     pub fn await_end(&mut self) -> Result<()> {
         while let Some(socket) = &self.socket {
             match self.receiver.receive(socket, RecvFlags::empty())? {
                 Some(Packet { bytes, .. }) if bytes.is_empty() => break,
-                _ => {} // an order for a copy comes too late: who gave it has left
+                _ => {} // an order for a copy comes too late: its holder has left
             }
         }
         Ok(())
     }
 
     /// Fork and report it. The socket, in the child alone.
-    fn split(
+    fn fork_and_report(
         &mut self,
         hooks: Hooks,
         handle: Handle,
@@ -223,7 +224,7 @@ impl Nursery {
         };
         let report = match forked {
             Ok(sys::Forked::Child) => {
-                let socket = self.born(descriptors)?;
+                let socket = self.become_service(descriptors)?;
                 confine(confinement)?; // before anything of the user's runs
                 return Ok(Some(socket));
             }
@@ -238,19 +239,19 @@ impl Nursery {
     }
 
     /// In a child that is a service at once. Its socket.
-    fn born(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
-        let Ok::<[OwnedFd; 3], _>([socket, output, nursery]) = descriptors.try_into() else {
+    fn become_service(&mut self, descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+        let Ok::<[OwnedFd; 3], _>([socket, output, orders]) = descriptors.try_into() else {
             return Err(WITHOUT_DESCRIPTORS);
         };
-        self.leave_template(Some(nursery))?;
+        self.leave_template(Some(orders))?;
         write_to(&output)?;
         Ok(socket)
     }
 
-    /// In a child: a session and a nursery of its own, and an end with the keeper.
-    fn leave_template(&mut self, nursery: Option<OwnedFd>) -> Result<()> {
+    /// In a child: make a session, take the keeper link, and die with the keeper.
+    fn leave_template(&mut self, orders: Option<OwnedFd>) -> Result<()> {
         let _ = set_name(c"fb service"); // for ps and top
-        self.socket = nursery;
+        self.socket = orders;
         setsid().map_err(Error::system("setsid"))?;
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(Error::system("prctl(PR_SET_PDEATHSIG)"))?;
@@ -278,7 +279,7 @@ impl Nursery {
 
     fn report(&self, report: &Report) -> Result<()> {
         let socket = self.socket.as_ref().ok_or(Error::KeeperLost)?;
-        channel::send(socket, &report.encode(), &[], SendFlags::empty())
+        control::send(socket, &report.encode(), &[], SendFlags::empty())
             .map_err(Error::system("report to the keeper"))
     }
 }
@@ -298,9 +299,9 @@ fn confine(confinement: Option<&Confinement>) -> Result<()> {
     let Some(confinement) = confinement else {
         return Ok(());
     };
-    let entered = Cell::for_fork(confinement).and_then(|cell| cell.enter());
+    let entered = OpenConfinement::for_fork(confinement).and_then(|open| open.enter());
     entered.map_err(|source| Error::System {
-        what: "the service cannot be held to its limits",
+        what: "the service cannot be held to its limits".into(),
         source,
     })
 }

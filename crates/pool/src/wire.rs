@@ -14,7 +14,7 @@ pub mod shared;
 pub use event::Event;
 pub use order::Order;
 pub use report::Report;
-pub use request::Request;
+pub use request::KeeperRequest;
 
 use crate::confine::Limits;
 use crate::readiness::Readiness;
@@ -37,9 +37,9 @@ pub struct Launch {
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
     /// Working directory; empty: the keeper's.
     pub directory: Vec<u8>,
-    /// Who notices that it is ready.
+    /// How it is seen to be ready.
     pub readiness: Readiness,
-    /// Whether its caller has to look further: a socket that accepts is announced to nobody.
+    /// Whether its caller has to try by itself: no process announces that its socket accepts connections.
     pub caller_looks: bool,
     /// The socket of its own that comes along becomes its stdin and stdout, rather than a descriptor.
     pub stdio: bool,
@@ -58,7 +58,7 @@ pub struct Deadlines {
     pub idle_ms: u64,
     /// From start until it is retired when it is idle.
     pub lifetime_ms: u64,
-    /// What it is interchangeable with: of these so many idle ones stay (`Request::Keep`).
+    /// What it is interchangeable with: of these so many idle ones stay (`KeeperRequest::Keep`).
     pub key: u32,
     /// Private bytes until it is not lent again.
     pub private_bytes_max: u64,

@@ -13,7 +13,7 @@
 //! ```
 //! Invariants: a service is lent only by the client's swap out of `Idle`, `Starting` or `Resetting`, so one swap
 //! decides between a caller and a deadline; the generation grows with every lease, so a deadline that was set for
-//! an earlier one can never fit a later one. Nobody waits on a word, and no lock lies in shared memory.
+//! an earlier one can never fit a later one. No process waits on a word, and no lock lies in shared memory.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ pub enum State {
     Free = 0,
     /// Started, not yet ready.
     Starting = 1,
-    /// Ready and nobody's.
+    /// Ready and not lent.
     Idle = 2,
     /// Lent.
     Leased = 3,
@@ -57,13 +57,13 @@ impl Stamp {
         Self::unpack(word.load(Ordering::Acquire))
     }
 
-    /// Swap a word from this stamp to another; false where somebody was faster.
+    /// Swap a word from this stamp to another; false where the other side has changed it since.
     pub fn swap(self, word: &AtomicU64, to: Self) -> bool {
         word.compare_exchange(self.pack(), to.pack(), Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// Set a word that nobody else may change now: a free slot, or one whose process is gone.
+    /// Set a word that the other side may not change now: of a free slot, or of one whose process is gone.
     pub fn store(self, word: &AtomicU64) {
         word.store(self.pack(), Ordering::Release);
     }
@@ -75,12 +75,12 @@ impl Stamp {
         lendable && seen.swap(word, Self::new(State::Leased, generation))
     }
 
-    /// The keeper retires what has stayed as it was seen; false where somebody has moved it since.
+    /// The keeper retires a service that has stayed as it was seen; false where the client has moved it since.
     pub fn expire(self, word: &AtomicU64) -> bool {
         self.swap(word, Self::new(State::Retired, self.generation))
     }
 
-    /// The keeper makes idle what has answered by its deadline; false where somebody has moved it since.
+    /// The keeper makes idle a service that has answered by its deadline; false where the client has moved it since.
     pub fn settle(self, word: &AtomicU64) -> bool {
         self.swap(word, Self::new(State::Idle, self.generation))
     }
@@ -106,7 +106,7 @@ impl Stamp {
             2 => State::Idle,
             3 => State::Leased,
             4 => State::Resetting,
-            _ => State::Retired, // also what nobody wrote: never lent
+            _ => State::Retired, // also an unknown state: never lent
         };
         Self {
             state,

@@ -150,7 +150,10 @@ fn the_end_of_one_shared_service_leaves_the_others_to_be_joined() {
     for slot in [ended, other] {
         machine.open(slot, &mut actions);
     }
-    assert!(!machine.part(ended, false, &mut actions), "its only lease");
+    assert!(
+        !machine.release_shared(ended, false, &mut actions),
+        "its only lease"
+    );
     machine.release(ended, true, &mut actions);
     let joined = machine.ask(3, 0, &mut actions);
     assert_eq!(joined, Some(Grant::Join { slot: other }));

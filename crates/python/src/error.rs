@@ -6,7 +6,7 @@ use forebay_executor::error::Error as Executor;
 use forebay_executor::store::StoreError as Store;
 use forebay_memory::Error as Memory;
 use forebay_pool::Error as Pool;
-use forebay_tensor::stream::Error as Stream;
+use forebay_tensor::stream::StreamError as Stream;
 use forebay_tensor::{Class, Error as Tensor};
 use forebay_transport::{Delivered, Error as Transport};
 use pyo3::exceptions::{PyInterruptedError, PyOSError};
@@ -108,7 +108,7 @@ pub(crate) fn pool(error: Pool) -> PyErr {
         Pool::Forked { .. }
         | Pool::Pattern { .. }
         | Pool::Unenforceable { .. }
-        | Pool::Place(_) => config(message),
+        | Pool::Address(_) => config(message),
         Pool::Limit { maximum, value, .. } => raise("LimitError", message, |py| {
             [("limit", maximum), ("value", value)].into_py_dict(py)
         }),

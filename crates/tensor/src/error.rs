@@ -12,35 +12,35 @@ pub enum Error {
         setting: &'static str,
         /// The value given.
         value: u64,
-        /// What would be right.
+        /// What to use instead.
         advice: &'static str,
     },
-    /// A name cannot be one, or is taken.
+    /// A name is invalid, or taken.
     #[error("the name {name:?} of a tensor {advice}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and what to use instead.
         advice: &'static str,
     },
-    /// A name that means nothing.
-    #[error("there is no tensor {name:?}{}", near(nearest))]
+    /// No tensor has this name.
+    #[error("unknown tensor {name:?}{}", similar(nearest))]
     UnknownName {
         /// The name.
         name: String,
-        /// The nearest names that there are.
+        /// The most similar existing names.
         nearest: Vec<String>,
     },
     /// A limit was reached.
-    #[error("{limit} is {maximum}, and {value} would be needed; {advice}")]
+    #[error("{limit} is {maximum}, but {value} is needed; {advice}")]
     Limit {
         /// The limit's name.
         limit: &'static str,
-        /// What it would take.
+        /// The value that was needed.
         value: u64,
         /// The limit.
         maximum: u64,
-        /// What to try.
+        /// What to do.
         advice: &'static str,
     },
     /// The tensor was dropped or replaced.
@@ -53,44 +53,44 @@ pub enum Error {
         tensor: u32,
         /// Generation of the handle.
         held: u32,
-        /// Generation that there is now; 0 where there is none.
+        /// The current generation; 0 if the tensor was dropped.
         current: u32,
     },
     /// A row that the tensor does not have.
     #[error("row {row} is outside of {}, which has {rows} rows, the first of them 0", named(*tensor))]
     OutOfRange {
-        /// The tensor's id; `None` for one that lies over several shards.
+        /// The tensor's id; `None` for one that is spread over several shards.
         tensor: Option<u32>,
-        /// The row asked for; a negative index is a number near 2^64.
+        /// The requested row; a negative index appears as a number close to 2^64.
         row: u64,
         /// Rows of the tensor.
         rows: u64,
     },
-    /// The owner refused, in its own words.
+    /// The owner refused the request.
     #[error("the owner refused: {text}")]
     Refused {
         /// Which kind of error it is.
         class: Class,
-        /// What it said.
+        /// The owner's message.
         text: String,
     },
-    /// The peer has not shown the token that it was to show.
+    /// The peer did not authenticate with the server's token.
     #[error("{why}; give the right one by token=")]
-    Uninvited {
-        /// What it did instead.
+    Unauthenticated {
+        /// What it sent instead.
         why: &'static str,
     },
-    /// The rows are those of a file, which is only read here.
+    /// The tensor is backed by a file, which the server only reads.
     #[error(
-        "tensor {tensor} is rows of a file, and read-only here; append to the file, or publish an array"
+        "tensor {tensor} is backed by a file and read-only; append to the file, or publish an array"
     )]
     ReadOnly {
         /// The tensor's id.
         tensor: u32,
     },
-    /// The rows do not lie where a device reaches them; they can be had over a stream.
-    #[error("the tensor does not lie where an RDMA device reaches it; pull it over the stream")]
-    Elsewhere,
+    /// The rows are outside of the blocks that the device can read; the stream can carry them.
+    #[error("the RDMA device cannot read the tensor's memory; pull it over the stream")]
+    NotInBlock,
     /// Rows of a file could not be read.
     #[error("{} of {path} cannot be read: {what} (errno {errno})", rows(*first, *last))]
     Unread {
@@ -102,31 +102,31 @@ pub enum Error {
         last: u64,
         /// The system's number of the error.
         errno: i32,
-        /// What it means.
+        /// The system's description of it.
         what: String,
     },
-    /// The tensor was written again and again while it was pulled in pieces.
+    /// The tensor was written during each attempt to pull it in pieces.
     #[error(
-        "tensor {tensor} was written during each of {tries} tries to pull {bytes} bytes of one version; \
+        "tensor {tensor} was written during each of {tries} attempts to pull {bytes} bytes of one version; \
          pull no more than grant_bytes at once, or write it less often"
     )]
     Torn {
         /// The tensor's id.
         tensor: u32,
-        /// Tries that were made.
+        /// Attempts that were made.
         tries: u32,
         /// Bytes of the pull.
         bytes: u64,
     },
-    /// The peer is gone, or the connection to it.
+    /// The peer or the connection to it is gone.
     #[error("the connection broke: {why}")]
     Broken {
-        /// Why, in words that can be acted on.
+        /// Why.
         why: String,
     },
-    /// Nothing was heard from the peer for too long.
+    /// The peer sent nothing for too long.
     #[error(
-        "the peer sent nothing for {silent:?} while something was outstanding (limit {limit:?})"
+        "the peer sent nothing for {silent:?} while requests were outstanding (limit {limit:?})"
     )]
     Silent {
         /// How long it was silent.
@@ -134,15 +134,15 @@ pub enum Error {
         /// The limit.
         limit: Duration,
     },
-    /// The peer does not keep to the protocol; the connection is to be closed.
-    #[error("the peer broke the protocol at byte {offset}: {what}")]
+    /// The peer violated the protocol; the connection must be closed.
+    #[error("the peer violated the protocol at byte {offset}: {what}")]
     Protocol {
         /// What it did.
         what: String,
         /// Bytes that had been received from it.
         offset: u64,
     },
-    /// Time ran out.
+    /// The deadline passed.
     #[error("the deadline passed {late:?} ago")]
     Timeout {
         /// By how much.
@@ -178,13 +178,13 @@ impl Error {
             | Self::Name { .. }
             | Self::UnknownName { .. }
             | Self::ReadOnly { .. }
-            | Self::Elsewhere => Class::Config,
+            | Self::NotInBlock => Class::Config,
             Self::Limit { .. } => Class::Limit,
             Self::Stale { .. } => Class::Stale,
             Self::OutOfRange { .. } => Class::OutOfRange,
             Self::Refused { class, .. } => *class,
             Self::Torn { .. }
-            | Self::Uninvited { .. }
+            | Self::Unauthenticated { .. }
             | Self::Unread { .. }
             | Self::Broken { .. }
             | Self::Silent { .. } => Class::Broken,
@@ -194,10 +194,10 @@ impl Error {
     }
 }
 
-fn near(names: &[String]) -> String {
+fn similar(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        _ => format!("; the nearest that there are: {names:?}"),
+        _ => format!("; similar names: {names:?}"),
     }
 }
 

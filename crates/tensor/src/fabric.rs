@@ -1,17 +1,16 @@
 //! What a fabric beside the stream does: it writes rows into the requester's memory, or reads them from the owner's.
 //!
 //! A crate above this one implements these traits, such as `forebay-verbs` for RDMA devices; the program gives its
-//! [`Provider`] to a server, and its [`RequesterEndpoint`] to a link. Both sides go on by the stream where a fabric
-//! refuses or is lost. A fabric is called three times for a pull and once for a turn, so the calls go through a table
-//! of functions: that costs nanoseconds where a pull over a device takes microseconds, and the types of servers and
-//! links name no fabric.
+//! [`Provider`] to a server, and its [`RequesterEndpoint`] to a link. Both sides fall back to the stream if a fabric
+//! refuses a pull or is lost. The traits are used as trait objects: a pull makes three calls and a turn one, which
+//! costs nanoseconds where a pull over a device takes microseconds, and servers and links need no type parameter.
 //!
-//! | trait | who has it | what |
+//! | trait | used by | what |
 //! |---|---|---|
 //! | [`Provider`] | a server's thread | knows memory, and connects requesters that introduce themselves |
 //! | [`ResponderEndpoint`] | a server's thread, for each connection | answers requests from a [`Source`] |
 //! | [`RequesterEndpoint`] | a link | pulls slices of rows into blocks |
-//! | [`Source`] | whoever owns tensors, such as a shard | where rows lie |
+//! | [`Source`] | an endpoint; implemented by an owner of tensors, such as a shard | where rows are |
 use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -23,14 +22,14 @@ use crate::table::Key;
 
 /// Where an owner's tensors are. Blocks lie in regions that the fabric knows.
 pub trait Source {
-    /// Where rows lie: the block, the first byte, how many bytes. None where they lie in no block.
+    /// The memory of rows; `None` if they are not in a block.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] and [`Error::OutOfRange`], which the peer is told; others end its connection.
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error>;
+    /// [`Error::Stale`] and [`Error::OutOfRange`], which are reported to the peer; other errors end its connection.
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<BlockRange<'_>>, Error>;
 
-    /// All of a tensor, for a peer to read by itself. None where it lies in no block, or is written now and then.
+    /// The block of a whole tensor, for a peer to read by itself; `None` if it is not in a block, or may be written.
     ///
     /// # Errors
     ///
@@ -38,8 +37,16 @@ pub trait Source {
     fn whole(&self, key: Key) -> Result<Option<&Lease>, Error>;
 }
 
-/// A part of a block: its first byte, and how many there are.
-pub type Place<'a> = (&'a Lease, usize, usize);
+/// Consecutive bytes of a block.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRange<'a> {
+    /// The block.
+    pub block: &'a Lease,
+    /// The first byte, counted from the start of the block.
+    pub offset: usize,
+    /// How many bytes.
+    pub bytes: usize,
+}
 
 /// The fabric of a process, such as its RDMA device, as a server uses it.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -47,17 +54,17 @@ pub trait Provider: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Why it does not.
+    /// Why the fabric does not know it.
     fn check(&self, block: &Lease) -> Result<(), Error>;
 
-    /// Connect to a requester that introduced itself so over a stream, and grant it `slots_max` requests at most;
-    /// the second part is the answer that the requester needs. Whoever holds the stream watches it for its end.
+    /// Connect to a requester that sent this introduction over a stream, and grant it at most `slots_max` requests.
+    /// Returns the endpoint and the answer for the requester. The caller watches the stream for its end.
     ///
     /// # Errors
     ///
     /// [`Error::Protocol`] for an invalid introduction, [`Error::Broken`] where the fabric refuses. Does not wait for
     /// the requester.
-    fn meet(
+    fn accept(
         &self,
         introduction: &[u8],
         slots_max: u32,
@@ -154,7 +161,7 @@ pub trait RequesterEndpoint: AsFd + Send {
     /// # Errors
     ///
     /// Why the connection is over.
-    fn leave_blocks(&mut self) -> Result<(), Error>;
+    fn release_blocks(&mut self) -> Result<(), Error>;
 
     /// End the connection: from here on nothing of the owner's lands, and what is pending has no completion.
     fn break_off(&mut self, error: Error);

@@ -1,9 +1,9 @@
-//! Bytes that came: into a buffer, or straight to where they are to lie.
+//! Received bytes: in a buffer, or directly in their destination.
 use crate::sys::span::Span;
 
 /// The receiving end of a stream.
 ///
-/// While a span is to be filled directly the buffer holds nothing: what had come was copied there first.
+/// While a span is filled directly the buffer is empty: what it held was copied to the span first.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     buffer: Box<[u8]>,
@@ -24,17 +24,17 @@ impl Inbox {
         }
     }
 
-    /// Bytes that were received before those that are buffered.
+    /// The stream offset of the first buffered byte.
     pub(crate) fn offset(&self) -> u64 {
         self.offset - self.bytes().len() as u64
     }
 
-    /// Where the next bytes go: what is left of a span, then at most `ahead` bytes of the buffer.
+    /// Where to receive next: the rest of the diverted span, then at most `ahead` bytes of the buffer.
     pub(crate) fn spans(&mut self, ahead: usize) -> [Span; 2] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
-            // What is left is the beginning of one header or entry table, so this moves little.
+            // The rest is the beginning of one header or entry table, so this moves few bytes.
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -48,7 +48,7 @@ impl Inbox {
         }
     }
 
-    /// `count` bytes went where `spans` said.
+    /// `count` bytes were received into the `spans`.
     pub(crate) fn received(&mut self, count: usize) {
         let direct = count.min(self.direct.bytes());
         self.direct = self.direct.after(direct);
@@ -60,7 +60,7 @@ impl Inbox {
         self.offset += count as u64;
     }
 
-    /// What lies in the buffer.
+    /// The buffered bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -70,7 +70,7 @@ impl Inbox {
         self.start += count;
     }
 
-    /// The next bytes go to `span`: those that are here now, the others as they come.
+    /// Send the next bytes to `span`: the buffered ones now, the others as they are received.
     pub(crate) fn divert(&mut self, span: Span) {
         debug_assert_eq!(self.direct.bytes(), 0, "one span after the other");
         let count = span.bytes().min(self.end - self.start);
@@ -79,19 +79,19 @@ impl Inbox {
         self.direct = span.after(count);
     }
 
-    /// Bytes that are still to come to the span that `divert` named.
+    /// Whether the span of `divert` is not full yet.
     pub(crate) fn is_diverted(&self) -> bool {
         self.direct.bytes() > 0
     }
 
-    /// Forget where bytes were to go.
+    /// Drop the diverted span and the buffered bytes.
     pub(crate) fn clear(&mut self) {
         self.direct = Span::EMPTY;
         (self.start, self.end) = (0, 0);
     }
 }
 
-/// Copy as many of `bytes` as there is room for; returns how many.
+/// Copy as many of `bytes` as fit; returns how many.
 pub(crate) fn fill(spans: [Span; 2], bytes: &[u8]) -> usize {
     let mut count = 0;
     for span in spans {

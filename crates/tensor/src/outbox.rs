@@ -1,25 +1,25 @@
-//! Bytes that are to go: text of our own and memory that others lend, in order.
+//! Bytes to send, in order: our own text, and memory that is lent to us.
 use std::collections::VecDeque;
 
 use crate::sys::span::Span;
 
-/// Sent text is dropped from the front of the buffer above this size, which bounds what is moved for it.
+/// Sent text is removed from the front of the buffer above this size, which bounds the cost of moving the rest.
 const COMPACT_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 enum Source {
     /// The next bytes of the buffer.
     Text,
-    /// Memory that somebody lends, with the lender's number for it.
+    /// Lent memory, with the lender's mark for it.
     Lent(Span, u32),
-    /// What was lent, from the first byte that had not gone out when it was copied.
+    /// A copy of lent memory, from its first unsent byte on.
     Copied(Vec<u8>),
 }
 
 #[derive(Debug)]
 struct Piece {
     source: Source,
-    /// Bytes that have not gone out.
+    /// Bytes that are not sent yet.
     left: usize,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Bytes that have not gone out.
+    /// Bytes that are not sent yet.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -49,21 +49,21 @@ impl Outbox {
         self.pushed_text(bytes.len());
     }
 
-    /// Send a copy of what lies in `span`.
+    /// Send a copy of `span`.
     pub(crate) fn push_copy(&mut self, span: Span) {
         self.make_room();
         span.append_to(&mut self.text);
         self.pushed_text(span.bytes());
     }
 
-    /// Send what lies in `span` when its turn comes; `sent` gives `mark` back once it has gone.
+    /// Send the bytes of `span` without a copy; `sent` reports `mark` once all of them are sent.
     ///
-    /// Returns whether that will be: nothing is lent where there is no byte.
+    /// Returns whether the span was taken: an empty one is not.
     pub(crate) fn push_lent(&mut self, span: Span, mark: u32) -> bool {
         self.push_source(Source::Lent(span, mark), span.bytes())
     }
 
-    /// Send a buffer that is given away.
+    /// Send an owned buffer.
     pub(crate) fn push_owned(&mut self, bytes: Vec<u8>) {
         let count = bytes.len();
         self.push_source(Source::Copied(bytes), count);
@@ -115,7 +115,7 @@ impl Outbox {
         into.len().min(self.pieces.len())
     }
 
-    /// `count` of the bytes that `gather` gave have gone; `lent` hears of every span that has gone whole.
+    /// `count` of the bytes of `gather` were sent; `lent` is called for each span that is sent whole.
     pub(crate) fn sent(&mut self, mut count: usize, mut lent: impl FnMut(u32)) {
         assert!(count <= self.bytes, "more was sent than there was");
         self.bytes -= count;
@@ -140,7 +140,8 @@ impl Outbox {
         }
     }
 
-    /// Copy what is lent under `mark` and `touches` says; returns how many are lent under it, and were copied.
+    /// Copy the spans with this `mark` that `touches` selects; returns how many have the mark, and how many were
+    /// copied.
     pub(crate) fn preserve(&mut self, mark: u32, touches: impl Fn(Span) -> bool) -> (u32, u32) {
         let (mut marked, mut copied) = (0, 0);
         for piece in &mut self.pieces {
@@ -159,7 +160,7 @@ impl Outbox {
         (marked, copied)
     }
 
-    /// Drop all that has not gone; `lent` hears of every span.
+    /// Drop all unsent bytes; `lent` is called for each lent span.
     pub(crate) fn clear(&mut self, mut lent: impl FnMut(u32)) {
         for piece in self.pieces.drain(..) {
             if let Source::Lent(_, mark) = piece.source {

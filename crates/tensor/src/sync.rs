@@ -1,2 +1,2 @@
-//! The fence of the board. `tests/loom.rs` compiles `board` over loom's in its place.
+//! The fence of the version table. `tests/loom.rs` compiles `version_table` with loom's instead.
 pub(crate) use std::sync::atomic::fence;

@@ -1,19 +1,19 @@
-//! Every interleaving of an owner and a reader of the board: what was copied is of the version that is told.
+//! Every interleaving of an owner and a reader of the version table: copied rows have the returned version.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-tensor --test loom --release`
 #![cfg(loom)]
 
-// The board as it ships, over loom's atomics.
-#[path = "../src/board.rs"]
+// The version table as it ships, over loom's atomics.
+#[path = "../src/version_table.rs"]
 #[allow(dead_code)]
-mod board;
+mod version_table;
 
 mod sync {
     pub(crate) use loom::sync::atomic::fence;
 }
 
 mod error {
-    /// What the board needs of the crate's.
+    /// What the version table needs of the crate's.
     #[derive(Debug)]
     pub enum Error {
         Config {
@@ -50,7 +50,7 @@ mod sys {
         }
     }
 
-    pub mod board {
+    pub mod shared_words {
         use loom::sync::atomic::AtomicU64;
 
         #[derive(Debug)]
@@ -72,28 +72,32 @@ mod sys {
     }
 }
 
-use board::{Board, Missed};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
 use table::Key;
+use version_table::{Missed, VersionTable};
 
 const FIRST: Key = Key {
     id: 0,
     generation: 1,
 };
 
-/// A board with one tensor, and its two words.
-fn published() -> (Arc<Board>, Arc<[AtomicU64; 2]>) {
-    let board = Board::new(sys::span::Span).expect("it is aligned");
-    board.publish(FIRST);
+/// A version table with one tensor, and two words of rows.
+fn published() -> (Arc<VersionTable>, Arc<[AtomicU64; 2]>) {
+    let versions = VersionTable::new(sys::span::Span).expect("it is aligned");
+    versions.publish(FIRST);
     let rows = [AtomicU64::new(0), AtomicU64::new(0)];
-    (Arc::new(board), Arc::new(rows))
+    (Arc::new(versions), Arc::new(rows))
 }
 
-fn read(board: &Board, key: Key, rows: &[AtomicU64; 2]) -> (Result<u64, Missed>, [u64; 2]) {
+fn read(
+    versions: &VersionTable,
+    key: Key,
+    rows: &[AtomicU64; 2],
+) -> (Result<u64, Missed>, [u64; 2]) {
     let mut copied = [u64::MAX; 2];
-    let result = board.read(key, || {
+    let result = versions.read(key, || {
         copied = [rows[0].load(Relaxed), rows[1].load(Relaxed)]
     });
     (result, copied)
@@ -109,19 +113,19 @@ fn a_copy_is_of_one_version() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let (board, rows) = published();
-        let (owners, written) = (Arc::clone(&board), Arc::clone(&rows));
+        let (versions, rows) = published();
+        let (owners, written) = (Arc::clone(&versions), Arc::clone(&rows));
         let owner = thread::spawn(move || {
             owners.begin(0);
             put(&written, 1);
             owners.end(0, 1);
         });
-        match read(&board, FIRST, &rows) {
+        match read(&versions, FIRST, &rows) {
             (Ok(version), copied) => assert_eq!(copied, [version; 2]),
             (Err(missed), _) => assert_eq!(missed, Missed::Busy),
         }
         owner.join().expect("it does not panic");
-        assert_eq!(read(&board, FIRST, &rows), (Ok(1), [1; 2]));
+        assert_eq!(read(&versions, FIRST, &rows), (Ok(1), [1; 2]));
     });
 }
 
@@ -136,19 +140,19 @@ fn a_copy_is_of_the_generation_that_was_asked_for() {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
-            let (board, rows) = published();
-            let (owners, written) = (Arc::clone(&board), Arc::clone(&rows));
+            let (versions, rows) = published();
+            let (owners, written) = (Arc::clone(&versions), Arc::clone(&rows));
             let owner = thread::spawn(move || {
                 owners.retire(0);
                 put(&written, 2);
                 owners.publish(SECOND);
             });
             let expected = if key.generation == 1 { 0 } else { 2 };
-            if let (Ok(version), copied) = read(&board, key, &rows) {
+            if let (Ok(version), copied) = read(&versions, key, &rows) {
                 assert_eq!((version, copied), (0, [expected; 2]));
             }
             owner.join().expect("it does not panic");
-            assert_eq!(read(&board, FIRST, &rows).0, Err(Missed::Stale(2)));
+            assert_eq!(read(&versions, FIRST, &rows).0, Err(Missed::Stale(2)));
         });
     }
 }

@@ -1,6 +1,6 @@
-//! Tensors that an owner without a server serves over verbs.
+//! The tensors of an owner without a server, served over verbs.
 use forebay_memory::Lease;
-use forebay_tensor::fabric::{Place, Source};
+use forebay_tensor::fabric::{BlockRange, Source};
 use forebay_tensor::{Error, Key};
 
 #[derive(Debug)]
@@ -23,24 +23,24 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Serve a block as rows of `row_bytes` each; what is left over at its end is no row.
+    /// Serve a block as rows of `row_bytes` each; a shorter rest at its end is ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where a row has no bytes, [`Error::Limit`] where there are 2^32 tensors.
+    /// [`Error::Config`] for rows without bytes, [`Error::Limit`] for 2^32 tensors.
     pub fn publish(&mut self, memory: Lease, row_bytes: u64) -> Result<Key, Error> {
         if row_bytes == 0 {
             return Err(Error::Config {
                 setting: "row_bytes",
                 value: 0,
-                advice: "take 1 or more",
+                advice: "use 1 or more",
             });
         }
         let held = Some(Held { memory, row_bytes });
         let free = self.entries.iter().position(|entry| entry.held.is_none());
         let at = free.unwrap_or(self.entries.len());
         let id = u32::try_from(at).map_err(|_| Error::Limit {
-            limit: "tensors_max",
+            limit: "max_tensors",
             value: at as u64,
             maximum: u32::MAX.into(),
             advice: "drop some",
@@ -58,12 +58,12 @@ impl Catalog {
         })
     }
 
-    /// Serve it no more. Who was exposed to it must be told: [`Answerer::withdraw`](crate::Answerer::withdraw).
-    /// The block is kept by what still sends it.
+    /// Stop serving a tensor. Its keys must be taken back by [`Responder::withdraw`](crate::Responder::withdraw).
+    /// Answers that are being sent keep the block.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`] where it has gone.
+    /// [`Error::Stale`] if it was dropped before.
     pub fn drop_tensor(&mut self, key: Key) -> Result<Lease, Error> {
         let gone = self.gone(key);
         let entry = self
@@ -102,7 +102,7 @@ impl Source for Catalog {
         Ok(Some(&self.held(key)?.memory))
     }
 
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error> {
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<BlockRange<'_>>, Error> {
         let held = self.held(key)?;
         let total = held.memory.len() as u64 / held.row_bytes;
         if first > total || rows > total - first {
@@ -113,7 +113,11 @@ impl Source for Catalog {
             });
         }
         let fits = |rows: u64| usize::try_from(rows * held.row_bytes).expect("inside of a block");
-        Ok(Some((&held.memory, fits(first), fits(rows))))
+        Ok(Some(BlockRange {
+            block: &held.memory,
+            offset: fits(first),
+            bytes: fits(rows),
+        }))
     }
 }
 
@@ -131,7 +135,7 @@ mod tests {
             .publish(region.allocate(100).expect("room"), 8)
             .expect("published");
         let found = catalog.rows(first, 2, 10).expect("there are 12");
-        assert_eq!(found.expect("in a block").1, 16);
+        assert_eq!(found.expect("in a block").offset, 16);
         assert!(matches!(
             catalog.rows(first, 12, 1),
             Err(Error::OutOfRange {

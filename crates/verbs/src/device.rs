@@ -1,4 +1,4 @@
-//! The device of this process, opened once, and what it knows of the process's memory.
+//! The device of this process, opened once, and its registered memory.
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,32 +9,32 @@ use forebay_transport::PerProcess;
 use crate::discovery::{Adapter, Found};
 use crate::registry::Registry;
 
-/// Room for the requests of all connections: 64 bytes for each slot at each end.
+/// Memory for the requests of all connections: 64 bytes per slot and end.
 const REQUESTS_BYTES_MAX: u64 = 1 << 30;
 const REQUESTS_CHUNK_BYTES: u64 = 1 << 20;
 
-/// A device, the registry of its memory, and memory of its own for requests.
+/// A device, the registry of its memory, and separate memory for requests.
 #[derive(Debug)]
 pub struct Device {
     pub(super) adapter: Adapter,
     pub(super) registry: Arc<Registry>,
-    /// Not the caller's: what is there for requests is nobody's tensor.
+    /// Not the caller's region: memory for requests must never hold tensors.
     pub(super) requests: Region,
     /// Regions that the registry is attached to.
     attached: Mutex<HashSet<u64>>,
 }
 
-/// The device that was opened.
+/// The opened device.
 static OPENED: PerProcess<Mutex<Option<Arc<Device>>>> = PerProcess::empty();
 
 impl Device {
-    /// The first device that can be used, opened by the first call and kept for the process.
+    /// The first usable device, opened by the first call and kept for the process.
     ///
-    /// A forked child opens it anew, and lets what its parent opened alone.
+    /// A forked child opens its own, and does not touch its parent's.
     ///
     /// # Errors
     ///
-    /// Why there is none, in words for people.
+    /// Why no device is usable, as a message.
     pub fn get() -> Result<Arc<Self>, String> {
         let mut opened = OPENED.get().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = &*opened {
@@ -53,7 +53,7 @@ impl Device {
         if !adapter.found().has_windows {
             let name = &adapter.found().device;
             return Err(format!(
-                "RDMA device {name} cannot take keys back (no windows of type 2B)"
+                "RDMA device {name} cannot revoke keys (no windows of type 2B)"
             ));
         }
         let registry = Registry::new(&adapter);
@@ -73,13 +73,13 @@ impl Device {
         Ok(device)
     }
 
-    /// Have the device know the region's memory: chunk by chunk, those that are there and those that come. Idempotent.
+    /// Register a region's memory with the device, chunk by chunk, later chunks included. Idempotent.
     ///
-    /// A chunk that the kernel refuses to pin is not used; [`Registry::reason`] has the words for it.
+    /// A chunk that the kernel refuses to pin is not used; [`Registry::reason`] has the reason.
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`] where the region is closed, or a parent's.
+    /// [`Error::Broken`] if the region is closed, or belongs to the parent process.
     pub fn attach(&self, region: &Region) -> Result<(), Error> {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         if attached.contains(&region.id()) {
@@ -89,11 +89,11 @@ impl Device {
         region.attach(registrar).map_err(|error| Error::Broken {
             why: format!("the arena cannot be registered: {error}"),
         })?;
-        attached.insert(region.id()); // ids are random and never used again
+        attached.insert(region.id()); // ids are random and never reused
         Ok(())
     }
 
-    /// What it is.
+    /// Its description.
     pub fn found(&self) -> &Found {
         self.adapter.found()
     }
@@ -102,12 +102,12 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// Why it does not: its region was not attached, or the kernel refused to pin its chunk.
+    /// Why not: its region was not attached, or the kernel refused to pin its chunk.
     pub fn check(&self, block: &Lease) -> Result<(), Error> {
         self.registry.find(block).map(drop)
     }
 
-    /// What it knows of memory.
+    /// The registry of its memory.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }

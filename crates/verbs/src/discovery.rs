@@ -1,4 +1,4 @@
-//! Which RDMA devices there are, and opening one.
+//! Finds and opens RDMA devices.
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use crate::sys::device::{Domain, names};
 use crate::sys::layout::Gid;
 use crate::sys::pair::Address;
 
-/// Ports of a device that are looked at.
+/// Ports of a device that are examined.
 const PORTS_MAX: u8 = 8;
-/// Addresses of a port that are looked at.
+/// Addresses of a port that are examined.
 const GIDS_MAX: u8 = 64;
-/// What an address with an IPv4 one in it begins with: `::ffff:192.168.0.1`.
+/// The prefix of an IPv4-mapped address: `::ffff:192.168.0.1`.
 const IPV4_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// What was found of a device.
+/// Description of a usable device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Its name, such as `mlx5_0` or `rxe0`.
     pub device: String,
-    /// The port that would be used.
+    /// The port to use.
     pub port: u8,
-    /// Which of the port's addresses.
+    /// The index of the port's address to use.
     pub gid_index: u8,
-    /// Whether keys on parts of registered memory can be taken back one by one (windows of type 2B).
+    /// Whether keys on parts of registered memory can be revoked one by one (windows of type 2B).
     pub has_windows: bool,
 }
 
-/// The devices that can be used, for `forebay doctor` and for choosing a fabric. Opens and closes each.
+/// The usable devices, for `forebay doctor` and for choosing a fabric. Opens and closes each.
 ///
 /// # Errors
 ///
-/// Why there is none, in words for people: no library, no device, none with an active port.
+/// Why no device is usable, as a message: no library, no device, none with an active port.
 pub fn devices() -> Result<Vec<Found>, String> {
     let mut reasons = Vec::new();
     let mut found = Vec::new();
@@ -49,7 +49,7 @@ pub fn devices() -> Result<Vec<Found>, String> {
     Ok(found)
 }
 
-/// A device that was opened, with the port and address that connections go by. Cheap to clone.
+/// An opened device, with the port and address of its connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Adapter {
     found: Found,
@@ -60,11 +60,11 @@ pub struct Adapter {
 }
 
 impl Adapter {
-    /// Open a device by its name, or the first one that can be used.
+    /// Open a device by its name, or the first usable one.
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`] with what is missing, in words for people.
+    /// [`Error::Broken`] with a message about what is missing.
     pub fn open(name: Option<&str>) -> Result<Self, Error> {
         if let Some(name) = name {
             return Self::open_device(name).map_err(|why| Error::Broken { why });
@@ -76,7 +76,7 @@ impl Adapter {
                 Err(reason) => reasons.push(reason),
             }
         }
-        reasons.push("no RDMA device can be used".to_owned());
+        reasons.push("no RDMA device is usable".to_owned());
         Err(Error::Broken {
             why: reasons.join("; "),
         })
@@ -88,7 +88,7 @@ impl Adapter {
         let domain = Domain::open(name).map_err(|error| failed("cannot be opened", error))?;
         let has_windows = domain
             .has_windows()
-            .map_err(|error| failed("says nothing of itself", error))?;
+            .map_err(|error| failed("cannot be queried", error))?;
         let ports = (1..=PORTS_MAX).map_while(|number| Some((number, domain.port(number).ok()?)));
         let (number, port) = (ports.into_iter().find(|(_, port)| port.is_active))
             .ok_or_else(|| format!("RDMA device {name} has no active port"))?;
@@ -108,12 +108,12 @@ impl Adapter {
         })
     }
 
-    /// What it is.
+    /// Its description.
     pub fn found(&self) -> &Found {
         &self.found
     }
 
-    /// Where a queue pair of this number is.
+    /// The address of the queue pair with this number.
     pub(super) fn address(&self, number: u32, sequence: u32) -> Address {
         Address {
             gid: self.gid,
@@ -125,8 +125,8 @@ impl Adapter {
     }
 }
 
-/// The address that others reach best: over Ethernet one of version 2 (which routers carry) with an IPv4 address
-/// in it, else one of version 2 that is not of the link alone, else the first that there is.
+/// The best reachable address of a port: over Ethernet a RoCE v2 address (which routers forward) that maps an IPv4
+/// address, else a RoCE v2 address that is not link-local, else the first one.
 fn address(domain: &Domain, device: &str, port: u8) -> Option<(u8, Gid)> {
     let gids = (0..GIDS_MAX).map_while(|index| Some((index, domain.gid(port, index).ok()?)));
     let there = gids.filter(|(_, gid)| gid.iter().any(|byte| *byte != 0));

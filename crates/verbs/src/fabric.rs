@@ -1,4 +1,4 @@
-//! Both ends as a server and a link use them: what `forebay_tensor::fabric` asks of a fabric.
+//! Both ends as a server and a link use them: implements the traits of `forebay_tensor::fabric`.
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,29 @@ use forebay_tensor::fabric::{
 };
 
 use crate::PULL_BYTES_MAX;
-use crate::answerer::Answerer;
 use crate::device::Device;
 use crate::puller::{Arrival, Puller};
+use crate::responder::Responder;
 
-/// Longer than a device takes to take keys back, unless much is being sent.
-const LEAVING: Duration = Duration::from_millis(500);
+/// Longer than a device takes to revoke keys, unless much is being sent.
+const RELEASING: Duration = Duration::from_millis(500);
 
 impl Provider for Device {
     fn check(&self, block: &Lease) -> Result<(), Error> {
         Self::check(self, block)
     }
 
-    fn meet(
+    fn accept(
         &self,
         introduction: &[u8],
         slots_max: u32,
     ) -> Result<(Box<dyn ResponderEndpoint>, Vec<u8>), Error> {
-        let (answerer, answer) = Answerer::meet(self, introduction, slots_max)?;
-        Ok((Box::new(answerer), answer))
+        let (responder, answer) = Responder::accept(self, introduction, slots_max)?;
+        Ok((Box::new(responder), answer))
     }
 }
 
-impl ResponderEndpoint for Answerer {
+impl ResponderEndpoint for Responder {
     fn turn(&mut self, source: &dyn Source) -> Result<usize, Error> {
         Self::turn(self, source)
     }
@@ -54,7 +54,7 @@ impl ResponderEndpoint for Answerer {
 }
 
 impl Puller {
-    /// What a link pulls by.
+    /// The endpoint that a link pulls through.
     pub fn into_endpoint(self) -> Box<dyn RequesterEndpoint> {
         Box::new(Endpoint {
             puller: self,
@@ -63,11 +63,11 @@ impl Puller {
     }
 }
 
-/// A puller whose arrivals are settled by its turns.
+/// A puller whose turns settle its arrivals.
 #[derive(Debug)]
 struct Endpoint {
     puller: Puller,
-    /// What has come since the last turn; its room is used again.
+    /// Arrivals since the last turn; kept for its capacity.
     arrivals: Vec<Arrival>,
 }
 
@@ -100,10 +100,10 @@ impl RequesterEndpoint for Endpoint {
         self.puller.cancel(token);
     }
 
-    fn leave_blocks(&mut self) -> Result<(), Error> {
-        self.puller.leave_all()?;
-        let deadline = Instant::now() + LEAVING;
-        while self.puller.is_leaving() && Instant::now() < deadline {
+    fn release_blocks(&mut self) -> Result<(), Error> {
+        self.puller.release_all_keys()?;
+        let deadline = Instant::now() + RELEASING;
+        while self.puller.is_releasing_keys() && Instant::now() < deadline {
             self.puller.wait(&mut self.arrivals, Some(deadline))?;
         }
         Ok(())

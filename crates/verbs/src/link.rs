@@ -1,7 +1,7 @@
 //! One connection: a queue pair, its completions, and the stream that it was set up over.
 //!
-//! What is posted completes in the order of posting (reliable connections promise that), so nothing is looked up by a
-//! number: `P` says what each was of, and completions take them from the front.
+//! Operations complete in the order of posting (reliable connections guarantee that), so none is looked up by an id:
+//! `P` describes each posted operation, and completions take them from the front.
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -10,8 +10,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use forebay_base::time::{left, timespec};
 use forebay_tensor::Error;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::discovery::Adapter;
@@ -23,52 +24,52 @@ use crate::wire::{Hello, SLOTS_MAX, protocol};
 /// Completions taken at once.
 const BATCH: usize = 64;
 
-/// The stream that a connection was set up over. Its end means that the peer is gone;
-/// what is said on it after the set-up is not looked at here.
+/// The stream that a connection was set up over. Its end means that the peer is gone; bytes on it after the set-up are
+/// not read here.
 pub trait Lifeline: Read + Write + AsFd + Send {}
 
 impl<S: Read + Write + AsFd + Send> Lifeline for S {}
 
-/// Something that happened.
+/// An event of a connection.
 #[derive(Debug)]
-pub(super) enum Happened<P> {
-    /// What was posted is done.
+pub(super) enum Event<P> {
+    /// A posted operation has completed.
     Done(P),
-    /// The peer wrote, with immediate data; so many bytes.
+    /// The peer has written `bytes`, with immediate data.
     Received { immediate: u32, bytes: u32 },
 }
 
-/// A connection on which things of kind `P` are posted.
+/// A connection; `P` describes posted operations.
 pub(super) struct Link<P> {
     pair: Pair,
     posted: VecDeque<P>,
     posted_max: usize,
-    /// Writes of the peer's that may be on their way at once.
+    /// Writes of the peer that may be in flight.
     received_max: usize,
-    /// None where somebody else watches for the peer's end.
+    /// `None` if the caller watches for the peer's end.
     lifeline: Option<Box<dyn Lifeline>>,
     /// Why it is over.
     broken: Option<Error>,
 }
 
-/// A queue pair of this end, connected to nobody yet.
-pub(super) struct Unmet<P> {
+/// A queue pair of this end that is not connected yet.
+pub(super) struct Unconnected<P> {
     link: Link<P>,
-    /// What the peer is to be told.
+    /// The introduction for the peer.
     pub(super) ours: Hello,
     port: u8,
     gid_index: u8,
 }
 
-impl<P> Unmet<P> {
-    /// At most `sends` things are posted at once, and the peer may write with immediate data once for each slot
-    /// before we look.
+impl<P> Unconnected<P> {
+    /// At most `sends` operations are posted at once, and the peer may write with immediate data once per slot before
+    /// this end takes the completions.
     pub(super) fn new(adapter: &Adapter, slots: u32, sends: u32) -> Result<Self, Error> {
         if slots == 0 || slots > SLOTS_MAX {
             return Err(Error::Config {
                 setting: "slots",
                 value: slots.into(),
-                advice: "take 1 to 1024",
+                advice: "use 1 to 1024",
             });
         }
         let found = adapter.found();
@@ -96,8 +97,8 @@ impl<P> Unmet<P> {
         })
     }
 
-    /// Connect to whoever said this of itself. Where there is no `lifeline`, somebody else watches for the peer's end.
-    pub(super) fn meet(
+    /// Connect to the peer with this introduction. Without a `lifeline` the caller watches for the peer's end.
+    pub(super) fn connect(
         mut self,
         peer: &Hello,
         lifeline: Option<Box<dyn Lifeline>>,
@@ -107,7 +108,7 @@ impl<P> Unmet<P> {
         let mut ready = || {
             pair.initialise(port)?;
             for _ in 0..ours.slots {
-                pair.post_receive()?; // before the peer can send
+                pair.post_receive()?; // before the peer can send: a write without a receive fails
             }
             pair.connect(port, gid_index, &ours.address, &peer.address)?;
             pair.start(&ours.address)
@@ -126,23 +127,23 @@ impl<P> Link<P> {
         slots: u32,
         sends: u32,
     ) -> Result<(Self, Hello), Error> {
-        let unmet = Unmet::new(adapter, slots, sends)?;
-        let peer = unmet.ours.exchange(&mut *stream)?;
-        let link = unmet.meet(&peer, Some(stream))?;
+        let unconnected = Unconnected::new(adapter, slots, sends)?;
+        let peer = unconnected.ours.exchange(&mut *stream)?;
+        let link = unconnected.connect(&peer, Some(stream))?;
         Ok((link, peer))
     }
 
-    /// What it was connected over.
+    /// The stream that it was connected over.
     pub(super) fn lifeline(&mut self) -> &mut dyn Lifeline {
         &mut **self.lifeline.as_mut().expect("connected over a stream")
     }
 
-    /// What was posted and has not completed, in the order of posting.
+    /// Operations that have not completed, in the order of posting.
     pub(super) fn posted(&self) -> impl Iterator<Item = &P> {
         self.posted.iter()
     }
 
-    /// Post something; `what` comes back once it is done.
+    /// Post an operation; `what` is returned in [`Event::Done`] when it has completed.
     pub(super) fn post<R>(
         &mut self,
         what: P,
@@ -168,9 +169,9 @@ impl<P> Link<P> {
         }
     }
 
-    /// Take what has completed, up to a batch; each receive is posted again before it is given out.
+    /// Take up to [`BATCH`] completions; each receive is posted again before it is returned.
     /// Returns whether there may be more.
-    pub(super) fn poll(&mut self, into: &mut Vec<Happened<P>>) -> Result<bool, Error> {
+    pub(super) fn poll(&mut self, into: &mut Vec<Event<P>>) -> Result<bool, Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -183,40 +184,36 @@ impl<P> Link<P> {
         Ok(count == BATCH)
     }
 
-    fn take(
-        &mut self,
-        completion: &WorkCompletion,
-        into: &mut Vec<Happened<P>>,
-    ) -> Result<(), Error> {
+    fn take(&mut self, completion: &WorkCompletion, into: &mut Vec<Event<P>>) -> Result<(), Error> {
         if completion.status != 0 {
             return Err(self.fence(Error::Broken {
-                why: format!("the device says: {}", status(completion.status)),
+                why: format!("the device reported: {}", status(completion.status)),
             }));
         }
-        // Receives are posted again at once, so who keeps to no slots could keep us here for ever.
+        // Receives are posted again at once, so a peer that ignores its slots could keep this loop busy for ever.
         if into.len() > self.posted_max + self.received_max {
             return Err(self.fence(protocol("more writes than it has slots for")));
         }
         if completion.opcode == RECEIVED_WITH_IMMEDIATE {
             let again = self.pair.post_receive();
             again.map_err(|error| self.fence(broken("a receive was refused", &error)))?;
-            into.push(Happened::Received {
+            into.push(Event::Received {
                 immediate: u32::from_be(completion.immediate),
                 bytes: completion.bytes,
             });
         } else {
             let what = self.posted.pop_front();
-            into.push(Happened::Done(
-                what.expect("completions are of what was posted, once each"),
+            into.push(Event::Done(
+                what.expect("each posted operation completes once"),
             ));
         }
         Ok(())
     }
 
-    /// Like [`Link::poll`], but sleep until something has happened. Nothing happened: the deadline has passed.
+    /// Like [`Link::poll`], but sleeps until an event or the deadline; without an event the deadline has passed.
     pub(super) fn wait(
         &mut self,
-        into: &mut Vec<Happened<P>>,
+        into: &mut Vec<Event<P>>,
         deadline: Option<Instant>,
     ) -> Result<(), Error> {
         loop {
@@ -225,7 +222,7 @@ impl<P> Link<P> {
                 return Ok(());
             }
             self.arm()?;
-            // What completed before the queue was armed makes no event.
+            // Completions before the queue was armed cause no event.
             self.poll(into)?;
             if !into.is_empty() || !self.sleep(deadline)? {
                 return Ok(());
@@ -233,32 +230,28 @@ impl<P> Link<P> {
         }
     }
 
-    /// Like [`Link::poll`], for who watches the descriptor: nothing is left, and the next completion makes it readable.
-    pub(super) fn turn(&mut self, into: &mut Vec<Happened<P>>) -> Result<(), Error> {
+    /// Like [`Link::poll`], for an event loop: takes all completions, and the next one makes the descriptor readable.
+    pub(super) fn turn(&mut self, into: &mut Vec<Event<P>>) -> Result<(), Error> {
         self.pair.queue.take_events();
         while self.poll(into)? {}
         self.arm()?;
-        while self.poll(into)? {} // what completed before the queue was armed makes no event
+        while self.poll(into)? {} // completions before the queue was armed cause no event
         Ok(())
     }
 
     fn arm(&mut self) -> Result<(), Error> {
         let armed = self.pair.queue.arm();
-        armed.map_err(|error| self.fence(broken("no event was promised", &error)))
+        armed.map_err(|error| self.fence(broken("completion events cannot be requested", &error)))
     }
 
-    /// Readable when something has completed since [`Link::turn`].
+    /// Readable when operations have completed since [`Link::turn`].
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.pair.queue.as_fd()
     }
 
-    /// Sleep until there is an event, the peer is gone or the deadline has passed (false).
+    /// Sleep until an event; returns `false` if the deadline has passed.
     fn sleep(&mut self, deadline: Option<Instant>) -> Result<bool, Error> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = left.map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let timeout = left(deadline).map(timespec);
         let queue = PollFd::new(&self.pair.queue, PollFlags::IN);
         let mut watched = [queue.clone(), queue];
         let mut count = 1;
@@ -281,19 +274,19 @@ impl<P> Link<P> {
         Ok(woken > 0)
     }
 
-    /// Make sure that nothing of the peer's lands any more. What was posted is over, done or not.
-    /// Gives back why the connection is over: this error, or an earlier one.
+    /// Ensure that the peer can write nothing any more. Posted operations are over, completed or not.
+    /// Returns why the connection is over: this error, or an earlier one.
     pub(super) fn fence(&mut self, error: Error) -> Error {
         if let Some(error) = &self.broken {
             return error.clone();
         }
-        // Where even this is refused the device is gone, and writes nothing.
+        // If even this is refused the device is gone, and writes nothing.
         drop(self.pair.fail());
         self.broken = Some(error.clone());
         error
     }
 
-    /// Fence the peer because we go.
+    /// Fence the peer because this end closes.
     pub(super) fn close(&mut self) {
         let why = "it was closed here".to_owned();
         self.fence(Error::Broken { why });

@@ -17,10 +17,11 @@ struct Table {
     reason: Option<String>,
 }
 
-/// What of a region a device knows. Attach it to the region; a chunk is registered once, never for a transfer.
+/// The chunks of regions that are registered with a device. Attach it to a region; a chunk is registered once, never
+/// for a transfer.
 ///
-/// A chunk that goes while something still names it stays pinned until that is over.
-/// Forking is safe: chunks are shared mappings, so a child's writes do not move the parent's pages.
+/// A chunk that is removed while operations still use it stays pinned until they end.
+/// Forking is safe: chunks are shared mappings, so a child's writes do not copy the parent's pages.
 #[derive(Debug)]
 pub struct Registry {
     domain: Arc<Domain>,
@@ -29,7 +30,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Knows nothing yet: [`forebay_memory::Region::attach`] tells it of the chunks.
+    /// An empty registry; [`forebay_memory::Region::attach`] notifies it of chunks.
     pub fn new(adapter: &Adapter) -> Arc<Self> {
         Arc::new(Self {
             domain: Arc::clone(&adapter.domain),
@@ -38,22 +39,22 @@ impl Registry {
         })
     }
 
-    /// How often memory was registered, transfers included that were asked to register for themselves.
+    /// How often memory was registered, registrations per transfer included.
     /// Does not grow in the steady state.
     pub fn registrations(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Why the last chunk that is not registered is not, in words.
+    /// Why the last chunk could not be registered.
     pub fn reason(&self) -> Option<String> {
         self.lock().reason.clone()
     }
 
-    /// The registration that a block lies in.
+    /// The registration that contains a block.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where its region was not attached, [`Error::Broken`] where the kernel refused its chunk.
+    /// [`Error::Config`] if its region was not attached, [`Error::Broken`] if the kernel refused its chunk.
     pub(super) fn find(&self, block: &Lease) -> Result<Arc<Registration>, Error> {
         let table = self.lock();
         let (start, bytes) = (block.as_ptr().as_ptr() as u64, block.len() as u64);
@@ -70,7 +71,7 @@ impl Registry {
         })
     }
 
-    /// Register part of a block for one transfer; `allowed` is what the peer may do by its key.
+    /// Register part of a block for one transfer; `allowed` are the rights of its key.
     pub(super) fn register(
         &self,
         block: &Lease,
@@ -87,7 +88,7 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // A list and a text, each changed in one step.
+        // A panic cannot leave it inconsistent: each field changes in one step.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,24 +112,24 @@ impl Registrar for Registry {
         };
         let gone = table.chunks.swap_remove(at);
         drop(table);
-        drop(gone); // a system call: not under the lock
+        drop(gone); // a system call, so not under the lock
     }
 }
 
 fn refusal(error: &io::Error, bytes: usize) -> String {
     if error.raw_os_error() == Some(libc::ENOMEM) {
         return format!(
-            "{bytes} bytes are more than this user may pin for RDMA (ulimit -l); raise the memlock limit, or use tcp"
+            "{bytes} bytes exceed what this user may pin for RDMA (ulimit -l); raise the memlock limit, or use tcp"
         );
     }
     format!("the device refused to register {bytes} bytes: {error}")
 }
 
-/// What the device calls a part of a block.
+/// A part of a block, as the device addresses it.
 ///
 /// # Panics
 ///
-/// Where the part is not inside of the block, or longer than one operation may be.
+/// If the part is not inside of the block, or longer than one operation may be.
 pub(super) fn local_part(
     registration: &Registration,
     block: &Lease,

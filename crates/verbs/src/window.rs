@@ -1,8 +1,8 @@
-//! The key that a peer has on a block of ours, and how it is taken back.
+//! The key that a peer has on a local block, and how it is revoked.
 //!
-//! A slot has one window for ever, bound over the block that its pulls go to. While they go to the same block nothing
-//! is bound or taken back, so the steady state posts transfers alone; a pull into another block takes the key on the
-//! old one back first. Whoever holds a [`Bound`] holds the block: it is nobody else's before its key has been taken back.
+//! Each slot has one window, bound to the block of its pulls. While they go to the same block nothing is bound or
+//! revoked, so the steady state posts transfers only; a pull into another block first revokes the key on the old one.
+//! A [`Bound`] holds a lease: the block cannot be reused before its key is revoked.
 use std::sync::Arc;
 
 use forebay_memory::Lease;
@@ -19,13 +19,13 @@ use crate::sys::window::Window;
 #[derive(Debug)]
 pub(super) struct Bound {
     block: Lease,
-    /// Windows must go before what they are bound on.
+    /// A window must be dropped before the registration that it is bound to.
     _registration: Arc<Registration>,
     key: u32,
 }
 
 impl Bound {
-    /// What the peer is told of a part that begins at `at`.
+    /// The peer's description of the part that begins at `at`.
     pub(super) fn part(&self, at: usize) -> RemotePart {
         RemotePart {
             address: self.block.as_ptr().as_ptr() as u64 + at as u64,
@@ -34,10 +34,10 @@ impl Bound {
     }
 }
 
-/// A window and what it is bound over.
+/// A window, and the block that it is bound to.
 #[derive(Debug)]
 pub(super) struct SlotWindow {
-    /// First: it goes before what it is bound on.
+    /// Dropped first, before the registration that it is bound to.
     window: Window,
     bound: Option<Bound>,
 }
@@ -45,15 +45,15 @@ pub(super) struct SlotWindow {
 impl SlotWindow {
     pub(super) fn new(domain: &Arc<Domain>) -> Result<Self, Error> {
         let window =
-            Window::new(domain).map_err(|error| broken("the device gives no window", &error))?;
+            Window::new(domain).map_err(|error| broken("the device refused a window", &error))?;
         Ok(Self {
             window,
             bound: None,
         })
     }
 
-    /// Have the peer allowed to do `allowed` with all of `block`, and with no other. `bind` and `unbind` are
-    /// what a link is told that the two operations were of; the latter keeps the old block until it is done.
+    /// Give the peer the rights `allowed` on all of `block`, and on no other. `bind` and `unbind` describe the two
+    /// operations to the link; the latter keeps the old block until the key on it is revoked.
     pub(super) fn cover<P>(
         &mut self,
         link: &mut Link<P>,
@@ -80,19 +80,19 @@ impl SlotWindow {
         Ok(self.bound.as_ref().expect("bound above"))
     }
 
-    /// Whether the peer has a key on this block by it.
+    /// Whether the peer has a key on this block.
     pub(super) fn covers(&self, block: &Lease) -> bool {
         self.bound
             .as_ref()
             .is_some_and(|bound| bound.block.reference() == block.reference())
     }
 
-    /// Whether the peer has no key by it.
+    /// Whether the peer has no key through it.
     pub(super) fn is_idle(&self) -> bool {
         self.bound.is_none()
     }
 
-    /// Take the key back, if there is one; says whether there was.
+    /// Revoke the key, if there is one; returns whether there was.
     pub(super) fn revoke<P>(
         &mut self,
         link: &mut Link<P>,
@@ -106,7 +106,7 @@ impl SlotWindow {
     }
 }
 
-/// Where posting fails the link is fenced, which is as good.
+/// If posting fails the link is fenced, which revokes all keys.
 fn take_back<P>(
     link: &mut Link<P>,
     bound: Bound,

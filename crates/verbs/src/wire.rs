@@ -1,6 +1,6 @@
-//! What ends of a connection tell each other: who they are, what a slot holds, what 32 bits of immediate data mean.
+//! The messages of a connection: introductions, the requests in slots, the 32 bits of immediate data.
 //!
-//! Little endian throughout, but for the address of a port, which is bytes.
+//! Little endian, except for the address of a port, which is bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 
@@ -12,18 +12,18 @@ use forebay_tensor::{Error, Key};
 use crate::sys::bytes::copy_out;
 use crate::sys::pair::{Address, RemotePart};
 
-/// Room of a slot: one request, and one line of the cache.
+/// Size of a slot: one request, one cache line.
 pub(super) const SLOT_BYTES: usize = 64;
 /// Bytes of an introduction.
 const HELLO_BYTES: usize = 44;
-/// Bytes of where the inbox is.
+/// Bytes of an inbox's location.
 const INBOX_BYTES: usize = 16;
 const MAGIC: [u8; 4] = *b"FBVB";
 const VERSION: u16 = 1;
-/// Slots fit the 12 bits that immediate data has for them.
+/// Largest number of slots: they fit the 12 bits of immediate data.
 pub(super) const SLOTS_MAX: u32 = 1024;
 
-/// Who an end is, and how many requests it will have or take at once.
+/// An end's introduction: its address, and how many requests it sends or accepts at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) address: Address,
@@ -46,7 +46,7 @@ impl Hello {
 
     fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, Error> {
         if bytes[0..4] != MAGIC || bytes[4..6] != VERSION.to_le_bytes() {
-            return Err(protocol("an introduction that is not of version 1"));
+            return Err(protocol("an introduction of another version than 1"));
         }
         let mut gid = [0; 16];
         gid.copy_from_slice(&bytes[24..40]);
@@ -61,40 +61,40 @@ impl Hello {
             slots: u32_at(bytes, 8),
         };
         if hello.slots == 0 || hello.slots > SLOTS_MAX || !(1..=5).contains(&hello.address.mtu) {
-            return Err(protocol("an introduction with numbers that cannot be"));
+            return Err(protocol("an introduction with invalid numbers"));
         }
         Ok(hello)
     }
 
-    /// What came as the introduction of a peer.
+    /// Decode the introduction of a peer.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let bytes = bytes.get(..HELLO_BYTES).and_then(|all| all.try_into().ok());
-        Self::decode(bytes.ok_or_else(|| protocol("an introduction that is cut short"))?)
+        Self::decode(bytes.ok_or_else(|| protocol("a truncated introduction"))?)
     }
 
-    /// Tell the peer, and hear from it. Waits as long as the stream does.
+    /// Exchange introductions with the peer. Waits as long as the stream does.
     pub(super) fn exchange(
         &self,
         stream: &mut (impl Read + Write + ?Sized),
     ) -> Result<Self, Error> {
         let mut bytes = [0; HELLO_BYTES];
-        talk(stream, &self.encode(), &mut bytes)?;
+        exchange_bytes(stream, &self.encode(), &mut bytes)?;
         Self::decode(&bytes)
     }
 }
 
-/// Tell the peer where our inbox is (nowhere, for who takes no requests), and hear where its is.
-/// Both ends are connected once this is over.
+/// Exchange the locations of the inboxes with the peer; the default for an end that accepts no requests.
+/// Both ends are connected afterwards.
 pub(super) fn exchange_inboxes(
     ours: RemotePart,
     stream: &mut (impl Read + Write + ?Sized),
 ) -> Result<RemotePart, Error> {
     let mut theirs = [0; INBOX_BYTES];
-    talk(stream, &encode_inbox(ours), &mut theirs)?;
+    exchange_bytes(stream, &encode_inbox(ours), &mut theirs)?;
     Ok(decode_inbox(&theirs))
 }
 
-/// What an owner answers an introduction with: its own, and where its inbox is.
+/// An owner's answer to an introduction: its own introduction, and its inbox.
 pub(super) fn encode_answer(ours: &Hello, inbox: RemotePart) -> Vec<u8> {
     let mut bytes = ours.encode().to_vec();
     bytes.extend_from_slice(&encode_inbox(inbox));
@@ -104,7 +104,7 @@ pub(super) fn encode_answer(ours: &Hello, inbox: RemotePart) -> Vec<u8> {
 pub(super) fn decode_answer(bytes: &[u8]) -> Result<(Hello, RemotePart), Error> {
     let peer = Hello::read(bytes)?;
     let inbox = bytes[HELLO_BYTES..].get(..INBOX_BYTES);
-    let inbox = inbox.ok_or_else(|| protocol("an answer that is cut short"))?;
+    let inbox = inbox.ok_or_else(|| protocol("a truncated answer"))?;
     Ok((peer, decode_inbox(inbox)))
 }
 
@@ -122,35 +122,37 @@ fn decode_inbox(bytes: &[u8]) -> RemotePart {
     }
 }
 
-fn talk(
+fn exchange_bytes(
     stream: &mut (impl Read + Write + ?Sized),
-    say: &[u8],
-    hear: &mut [u8],
+    sent: &[u8],
+    received: &mut [u8],
 ) -> Result<(), Error> {
-    let done = stream.write_all(say).and_then(|()| stream.read_exact(hear));
+    let done = stream
+        .write_all(sent)
+        .and_then(|()| stream.read_exact(received));
     done.map_err(|error| Error::Broken {
-        why: format!("the peer went while the connection was set up: {error}"),
+        why: format!("the peer disconnected during the set-up: {error}"),
     })
 }
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Rows, written into the destination.
     Pull { first: u64, rows: u64 },
-    /// A key to read the whole tensor by, written into the destination as an [`Exposed`].
+    /// A key to read the whole tensor with, written into the destination as an [`Exposed`].
     Expose,
 }
 
-/// A request, as it lies in a slot.
+/// A request in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) ask: Ask,
-    /// Which use of the slot this is.
+    /// The count of uses of the slot, so that a late answer is recognized.
     pub(super) turn: u16,
     pub(super) tensor: Key,
     pub(super) into: RemotePart,
-    /// Room there.
+    /// Bytes of the destination.
     pub(super) room: u64,
 }
 
@@ -180,7 +182,7 @@ impl Request {
                 rows: u64_at(bytes, 40),
             },
             2 => Ask::Expose,
-            _ => return Err(protocol("a request of a kind that there is not")),
+            _ => return Err(protocol("a request of an unknown kind")),
         };
         Ok(Self {
             ask,
@@ -198,7 +200,7 @@ impl Request {
     }
 }
 
-/// A tensor that the peer lets us read without its doing anything.
+/// A tensor of the peer that can be read without the peer's CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposed {
     pub(super) part: RemotePart,
@@ -207,15 +209,15 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// Bytes of its description.
+    /// Size of its encoding.
     pub const BYTES: usize = 24;
 
-    /// What the owner wrote into a block that [`Puller::expose`](crate::Puller::expose) was given.
-    /// A description that lies makes reads fail, and the connection with them.
+    /// Decode what the owner wrote into the block of [`Puller::expose`](crate::Puller::expose).
+    /// With a false description reads fail, and break the connection.
     ///
     /// # Panics
     ///
-    /// Where the block is shorter than [`Exposed::BYTES`].
+    /// If the block is shorter than [`Exposed::BYTES`].
     pub fn of(block: &Lease) -> Self {
         let mut bytes = [0; Self::BYTES];
         copy_out(block, 0, &mut bytes);
@@ -247,15 +249,15 @@ pub(super) enum Status {
     Ok = 0,
     Stale = 1,
     OutOfRange = 2,
-    /// The destination is not as long as the rows are.
+    /// The destination has another size than the rows.
     Room = 3,
-    /// The owner exposes as many tensors as it may.
+    /// The owner exposes the largest number of tensors already.
     Limit = 4,
-    /// The tensor does not lie where a device reaches it.
-    Elsewhere = 5,
+    /// The tensor is not in a block that the device can read.
+    NotInBlock = 5,
 }
 
-/// The immediate data of an answer: the request's status, its slot, and the low bits of which use of it.
+/// The immediate data of an answer: status, slot, and the slot's count of uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: Status,
@@ -275,18 +277,18 @@ impl Answer {
             Status::OutOfRange,
             Status::Room,
             Status::Limit,
-            Status::Elsewhere,
+            Status::NotInBlock,
         ];
         let status = all.get((immediate >> 28) as usize).copied();
         Ok(Self {
-            status: status.ok_or_else(|| protocol("an answer with a status that there is not"))?,
+            status: status.ok_or_else(|| protocol("an answer with an unknown status"))?,
             slot: immediate >> 16 & 0xfff,
             turn: (immediate & 0xffff) as u16,
         })
     }
 }
 
-/// The peer did what the protocol does not allow.
+/// A violation of the protocol by the peer.
 pub(super) fn protocol(what: &str) -> Error {
     Error::Protocol {
         what: what.to_owned(),
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_goes_at_any_byte_of_the_set_up_is_told_of() {
+    fn a_peer_that_disconnects_at_any_byte_of_the_set_up_is_reported() {
         let address = Address {
             mtu: 5,
             ..Address::default()
@@ -392,10 +394,10 @@ mod tests {
             let (mut ours, mut theirs) = UnixStream::pair().expect("sockets");
             theirs.write_all(&hello.encode()[..sent]).expect("room");
             theirs.shutdown(Shutdown::Write).expect("connected");
-            let told = hello.exchange(&mut ours);
+            let exchanged = hello.exchange(&mut ours);
             assert!(
-                matches!(told, Err(Error::Broken { .. })),
-                "{sent} bytes: {told:?}"
+                matches!(exchanged, Err(Error::Broken { .. })),
+                "{sent} bytes: {exchanged:?}"
             );
         }
         let (mut ours, theirs) = UnixStream::pair().expect("sockets");

@@ -91,9 +91,12 @@ def submitting(parser: Any) -> None:
 def submit(
     client: Client, options: argparse.Namespace, name: str, own: Callable[[Any], None]
 ) -> Request:
-    """Submit what the command line says; typed by what the server knows of the request."""
+    """Send what the command line says; typed by what the server knows of the request.
+
+    The id, or the end that the command waits for, tells whether it was accepted.
+    """
     call = _call(client, options, name, own)
-    return client.submit(call.name, arguments=call.arguments, options=call.submit)
+    return client.submit_nowait(call.name, arguments=call.arguments, options=call.submit)
 
 
 def _help_wanted(parser: Parser, options: argparse.Namespace) -> bool:

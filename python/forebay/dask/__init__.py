@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from forebay.dask._backend import Backend, TLSBackend, UnixBackend
 from forebay.dask._comm import Comm, TLSComm, UnixComm
-from forebay.dask._connector import Connector, TLSConnector, UnixConnector
+from forebay.dask._connector import TCPConnector, TLSConnector, UnixConnector
 from forebay.dask._listener import Listener, TLSListener, UnixListener
 from forebay.dask._security import Security
 
 __all__ = [
     "Backend",
     "Comm",
-    "Connector",
     "Listener",
     "Security",
+    "TCPConnector",
     "TLSBackend",
     "TLSComm",
     "TLSConnector",

@@ -9,7 +9,7 @@ from distributed.comm.addressing import parse_host_port, unparse_host_port
 from distributed.comm.registry import Backend as DaskBackend
 from distributed.utils import ensure_ip, get_ip
 
-from forebay.dask._connector import Connector, TLSConnector, UnixConnector
+from forebay.dask._connector import TCPConnector, TLSConnector, UnixConnector
 from forebay.dask._listener import Listener, TLSListener, UnixListener
 
 __all__ = ["Backend", "TLSBackend", "UnixBackend"]
@@ -20,10 +20,10 @@ LOOPBACK = "127.0.0.1"
 class Backend(DaskBackend):
     """Comms over TCP: addresses `forebay://host:port`."""
 
-    _connector_class: ClassVar[type[Connector]] = Connector
+    _connector_class: ClassVar[type[TCPConnector]] = TCPConnector
     _listener_class: ClassVar[type[Listener]] = Listener
 
-    def get_connector(self) -> Connector:
+    def get_connector(self) -> TCPConnector:
         return self._connector_class()
 
     def get_listener(

@@ -19,10 +19,10 @@ from forebay.dask._comm import Comm, TLSComm, UnixComm
 from forebay.dask._security import client_tls
 from forebay.dask._socket import dial, dial_unix, name_of, name_of_unix
 from forebay.errors import Error, ProtocolError
-from forebay.transport import Limits, Tls
+from forebay.transport import ConnectionLimits, Tls
 from forebay.transport._internal import peer_of
 
-__all__ = ["Connector", "TLSConnector", "UnixConnector", "connection_over", "found_out"]
+__all__ = ["TCPConnector", "TLSConnector", "UnixConnector", "connection_over", "found_out"]
 
 TLS_FAILED = "TLS failed"
 """How errors of certificates begin, in crates/transport/src/error.rs; trying again helps none."""
@@ -38,12 +38,12 @@ def connection_over(
     Long frames are received into memory of numpy, where there is numpy, as Dask's own comms do.
     """
     os.set_blocking(descriptor, False)
-    limits = Limits(message_bytes_max=MEMORY_LIMIT)
+    limits = ConnectionLimits(max_message_bytes=MEMORY_LIMIT)
     connection = MessageConnection(
         descriptor,
         peer=peer,
         trusted=True,
-        limits=limits.as_dict(),
+        limits=limits.of_connection(),
         allocate=host_array,
         tls=None if tls is None else tls.core,
         host=host,
@@ -58,7 +58,7 @@ def found_out(connection: MessageConnection) -> dict[str, Any]:
     return {} if peer is None else {"peercert": peer.certificate, "cipher": peer.cipher}
 
 
-class Connector(core.Connector, RequireEncryptionMixin):
+class TCPConnector(core.Connector, RequireEncryptionMixin):
     """Connects over TCP."""
 
     prefix: ClassVar[str] = "forebay://"
@@ -108,7 +108,7 @@ class Connector(core.Connector, RequireEncryptionMixin):
         return name_of(address)
 
 
-class TLSConnector(Connector):
+class TLSConnector(TCPConnector):
     """Connects over TLS; both sides show certificates of the same CA."""
 
     prefix = "forebay+tls://"
@@ -119,7 +119,7 @@ class TLSConnector(Connector):
         return client_tls(connection_args)
 
 
-class UnixConnector(Connector):
+class UnixConnector(TCPConnector):
     """Connects over Unix sockets."""
 
     prefix = "forebay+unix://"

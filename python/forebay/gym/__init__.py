@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from forebay._lazy import lazy
 
 if TYPE_CHECKING:
-    from forebay.gym._environment import Acquire, ServiceEnv
+    from forebay.gym._environment import AcquireFunction, ServiceEnv
     from forebay.gym._loss import SpacesError
     from forebay.gym._make import environment_pool, make_vec
     from forebay.gym._vector import PooledVectorEnv
 
 __all__ = [
-    "Acquire",
+    "AcquireFunction",
     "PooledVectorEnv",
     "ServiceEnv",
     "SpacesError",
@@ -29,7 +29,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "_environment": ("Acquire", "ServiceEnv"),
+        "_environment": ("AcquireFunction", "ServiceEnv"),
         "_loss": ("SpacesError",),
         "_make": ("environment_pool", "make_vec"),
         "_vector": ("PooledVectorEnv",),

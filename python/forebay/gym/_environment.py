@@ -22,13 +22,13 @@ import gymnasium
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error, StaleError
 from forebay.gym._loss import loss_info
 
-__all__ = ["Acquire", "ServiceEnv"]
+__all__ = ["AcquireFunction", "ServiceEnv"]
 
 logger = logging.getLogger(__name__)
 
 Observation = TypeVar("Observation")
 Action = TypeVar("Action")
-Acquire = Callable[..., AbstractContextManager[Any]]
+AcquireFunction = Callable[..., AbstractContextManager[Any]]
 """What borrows a service: `forebay.acquire` or the `acquire` of a pool."""
 
 # After these the service is of no more use to its holder; anything else it survives.
@@ -60,7 +60,7 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
         self,
         service_spec: Any,
         *,
-        acquire: Acquire | None = None,
+        acquire: AcquireFunction | None = None,
         acquire_timeout: float = 30.0,
         call_timeout: float | None = None,
         reset_attempts: int = 5,
@@ -202,7 +202,7 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
         self._service = service
         return service
 
-    def _lender(self) -> Acquire:
+    def _lender(self) -> AcquireFunction:
         if self._acquire is not None:
             return self._acquire
         import forebay  # the pool is loaded only where the default one is used

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import AutoresetMode
 
 from forebay.errors import ConfigError
-from forebay.gym._crew import Crew
 from forebay.gym._recipe import EnvFunction, recipes_of
+from forebay.gym._service_group import ServiceGroup
 from forebay.gym._vector import PooledVectorEnv
 from forebay.pool import ServicePool
 
@@ -81,7 +81,7 @@ def make_vec(
     environments wait for together.
     """
     _check(env_fns, context, worker, max_concurrency)
-    crew = Crew(
+    group = ServiceGroup(
         _lender(pool, len(env_fns)),
         recipes_of(env_fns),
         acquire_timeout=acquire_timeout,
@@ -90,14 +90,14 @@ def make_vec(
     )
     try:
         return PooledVectorEnv(
-            crew,
+            group,
             copy=copy,
             observation_mode=observation_mode,
             autoreset_mode=AutoresetMode(autoreset_mode),
             restart=restart,
         )
     except BaseException:
-        crew.close()
+        group.close()
         raise
 
 

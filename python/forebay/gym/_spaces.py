@@ -14,7 +14,7 @@ from forebay.errors import ConfigError
 from forebay.gym._loss import SpacesError
 
 if TYPE_CHECKING:
-    from forebay.gym._seat import Seat
+    from forebay.gym._slot import Slot
 
 ObservationMode = str | tuple["Space[Any]", "Space[Any]"]
 
@@ -23,7 +23,7 @@ class VectorSpaces:
     """Single and batched spaces.
 
     Args:
-        seats: one for each environment.
+        slots: one for each environment.
         mode: "same", "different", or the batched and the single observation space.
 
     Raises:
@@ -31,26 +31,26 @@ class VectorSpaces:
         SpacesError: the environments do not agree.
     """
 
-    def __init__(self, seats: Sequence[Seat | None], mode: ObservationMode) -> None:
+    def __init__(self, slots: Sequence[Slot | None], mode: ObservationMode) -> None:
         if mode not in ("same", "different") and not _is_pair(mode):
             raise ConfigError(
                 f"observation_mode is {mode!r}; give 'same', 'different', or the batched and the"
                 " single observation space"
             )
         self._mode = mode
-        self._pickled = [_pickled(seat) for seat in seats]
-        self._seats = list(seats)
-        for index in range(1, len(seats)):
-            self.check(seats, index)
+        self._pickled = [_pickled(slot) for slot in slots]
+        self._slots = list(slots)
+        for index in range(1, len(slots)):
+            self.check(slots, index)
 
     @property
     def description(self) -> Any:
         """Of the first environment."""
-        return _known(self._seats[0]).description
+        return _known(self._slots[0]).description
 
     @functools.cached_property
     def _each(self) -> list[Any]:
-        return [cast("Seat", seat).spaces for seat in self._seats]
+        return [cast("Slot", slot).spaces for slot in self._slots]
 
     @functools.cached_property
     def single_observation(self) -> Space[Any]:
@@ -66,7 +66,7 @@ class VectorSpaces:
             return cast("tuple[Space[Any], Space[Any]]", self._mode)[0]
         if self._mode == "different":
             return batch_differing_spaces([spaces[0] for spaces in self._each])
-        return batch_space(self.single_observation, len(self._seats))
+        return batch_space(self.single_observation, len(self._slots))
 
     @functools.cached_property
     def single_action(self) -> Space[Any]:
@@ -76,19 +76,19 @@ class VectorSpaces:
     @functools.cached_property
     def action(self) -> Space[Any]:
         """Of all environments."""
-        return batch_space(self.single_action, len(self._seats))
+        return batch_space(self.single_action, len(self._slots))
 
     @functools.cached_property
     def _first(self) -> Any:
-        return cast("Seat", self._seats[0]).spaces
+        return cast("Slot", self._slots[0]).spaces
 
-    def check(self, seats: Sequence[Seat | None], index: int) -> None:
+    def check(self, slots: Sequence[Slot | None], index: int) -> None:
         """Raise SpacesError where an environment does not fit the first one."""
-        seat = seats[index]
+        slot = slots[index]
         # Equal pickles are equal spaces; others may be equal all the same.
-        if _pickled(seat) == self._pickled[0] and not _is_pair(self._mode):
+        if _pickled(slot) == self._pickled[0] and not _is_pair(self._mode):
             return
-        observation, action = cast("Seat", seat).spaces
+        observation, action = cast("Slot", slot).spaces
         expected = self.single_observation
         if self._mode == "same" and observation != expected:
             raise SpacesError(
@@ -113,10 +113,10 @@ def _is_pair(mode: Any) -> bool:
     )
 
 
-def _known(seat: Seat | None) -> Any:
-    assert seat is not None
-    return seat.known
+def _known(slot: Slot | None) -> Any:
+    assert slot is not None
+    return slot.known
 
 
-def _pickled(seat: Seat | None) -> bytes:
-    return cast("bytes", _known(seat).description.spaces)
+def _pickled(slot: Slot | None) -> bytes:
+    return cast("bytes", _known(slot).description.spaces)

@@ -20,10 +20,10 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from forebay.errors import ConfigError, Error
 from forebay.gym._actions import Actions
-from forebay.gym._crew import Crew, Targets
 from forebay.gym._layout import Layout, Reader
 from forebay.gym._loss import as_raised, loss_info
 from forebay.gym._seeds import mask_of, seeds_of
+from forebay.gym._service_group import ServiceGroup, Targets
 from forebay.gym._spaces import ObservationMode, VectorSpaces
 from forebay.rpc._internal import message
 
@@ -48,15 +48,15 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        crew: Crew,
+        group: ServiceGroup,
         *,
         copy: bool,
         observation_mode: ObservationMode,
         autoreset_mode: AutoresetMode,
         restart: bool,
     ) -> None:
-        self._crew = crew
-        self._spaces = VectorSpaces(crew.seats, observation_mode)
+        self._group = group
+        self._spaces = VectorSpaces(group.slots, observation_mode)
         self._copy = copy
         self._restart = restart
         self._mode: str = autoreset_mode.value
@@ -64,7 +64,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         self._unready: dict[int, str] = {}
         """Environments that must be reset before the next step, and why."""
         self.autoreset_mode = autoreset_mode
-        self.num_envs = len(crew.seats)
+        self.num_envs = len(group.slots)
         self.losses = 0
         self._everyone: Targets = tuple(range(self.num_envs))
         self._observed: list[Any] = [None] * self.num_envs
@@ -140,7 +140,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         targets, options = mask_of(options, self.num_envs)
         self._again = [(index, seeds[index], options) for index in targets]
         self._fill(targets)
-        self._crew.begin(targets, [self._begin_message(each) for each in self._again])
+        self._group.begin(targets, [self._begin_message(each) for each in self._again])
         self._pending = ("reset", targets)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
@@ -187,7 +187,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         if self._unready:
             reasons = "; ".join(f"environment {i} {why}" for i, why in self._unready.items())
             raise ResetNeeded(f"{reasons}: reset() first, or those alone by options['reset_mask']")
-        self._crew.begin(self._everyone, self._actions.encode(actions))
+        self._group.begin(self._everyone, self._actions.encode(actions))
         self._pending = ("step", self._everyone)
 
     def step_wait(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -223,7 +223,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call. Its results come from `call_wait`."""
         self._expect(None, "call_async")
-        self._crew.begin(
+        self._group.begin(
             self._everyone, [message("attribute", (name, args, kwargs))] * self.num_envs
         )
         self._pending = ("call", self._everyone)
@@ -250,7 +250,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
                 " needed, or one for all that is no list"
             )
         messages = [message("assign", (name, cloudpickle.dumps(value))) for value in each]
-        _, errors = self._crew.call(self._everyone, messages)
+        _, errors = self._group.call(self._everyone, messages)
         self._refuse(errors, unready=False)
 
     def render(self) -> tuple[Any, ...]:
@@ -266,8 +266,8 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         """
         if self._pending is not None:
             self._pending = None
-            self._crew.finish(0.0 if terminate else timeout)
-        self._crew.close()
+            self._group.finish(0.0 if terminate else timeout)
+        self._group.close()
 
     def __del__(self) -> None:
         """Give the services back where `close` was forgotten."""
@@ -300,23 +300,23 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         targets = self._expect(kind, f"{kind}_wait")
         self._pending = None
         try:
-            return (targets, *self._crew.finish(timeout, look=kind == "step"))
+            return (targets, *self._group.finish(timeout, look=kind == "step"))
         except BaseException:
             self._unready |= dict.fromkeys(targets, "was lost when its call was interrupted")
             raise
 
     def _fill(self, targets: Targets) -> None:
         """Borrow services for targets that have none."""
-        lost = [index for index in targets if self._crew.seats[index] is None]
+        lost = [index for index in targets if self._group.slots[index] is None]
         for index in lost:
-            self._crew.replace(index)
-            self._spaces.check(self._crew.seats, index)
+            self._group.replace(index)
+            self._spaces.check(self._group.slots, index)
         if lost:
             self._look()
 
     def _look(self) -> None:
         """Read from the regions of the present services."""
-        known = [seat and seat.known for seat in self._crew.seats]
+        known = [slot and slot.known for slot in self._group.slots]
         # A lost environment has no region; what was read last is kept for it.
         self._known = [new or old for new, old in zip(known, self._known or known, strict=True)]
         self._fixed = all(each.layout is not None for each in self._known)
@@ -353,7 +353,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         if not errors:
             return
         for index in errors:
-            if unready or self._crew.seats[index] is None:
+            if unready or self._group.slots[index] is None:
                 self._unready[index] = "failed"
         first, *others = sorted(errors)
         for index in others:
@@ -370,9 +370,9 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
             if index not in errors:
                 continue
             try:
-                self._crew.replace(index)
-                self._spaces.check(self._crew.seats, index)
-                answers[index] = self._crew.call_one(index, self._begin_message(each))
+                self._group.replace(index)
+                self._spaces.check(self._group.slots, index)
+                answers[index] = self._group.call_one(index, self._begin_message(each))
             except Error as error:
                 if last:
                     raise
@@ -401,8 +401,8 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
                 self._observed = [answer[2] for answer in answers]
             read = self._read()
         for index in errors:
-            self._crew.replace(index)
-            self._spaces.check(self._crew.seats, index)
+            self._group.replace(index)
+            self._spaces.check(self._group.slots, index)
             answers[index] = self._resume(index, answers[index])
         self._look()
         return read
@@ -413,9 +413,9 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
     def _resume(self, index: int, answer: Any) -> Any:
         """Have a new environment go on where its mode says; what its place answers to the step."""
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            begun = self._crew.call_one(index, self._begin_message((index, None, None)))
+            begun = self._group.call_one(index, self._begin_message((index, None, None)))
             fresh = ({}, None, None) if begun is None else begun
             return fresh[0], answer[1], fresh[2]
         due = self.autoreset_mode is AutoresetMode.NEXT_STEP
-        self._crew.call_one(index, message("arm", (self._mode,), {"due": due}))
+        self._group.call_one(index, message("arm", (self._mode,), {"due": due}))
         return answer

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from forebay._lazy import lazy
 from forebay.rpc._channel import Channel
-from forebay.rpc._client import Client
-from forebay.rpc._connect import aconnect, connect
+from forebay.rpc._connect import Connect, connect
 from forebay.rpc._running import Running, current
 from forebay.rpc._serve import serve_connection
 from forebay.rpc._stream import Stream
+from forebay.rpc.client.client import Client
 
 if TYPE_CHECKING:
+    from forebay.rpc._async_channel import AsyncChannel
+    from forebay.rpc._async_stream import AsyncStream
     from forebay.rpc._server import Server, serve
-    from forebay.rpc._stream_loop import AsyncStream
+    from forebay.rpc.client.async_client import AsyncClient
 
 __all__ = [
+    "AsyncChannel",
+    "AsyncClient",
     "AsyncStream",
     "Channel",
     "Client",
+    "Connect",
     "Running",
     "Server",
     "Stream",
-    "aconnect",
     "connect",
     "current",
     "serve",
     "serve_connection",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load what needs asyncio on first use, so that the blocking face does not import it."""
-    if name in ("Server", "serve"):
-        from forebay.rpc import _server
-
-        return getattr(_server, name)
-    if name == "AsyncStream":
-        from forebay.rpc._stream_loop import AsyncStream
-
-        return AsyncStream
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# These import asyncio, which the blocking face does without.
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "_async_channel": ("AsyncChannel",),
+        "client.async_client": ("AsyncClient",),
+        "_async_stream": ("AsyncStream",),
+        "_server": ("Server", "serve"),
+    },
+)

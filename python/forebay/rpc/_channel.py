@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from forebay._core import Connection
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    from forebay.rpc._loop import LoopBinding
+    from forebay.rpc._async_channel import AsyncChannel
     from forebay.rpc._reader import Submitted
-    from forebay.rpc._stream_loop import AsyncStream
 
 __all__ = ["Channel"]
 
@@ -27,7 +25,7 @@ class Channel:
     """Calls to the process at the other end of `connection`.
 
     Any thread may call; many calls may be in flight. Between calls a channel belongs to no
-    thread and no loop. The first `acall` binds it to the running loop until `unbind`.
+    thread and no loop. The first call of `on_loop` binds it to the running loop until `unbind`.
 
     Attributes:
         generation: the lease generation that goes with every call; a server refuses older ones.
@@ -35,7 +33,6 @@ class Channel:
     """
 
     __slots__ = (
-        "_binding",
         "_bound",
         "_call",
         "_codec",
@@ -44,6 +41,7 @@ class Channel:
         "_encode_call",
         "_kept",
         "_number",
+        "_on_loop",
         "_pidfd",
         "_submitted",
         "generation",
@@ -81,11 +79,11 @@ class Channel:
         self._encode_call = chosen.encode_call
         self._decode = chosen.decode
         self._call = connection.call
-        self._binding: LoopBinding | None = None
+        self._on_loop: AsyncChannel | None = None
         self._bound = False
         self._submitted: Submitted | None = None
         self._kept: dict[int, Any] = {}
-        """Replies to begun calls whose waiter left as they came."""
+        """Answers to begun calls that came in the turn in which their caller stopped waiting."""
         self._pidfd = -1
         if pidfd is not None:
             self.watch(pidfd)
@@ -131,23 +129,6 @@ class Channel:
             return self._decode(outcome, None)
         return self._finish(outcome)
 
-    def acall(
-        self,
-        method: str,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        generation: int | None = None,
-    ) -> Coroutine[Any, Any, Any]:
-        """Call `method` and await its result; arguments and errors as for `call`.
-
-        Loop affinity: the running loop, to which the channel stays bound until `unbind`.
-        Cancellation: safe. A cancel frame goes out, the late reply is dropped, the channel
-        stays usable.
-        """
-        return self._own_binding().call(method, args, kwargs, timeout, generation)
-
     def stream(
         self,
         method: str,
@@ -185,32 +166,10 @@ class Channel:
             self, method, args, kwargs, timeout=timeout, credit=credit, generation=generation
         )
 
-    def astream(
-        self,
-        method: str,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        credit: int = CREDIT,
-        generation: int | None = None,
-    ) -> AsyncStream:
-        """As `stream`, for `async for` and `async with`; the call is sent when that begins.
-
-        Loop affinity: the running loop, to which the channel stays bound until `unbind`.
-        """
-        from forebay.rpc._stream_loop import AsyncStream
-
-        if generation is None:
-            generation = self.generation
-        return AsyncStream(
-            self, method, args, kwargs, timeout=timeout, credit=credit, generation=generation
-        )
-
     def begin(self, method: str, args: tuple[Any, ...] = ()) -> int:
-        """Start a call whose answer is taken later, by `finish` or `afinish`; returns its id.
+        """Start a call whose answer is taken later, by `finish` of either face; returns its id.
 
-        It never waits: what the kernel does not take at once goes out with whoever waits next.
+        It never waits: what the kernel does not take at once goes out with the next wait.
         Errors as for `call`.
         """
         head, segments = self._encode_call(method, args, None)
@@ -230,17 +189,20 @@ class Channel:
         outcome = self._connection.settle(call, self._number, timeout)
         return self._decode(outcome, None) if type(outcome) is bytes else self._finish(outcome)
 
-    async def afinish(self, call: int, *, timeout: float | None = None) -> Any:
-        """Await the answer to a call that was begun; binds the channel to the running loop.
-
-        Cancellation: safe; the call goes on, and may be waited for again. Errors as for `finish`.
-        """
-        return await self._own_binding().finish(call, timeout)
-
     def watch(self, pidfd: int) -> None:
         """Break calls as soon as the process of `pidfd` ends; duplicated, so it stays yours."""
         self._pidfd = os.dup(pidfd)
         self._connection.watch(self._pidfd)
+
+    @property
+    def on_loop(self) -> AsyncChannel:
+        """The face for the running event loop: the same names, awaited."""
+        on_loop = self._on_loop
+        if on_loop is None:
+            from forebay.rpc._async_channel import AsyncChannel
+
+            on_loop = self._on_loop = AsyncChannel(self, self._connection)
+        return on_loop
 
     @property
     def in_flight(self) -> int:
@@ -251,14 +213,6 @@ class Channel:
     def streams_left(self) -> int:
         """Streams that were left and may still run at the server; reads what has come."""
         return self._connection.streams_left()
-
-    def _own_binding(self) -> LoopBinding:
-        binding = self._binding
-        if binding is None:
-            from forebay.rpc._loop import LoopBinding
-
-            binding = self._binding = LoopBinding(self, self._connection)
-        return binding
 
     def submit(
         self,
@@ -306,8 +260,8 @@ class Channel:
 
         Loop affinity: the loop it is bound to, or any thread once that loop is closed.
         """
-        if self._binding is not None:
-            self._binding.unbind()
+        if self._on_loop is not None:
+            self._on_loop.unbind()
 
     def close(self) -> None:
         """Close the connection; calls in flight end with `ClosedError`. Idempotent.
@@ -316,19 +270,19 @@ class Channel:
         """
         if self._submitted is not None:
             self._submitted.forget()
-        binding = self._binding
-        if binding is not None:
-            binding.release()
+        on_loop = self._on_loop
+        if on_loop is not None:
+            on_loop._release()
         self._connection.close()
-        if binding is not None:
-            binding.finish_all()
+        if on_loop is not None:
+            on_loop._finish_all()
         if self._submitted is not None:
             self._submitted.finish_all()
 
     @property
     def loop(self) -> AbstractEventLoop | None:
         """The loop that it is bound to."""
-        return None if self._binding is None else self._binding.loop
+        return None if self._on_loop is None else self._on_loop.loop
 
     @property
     def closed(self) -> bool:
@@ -337,7 +291,7 @@ class Channel:
 
     @property
     def broken(self) -> bool:
-        """Whether no further call can succeed; looks at what is known, not at the socket."""
+        """Whether no further call can succeed, by what is known; does not poll the socket."""
         return self._connection.over
 
     @property
@@ -381,10 +335,10 @@ class Channel:
         return value
 
     def _check_codec(self, number: int) -> None:
-        """See that the peer has answered with data, or as it was asked to.
+        """Refuse an answer in a codec that is neither data nor that of the calls.
 
-        A pickle runs what its maker has put into it: who speaks msgpack with a peer, because it
-        may be another's, must not be made to open one.
+        Loading a pickle runs code of its author: a caller that speaks msgpack, because the peer may
+        belong to another user, must not be made to load one.
         """
         if number not in (MSGPACK.number, self._number):
             raise ProtocolError(
@@ -394,6 +348,6 @@ class Channel:
 
     def _refuse_bound(self) -> NoReturn:
         raise BusyError(
-            f"channel {self.name!r} is bound to an event loop; await acall there,"
-            " or unbind() it first"
+            f"channel {self.name!r} is bound to an event loop; call on its on_loop"
+            " there, or unbind() it first"
         )

@@ -176,7 +176,7 @@ def _refuse(name: str, result: Any) -> NoReturn:
 
 def refuse_call(name: str) -> NoReturn:
     """For a call of a method that is a stream."""
-    raise TypeError(f"{name!r} yields its results one by one; call it by stream or astream")
+    raise TypeError(f"{name!r} yields its results one by one; call it by stream")
 
 
 def _report(error: Exception) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 from forebay._core import OUTBOX_BYTES_HIGH, Connection
 from forebay.errors import BrokenError, ConfigError, Error
 from forebay.rpc._codec import BY_NUMBER
-from forebay.rpc._meet import meet
+from forebay.rpc._handshake import handshake
 from forebay.rpc._running import Running, _current, answer_failure, find_method
 from forebay.rpc._serve import STREAMED, refuse_call
 from forebay.rpc._server_stream import SessionStreams
-from forebay.rpc._stall import Standing
+from forebay.rpc._stall import StallCheck
 from forebay.rpc._watch import Watch
 from forebay.transport import Tls
 from forebay.transport._internal import (
@@ -49,8 +49,8 @@ def serve(
     unprotected: bool = False,
     handshake_timeout: float = _HANDSHAKE_TIMEOUT_S,
     grace: float = 0.0,
-    calls_max: int = _CALLS_MAX,
-    connections_max: int = _CONNECTIONS_MAX,
+    max_calls: int = _CALLS_MAX,
+    max_connections: int = _CONNECTIONS_MAX,
     tracebacks: bool = False,
 ) -> Server:
     """Serve the public methods of `handler`.
@@ -67,8 +67,8 @@ def serve(
             `tcp://`, one that stands still within a frame for 30 s is let go.
         handshake_timeout: seconds in which a caller must say who it is.
         grace: seconds that running calls have to finish when the server is left.
-        calls_max: calls that run at once; further ones wait, at last in their callers' sockets.
-        connections_max: open connections; further ones wait to be accepted.
+        max_calls: calls that run at once; further ones wait, at last in their callers' sockets.
+        max_connections: open connections; further ones wait to be accepted.
         tracebacks: send the traceback of what a method raised to every caller, rather than to
             processes of this user on this host alone; it names files and lines of this program.
 
@@ -86,7 +86,7 @@ def serve(
     if address.scheme == "shm":
         raise ConfigError(f"{url}: calls go over unix://, tcp:// or tls://")
     entry = guard(url, address, tls, token, unprotected=unprotected)
-    options = _Options(tls, entry, handshake_timeout, grace, calls_max, connections_max, tracebacks)
+    options = _Options(tls, entry, handshake_timeout, grace, max_calls, max_connections, tracebacks)
     return Server(handler, address, options)
 
 
@@ -98,8 +98,8 @@ class _Options:
     entry: Entry
     handshake_timeout: float
     grace: float
-    calls_max: int
-    connections_max: int
+    max_calls: int
+    max_connections: int
     tracebacks: bool
 
 
@@ -117,12 +117,12 @@ class Server:
         self._options = options
         self._sessions: set[_Session] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._meeting: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._acceptor: Acceptor | None = None
         self._running = 0
         self._closing = False
-        # Over TLS nothing tells whether a caller is within a frame, see `Standing`.
+        # Over TLS nothing tells whether a caller is within a frame, see `StallCheck`.
         self._strangers = options.tls is None and not options.entry.known
 
     async def __aenter__(self) -> Server:
@@ -142,7 +142,7 @@ class Server:
     @property
     def connections(self) -> int:
         """How many are open, those in their handshake included."""
-        return len(self._sessions) + len(self._meeting)
+        return len(self._sessions) + len(self._handshakes)
 
     async def aclose(self, *, grace: float | None = None) -> None:
         """Stop listening, say goodbye to the callers, and close. Idempotent.
@@ -166,7 +166,7 @@ class Server:
         try:
             if grace > 0:
                 await self._finish(grace)
-            ending = self._tasks | self._meeting
+            ending = self._tasks | self._handshakes
             for task in ending:
                 task.cancel()
             if ending:
@@ -182,10 +182,10 @@ class Server:
         try:
             async with asyncio.timeout(grace):
                 # Who is in its handshake may have sent a call behind it.
-                while self._sessions or self._meeting:
+                while self._sessions or self._handshakes:
                     word = self._loop.time() < word_until
                     done = all(session.is_done(word=word) for session in self._sessions)
-                    if done and not (word and self._meeting):
+                    if done and not (word and self._handshakes):
                         return
                     self._changed.clear()
                     await self._changed.wait()
@@ -206,7 +206,7 @@ class Server:
 
     def room(self) -> int:
         """How many more calls may run."""
-        return 0 if self._closing else self._options.calls_max - self._running
+        return 0 if self._closing else self._options.max_calls - self._running
 
     def start(self, work: Any) -> asyncio.Task[None]:
         """Run a call as a task of the server."""
@@ -225,7 +225,7 @@ class Server:
         """Something has changed: there may be room, or everything be done."""
         self._changed.set()
         if self._acceptor is not None:
-            self._acceptor.hold(self.connections >= self._options.connections_max)
+            self._acceptor.hold(self.connections >= self._options.max_connections)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         full = self.room() <= 0
@@ -256,16 +256,16 @@ class Server:
             _log.warning("handshake on %s failed: %s", self.url, error)
             acceptor.settle()
             return
-        task = self._loop.create_task(self._meet(connection, acceptor))
-        self._meeting.add(task)
-        task.add_done_callback(self._meeting.discard)
+        task = self._loop.create_task(self._admit(connection, acceptor))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
         self.look()
 
-    async def _meet(self, connection: Connection, acceptor: Acceptor) -> None:
+    async def _admit(self, connection: Connection, acceptor: Acceptor) -> None:
         timeout, session = self._options.handshake_timeout, None
         try:
             async with asyncio.timeout(timeout):
-                await meet(connection)
+                await handshake(connection)
             session = _Session(self, connection, self._handler, self._loop)
             self._sessions.add(session)
         except TimeoutError:
@@ -298,13 +298,13 @@ class _Session:
         self._cancelled: set[asyncio.Task[None]] = set()  # of `_tasks`
         self._loop = loop
         self._streams: SessionStreams | None = None
-        self._standing: Standing | None = None
+        self._standing: StallCheck | None = None
         connection.attach()
         self._watch = Watch(loop, connection.fileno(), self.step)
 
     def sweep(self, timeout_s: float) -> None:
         """Have it ended when its caller stands still within a frame for so long."""
-        self._standing = Standing(self._connection, self._stalled)
+        self._standing = StallCheck(self._connection, self._stalled)
         sweep_of(self._loop).watch(self._standing, timeout_s)
 
     def _stalled(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Ending callers that nobody vouches for and that stand still within a frame."""
+"""Ending unauthenticated callers that stall within a frame."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from forebay._core import STALL_BYTES_MIN, Connection
 
-__all__ = ["Standing"]
+__all__ = ["StallCheck"]
 
 
-class Standing:
-    """What a `Sweep` looks at, of a caller over plain TCP.
+class StallCheck:
+    """What a `Sweep` checks of a caller over plain TCP.
 
     Only input counts, and only while nothing waits to be sent: a caller may take its answers when
-    it likes. Over TLS a connection does not tell whether it is within a frame, so nothing is found.
+    it likes. Over TLS a connection does not show whether it is within a frame, so nothing is found.
 
     Args:
         connection: not closed here.
-        end: called once, with seconds, when it has stood still for that long.
+        end: called once, with seconds, when it has stalled for that long.
 
     Affinity: the loop's thread.
     """
@@ -35,7 +35,7 @@ class Standing:
         return -1 if self._connection.closed else self._connection.fileno()
 
     def end_if_stalled(self, timeout_s: float) -> bool:
-        """Look at it: has it moved on too little within a frame for so many seconds?"""
+        """End the connection if it has received too little within a frame for so many seconds."""
         connection, now = self._connection, time.monotonic()
         if connection.outbox_bytes or not connection.wants()[0] or connection.at_rest(0):
             self._since = None

@@ -18,4 +18,4 @@ def no_reply(name: str, timeout: float | None) -> DeadlineError:
 
 def client_closed(url: str) -> ClosedError:
     """For a call by a client of `url` that its user has closed."""
-    return ClosedError(f"the client of {url} is closed; make a new rpc.Client to call it")
+    return ClosedError(f"the client of {url} is closed; make a new one")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from forebay._core import MessageConnection
 from forebay.testing._link import Link, tcp_pair
 from forebay.testing._wire import Wire
-from forebay.transport import AsyncConnection, Limits
+from forebay.transport import AsyncConnection, ConnectionLimits
 from forebay.transport._internal import Handler, run_handler
 
 SCHEME = "mem"
@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 @contextlib.asynccontextmanager
 async def connection_pair(
-    *, there: Wire | None = None, back: Wire | None = None, limits: Limits | None = None
+    *, there: Wire | None = None, back: Wire | None = None, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[tuple[AsyncConnection, AsyncConnection]]:
     """Two connected ends, with no listener, address or port.
 
@@ -59,10 +59,10 @@ async def connection_pair(
         yield ends
 
 
-def _end(own: socket.socket, peer: str, limits: Limits | None) -> MessageConnection:
+def _end(own: socket.socket, peer: str, limits: ConnectionLimits | None) -> MessageConnection:
     own.setblocking(False)
     return MessageConnection(
-        own.detach(), peer=peer, trusted=True, limits=(limits or Limits()).as_dict()
+        own.detach(), peer=peer, trusted=True, limits=(limits or ConnectionLimits()).of_connection()
     )
 
 
@@ -88,7 +88,7 @@ class MemoryListener:
         *,
         there: Wire | None = None,
         back: Wire | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> AsyncIterator[AsyncConnection]:
         """A connection to the handler, which runs in a task of its own as long as the block."""
         async with connection_pair(there=there, back=back, limits=limits) as (ours, theirs):

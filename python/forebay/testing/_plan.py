@@ -29,7 +29,7 @@ class Decision(NamedTuple):
 
 
 def decisions(
-    seed: int, *, actions: Sequence[Action], rate: float, delay_max: float
+    seed: int, *, actions: Sequence[Action], rate: float, max_delay: float
 ) -> Iterator[Decision]:
     """Decisions without end, the same ones for the same arguments.
 
@@ -43,16 +43,16 @@ def decisions(
         raise ConfigError(
             f"chaos actions={tuple(actions)!r}: give one or more of {', '.join(ACTIONS)}"
         )
-    if rate <= 0 or delay_max <= 0:
+    if rate <= 0 or max_delay <= 0:
         raise ConfigError(
-            f"chaos rate={rate:g} and delay_max={delay_max:g} must be above 0"
+            f"chaos rate={rate:g} and max_delay={max_delay:g} must be above 0"
             " (strikes per second, seconds)"
         )
-    return _drawn(random.Random(seed), tuple(actions), rate, delay_max)
+    return _drawn(random.Random(seed), tuple(actions), rate, max_delay)
 
 
 def _drawn(
-    source: random.Random, actions: tuple[Action, ...], rate: float, delay_max: float
+    source: random.Random, actions: tuple[Action, ...], rate: float, max_delay: float
 ) -> Iterator[Decision]:
     while True:
         # All four are drawn each time, so that what one turns out to be moves no later one.
@@ -60,5 +60,5 @@ def _drawn(
             after=source.expovariate(rate),
             action=source.choice(actions),
             choice=source.random(),
-            hold=source.uniform(0, delay_max),
+            hold=source.uniform(0, max_delay),
         )

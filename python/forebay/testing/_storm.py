@@ -185,7 +185,7 @@ def storm(
     actions: Sequence[Action] = ("kill",),
     rate: float = 10.0,
     seed: int | None = None,
-    delay_max: float = 0.1,
+    max_delay: float = 0.1,
 ) -> Storm:
     """A storm over `targets` for the length of a `with` block.
 
@@ -195,11 +195,11 @@ def storm(
     Args:
         targets: which processes are struck: `services(pool) | templates(pool) | keeper(pool)`.
         actions: of "kill" (SIGKILL), "stop" (until continued), "continue" (one that was stopped)
-            and "delay" (stop, and continue after at most `delay_max`); one named twice comes twice
+            and "delay" (stop, and continue after at most `max_delay`); one named twice comes twice
             as often.
         rate: strikes per second, on average.
         seed: of the decisions; None: another each time, which the note on a failure tells.
-        delay_max: longest delay in seconds.
+        max_delay: longest delay in seconds.
 
     Raises:
         ConfigError: an action is not known, or a number is not above 0.
@@ -215,5 +215,5 @@ def storm(
         7
     """
     chosen = secrets.randbits(32) if seed is None else seed
-    plan = decisions(chosen, actions=actions, rate=rate, delay_max=delay_max)
+    plan = decisions(chosen, actions=actions, rate=rate, max_delay=max_delay)
     return Storm(chosen, plan, targets)

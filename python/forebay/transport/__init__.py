@@ -13,7 +13,7 @@ from forebay.transport import native
 from forebay.transport._backoff import backoff
 from forebay.transport._connect import Connect, connect
 from forebay.transport._connection import AsyncConnection, Connection
-from forebay.transport._limits import Limits
+from forebay.transport._limits import ConnectionLimits
 from forebay.transport._listen import AsyncListener, Listen, listen
 from forebay.transport._process_limits import process_metrics, set_process_limits
 from forebay.transport._tls import Tls, TlsPeer
@@ -26,9 +26,9 @@ __all__ = [
     "AsyncListener",
     "Connect",
     "Connection",
+    "ConnectionLimits",
     "EventLoop",
     "Frame",
-    "Limits",
     "Listen",
     "Tls",
     "TlsPeer",

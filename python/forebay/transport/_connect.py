@@ -13,7 +13,7 @@ from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._dial import dial, dial_blocking, late
 from forebay.transport._entry import shown
-from forebay.transport._limits import Limits
+from forebay.transport._limits import ConnectionLimits
 from forebay.transport._stall import sweep_of
 from forebay.transport._tls import Tls, demand
 
@@ -27,7 +27,7 @@ def connect(
     *,
     tls: Tls | None = None,
     token: str | bytes | None = None,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     allocate: Allocate | None = None,
     timeout: float = CONNECT_TIMEOUT_S,
 ) -> Connect:
@@ -53,11 +53,11 @@ def connect(
     """
     address = receiving(url, allocate)
     demand(address.scheme, tls, TlsClient)
-    return Connect(address, tls, token, limits or Limits(), allocate, timeout)
+    return Connect(address, tls, token, limits or ConnectionLimits(), allocate, timeout)
 
 
 class Connect:
-    """A connection to be: nothing happens before it is entered or awaited."""
+    """A connection to be: nothing happens before it is entered, awaited or opened."""
 
     __slots__ = ("_address", "_allocate", "_limits", "_made", "_timeout", "_tls", "_token")
 
@@ -66,7 +66,7 @@ class Connect:
         address: Address,
         tls: Tls | None,
         token: str | bytes | None,
-        limits: Limits,
+        limits: ConnectionLimits,
         allocate: Allocate | None,
         timeout: float,
     ) -> None:
@@ -77,6 +77,17 @@ class Connect:
         self._allocate = allocate
         self._timeout = timeout
         self._made: Any = None
+
+    def open(self) -> Connection:
+        """Connect in this thread; the connection is the caller's to close."""
+        end = time.monotonic() + self._timeout
+        core = self._core(dial_blocking(self._address, self._timeout))
+        try:
+            core.meet_blocking(max(0.0, end - time.monotonic()))
+            return Connection(core, self._address.scheme)
+        except BaseException:
+            core.close()
+            raise
 
     def __await__(self) -> Generator[Any, None, AsyncConnection]:
         return self._open().__await__()
@@ -94,7 +105,7 @@ class Connect:
         await self._made.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Connection:
-        self._made = self._open_blocking()
+        self._made = self.open()
         return self._made  # type: ignore[no-any-return]
 
     def __exit__(
@@ -122,23 +133,13 @@ class Connect:
             raise late(self._address, self._timeout) from None
         return connection
 
-    def _open_blocking(self) -> Connection:
-        end = time.monotonic() + self._timeout
-        core = self._core(dial_blocking(self._address, self._timeout))
-        try:
-            core.meet_blocking(max(0.0, end - time.monotonic()))
-            return Connection(core, self._address.scheme)
-        except BaseException:
-            core.close()
-            raise
-
     def _core(self, descriptor: int) -> MessageConnection:
         return MessageConnection(
             descriptor,
             peer=str(self._address),
             token=self._token,
             trusted=True,  # we chose it
-            limits=self._limits.as_dict(),
+            limits=self._limits.of_connection(),
             allocate=self._allocate,
             shared=self._address.scheme == "shm",
             tls=None if self._tls is None else self._tls.core,

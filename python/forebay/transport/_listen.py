@@ -13,7 +13,7 @@ from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
 from forebay.transport._entry import Entry, guard
 from forebay.transport._handler import Handler, log_failed_start, run_handler
-from forebay.transport._limits import Limits
+from forebay.transport._limits import ConnectionLimits
 from forebay.transport._native_listener import NativeListen, NativeListener
 from forebay.transport._opening import Opening
 from forebay.transport._stall import sweep_of
@@ -32,7 +32,7 @@ def listen(
     *,
     tls: Tls | None = None,
     token: str | bytes | None = None,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     allocate: Allocate | None = None,
     handshake_timeout: float = 5.0,
     unprotected: bool = False,
@@ -46,7 +46,7 @@ def listen(
     handler: Handler | None = None,
     *,
     token: str | bytes | None = None,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     handshake_timeout: float = 5.0,
     unprotected: bool = False,
     native: NativeHandler,
@@ -59,7 +59,7 @@ def listen(
     *,
     tls: Tls | None = None,
     token: str | bytes | None = None,
-    limits: Limits | None = None,
+    limits: ConnectionLimits | None = None,
     allocate: Allocate | None = None,
     handshake_timeout: float = 5.0,
     unprotected: bool = False,
@@ -91,6 +91,7 @@ def listen(
     """
     address = receiving(url, allocate)
     entry = guard(url, address, tls, token, unprotected=unprotected)
+    limits = limits or ConnectionLimits()
     if native is not None:
         if allocate is not None:
             raise ConfigError(
@@ -99,13 +100,11 @@ def listen(
         if tls is not None:
             raise ConfigError(f"{url}: native= is not served over TLS; give a handler alone")
         return NativeListen(
-            NativeListener(address, native, handler, entry, limits or Limits(), handshake_timeout)
+            NativeListener(address, native, handler, entry, limits, handshake_timeout)
         )
     if handler is None:
         raise ConfigError(f"listen({url!r}) needs a handler, native= or both")
-    return Listen(
-        AsyncListener(address, handler, tls, entry, limits or Limits(), allocate, handshake_timeout)
-    )
+    return Listen(AsyncListener(address, handler, tls, entry, limits, allocate, handshake_timeout))
 
 
 class Listen(Opening["AsyncListener"]):
@@ -129,7 +128,7 @@ class AsyncListener:
         handler: Handler,
         tls: Tls | None,
         entry: Entry,
-        limits: Limits,
+        limits: ConnectionLimits,
         allocate: Allocate | None,
         handshake_timeout: float,
     ) -> None:
@@ -212,7 +211,7 @@ class AsyncListener:
             peer=f"a peer of {self.url}",
             expected=self._entry.token,
             trusted=self._entry.trusted,
-            limits=self._limits.as_dict(),
+            limits=self._limits.of_connection(),
             allocate=self._allocate,
             shared=self._address.scheme == "shm",
             tls=None if self._tls is None else self._tls.core,

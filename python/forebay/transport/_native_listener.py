@@ -15,7 +15,7 @@ from forebay.transport._connection import AsyncConnection
 from forebay.transport._entry import Entry
 from forebay.transport._handler import Handler as PythonHandler
 from forebay.transport._handler import log_failed_start, run_handler
-from forebay.transport._limits import Limits
+from forebay.transport._limits import ConnectionLimits
 from forebay.transport._opening import Opening
 from forebay.transport._socket import Found, bind_all, name_of, resolve, resolve_blocking
 from forebay.transport._stall import sweep_of
@@ -62,7 +62,7 @@ class NativeListener:
         native: Handler,
         handler: PythonHandler | None,
         entry: Entry,
-        limits: Limits,
+        limits: ConnectionLimits,
         handshake_timeout: float,
     ) -> None:
         if address.scheme not in ("tcp", "unix"):
@@ -170,7 +170,7 @@ class NativeListener:
             expected=self._entry.token,
             trusted=self._entry.trusted,
             own=self._entry.own,
-            limits=self._limits.as_dict(),
+            limits=self._limits.of_connection(),
             handshake=self._handshake_timeout,
             stall=min(self._limits.stall_timeout_of(known=False), NEVER_S),
         )

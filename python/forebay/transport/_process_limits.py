@@ -10,7 +10,7 @@ __all__ = ["process_metrics", "set_process_limits"]
 
 
 def set_process_limits(
-    *, bytes_max: int | str | None = None, connections_max: int | None = None
+    *, max_bytes: int | str | None = None, max_connections: int | None = None
 ) -> None:
     """Set what the connections of messages of this process may hold, and how many may be open.
 
@@ -18,11 +18,11 @@ def set_process_limits(
     process may use (its cgroup's limit or the machine's), and its limit of open files less 128.
 
     Args:
-        bytes_max: received and not taken, queued for sending, and received of messages that are
+        max_bytes: received and not taken, queued for sending, and received of messages that are
             under way, all connections together; bytes, or text with a unit such as "2GiB". Above
             it, connections with 64 KiB or more of finished messages stop reading until somebody
             takes them, and `send` waits above the low mark of its outbox. Nothing is refused.
-        connections_max: above it listeners stop accepting, and look again every 0.1 s; peers wait
+        max_connections: above it listeners stop accepting, and look again every 0.1 s; peers wait
             in the kernel's queue. `connect` does not wait for it.
 
     Raises:
@@ -30,18 +30,18 @@ def set_process_limits(
 
     Affinity: any thread; holds at once, for every connection that there is.
     """
-    wanted = None if bytes_max is None else parse_bytes(bytes_max)
-    for name, value in (("bytes_max", wanted), ("connections_max", connections_max)):
+    wanted = None if max_bytes is None else parse_bytes(max_bytes)
+    for name, value in (("max_bytes", wanted), ("max_connections", max_connections)):
         if value is not None and value < 1:
             raise ConfigError(f"{name} is {value}; give 1 or more")
-    _core.limit_process(wanted, connections_max)
+    _core.limit_process(wanted, max_connections)
 
 
 def process_metrics() -> dict[str, int]:
     """The limits of this process, and what counts against them.
 
-    Keys: held_bytes (of each connection in steps of 64 KiB), bytes_max, connections,
-    connections_max, held_back (how often a connection stopped reading because the process held too
+    Keys: held_bytes (of each connection in steps of 64 KiB), max_bytes, connections,
+    max_connections, held_back (how often a connection stopped reading because the process held too
     much), turned_back (how often a listener stopped accepting because too many were open).
     """
     return _core.process_metrics()

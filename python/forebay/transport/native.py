@@ -11,7 +11,7 @@ from typing import Any
 from forebay._core import NativeHealth, NativeService, NativeStore
 from forebay.errors import ConfigError
 from forebay.transport._address import Address, parse
-from forebay.transport._limits import Limits
+from forebay.transport._limits import ConnectionLimits
 
 __all__ = ["Echo", "Forward", "Handler", "Health", "Store", "Table"]
 
@@ -61,13 +61,13 @@ class Forward(Handler):
     __slots__ = ("_address", "_limits", "_token")
 
     def __init__(
-        self, url: str, *, token: str | bytes | None = None, limits: Limits | None = None
+        self, url: str, *, token: str | bytes | None = None, limits: ConnectionLimits | None = None
     ) -> None:
         self._address = parse(url)
         if self._address.scheme not in ("tcp", "unix"):
             raise ConfigError(f"{url}: a target is tcp:// or unix://")
         self._token = token.encode() if isinstance(token, str) else token
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
 
     def targets(self) -> Iterable[Address]:
         """The address to be resolved."""
@@ -79,7 +79,7 @@ class Forward(Handler):
             address=resolved.get(self._address),
             path=self._address.path or None,
             token=self._token,
-            limits=self._limits.as_dict(),
+            limits=self._limits.of_connection(),
         )
 
 

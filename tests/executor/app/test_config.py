@@ -29,30 +29,32 @@ def write(path: Path, text: str) -> Path:
 
 
 def drain(configuration: Configuration) -> tuple[float, str]:
-    setting = configuration.settings["executor.drain"]
-    assert configuration.executor.drain == setting.value
+    setting = configuration.settings["executor.drain_grace"]
+    assert configuration.executor.drain_grace == setting.value
     return setting.value, setting.origin
 
 
 def test_each_source_gives_way_to_the_one_above_it(tmp_path: Path) -> None:
     """Argument > environment > file of the project > file of the user > default."""
-    assert drain(configured(tmp_path)) == (ExecutorConfig().drain, "default")
-    users = write(tmp_path / "home/forebay/forebay.toml", "executor.drain = '1s'")
+    assert drain(configured(tmp_path)) == (ExecutorConfig().drain_grace, "default")
+    users = write(tmp_path / "home/forebay/forebay.toml", "executor.drain_grace = '1s'")
     assert drain(configured(tmp_path)) == (1.0, str(users))
-    project = write(tmp_path / "project/forebay.toml", "[executor]\ndrain = '2s'")
+    project = write(tmp_path / "project/forebay.toml", "[executor]\ndrain_grace = '2s'")
     assert drain(configured(tmp_path)) == (2.0, str(project))
-    environment = {"FOREBAY_EXECUTOR_DRAIN": "3"}
-    assert drain(configured(tmp_path, environment)) == (3.0, "FOREBAY_EXECUTOR_DRAIN")
-    given = configured(tmp_path, environment, executor__drain="4s")
+    environment = {"FOREBAY_EXECUTOR_DRAIN_GRACE": "3"}
+    assert drain(configured(tmp_path, environment)) == (3.0, "FOREBAY_EXECUTOR_DRAIN_GRACE")
+    given = configured(tmp_path, environment, executor__drain_grace="4s")
     assert drain(given) == (4.0, "argument")
 
 
 def test_the_users_file_decides_what_the_projects_leaves_open(tmp_path: Path) -> None:
     """One is not hidden by the other as a whole."""
-    write(tmp_path / "home/forebay/forebay.toml", "[executor]\ndrain = 1\nidle_end = '1min'")
-    write(tmp_path / "project/forebay.toml", "[executor]\ndrain = 2")
+    write(
+        tmp_path / "home/forebay/forebay.toml", "[executor]\ndrain_grace = 1\nidle_timeout = '1min'"
+    )
+    write(tmp_path / "project/forebay.toml", "[executor]\ndrain_grace = 2")
     found = configured(tmp_path)
-    assert (found.executor.drain, found.executor.idle_end) == (2.0, 60.0)
+    assert (found.executor.drain_grace, found.executor.idle_timeout) == (2.0, 60.0)
 
 
 def test_a_table_of_pyproject_is_a_file_too(tmp_path: Path) -> None:
@@ -67,8 +69,8 @@ def test_a_table_of_pyproject_is_a_file_too(tmp_path: Path) -> None:
 
 def test_forebay_config_names_the_file(tmp_path: Path) -> None:
     """A service manager has no current directory to look from."""
-    named = write(tmp_path / "elsewhere.toml", "[executor]\ndrain = 7")
-    write(tmp_path / "project/forebay.toml", "[executor]\ndrain = 2")
+    named = write(tmp_path / "elsewhere.toml", "[executor]\ndrain_grace = 7")
+    write(tmp_path / "project/forebay.toml", "[executor]\ndrain_grace = 2")
     assert drain(configured(tmp_path, {"FOREBAY_CONFIG": str(named)})) == (7.0, str(named))
 
 
@@ -89,7 +91,7 @@ def test_the_applications_path_is_relative_to_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "near"),
     [
-        ("FOREBAY_EXECUTOR_WORKER_MAX", "FOREBAY_EXECUTOR_WORKERS_MAX"),
+        ("FOREBAY_EXECUTOR_MAX_WORKER", "FOREBAY_EXECUTOR_MAX_WORKERS"),
         ("FOREBAY_POOL_MAXSIZE", "FOREBAY_POOL_MAX_SIZE"),
     ],
 )
@@ -108,17 +110,17 @@ def test_an_unknown_key_is_told_with_its_file(tmp_path: Path) -> None:
     warnings = configured(tmp_path).warnings
     assert len(warnings) == 2
     assert all(str(file) in warning for warning in warnings)
-    assert "executor.queued_max" in warnings[0]
+    assert "executor.max_queued" in warnings[0]
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("executor.drain = 'soon'", "executor.drain.*'soon'"),
-        ("executor.workers_max = '2.5'", "executor.workers_max"),
-        ("executor.workers_max = true", "executor.workers_max"),
+        ("executor.drain_grace = 'soon'", "executor.drain_grace.*'soon'"),
+        ("executor.max_workers = '2.5'", "executor.max_workers"),
+        ("executor.max_workers = true", "executor.max_workers"),
         ("executor.synchronous = 'off'", "synchronous.*full, normal"),
-        ("executor.queued_max = 0", "queued_max is 0"),
+        ("executor.max_queued = 0", "max_queued is 0"),
         ("executor.retention_bytes = -1", "retention_bytes"),
         ("pool.idle_timeout = -1", "idle_timeout"),
         ("app = 3", "app.*no text"),
@@ -136,16 +138,20 @@ def test_a_wrong_value_is_told_with_its_origin(tmp_path: Path, text: str, compla
 def test_sizes_and_times_are_text_with_a_unit_or_numbers(tmp_path: Path) -> None:
     """As everywhere else in the product."""
     environment = {
-        "FOREBAY_EXECUTOR_LOG_MAX": "1MB",
-        "FOREBAY_EXECUTOR_RESULT_MAX": "5",
+        "FOREBAY_EXECUTOR_MAX_LOG_BYTES": "1MB",
+        "FOREBAY_EXECUTOR_MAX_RESULT_BYTES": "5",
         "FOREBAY_EXECUTOR_RETENTION_AGE": "2d",
-        "FOREBAY_EXECUTOR_IDLE_END": "1.5h",
-        "FOREBAY_EXECUTOR_WORKERS_MAX": "9",
+        "FOREBAY_EXECUTOR_IDLE_TIMEOUT": "1.5h",
+        "FOREBAY_EXECUTOR_MAX_WORKERS": "9",
         "FOREBAY_EXECUTOR_SYNCHRONOUS": "normal",
     }
     found = configured(tmp_path, environment).executor
-    assert (found.log_max, found.result_max, found.retention_age) == (10**6, 5, 172_800.0)
-    assert (found.idle_end, found.workers_max, found.synchronous) == (5400.0, 9, "normal")
+    assert (found.max_log_bytes, found.max_result_bytes, found.retention_age) == (
+        10**6,
+        5,
+        172_800.0,
+    )
+    assert (found.idle_timeout, found.max_workers, found.synchronous) == (5400.0, 9, "normal")
 
 
 def test_every_field_can_be_configured() -> None:

@@ -14,7 +14,7 @@ from forebay import _configuration_place
 from forebay.configuration import Configuration, find_configuration
 from tests.other_user import NOBODY, as_nobody, needs_root
 
-SETTINGS = "[executor]\ndrain = 7\n"
+SETTINGS = "[executor]\ndrain_grace = 7\n"
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_a_group_counts_unless_it_is_the_users_own(
     project.parent.chmod(0o775)
     own = grp.getgrnam(pwd.getpwuid(os.geteuid()).pw_name).gr_gid
     os.chown(project.parent, -1, own)
-    assert found_from(project).executor.drain == 7.0
+    assert found_from(project).executor.drain_grace == 7.0
     os.chown(project.parent, -1, NOBODY)
     assert is_refused(project, caplog, f"its directory may be written by group {NOBODY}")
 
@@ -98,8 +98,8 @@ def test_a_group_counts_unless_it_is_the_users_own(
 def test_a_pyproject_is_held_to_the_same(project: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The table of a pyproject.toml names code as well."""
     (project.parent / "forebay.toml").unlink()
-    (project.parent / "pyproject.toml").write_text("[tool.forebay.executor]\ndrain = 7\n")
-    assert found_from(project).executor.drain == 7.0
+    (project.parent / "pyproject.toml").write_text("[tool.forebay.executor]\ndrain_grace = 7\n")
+    assert found_from(project).executor.drain_grace == 7.0
     project.parent.chmod(0o1777)
     assert not found_from(project).files
     assert "pyproject.toml are not used" in caplog.text
@@ -124,7 +124,7 @@ def test_a_named_file_is_used_whoever_wrote_it(project: Path) -> None:
     """Naming it is the consent."""
     project.parent.chmod(0o1777)
     named = str(project.parent / "forebay.toml")
-    assert found_from(project, FOREBAY_CONFIG=named).executor.drain == 7.0
+    assert found_from(project, FOREBAY_CONFIG=named).executor.drain_grace == 7.0
 
 
 @needs_root

@@ -46,9 +46,52 @@ def test_a_handle_has_its_id_before_the_request_has_ended(client: Client) -> Non
     assert request.result(timeout=20) == {}
 
 
+def test_submit_returns_when_the_request_is_on_disk(server: SmallServer, client: Client) -> None:
+    """A program that goes on after `submit` may rely on the request."""
+    accepted = client.submit("hold")
+    server.kill()
+    server.start()
+    with Client(server.url, timeout=20.0) as other:
+        assert [one["id"] for one in other.list()] == [accepted.id]
+    client.ask("release")
+    assert accepted.result(timeout=20) == {}
+
+
+def test_submit_raises_what_the_server_refused_it_with(server: SmallServer) -> None:
+    """Where it was called, and not again on leaving."""
+    with Client(server.url, timeout=20.0) as client:
+        with pytest.raises(LimitError, match="limit it is; do otherwise"):
+            client.submit("refuse")
+        with pytest.raises(BrokenError):
+            client.submit("full")
+        assert client._outstanding._open == {}
+
+
+def test_submitting_many_raises_the_first_refusal(server: SmallServer) -> None:
+    """A note counts the others, and leaving does not raise them again."""
+    with Client(server.url, timeout=20.0) as client:
+        requests = client.submit_many("echo", [{"index": at} for at in range(600)])
+        assert [one.id for one in requests] == [f"{at:012d}" for at in range(1, 601)]
+        assert [one.result(timeout=20)["index"] for one in requests] == list(range(600))
+        with pytest.raises(LimitError) as caught:
+            client.submit_many("refuse", [{}] * 3)
+        assert caught.value.__notes__ == ["2 other submissions failed too"]
+
+
+def test_a_submission_may_be_waited_for_in_time(server: SmallServer) -> None:
+    """`accepted` takes a timeout, and may be called again."""
+    with Client(server.url, timeout=20.0) as client:
+        client.info()
+        with server.stopped():
+            request = client.submit_nowait("echo")
+            with pytest.raises(DeadlineError, match=r"within 0\.05 s whether it has accepted"):
+                request.accepted(timeout=0.05)
+        assert request.accepted(timeout=20) == request.id
+
+
 def test_an_id_is_known_after_the_end_too(client: Client) -> None:
     """The answer that tells the end is there before the one that tells the acceptance."""
-    requests = [client.submit("echo", index=at) for at in range(10)]
+    requests = [client.submit_nowait("echo", index=at) for at in range(10)]
     assert requests[9].result(timeout=20) == {"index": 9}
     assert [one.id for one in requests] == [f"{at:012d}" for at in range(1, 11)]
     assert [one.result(timeout=20)["index"] for one in requests] == list(range(10))
@@ -119,7 +162,7 @@ def test_other_ends_have_exceptions_of_their_own(client: Client) -> None:
 
 def test_a_refusal_is_raised_by_whatever_asks_first(client: Client) -> None:
     """By the id, and by the result."""
-    request = client.submit("refuse")
+    request = client.submit_nowait("refuse")
     with pytest.raises(LimitError, match="limit it is; do otherwise") as caught:
         _ = request.id
     assert (caught.value.limit, caught.value.value) == (2, 3)
@@ -132,7 +175,7 @@ def test_a_refusal_is_raised_by_whatever_asks_first(client: Client) -> None:
 
 def test_what_a_full_disk_refuses_was_not_accepted(client: Client) -> None:
     """Nobody has to look whether it was."""
-    request = client.submit("full")
+    request = client.submit_nowait("full")
     assert isinstance(request.exception(timeout=20), BrokenError)
     assert request.status() == "refused"
     with pytest.raises(BrokenError):
@@ -151,8 +194,8 @@ def test_time_that_runs_out_leaves_the_request_running(client: Client) -> None:
 def test_leaving_raises_for_what_was_refused_and_never_looked_at(server: SmallServer) -> None:
     """A program that submits and leaves hears that it submitted nothing."""
     client = Client(server.url, timeout=20.0)
-    client.submit_many("echo", [{"index": 1}, {"index": 2}])
-    client.submit_many("refuse", [{}, {}])
+    for name in ("echo", "echo", "refuse", "refuse"):
+        client.submit_nowait(name)
     with pytest.raises(LimitError) as caught, client:
         pass
     assert caught.value.__notes__ == ["1 other submissions failed too"]
@@ -161,7 +204,7 @@ def test_leaving_raises_for_what_was_refused_and_never_looked_at(server: SmallSe
 def test_leaving_does_not_hide_the_programs_own_error(server: SmallServer) -> None:
     """The refusal is a note of it."""
     client = Client(server.url, timeout=20.0)
-    client.submit("refuse")
+    client.submit_nowait("refuse")
     with pytest.raises(KeyError) as caught, client:
         raise KeyError("own")
     assert caught.value.__notes__ == ["and a submission failed: limit it is; do otherwise"]
@@ -170,7 +213,7 @@ def test_leaving_does_not_hide_the_programs_own_error(server: SmallServer) -> No
 def test_a_refusal_that_was_looked_at_is_not_raised_again(server: SmallServer) -> None:
     """Once is enough."""
     with Client(server.url, timeout=20.0) as client:
-        request = client.submit("refuse")
+        request = client.submit_nowait("refuse")
         assert isinstance(request.exception(timeout=20), LimitError)
 
 
@@ -180,9 +223,9 @@ def test_so_many_that_some_are_let_go_and_looked_at_later(
     """What was refused is heard by whoever asks, and by nobody else."""
     monkeypatch.setattr("forebay.executor.client.outstanding.OPEN_MAX", 4)
     with Client(server.url, timeout=20.0) as client:
-        requests = client.submit_many("refuse", [{}] * 9)
+        requests = [client.submit_nowait("refuse") for _ in range(9)]
         assert [type(it.exception(timeout=20)) for it in requests] == [LimitError] * 9
-        first, *_ = client.submit_many("refuse", [{}] * 9)
+        first, *_ = [client.submit_nowait("refuse") for _ in range(9)]
         with pytest.raises(LimitError):
             _ = first.id
         with pytest.raises(LimitError) as caught:
@@ -194,7 +237,7 @@ def test_dropped_handles_leave_their_requests(server: SmallServer) -> None:
     """A program may submit and never ask; all of it is accepted, and nothing is kept here."""
     with Client(server.url, timeout=20.0) as client:
         for at in range(1000):
-            client.submit("echo", index=at)
+            client.submit_nowait("echo", index=at)
         gc.collect()
         assert len(client._outstanding._open) < 600
         held = client.submit("hold")
@@ -221,7 +264,7 @@ def test_many_threads_use_one_client(client: Client) -> None:
     found: list[Any] = []
 
     def work(base: int) -> None:
-        requests = [client.submit("echo", index=base + at) for at in range(50)]
+        requests = [client.submit_nowait("echo", index=base + at) for at in range(50)]
         found.extend(one.result(timeout=20)["index"] for one in requests)
         found.append(held.result(timeout=20))
 
@@ -346,7 +389,7 @@ def test_ends_that_nobody_has_asked_for_are_asked_for_later(
 ) -> None:
     """However many are submitted at once, the server keeps a bounded number of answers."""
     monkeypatch.setattr(outstanding, "OPEN_MAX", 50)
-    requests = [client.submit("hold") for _ in range(60)]
+    requests = [client.submit_nowait("hold") for _ in range(60)]
     assert len(client._outstanding._open) == 10
     client.ask("release")
     assert all(one.result(timeout=20) == {} for one in requests)
@@ -357,7 +400,7 @@ def test_ends_that_nobody_has_asked_for_are_asked_for_later(
 @pytest.mark.parametrize("point", ["settle returns", "value_of is called", "decode_result returns"])
 def test_an_interrupt_as_the_answer_comes_loses_nothing(client: Client, point: str) -> None:
     """Ctrl-C between the arrival of a result and its return: the next `result()` has it."""
-    request = client.submit("echo", index=3)
+    request = client.submit_nowait("echo", index=3)
     struck = []
 
     def strike(frame: Any, event: str, argument: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from forebay.errors import BrokenError, CancelledError, ConfigError, DeadlineError, LimitError
+from forebay.executor.client import accepting
 from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.options import Submit
 from tests.executor.client_fixtures import server
@@ -78,6 +79,89 @@ def test_failures_and_refusals_are_raised(play: Play) -> None:
             await client.retry([done.id])
 
     play(test)
+
+
+def test_submitting_without_waiting(play: Play) -> None:
+    """The id comes later, and a refusal with the first thing that asks."""
+
+    async def test(client: AsyncClient) -> None:
+        request = await client.submit_nowait("echo", index=1)
+        with pytest.raises(ConfigError, match=r"await accepted\(\) first"):
+            _ = request.id
+        assert await request.result() == {"index": 1}
+        assert await request.accepted() == request.id == f"{1:012d}"
+        refused = await client.submit_nowait("refuse")
+        assert isinstance(await refused.exception(), LimitError)
+        assert await refused.status() == "refused"
+        with pytest.raises(LimitError):
+            await refused.accepted()
+
+    play(test)
+
+
+def test_submitting_many_raises_the_first_refusal(play: Play) -> None:
+    """As of the other client: one error, not a group of them."""
+
+    async def test(client: AsyncClient) -> None:
+        with pytest.raises(LimitError) as caught:
+            await client.submit_many("refuse", [{}] * 3)
+        assert caught.value.__notes__ == ["2 other submissions failed too"]
+
+    play(test)
+
+
+def test_so_many_that_the_next_one_waits(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is under way is bounded."""
+    monkeypatch.setattr(accepting, "UNACCEPTED_MAX", 4)
+
+    async def test(client: AsyncClient) -> None:
+        requests = [await client.submit_nowait("echo", index=at) for at in range(20)]
+        assert len(client._accepting._tasks) <= 4
+        assert [(await one.result())["index"] for one in requests] == list(range(20))
+
+    play(test)
+
+
+def test_leaving_waits_until_everything_is_on_disk(run: Run, server: SmallServer) -> None:
+    """And raises for what was refused and never looked at, or notes it on the program's error."""
+
+    async def fail_after_a_refusal() -> None:
+        async with AsyncClient(server.url, timeout=20.0) as client:
+            await client.submit_nowait("refuse")
+            raise KeyError("own")
+
+    async def main() -> None:
+        async with AsyncClient(server.url, timeout=20.0) as client:
+            await client.submit_nowait("hold")
+        async with AsyncClient(server.url, timeout=20.0) as client:
+            assert [one["name"] for one in await client.list()] == ["hold"]
+            await client.ask("release")
+            for _ in range(2):
+                await client.submit_nowait("refuse")
+            with pytest.raises(LimitError) as caught:
+                await client.aclose()
+            assert caught.value.__notes__ == ["1 other submissions failed too"]
+        with pytest.raises(KeyError) as own:
+            await fail_after_a_refusal()
+        assert own.value.__notes__ == ["and a submission failed: limit it is; do otherwise"]
+
+    run(main())
+
+
+def test_leaving_a_server_that_hangs_says_what_is_not_known(run: Run, server: SmallServer) -> None:
+    """And does not wait for ever, neither for an acceptance nor on leaving."""
+
+    async def main() -> None:
+        client = AsyncClient(server.url, timeout=0.5)
+        await client.info()
+        with server.stopped():
+            requests = [await client.submit_nowait("echo") for _ in range(3)]
+            with pytest.raises(DeadlineError, match=r"within 0\.05 s whether it has accepted"):
+                await requests[0].accepted(timeout=0.05)
+            with pytest.raises(DeadlineError, match="whether it has accepted 3 requests"):
+                await client.aclose()
+
+    run(main())
 
 
 def test_waiting_for_many_tells_who_has_ended(play: Play) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import tempfile
 import threading
 from pathlib import Path
@@ -70,7 +68,7 @@ def test_a_time_that_ends_before_the_server_is_back_is_a_deadline(
 
 def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: Client) -> None:
     """Whoever waits for long has made sure that the request is accepted."""
-    request = client.submit("hold")
+    request = client.submit_nowait("hold")
     with pytest.raises(DeadlineError):
         request.result(timeout=0.3)
     server.kill()
@@ -82,7 +80,7 @@ def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: C
 def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
     """It may be on disk or not, so it is not sent again."""
     client = Client(server.url, timeout=1.0)
-    request = client.submit("vanish")
+    request = client.submit_nowait("vanish")
     server.wait_gone()
     with pytest.raises(BrokenError) as caught:
         request.result(timeout=20)
@@ -93,9 +91,19 @@ def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
     server.start()
 
 
+def test_a_submit_of_unknown_fate_raises(server: SmallServer) -> None:
+    """With what to do about it; leaving does not say it again."""
+    with Client(server.url, timeout=1.0) as client:
+        with pytest.raises(BrokenError) as caught:
+            client.submit("vanish")
+        assert caught.value.delivered == "maybe"
+        server.wait_gone()
+        server.start()
+
+
 def test_one_with_an_idempotency_key_is_sent_again(server: SmallServer, client: Client) -> None:
     """The server knows it by the key, so it is one request."""
-    request = client.submit("accept_and_vanish", options=Submit(idempotency="once"))
+    request = client.submit_nowait("accept_and_vanish", options=Submit(idempotency="once"))
     server.wait_gone()
     server.start(STAYS="1")
     assert request.result(timeout=20) == {}
@@ -129,8 +137,8 @@ def test_a_log_goes_on_where_it_broke() -> None:
 
 def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:
     """Those whose ids are known are waited for again; what had come before is still there."""
-    held = [client.submit("hold") for _ in range(20)]
-    ended = [client.submit("echo", index=at) for at in range(20)]
+    held = [client.submit_nowait("hold") for _ in range(20)]
+    ended = [client.submit_nowait("echo", index=at) for at in range(20)]
     assert [one.id for one in held + ended]  # and so every answer has come
     server.kill()
     server.start()
@@ -142,7 +150,7 @@ def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: 
 def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) -> None:
     """Each handle says so; leaving says it for those that nobody has looked at."""
     client = Client(server.url, timeout=20.0)
-    requests = [client.submit("hold") for _ in range(5)]
+    requests = [client.submit_nowait("hold") for _ in range(5)]
     client.info()  # they have been read when this is answered
     server.kill()
     server.start()
@@ -161,10 +169,8 @@ def test_leaving_a_server_that_hangs_says_what_is_not_known(server: SmallServer)
     """And does not wait for ever."""
     client = Client(server.url, timeout=2.0)
     client.info()
-    assert server.process is not None
-    server.process.send_signal(signal.SIGSTOP)
-    os.waitpid(server.process.pid, os.WUNTRACED)
-    client.submit_many("echo", [{}] * 3)
-    with pytest.raises(DeadlineError, match="whether it has accepted 3 requests"):
-        client.close()
-    server.process.send_signal(signal.SIGCONT)
+    with server.stopped():
+        for _ in range(3):
+            client.submit_nowait("echo")
+        with pytest.raises(DeadlineError, match="whether it has accepted 3 requests"):
+            client.close()

@@ -44,7 +44,7 @@ class Caller:
     """A client that says what stands on the wire."""
 
     def __init__(self, path: Path) -> None:
-        self.channel = rpc.connect(f"unix://{path}")
+        self.channel = rpc.connect(f"unix://{path}").open()
 
     def ask(self, method: str, *arguments: Any, timeout: float = 20.0) -> list[Any]:
         """The values of an answer, or a Refused."""

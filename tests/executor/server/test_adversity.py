@@ -70,7 +70,7 @@ SOME = 1 << 20
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:
     """A server of two workers."""
-    with Serving(tmp_path, APP, workers_max=2) as made:
+    with Serving(tmp_path, APP, max_workers=2) as made:
         yield made
 
 
@@ -223,7 +223,7 @@ def test_a_notice_that_cannot_be_written_again_ends_no_server(serving: Serving) 
 def test_a_server_that_drains_is_not_announced_again(tmp_path: Path) -> None:
     """Commands went to a server that refuses them, instead of starting the next one."""
     note = tmp_path / "note"
-    with Serving(tmp_path, APP, workers_max=2) as serving, serving.caller() as caller:
+    with Serving(tmp_path, APP, max_workers=2) as serving, serving.caller() as caller:
         place = Path(serving.socket)
         id = caller.submit("mark", path=str(note), seconds=3.0)
         until(note.exists)
@@ -259,7 +259,7 @@ def test_a_stopped_template_or_keeper_holds_up_no_worker(serving: Serving, which
 @pytest.mark.needs("unshare")
 def test_a_full_dev_shm_disturbs_nobody(tmp_path: Path) -> None:
     """Results by reference, arenas and leases lie in memory files, which it does not limit."""
-    serving = Serving(tmp_path, SHARED_MEMORY_APP, workers_max=2)
+    serving = Serving(tmp_path, SHARED_MEMORY_APP, max_workers=2)
     full = (
         "mount -t tmpfs -o size=4k tmpfs /dev/shm && "
         'head -c 4096 /dev/zero >/dev/shm/full && exec "$@"'

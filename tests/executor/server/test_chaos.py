@@ -60,7 +60,7 @@ class Chaos:
     """One application whose servers die under the requests of four clients."""
 
     def __init__(self, directory: Path) -> None:
-        self.serving = Serving(directory, APP, long_workers=2, workers_max=4)
+        self.serving = Serving(directory, APP, long_workers=2, max_workers=4)
         self.marks = directory / "marks"
         self.marks.touch()
         self.serving.environment["FOREBAY_CHAOS_MARKS"] = str(self.marks)

@@ -114,7 +114,7 @@ def test_every_overrun_is_named_and_hurts_nobody_else(
     tmp_path: Path, group: Cgroup, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Cause, peak and limit are told at once; the neighbour and the server go on."""
-    serving = Serving(tmp_path, APP, group=group.memory, long_workers=2, workers_max=3)
+    serving = Serving(tmp_path, APP, group=group.memory, long_workers=2, max_workers=3)
     late: list[float] = []
     told: list[dict[str, Any]] = []
     with serving, serving.caller() as caller:

@@ -53,7 +53,7 @@ class WallClock:
     def serving(self, directory: Path, cron: str = "0 0 1 1 *", **settings: Any) -> Serving:
         """A server under it, which looks for what is too old ten times a second."""
         serving = Serving(
-            directory, APP.format(cron=cron), **settings, retention_every_ms=100, workers_max=2
+            directory, APP.format(cron=cron), **settings, retention_every_ms=100, max_workers=2
         )
         serving.environment["LD_PRELOAD"] = str(self.library)
         serving.environment["WALL_CLOCK"] = str(self.file)

@@ -64,7 +64,7 @@ ENDS = [("exit", 3), ("exit", 0), ("signal", signal.SIGKILL), ("signal", signal.
 def caller(tmp_path: Path) -> Iterator[Caller]:
     """A client of a server with one worker, which every death replaces."""
     with (
-        Serving(tmp_path, APP, long_workers=1, workers_max=2) as serving,
+        Serving(tmp_path, APP, long_workers=1, max_workers=2) as serving,
         serving.caller() as made,
     ):
         yield made

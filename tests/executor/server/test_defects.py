@@ -71,7 +71,7 @@ def test_the_kernel_takes_a_worker_before_the_server(serve: Serve) -> None:
 
 def test_a_server_without_guaranteed_workers_serves(serve: Serve) -> None:
     """Burst workers alone do, and none stays once they were idle."""
-    serving = serve(short_workers=0, long_workers=0, worker_idle=0.2)
+    serving = serve(short_workers=0, long_workers=0, worker_idle_timeout=0.2)
     with serving.caller() as caller:
         assert caller.run("add", a=1) == 3
         until(lambda: not caller.ask("workers")["workers"])

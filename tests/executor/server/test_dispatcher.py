@@ -145,7 +145,7 @@ def test_a_submission_beyond_the_limit_is_refused_by_its_ticket() -> None:
     tickets = [submit(dispatcher, operator.add, 1, 2) for _ in range(3)]
     end, payload = finished(dispatcher, 1)[tickets[2]]
     assert end == FAILURE
-    assert b"queued_max" in payload
+    assert b"max_queued" in payload
     dispatcher.close()
 
 

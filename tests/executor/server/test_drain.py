@@ -56,7 +56,7 @@ def test_what_runs_ends_and_what_comes_is_refused(tmp_path: Path, note: Path, nu
 
 def test_what_waits_is_there_after_the_restart(tmp_path: Path, note: Path) -> None:
     """A drain does not run the whole queue."""
-    serving = Serving(tmp_path, APP, long_workers=1, workers_max=2)
+    serving = Serving(tmp_path, APP, long_workers=1, max_workers=2)
     try:
         serving.start()
         with serving.caller() as caller:
@@ -96,7 +96,7 @@ def test_the_second_signal_ends_at_once_and_leaves_no_process(tmp_path: Path, no
 
 def test_a_drain_has_a_deadline(tmp_path: Path, note: Path) -> None:
     """A request that hangs does not keep the machine from going down."""
-    serving = Serving(tmp_path, APP, drain=0.3)
+    serving = Serving(tmp_path, APP, drain_grace=0.3)
     try:
         serving.start()
         with serving.caller() as caller:

@@ -39,7 +39,7 @@ def test_every_accepted_request_is_there_again_and_no_process_is_left(
     tmp_path: Path, notes: Path
 ) -> None:
     """What begun and may not run twice has failed with its cause; everything else runs, once."""
-    serving = Serving(tmp_path, APP, long_workers=2, workers_max=3)
+    serving = Serving(tmp_path, APP, long_workers=2, max_workers=3)
     try:
         serving.start()
         with serving.caller() as caller:

@@ -72,7 +72,7 @@ def test_a_second_server_of_one_state_is_refused(tmp_path: Path) -> None:
 
 def test_at_rest_there_are_three_processes_and_little_memory(tmp_path: Path) -> None:
     """Server, keeper, template, and nothing else; the original had a manager of queues too."""
-    settings = {"short_workers": 0, "long_workers": 0, "worker_idle": 0.1}
+    settings = {"short_workers": 0, "long_workers": 0, "worker_idle_timeout": 0.1}
     with Serving(tmp_path, APP, **settings) as serving:
         with serving.caller() as caller:
             assert caller.run("add", a=1) == 3
@@ -100,7 +100,7 @@ def test_a_running_server_is_found_by_nobody_naming_it(
 
 def test_an_idle_server_of_a_command_ends_by_itself(tmp_path: Path) -> None:
     """Nobody has to remember what a command started."""
-    serving = Serving(tmp_path, APP, ends_when_idle=True, idle_end=0.3)
+    serving = Serving(tmp_path, APP, ends_when_idle=True, idle_timeout=0.3)
     try:
         serving.start()
         with serving.caller() as caller:

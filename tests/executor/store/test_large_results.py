@@ -165,8 +165,8 @@ def test_a_result_that_cannot_be_read_now_is_asked_for_again(
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("link", "is no regular file"),
-        ("directory", "is no regular file"),
+        ("link", "is not a regular file"),
+        ("directory", "is not a regular file"),
         ("name", "has 2 names"),
         ("length", "has 1 bytes instead of"),
         ("nothing", "is not there"),

@@ -26,7 +26,7 @@ def fat(n: int, mark: int = 0) -> bytes:
 """
 FLEETING: dict[str, Any] = {
     "synchronous": "normal",
-    "workers_max": 2,
+    "max_workers": 2,
     "retention_every_ms": 100,
 }
 """A server that looks often for what is to go."""
@@ -37,7 +37,7 @@ SERVER_BYTES_MAX = 180_000_000
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:
     """A server that does not wait for the disk with each commit, which is not what is tested."""
-    with Serving(tmp_path, APP, synchronous="normal", workers_max=2) as made:
+    with Serving(tmp_path, APP, synchronous="normal", max_workers=2) as made:
         yield made
 
 
@@ -66,7 +66,7 @@ def test_results_that_lay_unread_come_all_the_same(serving: Serving, count: int,
     """Above 64 MiB unread, every result of a request that had succeeded was lost to the program."""
     url = f"unix://{serving.socket}"
     with Client(url) as client, Client(url) as other:
-        handles = [client.submit("fat", n=size, mark=mark) for mark in range(count)]
+        handles = [client.submit_nowait("fat", n=size, mark=mark) for mark in range(count)]
         all_succeed(other, count)
         for mark, handle in enumerate(handles):
             assert handle.result(timeout=20)[:4] == mark.to_bytes(4, "big")
@@ -77,9 +77,9 @@ def test_what_is_submitted_behind_unread_results_runs(serving: Serving) -> None:
     """A program that read nothing for a while found that half of it had not begun."""
     url = f"unix://{serving.socket}"
     with Client(url) as client, Client(url) as other:
-        handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(10)]
+        handles = [client.submit_nowait("fat", n=900_000, mark=mark) for mark in range(10)]
         all_succeed(other, len(handles))
-        handles.append(client.submit("fat", n=900_000, mark=len(handles)))
+        handles.append(client.submit_nowait("fat", n=900_000, mark=len(handles)))
         all_succeed(other, len(handles))
         for mark, handle in enumerate(handles):
             assert handle.result(timeout=20)[:4] == mark.to_bytes(4, "big")
@@ -100,7 +100,7 @@ def test_a_loop_that_asks_for_all_at_once_gets_all(serving: Serving) -> None:
     """Answers from the disk wait for who takes them slowly, rather than end its connection."""
     url = f"unix://{serving.socket}"
     with Client(url) as client:
-        handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(100)]
+        handles = [client.submit_nowait("fat", n=900_000, mark=mark) for mark in range(100)]
         ids = [handle.id for handle in handles]
         all_succeed(client, len(ids))
 
@@ -122,7 +122,7 @@ def unread(serving: Serving, client: Client, other: Client, count: int = 75) -> 
     handles = client.submit_many("fat", [{"n": 900_000, "mark": mark} for mark in range(count)])
     ids = [handle.id for handle in handles]
     all_succeed(other, count)
-    mark = other.submit("fat", n=900_000)
+    mark = other.submit_nowait("fat", n=900_000)
     mark.result(timeout=20)
     looked = {mark.id, ids[0]}
     until(lambda: looked - {row["id"] for row in other.list(limit=1_000)}, 20, every=0.1)
@@ -154,7 +154,7 @@ def test_results_in_files_that_a_live_client_has_not_read_are_not_pruned(tmp_pat
     """A result in a file was lost as well: it is opened when it is wanted, and not before."""
     with (
         Serving(
-            tmp_path, APP, **FLEETING, retention_bytes=20_000_000, result_max=100_000
+            tmp_path, APP, **FLEETING, retention_bytes=20_000_000, max_result_bytes=100_000
         ) as serving,
         Client(f"unix://{serving.socket}") as client,
         Client(f"unix://{serving.socket}") as other,
@@ -185,7 +185,7 @@ def test_a_client_that_leaves_with_results_unread_leaves_nothing(tmp_path: Path)
         Client(f"unix://{serving.socket}") as other,
     ):
         leaving = Client(f"unix://{serving.socket}")
-        handles = [leaving.submit("fat", n=900_000) for _ in range(40)]
+        handles = [leaving.submit_nowait("fat", n=900_000) for _ in range(40)]
         all_succeed(other, len(handles))
         running = descriptors(serving.pid)
         leaving._links.close()  # as a program that is killed does
@@ -223,7 +223,7 @@ def test_the_time_to_wait_counts_for_both_questions(tmp_path: Path) -> None:
         Client(f"unix://{serving.socket}") as client,
         Client(f"unix://{serving.socket}") as other,
     ):
-        handles = [client.submit("fat", n=900_000, mark=mark) for mark in range(40)]
+        handles = [client.submit_nowait("fat", n=900_000, mark=mark) for mark in range(40)]
         all_succeed(other, len(handles))
         client.info()  # what comes before its answer has come: all ends
         last = handles[-1]

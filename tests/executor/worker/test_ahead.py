@@ -51,7 +51,7 @@ def warm(caller: Caller) -> None:
 
 def test_each_one_has_its_own_output(tmp_path: Path) -> None:
     """The next one prints before the server has heard of the end of the last one."""
-    with Serving(tmp_path, APP, workers_max=1) as serving, serving.caller() as caller:
+    with Serving(tmp_path, APP, max_workers=1) as serving, serving.caller() as caller:
         warm(caller)
         begun = [caller.begin("work", number=one, out=f"this is {one}") for one in range(120)]
         ids = [caller.taken(call) for call in begun]
@@ -64,7 +64,7 @@ def test_each_one_has_its_own_output(tmp_path: Path) -> None:
 def test_nothing_waits_behind_a_long_one(tmp_path: Path) -> None:
     """What was handed comes back, and runs where there is room."""
     gate = tmp_path / "gate"
-    serving = Serving(tmp_path, APP, workers_max=2, short_workers=0, long_workers=1)
+    serving = Serving(tmp_path, APP, max_workers=2, short_workers=0, long_workers=1)
     with serving, serving.caller() as caller:
         warm(caller)
         long = caller.begin("work", number=0, do=f"wait {gate}")
@@ -78,7 +78,7 @@ def test_nothing_waits_behind_a_long_one(tmp_path: Path) -> None:
 def test_a_death_is_one_requests_and_the_others_run_once(tmp_path: Path) -> None:
     """Those behind it had not begun: without retries they run all the same, and once."""
     ran = tmp_path / "ran"
-    with Serving(tmp_path, APP, workers_max=1) as serving, serving.caller() as caller:
+    with Serving(tmp_path, APP, max_workers=1) as serving, serving.caller() as caller:
         warm(caller)
         begun = [
             caller.begin("work", number=one, path=str(ran), do="leave" if one % 10 == 3 else "")
@@ -97,7 +97,7 @@ def test_a_death_is_one_requests_and_the_others_run_once(tmp_path: Path) -> None
 def test_a_cancelled_one_never_runs(tmp_path: Path) -> None:
     """It lies in a worker that runs something else, which goes on."""
     gate, ran = tmp_path / "gate", tmp_path / "ran"
-    with Serving(tmp_path, APP, workers_max=1) as serving, serving.caller() as caller:
+    with Serving(tmp_path, APP, max_workers=1) as serving, serving.caller() as caller:
         warm(caller)
         first = caller.begin("work", number=0, do=f"wait {gate}")
         begun = [caller.begin("work", number=one, path=str(ran)) for one in range(1, 9)]

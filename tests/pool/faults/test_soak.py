@@ -191,14 +191,14 @@ def storms(clients: Clients, lender: Lender | None) -> Iterator[list[chaos.Storm
             actions=("kill", "delay"),
             rate=3,
             seed=SEED + 1,
-            delay_max=1.0,
+            max_delay=1.0,
         ),
         chaos.storm(
             targets=themselves,
             actions=("kill", "delay"),
             rate=1.5,
             seed=SEED + 2,
-            delay_max=0.5,
+            max_delay=0.5,
         ),
     ]
     if lender is not None:
@@ -208,7 +208,7 @@ def storms(clients: Clients, lender: Lender | None) -> Iterator[list[chaos.Storm
                 actions=("kill", "delay"),
                 rate=0.7,
                 seed=SEED + 3,
-                delay_max=0.5,
+                max_delay=0.5,
             )
         ]
     with contextlib.ExitStack() as stack:

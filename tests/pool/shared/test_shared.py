@@ -143,7 +143,7 @@ def test_the_first_who_asked_is_the_first_to_get(path: Path) -> None:
 def test_a_program_holds_no_more_than_its_limit(path: Path) -> None:
     """One program would take everything; what it asks for above its limit waits for its own."""
     with (
-        Lending(path, "--max-size", "3", "--leases-max", "1"),
+        Lending(path, "--max-size", "3", "--max-leases", "1"),
         forebay.SharedPool(path) as greedy,
         forebay.SharedPool(path) as modest,
     ):
@@ -170,7 +170,7 @@ def test_a_program_holds_no_more_than_its_limit(path: Path) -> None:
 def test_too_many_waiters_of_one_program_are_refused(path: Path) -> None:
     """A program gone wild would fill the lender's memory; the error names the limit."""
     with (
-        Lending(path, "--max-size", "1", "--waiters-max", "1"),
+        Lending(path, "--max-size", "1", "--max-waiters", "1"),
         forebay.SharedPool(path) as pool,
         pool.acquire(Echo),
     ):
@@ -183,7 +183,7 @@ def test_too_many_waiters_of_one_program_are_refused(path: Path) -> None:
         waiting.start()
         while not pool.stats()["waiters"]:
             pass
-        with pytest.raises(forebay.LimitError, match="waiters_max is 1, 2 asked for") as caught:
+        with pytest.raises(forebay.LimitError, match="max_waiters is 1, 2 asked for") as caught:
             pool.acquire(Echo).__enter__()
         waiting.join()
     assert (caught.value.limit, caught.value.value) == (1, 2)

@@ -363,7 +363,7 @@ def test_a_lender_without_descriptors_refuses_one_lease_and_goes_on(
 def test_a_start_that_is_refused_makes_room_for_the_next(path: Path) -> None:
     """What the same program asked for meanwhile waited for a release that never came."""
     with (
-        Lending(path, "--max-size", "3", "--leases-max", "1") as lending,
+        Lending(path, "--max-size", "3", "--max-leases", "1") as lending,
         forebay.SharedPool(path) as pool,
         ThreadPoolExecutor(4) as threads,
     ):

@@ -83,9 +83,8 @@ def test_a_loop_is_entered_again(client: TensorClient, factory: Callable[[], Any
             with pytest.raises(ClosedError):
                 await outer.pull("table")
         assert again.closed
-        async with client as last:
-            assert same(await last.pull("table"), TABLE)
-        assert last.closed
+        with pytest.raises(ClosedError):
+            await client.__aenter__()
 
     run(factory, main)
 
@@ -112,31 +111,32 @@ def test_two_loops_in_two_threads(client: TensorClient, factory: Callable[[], An
             each.result(PATIENCE_S)
 
 
-def test_threads_go_on_after_the_last_loop(
+def test_leaving_the_last_loop_closes_what_threads_use(
     client: TensorClient, servers: list[TensorServer], factory: Callable[[], Any]
 ) -> None:
-    """A loop that comes and goes closes nothing that threads and futures use."""
+    """`async with` closes the client as `with` does; threads use it until then."""
+    plan = client.plan(["table"])
+    assert same(client.submit("pull", "table", 3).result(PATIENCE_S), TABLE[3])
 
     async def main() -> None:
-        async with client as face:
-            assert same(await face.pull("table"), TABLE)
+        async with client as outer:
+            async with client:
+                assert same(await outer.pull("table"), TABLE)
+            assert same(client.pull("table"), TABLE)
+            assert same(plan.pull()[0], TABLE)
 
-    plan = client.plan(["table"])
-    before = client.metrics()["connections"]
-    for _ in range(2):
-        run(factory, main)
-        until(lambda: connections(servers) == before)
-        assert same(client.pull("table"), TABLE)
-        assert same(client.submit("pull", "table", 3).result(PATIENCE_S), TABLE[3])
-        assert same(plan.pull()[0], TABLE)
-        assert client.metrics()["connections"] == before
-    client.close()
+    run(factory, main)
+    until(lambda: connections(servers) == 0)
+    assert client.metrics()["connections"] == 0
+    for use in (lambda: client.pull("table"), lambda: client.submit("pull", "table"), plan.pull):
+        with pytest.raises(ClosedError):
+            use()
     with pytest.raises(ClosedError):
         run(factory, main)
 
 
 def test_nothing_is_left_of_a_client_of_loops(tmp_path: Path, servers: Any, shards: int) -> None:
-    """Who only awaits needs no `close`."""
+    """A client that is only awaited needs no `close`."""
     held = set()
     for _ in range(3):
         client = TensorClient(url_in(tmp_path), shards=shards)

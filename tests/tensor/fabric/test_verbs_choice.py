@@ -73,7 +73,7 @@ def test_a_server_without_a_device_refuses_in_words() -> None:
         lifeline = _core.tensor_hello(16)[:12] + (4).to_bytes(4, "little") + bytes(44)
         from forebay.transport import connect
 
-        connection = connect(server.url)._open_blocking()
+        connection = connect(server.url).open()
         try:
             connection.send([lifeline], timeout=10)
             answer = bytes(connection.recv(timeout=10)[0])

@@ -22,7 +22,7 @@ pub(super) struct Slot {
 /// A batch on its way.
 pub(super) struct Progress {
     pub(super) batch: Batch,
-    pub(super) place: Option<u16>,
+    pub(super) buffer: Option<u16>,
     pub(super) ticket: u64,
     pub(super) keeper: Option<Keeper>,
     /// The next operation to issue.
@@ -36,7 +36,7 @@ pub(super) struct Progress {
     pub(super) queued: bool,
 }
 
-/// The result of what was not issued, because nobody waits any more.
+/// The result of operations that were not issued, because the caller stopped waiting.
 pub(super) fn canceled() -> i64 {
     i64::from(-Errno::CANCELED.raw_os_error())
 }
@@ -67,7 +67,7 @@ impl Progress {
         }
         let index = self.cursor;
         let Ok(operation) = self.batch.check(index) else {
-            // It was right when the batch was made: somebody has written the memory since.
+            // It was right when the batch was made: the memory has been written since.
             // What it was is not known, so a sync behind it counts it as a write.
             self.cursor += 1;
             self.write_failed = true;

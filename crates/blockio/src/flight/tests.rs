@@ -98,17 +98,17 @@ enum Act {
         kinds: Vec<u8>,
         exact: bool,
         kept: bool,
-        place: Option<u16>,
+        buffer: Option<u16>,
     },
     Issue(u8),
-    /// Complete the operation in flight at this place with all, some, or no bytes, or an error.
+    /// Complete the operation in flight at this buffer with all, some, or no bytes, or an error.
     Complete(usize, Ending),
     /// The kernel does not take the newest so many.
     Retract(u8),
     FailRetracted,
     Detach(usize),
     Spoil(usize),
-    Wreck,
+    FailAll,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let kinds = prop::collection::vec(0_u8..4, 0..=COUNT);
     let act = prop_oneof![
         20 => (kinds, any::<bool>(), any::<bool>(), prop::option::of(0_u16..3))
-            .prop_map(|(kinds, exact, kept, place)| Act::Admit { kinds, exact, kept, place }),
+            .prop_map(|(kinds, exact, kept, buffer)| Act::Admit { kinds, exact, kept, buffer }),
         40 => (1_u8..12).prop_map(Act::Issue),
         60 => (any::<prop::sample::Index>(), ending)
             .prop_map(|(at, ending)| Act::Complete(at.index(64), ending)),
@@ -143,7 +143,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         10 => Just(Act::FailRetracted),
         10 => (0_usize..16).prop_map(Act::Detach),
         5 => (0_usize..64).prop_map(Act::Spoil),
-        1 => Just(Act::Wreck),
+        1 => Just(Act::FailAll),
     ];
     prop::collection::vec(act, 1..80)
 }
@@ -209,7 +209,7 @@ struct Case {
     operations: Vec<Expected>,
     exact: bool,
     kept: bool,
-    place: Option<u16>,
+    buffer: Option<u16>,
     detached: bool,
     leaked: bool,
     done: bool,
@@ -293,8 +293,8 @@ impl World {
                 kinds,
                 exact,
                 kept,
-                place,
-            } => self.admit(flight, file, &kinds, (exact, kept, place)),
+                buffer,
+            } => self.admit(flight, file, &kinds, (exact, kept, buffer)),
             Act::Issue(count) => self.issue(flight, count),
             Act::Complete(at, ending) if !self.flying.is_empty() => {
                 self.complete(flight, at % self.flying.len(), ending);
@@ -303,7 +303,7 @@ impl World {
             Act::FailRetracted => self.fail_retracted(flight),
             Act::Detach(number) if number < self.cases.len() => self.detach(flight, number),
             Act::Spoil(at) if !self.cases.is_empty() => self.spoil(at),
-            Act::Wreck => self.wreck(flight),
+            Act::FailAll => self.fail_all(flight),
             Act::Complete(..) | Act::Detach(_) | Act::Spoil(_) => {}
         }
         self.look(flight);
@@ -314,13 +314,13 @@ impl World {
         flight: &mut Flight,
         file: &BlockFile,
         kinds: &[u8],
-        (exact, kept, place): (bool, bool, Option<u16>),
+        (exact, kept, buffer): (bool, bool, Option<u16>),
     ) {
         let kinds: Vec<_> = kinds.iter().filter_map(|&kind| Kind::of(kind)).collect();
         let mut owner = Owner::numbered(self.cases.len(), &kinds);
         let batch = owner.batch(file, exact);
         let keeper = kept.then(|| owner.keeper());
-        flight.admit(batch, place, self.cases.len() as u64, keeper);
+        flight.admit(batch, buffer, self.cases.len() as u64, keeper);
         let operations = kinds.into_iter().map(|kind| Expected {
             kind,
             state: State::Left,
@@ -333,7 +333,7 @@ impl World {
             owner,
             exact,
             kept,
-            place,
+            buffer,
             detached: false,
             leaked: false,
             done: false,
@@ -383,12 +383,17 @@ impl World {
         let moves = issue.kind.moves_bytes();
         let begin = index as u64 * u64::from(BYTES) * u64::from(moves);
         assert_eq!(
-            (issue.kind, issue.address - bytes, issue.length, issue.place),
+            (
+                issue.kind,
+                issue.address - bytes,
+                issue.length,
+                issue.buffer
+            ),
             (
                 one.kind,
                 begin + u64::from(one.moved),
                 BYTES - one.moved,
-                case.place
+                case.buffer
             )
         );
         assert_eq!(
@@ -480,10 +485,10 @@ impl World {
         }
     }
 
-    fn wreck(&mut self, flight: &mut Flight) {
+    fn fail_all(&mut self, flight: &mut Flight) {
         let in_slots: usize = self.cases.iter().map(Case::in_slots).sum();
         self.cases.iter_mut().for_each(Case::catch_up);
-        let lost = flight.wreck(Errno::IO) as usize;
+        let lost = flight.fail_all(Errno::IO) as usize;
         assert!(
             (self.flying.len()..=in_slots).contains(&lost),
             "lost {lost}"
@@ -610,7 +615,7 @@ proptest! {
     #[test]
     #[cfg_attr(miri, ignore = "fstat of a file that is written, which miri has not")]
     fn every_batch_ends_once_with_all_its_results_whatever_the_kernel_does(acts in acts()) {
-        static FILE: LazyLock<BlockFile> = LazyLock::new(file); // a wreck leaks what it has open
+        static FILE: LazyLock<BlockFile> = LazyLock::new(file); // a failed ring leaks what it has open
         let mut flight = Flight::new(SLOTS, TURN);
         let mut world = World::default();
         let _watch = counted::Watch;

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// `count` values that are read; somebody else may change them at any time.
+/// `count` values that are read; other threads and processes may change them at any time.
 #[derive(Debug)]
 pub struct Lent<T> {
     start: NonNull<T>,
@@ -55,7 +55,7 @@ impl Results {
     /// # Safety
     ///
     /// `start` is aligned, and the memory stays writable until the batch is done.
-    /// Who reads it meanwhile gets old or new numbers.
+    /// A reader gets old or new numbers meanwhile.
     pub unsafe fn new(start: NonNull<i64>, count: usize) -> Self {
         Self { start, count }
     }
@@ -67,8 +67,8 @@ impl Results {
 
     pub(crate) fn put(&self, index: usize, result: i64) {
         assert!(index < self.count, "beyond what was lent");
-        // SAFETY: in range, aligned and writable as `new` promised; who reads it meanwhile reads an atomic too, or is
-        // no Rust. Released, so that who sees a result sees the bytes that it stands for.
+        // SAFETY: in range, aligned and writable as `new` promised; a concurrent reader reads an atomic too, or is
+        // not Rust. Released, so that a reader that sees a result sees the bytes that it stands for.
         unsafe { AtomicI64::from_ptr(self.start.add(index).as_ptr()) }
             .store(result, Ordering::Release);
     }

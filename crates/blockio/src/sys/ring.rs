@@ -14,6 +14,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use forebay_base::process;
+use forebay_base::time::timespec;
 use rustix::io::Errno;
 use rustix::io_uring::{
     IoringCqeFlags, IoringEnterFlags, IoringFeatureFlags, IoringRegisterOp, IoringRsrcFlags,
@@ -24,7 +26,7 @@ use rustix::io_uring::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// `IORING_SETUP_NO_SQARRAY`, since Linux 6.6; entries are taken in the order of their places.
+/// `IORING_SETUP_NO_SQARRAY`, since Linux 6.6; entries are taken in the order of their indices.
 const NO_SQARRAY: IoringSetupFlags = IoringSetupFlags::from_bits_retain(1 << 16);
 /// `IORING_REGISTER_DST_REPLACE`, since Linux 6.13: what the ring had registered goes.
 const CLONE_REPLACE: u32 = 2;
@@ -71,18 +73,18 @@ impl Shared {
         let shared = Self {
             start,
             bytes,
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
         };
         // SAFETY: our own mapping; a child would submit to its parent's ring through it.
         unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontFork)? };
         Ok(shared)
     }
 
-    /// The value at `offset`, which the kernel told.
+    /// The value at `offset`, which the kernel reported.
     fn at<T>(&self, offset: u32) -> NonNull<T> {
         let offset = offset as usize;
         assert!(offset + size_of::<T>() <= self.bytes, "outside of the ring");
-        // SAFETY: inside the mapping; the kernel aligns what it tells.
+        // SAFETY: inside the mapping; the kernel aligns what it reports.
         unsafe { self.start.add(offset).cast() }
     }
 
@@ -94,10 +96,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if self.epoch != forebay_memory::epoch() {
-            return; // never mapped in a forked child: the addresses may be somebody else's by now
+        if self.epoch != process::epoch() {
+            return; // never mapped in a forked child: the addresses may belong to another mapping by now
         }
-        // SAFETY: mapped by `map` in this process; whoever points into it is dropped with the ring.
+        // SAFETY: mapped by `map` in this process; all pointers into it are dropped with the ring.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
@@ -166,9 +168,9 @@ impl Ring {
         let entry_bytes = params.sq_entries as usize * size_of::<io_uring_sqe>();
         let entries = Shared::map(descriptor.as_fd(), entry_bytes, OFFSET_ENTRIES)?;
         if !setup.contains(NO_SQARRAY) {
-            for place in 0..params.sq_entries {
-                let array = params.sq_off.array + place * 4;
-                queues.word(array).store(place, Ordering::Relaxed);
+            for index in 0..params.sq_entries {
+                let array = params.sq_off.array + index * 4;
+                queues.word(array).store(index, Ordering::Relaxed);
             }
         }
         Ok(Self {
@@ -181,7 +183,7 @@ impl Ring {
         })
     }
 
-    /// Whether completions come only to who enters for them.
+    /// Whether completions come only to a thread that enters for them.
     pub(crate) fn is_deferred(&self) -> bool {
         self.flags.contains(IoringSetupFlags::DEFER_TASKRUN)
     }
@@ -200,8 +202,8 @@ impl Ring {
     /// Write an entry; there is room.
     pub(crate) fn prepare(&mut self, entry: io_uring_sqe) {
         debug_assert!(self.room() > 0, "the submission queue is full");
-        let place = self.tail & (self.params.sq_entries - 1);
-        let offset = place * u32::try_from(size_of::<io_uring_sqe>()).expect("64 bytes");
+        let index = self.tail & (self.params.sq_entries - 1);
+        let offset = index * u32::try_from(size_of::<io_uring_sqe>()).expect("64 bytes");
         // SAFETY: inside the mapping; the kernel does not read it before the tail is published past it,
         // and took what was there before, because there was room.
         unsafe { self.entries.at::<io_uring_sqe>(offset).write(entry) };
@@ -212,8 +214,8 @@ impl Ring {
     pub(crate) fn rewind(&mut self, mut taken_back: impl FnMut(u64)) {
         while self.prepared() > 0 {
             self.tail = self.tail.wrapping_sub(1);
-            let place = self.tail & (self.params.sq_entries - 1);
-            let offset = place * u32::try_from(size_of::<io_uring_sqe>()).expect("64 bytes");
+            let index = self.tail & (self.params.sq_entries - 1);
+            let offset = index * u32::try_from(size_of::<io_uring_sqe>()).expect("64 bytes");
             // SAFETY: inside the mapping, written by `prepare`; the kernel only reads it.
             let entry = unsafe { self.entries.at::<io_uring_sqe>(offset).read() };
             taken_back(entry.user_data.u64_());
@@ -249,10 +251,7 @@ impl Ring {
     }
 
     fn enter_until(&mut self, submit: u32, wait: u32, timeout: Duration) -> Result<u32, Errno> {
-        let timespec = rustix::io_uring::Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
+        let timespec = timespec(timeout);
         let argument = io_uring_getevents_arg {
             ts: io_uring_ptr::new((&raw const timespec).cast_mut().cast()),
             ..io_uring_getevents_arg::default()
@@ -271,8 +270,8 @@ impl Ring {
         let count = tail.wrapping_sub(head);
         let entry_bytes = u32::try_from(size_of::<io_uring_cqe>()).expect("16 bytes");
         while head != tail {
-            let place = head & (self.params.cq_entries - 1);
-            let offset = self.params.cq_off.cqes + place * entry_bytes;
+            let index = head & (self.params.cq_entries - 1);
+            let offset = self.params.cq_off.cqes + index * entry_bytes;
             // SAFETY: inside the mapping; the kernel wrote it before the tail that was read above.
             let entry = unsafe { self.queues.at::<io_uring_cqe>(offset).as_ref() };
             let (name, result) = (entry.user_data.u64_(), entry.res);
@@ -300,10 +299,10 @@ impl Ring {
         self.register(IoringRegisterOp::RegisterFiles2, &raw const table, bytes)
     }
 
-    /// Put a file into a place of the table; -1 empties it.
-    pub(crate) fn update_file(&mut self, place: u32, descriptor: RawFd) -> io::Result<()> {
+    /// Put a file into a index of the table; -1 empties it.
+    pub(crate) fn update_file(&mut self, index: u32, descriptor: RawFd) -> io::Result<()> {
         let mut update = io_uring_files_update::default();
-        update.offset = place;
+        update.offset = index;
         update.fds = io_uring_ptr::new((&raw const descriptor).cast_mut().cast());
         self.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1)
     }
@@ -317,12 +316,12 @@ impl Ring {
         self.register(IoringRegisterOp::RegisterBuffers2, &raw const table, bytes)
     }
 
-    /// Put a buffer into a place of the table; `None` empties it. Its pages stay in memory while it is there.
+    /// Put a buffer into a index of the table; `None` empties it. Its pages stay in memory while it is there.
     ///
     /// The memory has to stay mapped only for the call: the kernel keeps the pages.
     pub(crate) fn update_buffer(
         &mut self,
-        place: u32,
+        index: u32,
         memory: Option<(NonNull<u8>, usize)>,
     ) -> io::Result<()> {
         let (start, bytes) = memory.map_or((ptr::null_mut(), 0), |(start, bytes)| {
@@ -333,7 +332,7 @@ impl Ring {
             iov_len: bytes,
         };
         let mut update = io_uring_rsrc_update2::default();
-        update.offset = place;
+        update.offset = index;
         update.data = io_uring_ptr::new((&raw const vector).cast_mut().cast());
         update.nr = 1;
         let bytes = u32::try_from(size_of::<io_uring_rsrc_update2>()).expect("32 bytes");

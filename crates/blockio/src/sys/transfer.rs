@@ -49,7 +49,7 @@ impl Transfer {
         })
     }
 
-    /// Read what is in the page cache; `None` where that is not all of it, or cannot be told without waiting.
+    /// Read what is in the page cache; `None` where that is not all of it, or is unknown without waiting.
     ///
     /// Source: preadv2(2) on `RWF_NOWAIT`. It stops at the first page that is missing, so a short read is no end of file.
     pub(crate) fn read_now(&self) -> Option<i32> {
@@ -116,7 +116,7 @@ impl Transfer {
     }
 
     fn memory(&self, moved: u32) -> *mut c_void {
-        // Who lent the memory made it an address.
+        // The lender of the memory exposed its address.
         let address = usize::try_from(self.address).expect("it was a pointer");
         std::ptr::with_exposed_provenance_mut(address + moved as usize)
     }

@@ -1,11 +1,11 @@
-//! Doing what the machine has decided.
+//! Performs what the machine has decided.
 
 use std::sync::Arc;
 
 use crate::action::Action;
-use crate::dispatcher::commits::keeping::{Asker, Held};
+use crate::dispatcher::commits::pending_writes::{PendingRun, Purpose};
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::supervisor::command::Order;
+use crate::dispatcher::supervisor::protocol::Order;
 use crate::dispatcher::workers::Serving;
 use crate::id::RequestId;
 use crate::message;
@@ -13,7 +13,7 @@ use crate::op::Op;
 use crate::request::{Blob, Lane, Status};
 use crate::store::Question;
 
-/// The name of pickled functions: `forebay.Executor` knows no other.
+/// The name of pickled functions, the only one that `forebay.Executor` uses.
 const CALL: &str = "@call";
 
 impl Driver {
@@ -25,42 +25,42 @@ impl Driver {
                 attempt,
                 journal,
             } => {
-                let run = self.unsent.number(slot, id, attempt);
+                let run = self.dispatch_queue.next_dispatch(slot, id, attempt);
                 self.dispatch(run, journal);
             }
             Action::Store(op) => {
                 if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
-                    self.tell_status(*id, Status::Queued, *attempt);
+                    self.notify_status(*id, Status::Queued, *attempt);
                 }
                 if let Op::End { id, ending, .. } = &op {
-                    self.spare_ended(*id, &ending.outcome);
+                    self.protect_result_of(*id, &ending.outcome);
                 }
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.add(op);
+                if let Some(pending) = &mut self.pending {
+                    pending.add(op);
                 }
             }
             Action::File(id, ending) => {
-                if let Some(keeping) = &self.keeping {
-                    keeping.store.file(id, ending);
+                if let Some(pending) = &self.pending {
+                    pending.store.file(id, ending);
                 }
             }
             Action::Discard(id, attempt) => {
-                if let Some(keeping) = &self.keeping {
-                    keeping.store.discard(id, attempt);
+                if let Some(pending) = &self.pending {
+                    pending.store.discard(id, attempt);
                 }
             }
             Action::Ended(id, ending) => {
-                self.let_go(id);
+                self.forget_request(id);
                 self.end_following(id, ending.status, ending.attempts);
                 self.tickets.end(id, &ending, &self.shared.finished);
-                self.tell_ended(id, &ending);
+                self.notify_ended(id, &ending);
             }
-            Action::Accepted(id) => self.tell_accepted(id),
-            Action::Retried(id, done) => self.tell_retried(id, done),
+            Action::Accepted(id) => self.notify_accepted(id),
+            Action::Retried(id, done) => self.notify_retried(id, done),
             Action::Refused(id, refusal) => {
-                self.let_go(id);
+                self.forget_request(id);
                 self.end_following(id, Status::Failed, 0);
-                self.tell_refused(id, &refusal);
+                self.notify_refused(id, &refusal);
             }
             Action::Start { slot, lane } => {
                 let nonce = self.nonce();
@@ -87,60 +87,62 @@ impl Driver {
         }
     }
 
-    fn let_go(&mut self, id: RequestId) {
-        if let Some(keeping) = &mut self.keeping {
-            keeping.ended(id);
+    fn forget_request(&mut self, id: RequestId) {
+        if let Some(pending) = &mut self.pending {
+            pending.ended(id);
         }
     }
 
-    /// A run begins: it is noted, its arguments are read where they are on disk, and its worker is told.
-    fn dispatch(&mut self, run: Held, journal: bool) {
-        if let Some(keeping) = &mut self.keeping {
-            if journal && !keeping.note(run) {
-                self.unsent.wait(run, false);
+    /// Begin a run: note it in the journal, read its arguments if they are on disk, then send it to its worker.
+    ///
+    /// A run that may not be repeated must be in the journal before its worker receives it: a server that dies in
+    /// between would otherwise run it twice.
+    fn dispatch(&mut self, run: PendingRun, journal: bool) {
+        if let Some(pending) = &mut self.pending {
+            if journal && !pending.note_in_journal(run) {
+                self.dispatch_queue.push(run, false);
                 return;
             }
-            if keeping.is_on_disk(run.id) {
-                self.unsent.wait(run, false);
-                keeping.ask(run.id, Question::Arguments, Asker::Run(run));
+            if pending.is_on_disk(run.id) {
+                self.dispatch_queue.push(run, false);
+                pending.fetch(run.id, Question::Arguments, Purpose::Run(run));
                 return;
             }
-            if self.unsent.is_before(run.slot) {
-                self.unsent.wait(run, true);
+            if self.dispatch_queue.has_runs(run.slot) {
+                self.dispatch_queue.push(run, true);
                 return;
             }
         }
         self.begin(run, None);
     }
 
-    /// A run has room in the journal now.
-    pub fn begin_noted(&mut self, run: Held) {
-        match &mut self.keeping {
-            // One that is not to begin any more needs none of them.
-            Some(keeping) if keeping.is_on_disk(run.id) && self.unsent.has(run) => {
-                keeping.ask(run.id, Question::Arguments, Asker::Run(run));
+    /// Continue with a run that is in the journal now.
+    pub fn begin_noted(&mut self, run: PendingRun) {
+        match &mut self.pending {
+            // A run that was withdrawn needs no arguments.
+            Some(pending) if pending.is_on_disk(run.id) && self.dispatch_queue.contains(run) => {
+                pending.fetch(run.id, Question::Arguments, Purpose::Run(run));
             }
             _ => self.begin_in_turn(run, None),
         }
     }
 
-    /// A run had to wait and need not any more: it begins, unless it is behind another one that has to.
-    pub fn begin_in_turn(&mut self, run: Held, arguments: Option<Blob>) {
-        for (run, arguments) in self.unsent.ready(run, arguments) {
+    /// Begin a run that no longer waits, unless an earlier run of its worker still does.
+    pub fn begin_in_turn(&mut self, run: PendingRun, arguments: Option<Blob>) {
+        for (run, arguments) in self.dispatch_queue.ready(run, arguments) {
             self.begin(run, arguments.as_ref());
         }
     }
 
-    /// Tell a worker to run a request; its arguments, if they had to be read.
-    fn begin(&mut self, run: Held, arguments: Option<&Blob>) {
-        let Held {
+    /// Send a run to its worker, with `arguments` if they had to be read.
+    fn begin(&mut self, run: PendingRun, arguments: Option<&Blob>) {
+        let PendingRun {
             slot, id, attempt, ..
         } = run;
-        let standing = self.machine.standing(id);
-        let current =
-            standing.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
+        let view = self.machine.view(id);
+        let current = view.is_some_and(|seen| (seen.slot, seen.attempt) == (Some(slot), attempt));
         let Some(request) = self.machine.request(id).filter(|_| current) else {
-            return; // it has ended meanwhile, or its worker has
+            return; // the run or its worker has ended meanwhile
         };
         let request = Arc::clone(request);
         let submission = &request.submission;
@@ -148,7 +150,7 @@ impl Driver {
         let message = if &*submission.name == CALL {
             message::pickled(arguments)
         } else {
-            message::run(&message::Run {
+            message::run(&message::RunMessage {
                 name: &submission.name,
                 arguments,
                 id,
@@ -157,14 +159,14 @@ impl Driver {
                 traceparent: None,
             })
         };
-        self.tell_status(id, Status::Running, attempt);
+        self.notify_status(id, Status::Running, attempt);
         if let Some(worker) = self.workers.get_mut(slot)
             && (worker.lane == Lane::Async || worker.serving().is_none_or(Serving::is_idle))
         {
             worker.begin();
         }
         if let Err(error) = self.workers.dispatch(slot, (id, attempt), message) {
-            self.give_back(run, &format!("its worker could not be told: {error}"));
+            self.fail_run(run, &format!("it could not be sent to its worker: {error}"));
         }
     }
 }

@@ -1,8 +1,13 @@
-//! The dispatcher's thread: what it owns, and its turns.
+//! The dispatcher's thread, which runs in turns.
 //!
-//! A turn takes in what has come from workers, clients, the store and the program's threads, lets the machine decide,
-//! does what it decided in its order, and hands what is to be said to the kernel: once for each connection, so that a
-//! thousand requests in flight cost few system calls. Nothing here waits but the epoll, and nothing attaches to Python.
+//! A turn takes in what workers, clients, the store and the program's threads have sent, lets the machine decide,
+//! performs its actions in their order, and flushes each connection once, so that a thousand requests in flight cost
+//! few system calls. Only the epoll blocks, and nothing here attaches to Python.
+//!
+//! Order within a turn is part of the design. Input comes before time, because a reply that has arrived must count
+//! before the time-out of its run. Actions run until none is left, because performing one may let the machine decide
+//! more. The store's batch is written before the flush, so that a commit is on its way while the kernel takes the
+//! bytes. Workers are flushed before clients, because they compute while clients are notified.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -15,23 +20,23 @@ use crate::action::Action;
 use crate::clock::Clock;
 use crate::dispatcher::Shared;
 use crate::dispatcher::clients::Clients;
-use crate::dispatcher::clients::desk::Desk;
+use crate::dispatcher::clients::admin_calls::AdminCalls;
 use crate::dispatcher::clients::following::Following;
-use crate::dispatcher::clients::waiting::Waiting;
-use crate::dispatcher::commits::keeping::Keeping;
+use crate::dispatcher::clients::waiters::Waiters;
+use crate::dispatcher::commits::pending_writes::PendingWrites;
 use crate::dispatcher::commits::recovery;
-use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::idle::Idleness;
+use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
+use crate::dispatcher::reload::code::Code;
+use crate::dispatcher::reload::source_files::SourceFiles;
 use crate::dispatcher::settings::Settings;
-use crate::dispatcher::supervisor::code::Code;
-use crate::dispatcher::supervisor::command::{Command, Order};
-use crate::dispatcher::supervisor::files::Files;
-use crate::dispatcher::supervisor::idle::Idleness;
 use crate::dispatcher::supervisor::local::Tickets;
+use crate::dispatcher::supervisor::protocol::{Command, Order};
+use crate::dispatcher::workers::dispatch_queue::DispatchQueue;
+use crate::dispatcher::workers::interrupts::Interrupts;
 use crate::dispatcher::workers::measures::Measures;
-use crate::dispatcher::workers::nudges::Nudges;
-use crate::dispatcher::workers::sides::Sides;
-use crate::dispatcher::workers::unsent::Unsent;
-use crate::dispatcher::workers::{Run, Worker, Workers};
+use crate::dispatcher::workers::output::SideChannels;
+use crate::dispatcher::workers::{Run, WorkerProcess, WorkerProcesses};
 use crate::error::{Error, Result};
 use crate::logs::Logs;
 use crate::machine::Machine;
@@ -42,27 +47,28 @@ use crate::store::Answer;
 pub(super) struct Driver {
     pub poll: Poll,
     pub clock: Clock,
-    /// Of this turn.
+    /// The time of this turn, the same for every event in it.
     pub now: Millis,
     pub shared: Arc<Shared>,
     pub machine: Machine,
-    pub workers: Workers,
+    pub workers: WorkerProcesses,
     pub clients: Clients,
     pub tickets: Tickets,
-    pub waiting: Waiting,
-    pub desk: Desk,
-    /// The store, where there is one.
-    pub keeping: Option<Keeping>,
+    pub waiters: Waiters,
+    pub admin_calls: AdminCalls,
+    /// The store with what is on its way to it; `None` if requests are kept in memory alone.
+    pub pending: Option<PendingWrites>,
+    /// Scratch space, as are `commands`, `actions` and `replies`: kept so that a turn allocates nothing.
     pub answers: Vec<Answer>,
     idleness: Idleness,
     drains: Vec<Sender<()>>,
     pub code: Code,
-    pub sides: Sides,
+    pub side_channels: SideChannels,
     pub following: Following,
-    pub nudges: Nudges,
-    pub unsent: Unsent,
+    pub interrupts: Interrupts,
+    pub dispatch_queue: DispatchQueue,
     pub measures: Measures,
-    pub files: Files,
+    pub source_files: SourceFiles,
     pub reloads: bool,
     pub arguments_bytes_max: usize,
     pub memory_limit: Option<u64>,
@@ -76,7 +82,7 @@ pub(super) struct Driver {
 impl Driver {
     pub fn new(settings: Settings, shared: Arc<Shared>) -> Result<Self> {
         let poll = Poll::new().map_err(Error::system("epoll_create"))?;
-        poll.watch_for_good(&shared.commands, Source::Commands)?;
+        watch_only(&poll, &shared.commands, Source::Commands)?;
         let store = settings.store.as_ref();
         let clock = store.map_or_else(Clock::new, |store| store.clock);
         let now = clock.now();
@@ -90,23 +96,24 @@ impl Driver {
             .store
             .as_ref()
             .map(|store| store.directory.join("logs"));
-        let keeping = settings
+        let pending = settings
             .store
             .map(|config| recovery::open(config, &mut machine, now))
             .transpose()?;
-        if let Some(keeping) = &keeping {
-            poll.watch_for_good(&**keeping.store.answers(), Source::Store)?;
+        if let Some(pending) = &pending {
+            watch_only(&poll, &**pending.store.answers(), Source::Store)?;
         }
         let mut following = Following::default();
         following.logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;
         let measures = Measures::start(&poll, memory_limit)?;
-        let mut sides = Sides::default();
+        let mut side_channels = SideChannels::default();
         if let Some(path) = &settings.side_socket {
-            sides.listen(&poll, path)?;
+            side_channels.listen(&poll, path)?;
         }
-        // Nobody is let in before everything that was accepted is known.
+        // Clients connect last: until the store was read, no id, token or idempotency key of theirs could be
+        // recognized.
         let mut clients = Clients::default();
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;
@@ -117,22 +124,22 @@ impl Driver {
             now,
             shared,
             machine,
-            workers: Workers::default(),
+            workers: WorkerProcesses::default(),
             clients,
             tickets: Tickets::default(),
-            waiting: Waiting::default(),
-            desk: Desk::default(),
-            keeping,
+            waiters: Waiters::default(),
+            admin_calls: AdminCalls::default(),
+            pending,
             answers: Vec::new(),
             idleness: Idleness::Busy,
             drains: Vec::new(),
             code: Code::default(),
-            sides,
+            side_channels,
             following,
-            nudges: Nudges::default(),
-            unsent: Unsent::default(),
+            interrupts: Interrupts::default(),
+            dispatch_queue: DispatchQueue::default(),
             measures,
-            files: Files::default(),
+            source_files: SourceFiles::default(),
             reloads: settings.reload,
             arguments_bytes_max: settings.arguments_bytes_max,
             memory_limit,
@@ -149,7 +156,7 @@ impl Driver {
         while !self.closing {
             let timeout = self.timeout();
             if self.poll.wait(timeout).is_err() {
-                break; // its own descriptor is no epoll any more
+                break; // only an invalid epoll descriptor fails
             }
             self.turn();
         }
@@ -157,48 +164,51 @@ impl Driver {
 
     fn turn(&mut self) {
         self.now = self.clock.now();
+        // Before any event: a schedule that is due by the wall clock must not fire by a time that the clock no longer
+        // shows.
         self.machine.set_wall(self.now, self.clock.wall());
         for index in 0.. {
-            let Some((source, ready)) = self.poll.event(index) else {
+            let Some((token, ready)) = self.poll.event(index) else {
                 break;
             };
-            self.handle(source, ready);
+            self.handle(token, ready);
         }
-        for place in self.clients.take_again() {
-            self.read_client(place);
+        for key in self.clients.take_again() {
+            self.read_client(key);
         }
         for key in self.following.take_again() {
             self.pump(key);
         }
-        self.keep_time();
+        self.run_timers();
         self.act();
         self.measures.gauge.pace(!self.machine.is_idle());
-        if let Some(keeping) = &mut self.keeping {
-            keeping.write();
+        if let Some(pending) = &mut self.pending {
+            pending.write();
         }
         self.flush();
         if !self.drains.is_empty() && (self.machine.is_idle() || self.machine.is_stuck()) {
             for drained in self.drains.drain(..) {
-                let _ = drained.send(()); // refused where nobody waits for it any more
+                let _ = drained.send(()); // fails if the caller no longer waits
             }
         }
     }
 
-    fn handle(&mut self, source: Source, ready: Ready) {
-        match source {
+    fn handle(&mut self, token: Token, ready: Ready) {
+        let Token { kind, key } = token;
+        match kind {
             Source::Commands => self.take_commands(),
-            Source::Listener => {
-                for place in self.clients.accept(&self.poll) {
-                    self.read_client(place);
+            Source::ClientListener => {
+                for key in self.clients.accept(&self.poll) {
+                    self.read_client(key);
                 }
             }
-            Source::Client(place) if ready.read => self.read_client(place),
-            Source::Client(place) => {
-                self.clients.flush_now(place);
-                self.pump_client(place);
+            Source::Client if ready.read => self.read_client(key),
+            Source::Client => {
+                self.clients.flush_now(key);
+                self.pump_client(key);
             }
-            Source::Worker(place) => {
-                if let Some(slot) = self.workers.slot_of(place) {
+            Source::Worker => {
+                if let Some(slot) = self.workers.slot_of(key) {
                     if ready.write {
                         self.workers.touch(slot);
                     }
@@ -207,22 +217,22 @@ impl Driver {
                     }
                 }
             }
-            Source::Death(place) => {
-                if let Some(slot) = self.workers.slot_of(place) {
+            Source::Death => {
+                if let Some(slot) = self.workers.slot_of(key) {
                     self.worker_ended(slot);
                 }
             }
-            Source::Store => self.take_stored(),
+            Source::Store => self.take_store_answers(),
             Source::Gauge => {
                 self.take_readings();
-                self.look_after_sockets();
+                self.rebind_removed_sockets();
             }
-            Source::SideDoor => self.let_sides_in(),
-            Source::Files => self.look_at_files(),
-            Source::Side(place) => {
-                self.read_side(place);
+            Source::SideListener => self.accept_sides(),
+            Source::Inotify => self.check_source_files(),
+            Source::Side => {
+                self.read_side(key);
             }
-            Source::Output(place) => self.output_is_there(place),
+            Source::Output => self.output_is_readable(key),
         }
     }
 
@@ -230,34 +240,37 @@ impl Driver {
         let mut commands = std::mem::take(&mut self.commands);
         let closed = self.shared.commands.drain(&mut commands).is_err();
         for command in commands.drain(..) {
-            self.obey(command);
+            self.apply(command);
         }
         self.commands = commands;
         self.closing |= closed;
     }
 
-    /// What a worker has replied.
+    /// Take in the replies of a worker.
     pub fn read_worker(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
         self.workers.receive(slot, &mut replies);
-        self.hear_out(slot, &replies);
+        self.read_output_before(slot, &replies);
         self.take_replies(slot, &mut replies);
     }
 
-    /// What a worker wrote before it replied comes before the end of its runs.
-    fn hear_out(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
+    /// Take in what a worker wrote before it replied, so that the output of a run precedes its end.
+    ///
+    /// Output and replies come by different descriptors, so the kernel keeps no order between them.
+    fn read_output_before(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
         let Some(worker) = self.workers.get_mut(slot).filter(|_| !replies.is_empty()) else {
             return;
         };
         worker.closing.extend(replies.iter().map(|(run, _)| *run));
         if worker.side.is_none() {
-            // It connects before it takes its first run, and may have been heard on the other socket first.
-            self.let_sides_in();
+            // A worker connects its side socket before it takes its first run, but this epoll may report the reply
+            // first.
+            self.accept_sides();
         }
-        match self.workers.get(slot).and_then(Worker::serving) {
-            // It has begun the next one, and had nothing left in its pipe before it replied.
+        match self.workers.get(slot).and_then(WorkerProcess::serving) {
+            // It has begun its next run, and its pipe was empty when it replied: what is there now belongs to that run.
             Some(serving) if !serving.is_idle() => self.read_side_of(slot),
-            _ => self.empty_side(slot),
+            _ => self.drain_side(slot),
         }
         if let Some(worker) = self.workers.get_mut(slot) {
             worker.closing.clear();
@@ -266,7 +279,8 @@ impl Driver {
 
     fn worker_ended(&mut self, slot: Slot) {
         let mut replies = std::mem::take(&mut self.replies);
-        self.hear_last_words(slot);
+        // Before the connection closes: closing it ends the runs whose output this still is.
+        self.read_final_output(slot);
         self.workers.end(&self.poll, slot, &mut replies);
         self.take_replies(slot, &mut replies);
         self.shared.order(Order::Died { slot });
@@ -274,10 +288,10 @@ impl Driver {
 
     fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
-            let kept = self.keeping.is_some();
+            let kept = self.pending.is_some();
             if let Some(outcome) = crate::dispatcher::workers::reply::outcome_of(&reply, kept) {
                 let worker = self.workers.get_mut(slot);
-                let peak = worker.and_then(Worker::peak_of_run);
+                let peak = worker.and_then(WorkerProcess::peak_of_run);
                 self.workers.ended(slot, (id, attempt));
                 self.machine
                     .finished(self.now, slot, id, attempt, outcome, peak);
@@ -286,7 +300,7 @@ impl Driver {
         self.replies = std::mem::take(replies);
     }
 
-    /// Do what the machine has decided, until nothing is left to do.
+    /// Perform the machine's actions until none is left: performing one may produce others.
     fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         loop {
@@ -301,64 +315,64 @@ impl Driver {
         self.actions = actions;
     }
 
-    /// Workers first: they compute while clients are told.
+    /// Flush workers before clients: they compute while clients are notified.
     fn flush(&mut self) {
         self.workers.flush(&self.poll);
-        for place in self.clients.flush(&self.poll) {
-            self.client_left(place);
+        for key in self.clients.flush(&self.poll) {
+            self.client_left(key);
         }
-        for place in self.clients.take_hungry() {
-            self.fetch_more(place);
+        for key in self.clients.take_awaiting_fetch() {
+            self.fetch_more(key);
         }
     }
 
-    /// Take no more, and tell when nothing runs.
-    pub fn drain(&mut self, tell: Sender<()>) {
+    /// Refuse further work, and send to `reply_to` when nothing runs.
+    pub fn drain(&mut self, reply_to: Sender<()>) {
         self.machine.drain(self.now);
         self.machine.retry_store(self.now); // once more: it may have room again
-        self.drains.push(tell);
+        self.drains.push(reply_to);
     }
 
-    /// Let go of workers, which leave when their connection ends, and of clients.
+    /// Close the listener; the connections close with this driver, and a worker exits when its connection ends.
     pub fn close(&mut self) {
         self.closing = true;
-        self.clients.shut(&self.poll);
+        self.clients.stop_listening(&self.poll);
     }
 
-    /// A number that nobody can guess, by which a worker names itself.
+    /// An unpredictable number by which a worker identifies itself on its side socket.
     pub fn nonce(&self) -> u64 {
         RandomState::new().hash_one(self.now)
     }
 
-    fn keep_time(&mut self) {
+    fn run_timers(&mut self) {
         if self.machine.next_tick().is_some_and(|at| at <= self.now) {
             self.machine.tick(self.now);
         }
         let now = Instant::now();
-        self.clients.welcome(&self.poll, now);
-        for place in self.clients.take_overdue(now) {
-            self.client_left(place);
+        self.clients.resume_accepting(&self.poll, now);
+        for key in self.clients.take_overdue(now) {
+            self.client_left(key);
         }
         if let Some(warning) = self.clients.take_warning(now) {
             self.shared.order(Order::Warn(warning));
         }
-        self.sides.welcome(&self.poll, now);
+        self.side_channels.resume_accepting(&self.poll, now);
         if self
-            .keeping
+            .pending
             .as_mut()
-            .is_some_and(|keeping| keeping.take_again(now))
+            .is_some_and(|pending| pending.take_retry_due(now))
         {
             self.machine.retry_store(self.now);
         }
         for (slot, ended) in self.workers.overdue(now) {
-            self.see_to_worker(slot, ended);
+            self.handle_overdue_worker(slot, ended);
         }
-        self.nudge_again(now);
-        self.tell_reasons(now);
+        self.repeat_interrupts(now);
+        self.notify_reasons(now);
         if let Some(after) = self.idle_end
             && self.idleness.look(self.machine.is_idle(), now, after)
         {
-            // Looking at each request is done once a second at most.
+            // Counting walks every request, so it happens only when nothing runs, and once a second at most.
             match self.machine.figures(self.now).unfinished {
                 0 => self.shared.order(Order::Idle),
                 _ => self.idleness = Idleness::Busy,
@@ -366,11 +380,11 @@ impl Driver {
         }
     }
 
-    /// A clean-up of the runtime directory takes sockets with it: they are made again, or a person is told.
-    fn look_after_sockets(&mut self) {
-        let clients = self.clients.look_after(&self.poll);
-        let sides = self.sides.look_after(&self.poll);
-        let done = [clients, sides];
+    /// Bind sockets again whose files were removed, or warn: a clean-up of the runtime directory deletes them.
+    fn rebind_removed_sockets(&mut self) {
+        let clients = self.clients.rebind_if_removed(&self.poll);
+        let side_channels = self.side_channels.rebind_if_removed(&self.poll);
+        let done = [clients, side_channels];
         if done.contains(&Some(Ok(()))) {
             self.shared.order(Order::Rebound);
         }
@@ -392,11 +406,11 @@ impl Driver {
         let others = [
             self.workers.deadline(),
             self.clients.resumes(),
-            self.sides.resumes(),
+            self.side_channels.resumes(),
             self.idleness.due(),
-            self.nudges.deadline(),
+            self.interrupts.deadline(),
             self.following.deadline(),
-            self.keeping.as_ref().and_then(Keeping::again),
+            self.pending.as_ref().and_then(PendingWrites::retry_at),
         ];
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));
@@ -405,7 +419,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Also where the thread panicked: whoever waits for it is told that it is gone.
+    /// Closes the queues also when the thread panicked, so that waiting threads learn that it is gone.
     fn drop(&mut self) {
         self.shared.close();
     }

@@ -1,12 +1,12 @@
-//! Maps by numbers that this process gave out: nobody can choose them, so they need no keyed hash.
+//! Maps keyed by numbers that this process generated: a peer cannot choose them, so they need no keyed hash.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by a number of ours.
+/// A map keyed by such a number.
 pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// Numbers of ours.
+/// A set of such numbers.
 pub type Numbers<K> = HashSet<K, BuildHasherDefault<NumberHasher>>;
 
 /// Spreads a number over all bits by one multiplication.

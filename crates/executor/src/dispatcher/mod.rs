@@ -1,18 +1,19 @@
-//! The dispatcher: a thread around the machine, which decides; see the page `docs/concepts/executor.md`.
+//! The dispatcher: the thread that drives the machine. The design note is the page `docs/concepts/executor.md`.
 //!
-//! [`Dispatcher`] is its handle, for any thread. Every method but those that take from a mailbox returns at once; what
-//! it asks for is done in the dispatcher's next turn.
+//! [`Dispatcher`] is its handle, for any thread. A method that only sends a command returns at once; one that asks for
+//! an answer waits for the dispatcher's next turn, and one that takes from a mailbox waits for an item.
 
 mod actions;
 mod clients;
 mod commits;
 mod driver;
 mod hash;
+mod idle;
 pub mod limit;
-mod place;
 mod poll;
-mod seats;
+mod reload;
 mod settings;
+mod socket_file;
 mod supervisor;
 mod workers;
 
@@ -26,16 +27,16 @@ use std::time::Duration;
 use forebay_base::Queue;
 
 pub use settings::Settings;
-pub use supervisor::command::{Asked, End, Finished, Hired, Order};
 pub use supervisor::mailbox::{Mailbox, Waited};
+pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, StartedWorker};
 
 use crate::clock::Clock;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};
-use crate::dispatcher::supervisor::command::{Command, Local};
+use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
 use crate::error::{Error, Result};
 use crate::id::RequestId;
-use crate::machine::{Figures, ScheduleSeen, Why, WorkerSeen};
+use crate::machine::{Figures, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
@@ -44,9 +45,9 @@ use crate::store::{PruneRule, Pruned};
 struct Shared {
     pub commands: Queue<Command>,
     pub orders: Mailbox<Order>,
-    /// Orders about source files that the crew has not taken.
+    /// Orders about source files that the supervisor has not taken yet.
     pub sources: AtomicUsize,
-    pub asked: Mailbox<Asked>,
+    pub admin_calls: Mailbox<AdminCall>,
     pub finished: Mailbox<Finished>,
 }
 
@@ -56,12 +57,13 @@ impl Shared {
             commands: Queue::new(COMMANDS_MAX).map_err(supervisor::mailbox::queue_error)?,
             orders: Mailbox::new(ORDERS_MAX)?,
             sources: AtomicUsize::new(0),
-            asked: Mailbox::new(TICKETS_MAX)?,
+            admin_calls: Mailbox::new(TICKETS_MAX)?,
             finished: Mailbox::new(FINISHED_MAX)?,
         })
     }
 
-    /// Tell the crew. One that takes none of so many orders starts no worker either.
+    /// Send an order to the supervisor. A full mailbox drops it: a supervisor that takes none of so many orders starts
+    /// no worker either.
     pub fn order(&self, order: Order) {
         let sources = usize::from(matches!(order, Order::Sources(_)));
         self.sources.fetch_add(sources, Ordering::AcqRel);
@@ -70,13 +72,13 @@ impl Shared {
         }
     }
 
-    /// Nobody is told anything any more.
+    /// Close every queue.
     pub fn close(&self) {
         self.commands.close();
-        // What was told behind the last look is dropped, and with it what its owners wait for.
+        // Commands that came after the last look are dropped, and with them the channels that their senders wait on.
         drop(self.commands.drain(&mut Vec::new()));
         self.orders.close();
-        self.asked.close();
+        self.admin_calls.close();
         self.finished.close();
     }
 }
@@ -93,7 +95,7 @@ impl Dispatcher {
     /// Start the thread.
     ///
     /// # Errors
-    /// `Config` for a socket path that cannot be, or at which somebody listens; `System`.
+    /// `Config` for an invalid socket path, or one at which another process listens; `System`.
     pub fn start(settings: Settings) -> Result<Self> {
         let shared = Arc::new(Shared::new()?);
         let driver = Driver::new(settings, Arc::clone(&shared))?;
@@ -110,13 +112,13 @@ impl Dispatcher {
         })
     }
 
-    /// Submit a request of this process; how it ended comes from [`Self::finished`] with the ticket.
+    /// Submit a request of this process; its end comes from [`Self::finished`] with the ticket.
     ///
     /// # Errors
     /// `Limit` where the dispatcher is too far behind; `Closed`.
     pub fn submit(&self, name: Arc<str>, arguments: Blob, options: Arc<Options>) -> Result<u64> {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
-        self.tell(Command::Submit(Local {
+        self.send(Command::Submit(LocalSubmission {
             ticket,
             name,
             arguments,
@@ -125,7 +127,7 @@ impl Dispatcher {
         Ok(ticket)
     }
 
-    /// Cancel the request of a ticket, if it has not begun: true, and nothing more is told of it. Waits for the dispatcher.
+    /// Cancel the request of a ticket if it has not begun: true, and no end will come for it. Waits for the dispatcher.
     ///
     /// # Errors
     /// `Closed`.
@@ -133,10 +135,10 @@ impl Dispatcher {
         self.ask(move |driver| driver.cancel_ticket(ticket))
     }
 
-    /// A code is ready, which its manifest describes: submissions are checked against it from now on.
+    /// Install the code that this manifest describes: submissions are checked against it from now on.
     ///
     /// # Errors
-    /// `Config` for what is no manifest, `Refused` for a schedule that is none, `Closed`.
+    /// `Config` for an invalid manifest, `Refused` for an invalid schedule, `Closed`.
     pub fn install(&self, manifest: &[u8]) -> Result<()> {
         let manifest = Arc::new(Manifest::parse(manifest)?);
         self.ask(move |driver| driver.install(manifest))?
@@ -147,18 +149,18 @@ impl Dispatcher {
     /// # Errors
     /// `System`, `Closed`.
     pub fn watch_sources(&self, paths: Vec<PathBuf>) -> Result<()> {
-        self.ask(move |driver| driver.files.watch(&driver.poll, paths))?
+        self.ask(move |driver| driver.source_files.watch(&driver.poll, paths))?
     }
 
     /// The schedules of the newest code.
     ///
     /// # Errors
     /// `Closed`.
-    pub fn schedules(&self) -> Result<Vec<ScheduleSeen>> {
+    pub fn schedules(&self) -> Result<Vec<ScheduleView>> {
         self.ask(|driver| driver.machine.schedules())
     }
 
-    /// Pause a schedule, or let it go on; false: there is none of that name.
+    /// Pause a schedule or resume it; false if there is none of that name.
     ///
     /// # Errors
     /// `Closed`.
@@ -166,7 +168,7 @@ impl Dispatcher {
         self.ask(move |driver| driver.machine.set_schedule(driver.now, &name, paused))
     }
 
-    /// Dispatch nothing for this reason and refuse what is submitted, or go on. In force when this returns.
+    /// Stop dispatching for this reason and refuse submissions, or resume with `None`. In force when this returns.
     ///
     /// # Errors
     /// `Closed`.
@@ -174,28 +176,28 @@ impl Dispatcher {
         self.ask(move |driver| driver.hold(reason))
     }
 
-    /// A worker has started: the dispatcher is from now on the one that reads its connection.
+    /// Hand over a worker that has started: from now on the dispatcher reads its connection.
     ///
     /// # Errors
     /// `Closed`.
-    pub fn worker_ready(&self, slot: Slot, hired: Hired) -> Result<()> {
-        self.tell(Command::Ready(slot, hired))
+    pub fn worker_ready(&self, slot: Slot, started: StartedWorker) -> Result<()> {
+        self.send(Command::Ready(slot, started))
     }
 
-    /// A worker could not be started.
+    /// Report that a worker could not be started.
     ///
     /// # Errors
     /// `Closed`.
     pub fn worker_failed(&self, slot: Slot, why: Arc<str>) -> Result<()> {
-        self.tell(Command::Failed(slot, why))
+        self.send(Command::Failed(slot, why))
     }
 
-    /// How a worker ended, as its keeper knows.
+    /// Report how a worker ended, as its keeper knows it.
     ///
     /// # Errors
     /// `Closed`.
     pub fn worker_died(&self, slot: Slot, death: Death) -> Result<()> {
-        self.tell(Command::Died(slot, death))
+        self.send(Command::Died(slot, death))
     }
 
     /// Milliseconds since 1970 by the dispatcher's clock, from which delays count.
@@ -203,7 +205,7 @@ impl Dispatcher {
         self.clock.now()
     }
 
-    /// The whole machine in numbers. Costs a look at each unfinished request.
+    /// The machine's metrics. Cost: a look at each unfinished request.
     ///
     /// # Errors
     /// `Closed`.
@@ -215,11 +217,11 @@ impl Dispatcher {
     ///
     /// # Errors
     /// `Closed`.
-    pub fn workers(&self) -> Result<Vec<WorkerSeen>> {
+    pub fn workers(&self) -> Result<Vec<WorkerView>> {
         self.ask(|driver| driver.machine.workers())
     }
 
-    /// Why an unfinished request is where it is; `None`: there is none of that id.
+    /// Why an unfinished request is where it is; `None` if no unfinished request has this id.
     ///
     /// # Errors
     /// `Closed`.
@@ -227,7 +229,8 @@ impl Dispatcher {
         self.ask(move |driver| driver.machine.why(driver.now, id))
     }
 
-    /// Run ended requests again. Waits until that is on disk; what is refused, or could not be written, says why.
+    /// Run ended requests again. Waits until that is on disk; an error says why one was refused or could not be
+    /// written.
     ///
     /// All of them may share a commit.
     ///
@@ -235,36 +238,37 @@ impl Dispatcher {
     /// `Limit` where the dispatcher is too far behind, `Closed`.
     pub fn retry(&self, ids: &[RequestId]) -> Result<Vec<std::result::Result<(), String>>> {
         let ask = |id: &RequestId| {
-            let (told, done) = mpsc::channel();
-            self.tell(Command::Retry(*id, told)).map(|()| done)
+            let (reply_to, done) = mpsc::channel();
+            self.send(Command::Retry(*id, reply_to)).map(|()| done)
         };
-        let asked: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
-        let done = asked.into_iter();
+        let replies: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
+        let done = replies.into_iter();
         done.map(|done| done.recv().map_err(|_| Error::Closed))
             .collect()
     }
 
-    /// Give up ended requests, their results and logs. Waits for the store; what went wrong is for a person.
+    /// Remove ended requests with their results and logs. Waits for the store; the inner error is a message for a
+    /// person.
     ///
     /// # Errors
     /// `Closed`.
     pub fn prune(&self, rule: PruneRule) -> Result<std::result::Result<Pruned, String>> {
-        let (told, done) = mpsc::channel();
-        self.tell(Command::Prune(rule, told))?;
+        let (reply_to, done) = mpsc::channel();
+        self.send(Command::Prune(rule, reply_to))?;
         done.recv().map_err(|_| Error::Closed)
     }
 
-    /// Dispatch nothing more and take no submission; what runs goes on.
+    /// Dispatch nothing more and refuse submissions; what runs continues.
     ///
     /// # Errors
     /// `Closed`.
     pub fn drain(&self) -> Result<Drained> {
-        let (tell, told) = mpsc::channel();
-        self.ask(move |driver| driver.drain(tell))?;
-        Ok(Drained(told))
+        let (reply_to, reply) = mpsc::channel();
+        self.ask(move |driver| driver.drain(reply_to))?;
+        Ok(Drained(reply))
     }
 
-    /// Wait for what the crew is to do, at most for a time.
+    /// Wait for orders to the supervisor, at most for a time.
     ///
     /// # Errors
     /// `System`.
@@ -284,17 +288,17 @@ impl Dispatcher {
     }
 
     /// Calls for the server's main thread; each is answered once.
-    pub fn asked(&self) -> &Mailbox<Asked> {
-        &self.shared.asked
+    pub fn admin_calls(&self) -> &Mailbox<AdminCall> {
+        &self.shared.admin_calls
     }
 
-    /// Answer a call of [`Self::asked`]; the head is msgpack, `[0, value]` or `[1, refusal]`. One whose caller has
-    /// left is dropped.
+    /// Answer a call of [`Self::admin_calls`]; the head is msgpack, `[0, value]` or `[1, refusal]`. The answer is
+    /// dropped if the caller has left.
     ///
     /// # Errors
     /// `Closed`.
     pub fn answer(&self, ticket: u64, head: Vec<u8>) -> Result<()> {
-        self.tell(Command::Answer { ticket, head })
+        self.send(Command::Answer { ticket, head })
     }
 
     /// Ends of requests that this process submitted.
@@ -302,17 +306,17 @@ impl Dispatcher {
         &self.shared.finished
     }
 
-    /// Have every thread that waits for a mailbox return.
+    /// Make every thread that waits on a mailbox return.
     pub fn wake(&self) {
         self.shared.orders.wake();
-        self.shared.asked.wake();
+        self.shared.admin_calls.wake();
         self.shared.finished.wake();
     }
 
-    /// Close now: workers and clients are let go of. Idempotent; waits for the thread.
+    /// Close now: release workers and clients. Idempotent; waits for the thread.
     pub fn close(&self) {
-        // Closed already, or the thread takes it after what was told before.
-        drop(self.tell(Command::Close));
+        // An error means that it is closed already; otherwise the thread handles earlier commands first.
+        drop(self.send(Command::Close));
         let thread = self
             .thread
             .lock()
@@ -323,7 +327,7 @@ impl Dispatcher {
         }
     }
 
-    fn tell(&self, command: Command) -> Result<()> {
+    fn send(&self, command: Command) -> Result<()> {
         use forebay_base::Refused;
         self.shared
             .commands
@@ -339,13 +343,13 @@ impl Dispatcher {
             })
     }
 
-    /// Have something done in the thread, and wait for its answer.
+    /// Run a closure in the dispatcher's thread and wait for its result.
     fn ask<R: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Driver) -> R + Send + 'static,
     ) -> Result<R> {
         let (answer, answered) = mpsc::channel();
-        self.tell(Command::Ask(Box::new(move |driver| {
+        self.send(Command::Ask(Box::new(move |driver| {
             drop(answer.send(question(driver)));
         })))?;
         answered.recv().map_err(|_| Error::Closed)
@@ -356,7 +360,7 @@ impl Dispatcher {
 pub struct Drained(mpsc::Receiver<()>);
 
 impl Drained {
-    /// Wait until nothing runs, at most for a time: true, or `None` after that; false where the dispatcher was closed.
+    /// Wait until nothing runs, at most for a time: true, or `None` on timeout; false if the dispatcher was closed.
     pub fn wait(&mut self, timeout: Duration) -> Option<bool> {
         match self.0.recv_timeout(timeout) {
             Ok(()) => Some(true),

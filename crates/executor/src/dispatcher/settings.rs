@@ -1,4 +1,4 @@
-//! What a dispatcher is started with.
+//! The settings that a dispatcher starts with.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use crate::limit::LOG_BYTES_MAX;
 use crate::machine::Policy;
 use crate::store::StoreConfig;
 
-/// What a dispatcher is started with.
+/// The settings that a dispatcher starts with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub policy: Policy,
-    /// Where requests are kept; without it they are lost with the process, and `policy.durable` is false.
+    /// The store; without it requests end with the process, and `policy.durable` is false.
     pub store: Option<StoreConfig>,
-    /// Where clients connect; without it nobody can call.
+    /// The path of the clients' socket; without it no client can connect.
     pub socket: Option<PathBuf>,
-    /// Where workers connect their side sockets; without it there are no logs, no progress and no interrupts.
+    /// The path of the workers' side socket; without it there are no logs, no progress and no interrupts.
     pub side_socket: Option<PathBuf>,
-    /// Output that is kept of one request, in the store's directory.
+    /// Output of one request that is kept, in the store's directory.
     pub log_bytes_max: u64,
     /// Bytes of one submission's arguments.
     pub arguments_bytes_max: usize,
-    /// Where a source file has changed, nothing is dispatched before the new code is installed.
+    /// After a source file changed, dispatch nothing until the new code is installed.
     pub reload: bool,
-    /// How long nothing waits or runs before the crew is told; `None`: never.
+    /// How long the server is idle before the supervisor is notified; `None`: never.
     pub idle_end: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! What clients, workers and templates say that keep to the protocol: where mutations begin.
+//! Valid messages of clients, workers, templates: the seeds of mutations.
 
 use crate::id::RequestId;
 use crate::message::Writer;

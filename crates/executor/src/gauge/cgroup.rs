@@ -1,11 +1,11 @@
-//! Where this process stands in the cgroups of both versions.
+//! The cgroups of this process, in both versions.
 //!
 //! Sources: cgroups(7), proc(5) on `mountinfo`, "Control Group v2" of the kernel's documentation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where `/proc` is: elsewhere in tests alone.
+/// The path of `/proc`, which only tests change.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub proc: PathBuf,
@@ -19,7 +19,7 @@ impl Default for Host {
     }
 }
 
-/// Which files a cgroup has.
+/// The version of a hierarchy, which decides its file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     One,
@@ -30,14 +30,14 @@ pub enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestry {
     pub version: Version,
-    /// Its own first.
+    /// The process's own cgroup first.
     pub levels: Vec<PathBuf>,
 }
 
 /// One mounted hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
-    /// The cgroup that stands at the mount point.
+    /// The cgroup at the mount point.
     root: String,
     point: PathBuf,
     version: Version,
@@ -45,14 +45,14 @@ struct Mount {
 }
 
 impl Host {
-    /// The text of a file in `/proc`; empty where it is not there.
+    /// The text of a file in `/proc`; empty if it is missing.
     pub fn text(&self, name: &str) -> String {
         fs::read_to_string(self.proc.join(name)).unwrap_or_default()
     }
 
-    /// Where this process is, in the hierarchy that has `controller`. A controller is in one of them at most: one of
-    /// the first version where it is mounted there, else the second's.
-    pub fn place(&self, controller: &str) -> Option<Ancestry> {
+    /// The cgroup of this process in the hierarchy with `controller`. A controller is in at most one: in one of the
+    /// first version if it is mounted there, else in that of the second.
+    pub fn ancestry(&self, controller: &str) -> Option<Ancestry> {
         let mounts = mounts(&self.text("self/mountinfo"));
         let own = self.text("self/cgroup");
         let first = mounts
@@ -61,8 +61,8 @@ impl Host {
         if let Some(mount) = first {
             return Some(levels(mount, path_of(&own, Some(controller))?));
         }
-        let place = self.unified()?;
-        let listed = place
+        let ancestry = self.unified()?;
+        let listed = ancestry
             .levels
             .last()
             .map(|root| root.join("cgroup.controllers"));
@@ -70,10 +70,10 @@ impl Host {
         listed
             .split_ascii_whitespace()
             .any(|one| one == controller)
-            .then_some(place)
+            .then_some(ancestry)
     }
 
-    /// Where this process is in the hierarchy of the second version, with or without controllers.
+    /// The cgroup of this process in the hierarchy of the second version, with or without controllers.
     pub fn unified(&self) -> Option<Ancestry> {
         let mounts = mounts(&self.text("self/mountinfo"));
         let mount = mounts.iter().find(|mount| mount.version == Version::Two)?;
@@ -95,8 +95,8 @@ fn path_of<'a>(own: &'a str, controller: Option<&str>) -> Option<&'a str> {
     })
 }
 
-/// From the cgroup `path` up to the mount. In a container the mount may show a part of the hierarchy: where the path
-/// is not below it, it is the mount point itself.
+/// The levels from the cgroup `path` up to the mount. In a container the mount may show a part of the hierarchy: a path
+/// that is not below it stands for the mount point itself.
 fn levels(mount: &Mount, path: &str) -> Ancestry {
     let below = Path::new(path)
         .strip_prefix(&mount.root)
@@ -145,7 +145,7 @@ fn mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// Spaces and the like stand in octal there: `\040`.
+/// Decodes the octal escapes of spaces and the like: `\040`.
 fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn the_levels_go_up_to_the_mount_and_no_further() {
         let mounts = mounts(FIRST);
-        let place = levels(&mounts[0], "/a/b");
+        let ancestry = levels(&mounts[0], "/a/b");
         let expected = [
             "/sys/fs/cgroup/memory/a/b",
             "/sys/fs/cgroup/memory/a",
             "/sys/fs/cgroup/memory",
         ];
-        assert_eq!(place.levels, expected.map(PathBuf::from));
+        assert_eq!(ancestry.levels, expected.map(PathBuf::from));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What this server may use: cores, memory, and how the kernel ends what takes too much.
+//! The limits of this server: cores, memory, how the kernel ends what exceeds them.
 
 use std::fs;
 use std::path::Path;
@@ -9,28 +9,28 @@ use super::cgroup::{Host, Version};
 use super::memory::Memory;
 use crate::limit::{LOW_RESOURCE_BYTES, LOW_RESOURCE_CORES_MILLI};
 
-/// What was found, once, at the start.
+/// The limits, read once at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Thousandths of a core: the affinity's, or the least CPU quota above this process.
+    /// Thousandths of a core: those of the affinity, or the smallest CPU quota above this process.
     pub cores_milli: u32,
-    /// The least limit above this process, the machine's memory included.
+    /// The smallest limit above this process, the machine's memory included.
     pub memory_bytes: u64,
-    /// A cgroup's limit, not the machine's memory.
+    /// A cgroup sets the limit, not the machine's memory.
     pub is_confined: bool,
     /// The kernel ends all processes of a cgroup at once (`memory.oom.group`): keep more free.
     pub ends_as_group: bool,
-    /// Less than 2 GB, or one core and less: nothing stays resident that need not.
+    /// Less than 2 GB, or at most one core: nothing unneeded stays resident.
     pub low_resource: bool,
 }
 
 impl Limits {
-    /// Of this process.
+    /// The limits of this process.
     pub fn find() -> Self {
         Self::find_at(&Host::default())
     }
 
-    /// Of this process, as another `/proc` tells it.
+    /// The limits of this process according to another `/proc`.
     pub fn find_at(host: &Host) -> Self {
         let memory = Memory::find(host);
         let cores_milli =
@@ -46,21 +46,21 @@ impl Limits {
     }
 }
 
-/// Cores that this process may run on; cpusets of cgroups are in it.
+/// Cores that this process may run on; the affinity includes the cpusets of cgroups.
 fn affinity_milli() -> u32 {
     sched_getaffinity(None)
         .map_or(1, |cores| cores.count().max(1))
         .saturating_mul(1_000)
 }
 
-/// The least CPU quota above this process.
+/// The smallest CPU quota above this process.
 fn quota_milli(host: &Host) -> Option<u32> {
-    let place = host.place("cpu")?;
-    let quota = |level: &std::path::PathBuf| match place.version {
+    let ancestry = host.ancestry("cpu")?;
+    let quota = |level: &std::path::PathBuf| match ancestry.version {
         Version::One => first_quota(level),
         Version::Two => second_quota(&fs::read_to_string(level.join("cpu.max")).ok()?),
     };
-    place.levels.iter().filter_map(quota).min()
+    ancestry.levels.iter().filter_map(quota).min()
 }
 
 fn first_quota(level: &Path) -> Option<u32> {
@@ -79,7 +79,7 @@ fn first_quota(level: &Path) -> Option<u32> {
 
 fn second_quota(text: &str) -> Option<u32> {
     let mut words = text.split_ascii_whitespace();
-    let quota = words.next()?.parse().ok()?; // "max" is none
+    let quota = words.next()?.parse().ok()?; // "max": no quota
     milli(quota, words.next()?.parse().ok()?)
 }
 

@@ -1,8 +1,8 @@
-//! How much memory there is, and how much of it is in use.
+//! The memory of the machine or its cgroups: how much there is, how much is in use.
 //!
-//! In use is what nobody can take back: anonymous and shared memory, and what the kernel holds for the processes. The
-//! page cache is not, so a cgroup's usage says nothing. Limits may stand at every level above this process, and what
-//! others use below the same level counts, so the level with the least room decides.
+//! In use is what cannot be reclaimed: anonymous and shared memory, and what the kernel holds for the processes. The
+//! page cache can, so a cgroup's total usage is no measure. A limit may be set at every level above this process, and
+//! what other processes use below the same level counts, so the level with the least room decides.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,21 @@ struct Level {
     directory: PathBuf,
 }
 
-/// Where to measure.
+/// The levels to measure.
 #[derive(Clone, Debug)]
 pub struct Memory {
     host: Host,
     levels: Vec<Level>,
     pressure: Pressure,
-    /// What readings refer to: the least limit when this was made, or the one that was given.
+    /// The limit that readings refer to: the smallest when this was created, or the one that was given.
     limit_bytes: u64,
-    /// A limit of the workers' own, below what the system sets.
+    /// A limit for the workers alone, below what the system sets.
     workers_max: Option<u64>,
 }
 
-/// What was measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Machine {
+pub struct MemoryUse {
     /// The limit less what is free at the tightest level.
     pub resident_bytes: u64,
     /// See [`super::Reading::Machine`].
@@ -39,15 +39,15 @@ pub struct Machine {
 }
 
 impl Memory {
-    /// Of this process: its cgroup's, those above it, and the machine's.
+    /// The memory of this process: its cgroup's, those above it, and the machine's.
     pub fn find(host: &Host) -> Self {
-        let place = host.place("memory");
-        let levels = place.into_iter().flat_map(|place| {
+        let ancestry = host.ancestry("memory");
+        let levels = ancestry.into_iter().flat_map(|ancestry| {
             let level = move |directory| Level {
-                version: place.version,
+                version: ancestry.version,
                 directory,
             };
-            place.levels.into_iter().map(level)
+            ancestry.levels.into_iter().map(level)
         });
         let mut memory = Self {
             host: host.clone(),
@@ -64,8 +64,9 @@ impl Memory {
         memory
     }
 
-    /// Refer to this limit instead. One below the system's is the workers' own: what they have counts against it, and
-    /// what other programs have does not, unless the system has even less left. One above it promises nothing more.
+    /// Refer to this limit instead. One below the system's applies to the workers alone: their memory counts against
+    /// it, and that of other programs does not, unless the system has even less left. One above it promises nothing
+    /// more.
     #[must_use]
     pub fn limited(mut self, limit_bytes: u64) -> Self {
         self.workers_max = (limit_bytes < self.limit_bytes).then_some(limit_bytes);
@@ -73,7 +74,7 @@ impl Memory {
         self
     }
 
-    /// What readings refer to: the least limit, the machine's memory included, or the one that was given.
+    /// The limit that readings refer to: the smallest one, the machine's memory included, or the one that was given.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
     }
@@ -90,8 +91,8 @@ impl Memory {
         levels.any(|level| number(&level.directory.join("memory.oom.group")) == Some(1))
     }
 
-    /// Measure now, with what the workers have. Cost: two small reads for each level with a limit.
-    pub fn measure(&self, workers_bytes: u64) -> Machine {
+    /// Measure now, given what the workers have. Cost: two small reads for each level with a limit.
+    pub fn measure(&self, workers_bytes: u64) -> MemoryUse {
         let confined = self.levels.iter().filter_map(Level::free);
         let whole = self.machine().map(|(_, available)| available);
         let own = self
@@ -102,13 +103,13 @@ impl Memory {
             .chain(own)
             .min()
             .unwrap_or(self.limit_bytes);
-        Machine {
+        MemoryUse {
             resident_bytes: self.limit_bytes.saturating_sub(free),
             pressure: self.pressure.read(),
         }
     }
 
-    /// What the machine has, and what of it is available.
+    /// The machine's memory, and what of it is available.
     fn machine(&self) -> Option<(u64, u64)> {
         let text = self.host.text("meminfo");
         let of = |name| field(&text, name).map(|kib| kib * 1024);
@@ -133,10 +134,12 @@ impl Level {
     }
 }
 
-/// From here on a limit is none: the first version says none as the largest number of whole pages.
+/// From this value on there is no limit: the first version writes none as the largest number of whole pages.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// What cannot be reclaimed, from `memory.stat` of a cgroup and those below it.
+///
+/// The first version does not show apart what the kernel holds, most of which it can reclaim.
 ///
 /// The first version does not tell apart what the kernel holds, most of which it can reclaim.
 fn resident(stat: &str, version: Version) -> u64 {
@@ -153,7 +156,7 @@ fn resident(stat: &str, version: Version) -> u64 {
     names.iter().filter_map(|name| field(stat, name)).sum()
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let rest = line.strip_prefix(name)?.strip_prefix([' ', '\t'])?;
@@ -161,7 +164,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// A file that holds one number; `max` and what cannot be read are none.
+/// The number in a file; `None` for `max` and for what cannot be read.
 fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }

@@ -1,8 +1,8 @@
-//! Measures the workers and the memory that there is.
+//! Measures the memory of the workers, with that of the machine.
 //!
-//! A thread of its own, because reading `smaps_rollup` takes a tenth of a millisecond and more, under a lock that the
-//! process needs for its page faults, and must hold up no request. It polls: the kernel tells nobody about growth.
-//! How often follows from whether something runs and from what measuring costs.
+//! A separate thread, because reading `smaps_rollup` takes a tenth of a millisecond and more, under a lock that the
+//! process needs for its page faults, and no request may wait for that. It polls: the kernel has no notification of
+//! growth. The period follows from whether something runs, and from what measuring costs.
 
 mod cgroup;
 mod limits;
@@ -20,7 +20,7 @@ use forebay_base::Queue;
 
 pub use cgroup::Host;
 pub use limits::Limits;
-pub use memory::{Machine, Memory};
+pub use memory::{Memory, MemoryUse};
 
 use crate::error::{Error, Result};
 use crate::limit::{GAUGE_BUSY_MS, GAUGE_IDLE_MS, GAUGE_SHARE};
@@ -30,24 +30,24 @@ use process::private_bytes;
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reading {
-    /// What a worker has for itself: what would come back if it ended.
+    /// A worker's private memory: what would be freed if it ended.
     Worker {
         slot: Slot,
         pid: i32,
         private_bytes: u64,
     },
-    /// Told behind those of the workers that were measured with it.
+    /// Pushed after the readings of the workers that were measured with it.
     Machine {
         /// Of [`Memory::limit_bytes`], what is in use and cannot be reclaimed: the limit less what is free.
         resident_bytes: u64,
-        /// The part of the last ten seconds in which something stalled for memory, 0.0 to 1.0; 0 where nobody knows.
+        /// The fraction of the last ten seconds in which tasks stalled for memory, 0.0 to 1.0; 0 if unknown.
         pressure: f32,
-        /// How many workers had been told to be gone when it was measured: one that ended since then is still in it.
+        /// How many workers had been reported gone when it was measured: one that ended later is still contained.
         gone: u64,
     },
 }
 
-/// The thread that measures. Dropping it ends the thread and waits for it, a round at most.
+/// The measuring thread. Dropping it ends the thread and waits for it, at most for a round.
 #[derive(Debug)]
 pub struct Gauge {
     shared: Arc<Shared>,
@@ -57,12 +57,12 @@ pub struct Gauge {
 #[derive(Debug, Default)]
 struct Orders {
     workers: HashMap<Slot, i32>,
-    /// To be measured at once.
+    /// Workers to be measured at once.
     wanted: Vec<Slot>,
     closed: bool,
 }
 
-/// Lock order: `orders` is the only lock, and is not held while something is measured.
+/// Lock order: `orders` is the only lock, and is not held during a measurement.
 #[derive(Debug)]
 struct Shared {
     orders: Mutex<Orders>,
@@ -71,17 +71,17 @@ struct Shared {
     busy: AtomicBool,
     /// Something ran since the last round.
     was_busy: AtomicBool,
-    /// The thread measures often.
+    /// The thread measures with the short period.
     fast: AtomicBool,
     /// Workers that are gone.
     gone: AtomicU64,
 }
 
 impl Gauge {
-    /// Start the thread; readings go to `readings`. Where it is full they are dropped: newer ones follow.
+    /// Start the thread; readings go to `readings`. If it is full they are dropped: newer ones follow.
     ///
     /// # Errors
-    /// `System` if there can be no thread.
+    /// `System` if the thread cannot be started.
     pub fn start(memory: Memory, readings: Arc<Queue<Reading>>) -> Result<Self> {
         let shared = Arc::new(Shared {
             orders: Mutex::default(),
@@ -102,7 +102,7 @@ impl Gauge {
         })
     }
 
-    /// Measure the worker of this place from now on; its first reading comes at once.
+    /// Measure the worker of this slot from now on; its first reading comes at once.
     pub fn watch(&self, slot: Slot, pid: i32) {
         let mut orders = self.shared.lock();
         orders.workers.insert(slot, pid);
@@ -111,30 +111,30 @@ impl Gauge {
         self.shared.woken.notify_one();
     }
 
-    /// The worker of this place is gone.
+    /// The worker of this slot is gone.
     pub fn unwatch(&self, slot: Slot) {
         self.shared.lock().workers.remove(&slot);
         self.shared.gone.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether no worker is gone since there were so many.
+    /// Whether no further worker has gone since this count.
     pub fn is_current(&self, gone: u64) -> bool {
         self.shared.gone.load(Ordering::Relaxed) == gone
     }
 
-    /// Measure this one now, ahead of its turn.
+    /// Measure this worker now, ahead of its turn.
     pub fn measure(&self, slot: Slot) {
         self.shared.lock().wanted.push(slot);
         self.shared.woken.notify_one();
     }
 
-    /// Whether something runs. Costs two stores, except when it wakes a thread that measured seldom.
+    /// Set whether something runs. Cost: two stores, except when it wakes a thread that measured rarely.
     pub fn pace(&self, busy: bool) {
         self.shared.busy.store(busy, Ordering::Relaxed);
         if busy {
             self.shared.was_busy.store(true, Ordering::Relaxed);
             if !self.shared.fast.swap(true, Ordering::Relaxed) {
-                // Under the lock, so that the thread does not go to sleep between its look and this.
+                // Under the lock, so that the thread cannot go to sleep between its check and this wake-up.
                 drop(self.shared.lock());
                 self.shared.woken.notify_one();
             }
@@ -147,18 +147,18 @@ impl Drop for Gauge {
         self.shared.lock().closed = true;
         self.shared.woken.notify_one();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // its panic was told by the hook
+            let _ = thread.join(); // the panic hook has reported a panic
         }
     }
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Orders> {
-        // Nothing of a caller runs under the lock, and every change is one step.
+        // No code of a caller runs under the lock, and every change is one step.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long to wait after a round that took `cost`. Goes on measuring often for one slow period after a run.
+    /// The pause after a round that took `cost`. The short period continues for one long period after a run.
     fn pause(&self, cost: Duration, last_busy: &mut Instant) -> Duration {
         let now = Instant::now();
         let idle = Duration::from_millis(GAUGE_IDLE_MS);
@@ -171,7 +171,7 @@ impl Shared {
         Duration::from_millis(period).max(cost * (GAUGE_SHARE - 1))
     }
 
-    /// Wait for the time or for an order. What to measure ahead of its turn; `None`: the end.
+    /// Wait for the time or for an order. Returns what to measure ahead of its turn; `None` at the end.
     fn wait(&self, until: Instant, slow: bool) -> Option<Vec<(Slot, i32)>> {
         let mut orders = self.lock();
         loop {
@@ -223,7 +223,7 @@ fn run(shared: &Shared, memory: &Memory, readings: &Queue<Reading>) {
     }
 }
 
-/// What was measured so far.
+/// The measurements so far.
 #[derive(Default)]
 struct Round {
     /// Private bytes of each watched worker when it was last measured.
@@ -231,7 +231,8 @@ struct Round {
 }
 
 impl Round {
-    /// The workers first: what they grow meanwhile is then in the machine's memory, rather than in neither.
+    /// Measure and push. The workers first: what they grow meanwhile is then in the machine's memory, rather than in
+    /// neither.
     fn tell(
         &mut self,
         workers: &[(Slot, i32)],
@@ -241,7 +242,7 @@ impl Round {
     ) {
         let gone = shared.gone.load(Ordering::Acquire);
         for &(slot, pid) in workers {
-            // One that is gone has no reading: its death is told elsewhere.
+            // A worker that is gone has no reading; the dispatcher learns of its death elsewhere.
             let Some(private_bytes) = private_bytes(pid) else {
                 self.known.remove(&slot);
                 continue;

@@ -1,26 +1,26 @@
-//! Pressure stall information: how long something waited for memory.
+//! Pressure stall information: how long tasks waited for memory.
 //!
 //! Source: "PSI - Pressure Stall Information" of the kernel's documentation. Not every kernel has it, or has it
-//! turned on: then there is no pressure.
+//! enabled: then the pressure is zero.
 
 use std::fs;
 use std::path::PathBuf;
 
 use super::cgroup::Host;
 
-/// Where pressure is read, if anywhere.
+/// The file to read the pressure from, if there is one.
 #[derive(Clone, Debug)]
 pub struct Pressure(Option<PathBuf>);
 
 impl Pressure {
-    /// This process's cgroup's, else the machine's.
+    /// The pressure of this process's cgroup, else the machine's.
     pub fn find(host: &Host) -> Self {
         let own = host
             .unified()
-            .and_then(|place| place.levels.into_iter().next());
+            .and_then(|ancestry| ancestry.levels.into_iter().next());
         let own = own.map(|directory| directory.join("memory.pressure"));
         let files = own.into_iter().chain([host.proc.join("pressure/memory")]);
-        // Being there is not enough: booted with `psi=0`, a read fails.
+        // The file alone is no proof: with `psi=0` at boot, reading it fails.
         Self(
             files
                 .into_iter()
@@ -28,7 +28,7 @@ impl Pressure {
         )
     }
 
-    /// The part of the last ten seconds in which something stalled, 0.0 to 1.0.
+    /// The fraction of the last ten seconds in which tasks stalled, 0.0 to 1.0.
     pub fn read(&self) -> f32 {
         let text = self
             .0

@@ -1,15 +1,15 @@
-//! What one process has for itself.
+//! The private memory of one process.
 
 use std::fs;
 
 use forebay_pool::keeper;
 use rustix::process::Pid;
 
-/// Private bytes of a process: what would come back if it ended. `None` where it is gone.
+/// Private bytes of a process: what would be freed if it ended. `None` if it is gone.
 ///
-/// Where `smaps_rollup` is refused (another user's, or one that may not be dumped) or not there, what is resident and
-/// not shared by a file, by `statm`; pages that a fork shares with its template count there, so that is too much
-/// rather than too little. Sources: proc(5). Cost: 70 us for a small process, 12 us by `statm`.
+/// If `smaps_rollup` is refused (another user's process, or one that may not be dumped) or missing, the resident memory
+/// that no file backs, by `statm`: pages that a fork shares with its template count there, so the value is too high
+/// rather than too low. Sources: proc(5). Cost: 70 us for a small process, 12 us by `statm`.
 pub fn private_bytes(pid: i32) -> Option<u64> {
     keeper::private_bytes(Pid::from_raw(pid)?)
         .or_else(|| own_pages(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?))

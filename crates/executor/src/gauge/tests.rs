@@ -225,11 +225,11 @@ struct Group(PathBuf);
 impl Group {
     /// With `limit` in `files`, which are those of the first and the second version.
     fn make(controller: &str, files: [&str; 2], limits: [&str; 2]) -> Self {
-        let place = Host::default().place(controller).expect("a controller");
+        let ancestry = Host::default().ancestry(controller).expect("a controller");
         let name = format!("forebay-gauge-{controller}-{}", std::process::id());
-        let group = Self(place.levels.last().expect("a level").join(name));
+        let group = Self(ancestry.levels.last().expect("a level").join(name));
         fs::create_dir(&group.0).expect("a control group can be made");
-        let version = usize::from(place.version == cgroup::Version::Two);
+        let version = usize::from(ancestry.version == cgroup::Version::Two);
         fs::write(group.0.join(files[version]), limits[version]).expect("a limit can be set");
         group
     }

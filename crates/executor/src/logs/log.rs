@@ -14,7 +14,7 @@ use super::marker::{Form, MARKER_SPACE, Marker};
 use crate::error::Error;
 use crate::limit::{LOG_FILES_OPEN_MAX, LOG_HEAD_BYTES};
 
-/// What is read at once to find the end of a line, and to copy a tail.
+/// Bytes that are copied at once when a file is rewritten.
 const COPY_BYTES: usize = 64 << 10;
 /// How far the tail's beginning is moved to begin with a line.
 const LINE_BYTES_MAX: usize = 4 << 10;
@@ -29,7 +29,7 @@ pub struct Log {
     /// Bytes that could not be written since the last one that could.
     lost: u64,
     trouble_told: bool,
-    /// Whether the file system is believed to punch holes.
+    /// Whether the file system is assumed to punch holes.
     holes: bool,
 }
 
@@ -46,11 +46,11 @@ impl Log {
         }
     }
 
-    /// Write at the end. Never waits longer than a write to a file does.
+    /// Write at the end. Blocks no longer than a write to a file does.
     ///
     /// # Errors
-    /// `System`, once: the disk is full, say. Later failures are silent; what is lost is counted, and a line in the log
-    /// says how much as soon as there is room again. The request goes on either way.
+    /// `System`, once, for example for a full disk. Later failures are silent; lost bytes are counted, and a line in
+    /// the log reports them as soon as there is room again. The request continues either way.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
         if bytes.is_empty() {
             return Ok(());
@@ -72,7 +72,7 @@ impl Log {
         self.lost
     }
 
-    /// Write it all; else how much was not written, and why.
+    /// Write all of it; on failure, how much was not written and why.
     fn write(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let all = |error| (bytes.len(), error);
         let mut file = self.opened().map_err(all)?;
@@ -89,7 +89,7 @@ impl Log {
             }
             Ok(())
         });
-        // The limit holds even where a write failed; a failure here loses nothing.
+        // The limit applies even after a failed write; a failure here loses nothing.
         let limited = self.limit(&mut file.file);
         if file.counted {
             self.file = Some(file);
@@ -97,7 +97,7 @@ impl Log {
         done.and(limited.map_err(|error| (0, error)))
     }
 
-    /// Once there is room again, say how much is missing.
+    /// Once there is room again, report how much is missing.
     fn tell_lost(&mut self, file: &mut File) -> io::Result<()> {
         if self.lost > 0 {
             let line = format!(
@@ -125,7 +125,7 @@ impl Log {
         })
     }
 
-    /// Give up the middle where the log is an eighth above its limit, so that it is done for many writes at once.
+    /// Discard the middle once the log is an eighth above its limit, so that one discard serves many writes.
     fn limit(&mut self, file: &mut File) -> io::Result<()> {
         let file_bytes = file.metadata()?.len();
         if file_bytes <= self.bytes_max {
@@ -166,22 +166,23 @@ impl Drop for Kept {
     }
 }
 
-/// The first line that begins at `wanted` or a little later; `wanted` where none does.
+/// The first line that begins at `wanted` or a little later; `wanted` if none does.
 fn line_start(file: &File, marker: Option<Marker>, wanted: u64) -> io::Result<u64> {
     let mut bytes = [0; LINE_BYTES_MAX];
-    let place = marker.map_or(wanted, |marker| marker.place(wanted));
-    let count = file.read_at(&mut bytes, place)?;
+    let file_offset = marker.map_or(wanted, |marker| marker.file_offset(wanted));
+    let count = file.read_at(&mut bytes, file_offset)?;
     let end = bytes[..count].iter().position(|&byte| byte == b'\n');
     Ok(end.map_or(wanted, |end| wanted + end as u64 + 1))
 }
 
-/// Make a hole between the head's marker and `tail`. The marker first: whoever reads meanwhile skips what goes.
+/// Punch a hole between the head's marker and `tail`. The marker first, so that a concurrent reader skips what is about
+/// to go.
 fn punch(path: &Path, file: &File, tail: u64) -> io::Result<()> {
     let marker = Marker {
         given_up: tail - LOG_HEAD_BYTES,
         form: Form::Hole,
     };
-    // Not by `file`, which was opened to append: pwrite(2) would append, too.
+    // Not by `file`: it was opened to append, and then pwrite(2) appends too.
     let writer = OpenOptions::new().write(true).open(path)?;
     writer.write_all_at(marker.text().as_bytes(), LOG_HEAD_BYTES)?;
     let start = LOG_HEAD_BYTES + MARKER_SPACE;
@@ -189,7 +190,7 @@ fn punch(path: &Path, file: &File, tail: u64) -> io::Result<()> {
     Ok(fallocate(file, flags, start, tail - start)?)
 }
 
-/// Whether this is how a file system without holes answers.
+/// Whether a file system without holes answers this way.
 fn cannot(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::NODEV]
@@ -197,7 +198,7 @@ fn cannot(error: &io::Error) -> bool {
         .any(|cannot| errno == Some(cannot))
 }
 
-/// Write the file anew without what was given up. It takes the old one's place at once, or not at all.
+/// Rewrite the file without the discarded part, and replace the old one atomically.
 fn cut(path: &Path, old: &File, marker: Option<Marker>, tail: u64) -> io::Result<File> {
     let beside = path.with_extension("log.new");
     let mut options = OpenOptions::new();
@@ -207,10 +208,10 @@ fn cut(path: &Path, old: &File, marker: Option<Marker>, tail: u64) -> io::Result
         given_up: tail - LOG_HEAD_BYTES,
         form: Form::Cut,
     };
-    let place = marker.map_or(tail, |marker| marker.place(tail));
+    let file_offset = marker.map_or(tail, |marker| marker.file_offset(tail));
     let copied = copy(old, 0..LOG_HEAD_BYTES, &mut new)
         .and_then(|()| new.write_all(made.text().as_bytes()))
-        .and_then(|()| copy(old, place..u64::MAX, &mut new))
+        .and_then(|()| copy(old, file_offset..u64::MAX, &mut new))
         .and_then(|()| std::fs::rename(&beside, path));
     if let Err(error) = copied {
         let _ = std::fs::remove_file(&beside);

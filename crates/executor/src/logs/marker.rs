@@ -1,7 +1,7 @@
-//! The line behind the head that says how much of the middle was given up, and how.
+//! The line behind the head that says how much of the middle was discarded.
 //!
-//! It is the only state that a log has, so a log is read and gone on with from its file alone. A program that writes
-//! exactly this line at exactly this place misleads whoever reads that log, and nobody else.
+//! It is the only state of a log, so a log can be read or continued from its file alone. A program that writes exactly
+//! this line at exactly this offset misleads only the readers of its own log.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result};
@@ -11,8 +11,8 @@ use crate::limit::LOG_HEAD_BYTES;
 
 const BEFORE: &str = "\n[forebay: ";
 const BEHIND: [&str; 2] = [
-    " bytes of output were given up here, see log_max (hole)]\n",
-    " bytes of output were given up here, see log_max (cut) ]\n",
+    " bytes of output were given up here, see max_log_bytes (hole)]\n",
+    " bytes of output were given up here, see max_log_bytes (cut) ]\n",
 ];
 /// Digits of the number, aligned to the right.
 const DIGITS: usize = 15;
@@ -21,7 +21,7 @@ pub const MARKER_BYTES: usize = BEFORE.len() + DIGITS + BEHIND[0].len();
 /// [`MARKER_BYTES`], for sums with offsets.
 pub const MARKER_SPACE: u64 = MARKER_BYTES as u64;
 
-/// How what was given up lies in the file.
+/// How the discarded part is represented in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// As a hole: offsets in the file are those of the stream.
@@ -30,7 +30,7 @@ pub enum Form {
     Cut,
 }
 
-/// What was given up: the bytes of the stream from [`LOG_HEAD_BYTES`] on, the marker's own place included.
+/// The discarded bytes of the stream from [`LOG_HEAD_BYTES`] on, including those that the marker covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
     pub given_up: u64,
@@ -43,15 +43,15 @@ impl Marker {
         LOG_HEAD_BYTES + self.given_up
     }
 
-    /// Where an offset of the tail stands in the file.
-    pub fn place(&self, offset: u64) -> u64 {
+    /// The offset in the file of an offset of the tail.
+    pub fn file_offset(&self, offset: u64) -> u64 {
         match self.form {
             Form::Hole => offset,
             Form::Cut => offset - self.given_up + MARKER_SPACE,
         }
     }
 
-    /// Where a file of so many bytes ends in the stream.
+    /// The end in the stream of a file of this size.
     pub fn end(&self, file_bytes: u64) -> u64 {
         match self.form {
             Form::Hole => file_bytes,
@@ -64,7 +64,7 @@ impl Marker {
         format!("{BEFORE}{:>DIGITS$}{behind}", self.given_up)
     }
 
-    /// The marker of a file of so many bytes.
+    /// The marker of a file of this size.
     pub fn find(file: &File, file_bytes: u64) -> Result<Option<Self>> {
         if file_bytes < LOG_HEAD_BYTES + MARKER_SPACE {
             return Ok(None);
@@ -88,7 +88,7 @@ impl Marker {
         Some(Self { given_up, form })
     }
 
-    /// Whether a file of so many bytes can have it.
+    /// Whether a file of this size can have it.
     fn fits(&self, file_bytes: u64) -> bool {
         self.given_up >= MARKER_SPACE
             && match self.form {

@@ -1,10 +1,9 @@
-//! The output of requests, one file each, of a limited size.
+//! The output of requests: one file each, of limited size.
 //!
-//! What a reader sees is a stream with offsets that never change, so that a follower is a file and an offset.
-//! Above `log_bytes_max` the middle is given up: a hole is punched where the file system can, and the file is
-//! rewritten without it where not. A marker behind the head says how much is missing; whoever reads an offset that
-//! was given up gets what follows it.
-//! A log is no promise: where the disk is full the request goes on, and a line says later how much is missing.
+//! A reader sees a stream with stable offsets, so a follower is a file and an offset. Above `log_bytes_max` the middle
+//! is discarded: a hole is punched if the file system can, and otherwise the file is rewritten without it. A marker
+//! behind the head says how much is missing; a reader at a discarded offset gets what follows it. Logging is best
+//! effort: on a full disk the request continues, and a line says later how much is missing.
 
 mod log;
 mod marker;
@@ -34,14 +33,14 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// The logs in `directory`, which is made (0700) where it is not there; `bytes_max` of one request are kept.
+    /// The logs in `directory`, which is created (0700) if it is missing; `bytes_max` of one request are kept.
     ///
     /// # Errors
-    /// `Limit` for a `bytes_max` that leaves no room for head and tail; `System`.
+    /// `Limit` for a `bytes_max` without room for head and tail; `System`.
     pub fn open(directory: &Path, bytes_max: u64) -> Result<Self> {
         if bytes_max < LOG_BYTES_LEAST {
             return Err(Error::Limit {
-                limit: "log_max",
+                limit: "max_log_bytes",
                 maximum: LOG_BYTES_LEAST,
                 value: bytes_max,
                 next: "this is its least: keep more",
@@ -58,12 +57,12 @@ impl Logs {
         })
     }
 
-    /// The log of a request, to write; its file is made with the first byte. One at a time writes a request's.
+    /// The log of a request, to write; the first byte creates its file. One writer per request at a time.
     pub fn log(&self, id: RequestId) -> Log {
         Log::new(self.path(id), self.bytes_max, Arc::clone(&self.open))
     }
 
-    /// Where the log of a request is, whether there is one or not.
+    /// The path of a request's log, whether it exists or not.
     pub fn path(&self, id: RequestId) -> PathBuf {
         self.directory.join(format!("{id}.log"))
     }

@@ -10,10 +10,10 @@ use crate::limit::LOG_HEAD_BYTES;
 /// A part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins; later than asked for where that was given up.
+    /// Where it begins; later than asked for if that was discarded.
     pub offset: u64,
     pub bytes: Vec<u8>,
-    /// Where to go on.
+    /// Where to continue.
     pub next: u64,
 }
 
@@ -27,7 +27,7 @@ impl Piece {
     }
 }
 
-/// From `offset` on, at most `most` bytes.
+/// At most `most` bytes from `offset` on.
 pub fn read(file: &File, offset: u64, most: usize) -> Result<Piece> {
     let Some(marker) = Marker::find(file, file.metadata()?.len())? else {
         return piece(file, offset, offset, most);
@@ -45,17 +45,17 @@ pub fn read(file: &File, offset: u64, most: usize) -> Result<Piece> {
         });
     }
     let offset = offset.max(marker.tail());
-    piece(file, offset, marker.place(offset), most)
+    piece(file, offset, marker.file_offset(offset), most)
 }
 
-/// What stands at `place` of the file, which is `offset` of the stream.
-fn piece(file: &File, offset: u64, place: u64, most: usize) -> Result<Piece> {
-    let there = file.metadata()?.len().saturating_sub(place);
+/// The bytes at `file_offset` of the file, which is `offset` of the stream.
+fn piece(file: &File, offset: u64, file_offset: u64, most: usize) -> Result<Piece> {
+    let there = file.metadata()?.len().saturating_sub(file_offset);
     let length = usize::try_from(there).unwrap_or(most).min(most);
     let mut bytes = vec![0; length];
     let mut read = 0;
     while read < length {
-        match file.read_at(&mut bytes[read..], place + read as u64)? {
+        match file.read_at(&mut bytes[read..], file_offset + read as u64)? {
             0 => break,
             count => read += count,
         }

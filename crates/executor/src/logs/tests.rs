@@ -10,12 +10,12 @@ const ID: RequestId = RequestId(7);
 const LIMIT: u64 = LOG_BYTES_LEAST;
 
 /// Logs in a directory of this test's own, which goes with it.
-struct Place {
+struct Fixture {
     logs: Logs,
     directory: PathBuf,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -65,29 +65,29 @@ fn fill(log: &mut Log, lines: std::ops::Range<usize>) {
 
 #[test]
 fn the_file_is_made_with_the_first_byte() {
-    let place = Place::new();
-    let mut log = place.logs.log(ID);
+    let fixture = Fixture::new();
+    let mut log = fixture.logs.log(ID);
     log.append(b"").expect("append");
-    assert!(!place.logs.path(ID).exists());
-    assert_eq!(place.read(5, 10), Piece::nothing(5));
+    assert!(!fixture.logs.path(ID).exists());
+    assert_eq!(fixture.read(5, 10), Piece::nothing(5));
     log.append(b"hello\n").expect("append");
-    assert_eq!(place.read(0, 100).bytes, b"hello\n");
-    assert_eq!(place.end(), 6);
+    assert_eq!(fixture.read(0, 100).bytes, b"hello\n");
+    assert_eq!(fixture.end(), 6);
 }
 
 #[test]
 fn a_follower_is_an_offset() {
-    let place = Place::new();
-    let mut log = place.logs.log(ID);
+    let fixture = Fixture::new();
+    let mut log = fixture.logs.log(ID);
     let (mut offset, mut seen) = (0, Vec::new());
     for number in 0..50 {
         log.append(line(number).as_bytes()).expect("append");
-        let piece = place.read(offset, 64);
+        let piece = fixture.read(offset, 64);
         assert_eq!(piece.offset, offset);
         seen.extend(piece.bytes);
         offset = piece.next;
     }
-    seen.extend(place.read(offset, 100_000).bytes);
+    seen.extend(fixture.read(offset, 100_000).bytes);
     assert_eq!(
         seen,
         (0..50)
@@ -97,11 +97,11 @@ fn a_follower_is_an_offset() {
 }
 
 /// Head, marker, and the newest lines are kept; offsets of the stream stay what they were.
-fn limited(place: &Place, mut log: Log) {
+fn limited(fixture: &Fixture, mut log: Log) {
     const LINES: usize = 60_000;
     fill(&mut log, 0..LINES);
-    assert_eq!(place.end(), LINES as u64 * 100);
-    let disk = std::fs::metadata(place.logs.path(ID))
+    assert_eq!(fixture.end(), LINES as u64 * 100);
+    let disk = std::fs::metadata(fixture.logs.path(ID))
         .expect("stat")
         .blocks()
         * 512;
@@ -110,7 +110,7 @@ fn limited(place: &Place, mut log: Log) {
         "{disk} bytes on disk"
     );
 
-    let pieces = place.all();
+    let pieces = fixture.all();
     let marker = pieces
         .iter()
         .position(|piece| piece.bytes.starts_with(b"\n[forebay: "));
@@ -135,38 +135,42 @@ fn limited(place: &Place, mut log: Log) {
     let kept: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
     assert!(kept as u64 > LIMIT - (8 << 10), "{kept} bytes are kept");
 
-    let within = place.read(LOG_HEAD_BYTES + 10, 100);
+    let within = fixture.read(LOG_HEAD_BYTES + 10, 100);
     assert_eq!(within.offset, marker.next, "what was given up is skipped");
 }
 
 #[test]
 fn the_middle_is_given_up_by_a_hole() {
-    let place = Place::new();
-    limited(&place, place.logs.log(ID));
-    let bytes = std::fs::metadata(place.logs.path(ID)).expect("stat").len();
-    let directory = place.directory.display();
+    let fixture = Fixture::new();
+    limited(&fixture, fixture.logs.log(ID));
+    let bytes = std::fs::metadata(fixture.logs.path(ID))
+        .expect("stat")
+        .len();
+    let directory = fixture.directory.display();
     assert_eq!(bytes, 6_000_000, "the file system of {directory} has holes");
 }
 
 #[test]
 fn the_middle_is_given_up_where_there_are_no_holes() {
-    let place = Place::new();
-    limited(&place, place.logs.log(ID).without_holes());
-    let bytes = std::fs::metadata(place.logs.path(ID)).expect("stat").len();
+    let fixture = Fixture::new();
+    limited(&fixture, fixture.logs.log(ID).without_holes());
+    let bytes = std::fs::metadata(fixture.logs.path(ID))
+        .expect("stat")
+        .len();
     assert!(bytes <= LIMIT + LIMIT / 8);
 }
 
 #[test]
 fn a_log_is_gone_on_with_by_another_server() {
     for holes in [true, false] {
-        let place = Place::new();
+        let fixture = Fixture::new();
         for round in 0..6 {
-            let log = place.logs.log(ID);
+            let log = fixture.logs.log(ID);
             let mut log = if holes { log } else { log.without_holes() };
             fill(&mut log, round * 5_000..(round + 1) * 5_000);
         }
-        assert_eq!(place.end(), 3_000_000);
-        let last = place.read(2_999_800, 10_000);
+        assert_eq!(fixture.end(), 3_000_000);
+        let last = fixture.read(2_999_800, 10_000);
         assert_eq!(last.bytes, (line(29_998) + &line(29_999)).into_bytes());
         assert_eq!((last.offset, last.next), (2_999_800, 3_000_000));
     }
@@ -174,12 +178,15 @@ fn a_log_is_gone_on_with_by_another_server() {
 
 #[test]
 fn a_full_disk_is_told_once_and_later_how_much_is_missing() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     // As if all files that may stay open were: each write opens its own.
-    place.logs.open.store(LOG_FILES_OPEN_MAX, Ordering::Relaxed);
-    let path = place.logs.path(ID);
+    fixture
+        .logs
+        .open
+        .store(LOG_FILES_OPEN_MAX, Ordering::Relaxed);
+    let path = fixture.logs.path(ID);
     std::os::unix::fs::symlink("/dev/full", &path).expect("link");
-    let mut log = place.logs.log(ID);
+    let mut log = fixture.logs.log(ID);
     let error = log.append(b"12345").expect_err("the disk is full");
     assert!(error.to_string().contains("No space left"), "{error}");
     log.append(b"67890").expect("told once");
@@ -187,30 +194,33 @@ fn a_full_disk_is_told_once_and_later_how_much_is_missing() {
     std::fs::remove_file(&path).expect("remove");
     log.append(b"again\n").expect("append");
     let expected = b"\n[forebay: 10 bytes of output could not be written]\nagain\n";
-    assert_eq!(place.read(0, 1_000).bytes, expected);
+    assert_eq!(fixture.read(0, 1_000).bytes, expected);
     assert_eq!(log.lost_bytes(), 0);
 }
 
 #[test]
 fn files_that_stay_open_are_limited() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let mut logs: Vec<Log> = (0..LOG_FILES_OPEN_MAX as u64 + 20)
-        .map(|number| place.logs.log(RequestId(number)))
+        .map(|number| fixture.logs.log(RequestId(number)))
         .collect();
     for _ in 0..2 {
         for log in &mut logs {
             log.append(b"x").expect("append");
         }
     }
-    assert_eq!(place.logs.open.load(Ordering::Relaxed), LOG_FILES_OPEN_MAX);
+    assert_eq!(
+        fixture.logs.open.load(Ordering::Relaxed),
+        LOG_FILES_OPEN_MAX
+    );
     drop(logs);
-    assert_eq!(place.logs.open.load(Ordering::Relaxed), 0);
+    assert_eq!(fixture.logs.open.load(Ordering::Relaxed), 0);
     let last = RequestId(LOG_FILES_OPEN_MAX as u64 + 19);
-    assert_eq!(place.logs.read(last, 0, 9).expect("read").bytes, b"xx");
+    assert_eq!(fixture.logs.read(last, 0, 9).expect("read").bytes, b"xx");
 }
 
 #[test]
 fn a_limit_without_room_for_head_and_tail_is_refused() {
     let error = Logs::open(&std::env::temp_dir(), LIMIT - 1).expect_err("too small");
-    assert!(error.to_string().starts_with("log_max is"), "{error}");
+    assert!(error.to_string().starts_with("max_log_bytes is"), "{error}");
 }

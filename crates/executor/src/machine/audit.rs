@@ -1,15 +1,15 @@
-//! Whether the machine's books agree with each other; for the simulation.
+//! Checks the machine's counters against the state that they count; for the simulation.
 
 use std::collections::HashMap;
 
 use super::Machine;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, State};
 use super::policy::LANES;
 use super::workers::{Stage, Worker};
 use crate::request::{Lane, Slot};
 
 impl Machine {
-    /// Counts again what is counted on the way, by a look at everything.
+    /// Recounts everything that is counted incrementally, by a walk over all requests and workers.
     ///
     /// # Errors
     /// What disagrees.
@@ -17,7 +17,7 @@ impl Machine {
     pub fn audit(&self) -> Result<(), String> {
         self.audit_lanes()?;
         self.audit_names()?;
-        self.audit_places()?;
+        self.audit_states()?;
         let promised: u64 = self.workers.iter().map(|(_, worker)| worker.promise).sum();
         same("promised bytes", promised, self.room.promised)?;
         let private: u64 = self.workers.iter().map(|(_, worker)| worker.private).sum();
@@ -32,8 +32,8 @@ impl Machine {
                 same("bytes promised to an idle worker", worker.promise, 0)?;
             }
             for key in &worker.runs {
-                let place = self.register.get(*key).and_then(Entry::slot);
-                same("the worker of a run", place, Some(slot))?;
+                let slot_of_run = self.register.get(*key).and_then(Entry::slot);
+                same("the worker of a run", slot_of_run, Some(slot))?;
             }
         }
         let timed = self
@@ -50,7 +50,7 @@ impl Machine {
         self.workers.get(slot).map_or(0, |worker| worker.promise)
     }
 
-    /// What waits behind a run is promised when it begins.
+    /// A handed run is promised its cores when it begins.
     fn audit_cores(&self) -> Result<(), String> {
         let mut cores = [0; 3];
         for (_, worker) in self.workers.iter() {
@@ -71,7 +71,7 @@ impl Machine {
             };
             let queue = &self.lanes[lane as usize];
             let ready = mine()
-                .filter(|(_, entry)| matches!(entry.place, Place::Ready))
+                .filter(|(_, entry)| matches!(entry.state, State::Ready))
                 .count();
             same("ready requests", queue.ready.len(), ready)?;
             let running = mine().filter(|(_, entry)| entry.slot().is_some()).count();
@@ -81,31 +81,31 @@ impl Machine {
         Ok(())
     }
 
-    /// Each request has what its place needs: a time, a reason to wait for its key, or a place of that.
-    fn audit_places(&self) -> Result<(), String> {
+    /// Each request has what its state needs: a time, a reason to wait for its key, or a share of it.
+    fn audit_states(&self) -> Result<(), String> {
         for (_, entry) in self.register.iter() {
             let options = entry.options();
             let mine = |one: &Entry| one.holds_key && one.options().key == options.key;
             let mut holding = 0;
             if options.key.is_some() {
                 holding = self.register.iter().filter(|(_, one)| mine(one)).count();
-                let booked = self.keys.places(options) as usize;
-                same("places of a key", booked, holding)?;
+                let booked = self.keys.holders(options) as usize;
+                same("holders of a key", booked, holding)?;
             }
             let most = options.key_at_once.max(1) as usize;
-            let has_reason = match &entry.place {
-                Place::After => entry.waits_for > 0,
-                Place::Until => entry.due.is_some() && entry.due == entry.not_before,
-                Place::Keyed => holding >= most && !entry.holds_key,
-                Place::Named | Place::Ready => entry.holds_key || options.key.is_none(),
-                Place::Running(run) => {
+            let has_reason = match &entry.state {
+                State::After => entry.waits_for > 0,
+                State::Until => entry.due.is_some() && entry.due == entry.not_before,
+                State::Keyed => holding >= most && !entry.holds_key,
+                State::Named | State::Ready => entry.holds_key || options.key.is_none(),
+                State::Running(run) => {
                     let ends = options.timeout_ms.is_some() || run.stop.is_some();
                     run.handed || !ends || entry.due.is_some()
                 }
                 _ => true,
             };
             let id = entry.request.id;
-            same("what its place needs", (id, has_reason), (id, true))?;
+            same("what its state needs", (id, has_reason), (id, true))?;
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Machine {
         for (_, entry) in self.register.iter() {
             *running.entry(entry.name).or_default() += u32::from(entry.slot().is_some());
             *waiting.entry(entry.name).or_default() +=
-                usize::from(matches!(entry.place, Place::Named));
+                usize::from(matches!(entry.state, State::Named));
         }
         for (index, name) in self.names.all() {
             same(
@@ -129,13 +129,14 @@ impl Machine {
                 name.waiting.len(),
                 waiting.get(&index).copied().unwrap_or(0),
             )?;
-            // For each free place one was told that there is room, and is ready.
-            let told = |entry: &Entry| entry.name == index && matches!(entry.place, Place::Ready);
-            let ready = self.register.iter().filter(|(_, entry)| told(entry));
+            // For each free slot of a name one waiting request was made ready.
+            let is_ready =
+                |entry: &Entry| entry.name == index && matches!(entry.state, State::Ready);
+            let ready = self.register.iter().filter(|(_, entry)| is_ready(entry));
             let taken = ready.count() + name.running as usize;
             if !name.waiting.is_empty() && name.limit.is_none_or(|limit| taken < limit as usize) {
                 return Err(format!(
-                    "{} wait for {} and none is told",
+                    "{} wait for {} and none was made ready",
                     name.waiting.len(),
                     name.text
                 ));

@@ -1,4 +1,4 @@
-//! The requests that have not ended, and where each of them stands.
+//! The unfinished requests, each with its state.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,7 @@ use crate::action::Step;
 use crate::id::RequestId;
 use crate::request::{Ending, Lane, Millis, Options, Request, Slot};
 
-/// Where a request lies in the register, as long as it has not ended.
+/// The index of an unfinished request in the register.
 pub(crate) type Key = u32;
 
 /// Why a run is being ended.
@@ -19,7 +19,7 @@ pub(crate) enum Reason {
     Time,
 }
 
-/// A run that is being ended, and how far that has gone.
+/// How far the end of a run has gone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stop {
     pub reason: Reason,
@@ -31,37 +31,37 @@ pub(crate) struct Stop {
 pub(crate) struct Run {
     pub slot: Slot,
     pub began: Millis,
-    /// It lies in its worker's inbox behind another one, and has not begun (`ahead.rs`).
+    /// It waits in its worker's inbox behind another run, and has not begun (`ahead.rs`).
     pub handed: bool,
-    /// Its worker was asked to give it back.
+    /// Its worker was asked to return it.
     pub recalled: bool,
     pub stop: Option<Stop>,
-    /// Most private bytes of its worker that were measured meanwhile.
+    /// The most private memory of its worker that was measured during it.
     pub peak: Option<u64>,
 }
 
-/// Where a request stands. Each place is left by the event that it names.
+/// The state of a request. Each state is left by the event that it names.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// Its row is being committed; a worker is kept for it where one was idle.
+pub(crate) enum State {
+    /// Its row is being committed; `slot` is the worker reserved for it if one was idle.
     Accepting {
         slot: Option<Slot>,
     },
-    /// Its row is on disk, and the claim that was written with it is not.
+    /// Its row is on disk; the claim that was written with it is not.
     Claiming {
         slot: Slot,
     },
     /// An operator's retry is being committed.
     Retrying,
-    /// A worker has not begun it and will not: that its claim counts no more is being committed.
+    /// Its worker has not begun it and will not: the withdrawal of its claim is being committed.
     Unclaiming,
     /// It waits for other requests.
     After,
     /// It waits for a time: its back-off or its `not_before`.
     Until,
-    /// It waits until its key has a place.
+    /// It waits until fewer requests hold its key.
     Keyed,
-    /// It waits until its name has a place.
+    /// It waits until fewer requests of its name run.
     Named,
     /// It waits for a worker, in its lane's queue.
     Ready,
@@ -74,15 +74,15 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub request: Arc<Request>,
-    pub place: Place,
+    pub state: State,
     /// Runs that began or were claimed.
     pub attempts: u32,
-    /// Of them, those before an operator's retry: they count no more.
+    /// Of them, those before an operator's retry, which count no more.
     pub forgiven: u32,
     pub deaths: u32,
-    /// Which of the machine's names.
+    /// The index of its name.
     pub name: u32,
-    /// Requests that must succeed first.
+    /// How many requests must succeed before it.
     pub waits_for: u32,
     /// Requests that wait for this one.
     pub dependents: Vec<RequestId>,
@@ -93,7 +93,7 @@ pub(crate) struct Entry {
     pub ready_at: Millis,
     /// Cancelled while its row was being committed.
     pub cancelled: bool,
-    /// It has one of its key's places.
+    /// It is one of the holders of its key.
     pub holds_key: bool,
     pub notes: Notes,
 }
@@ -107,41 +107,42 @@ impl Entry {
         self.options().lane
     }
 
-    pub(crate) fn may_run_twice(&self) -> bool {
+    /// Whether it may run twice, so that its claim need not be on disk before its run begins.
+    pub(crate) fn is_repeatable(&self) -> bool {
         self.options().retries > 0 || self.options().idempotent
     }
 
-    /// Runs are left after the one that failed.
+    /// Whether runs are left after the one that failed.
     pub(crate) fn has_retries(&self) -> bool {
         self.attempts - self.forgiven <= self.options().retries
     }
 
-    /// The worker that has it, or that is kept for it.
+    /// The worker that has it, or that is reserved for it.
     pub(crate) fn slot(&self) -> Option<Slot> {
-        match &self.place {
-            Place::Accepting { slot } => *slot,
-            Place::Claiming { slot } => Some(*slot),
-            Place::Running(run) => Some(run.slot),
+        match &self.state {
+            State::Accepting { slot } => *slot,
+            State::Claiming { slot } => Some(*slot),
+            State::Running(run) => Some(run.slot),
             _ => None,
         }
     }
 
     pub(crate) fn run(&self) -> Option<&Run> {
-        match &self.place {
-            Place::Running(run) => Some(run),
+        match &self.state {
+            State::Running(run) => Some(run),
             _ => None,
         }
     }
 
     pub(crate) fn run_mut(&mut self) -> Option<&mut Run> {
-        match &mut self.place {
-            Place::Running(run) => Some(run),
+        match &mut self.state {
+            State::Running(run) => Some(run),
             _ => None,
         }
     }
 }
 
-/// Ids differ in their low bits and come from ourselves: one multiplication spreads them.
+/// Ids differ in their low bits, and this process generates them: one multiplication spreads them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -164,7 +165,14 @@ impl Hasher for IdHasher {
 
 pub(crate) type IdMap<V> = HashMap<RequestId, V, BuildHasherDefault<IdHasher>>;
 
-/// Every unfinished request, by its id and by its key.
+/// Every unfinished request, by id and by key.
+///
+/// Lists hold the 32-bit key, not the id: it indexes an array, so that a step of a request costs no hash. Keys are
+/// reused. A request leaves every list before the register, and answers of the store, which may come later, name the id
+/// as well (`same`).
+///
+/// Lists hold the 32-bit key, not the id: it indexes an array, so a step of a request costs no hash. A key is reused,
+/// which is harmless since a request leaves every list before it leaves the register.
 #[derive(Debug, Default)]
 pub(crate) struct Register {
     index: IdMap<Key>,
@@ -214,7 +222,7 @@ impl Register {
         self.get(self.key(id)?)
     }
 
-    /// The entry at a key, if it is still the one of that id.
+    /// The entry at a key, if it is still the request of that id.
     pub(crate) fn same(&mut self, key: Key, id: RequestId) -> Option<&mut Entry> {
         self.get_mut(key).filter(|entry| entry.request.id == id)
     }

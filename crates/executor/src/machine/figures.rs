@@ -1,30 +1,30 @@
-//! What the machine looks like from outside, in numbers.
+//! The machine's metrics, with views of single requests, of workers.
 
 use super::Machine;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, State};
 use super::policy::LANES;
 use super::workers::Stage;
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Slot, Status};
 
-/// Where an unfinished request stands.
+/// An unfinished request as seen from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// As it will be told: an end that is not on disk yet counts as `Running`.
+pub struct RequestView {
+    /// As it is reported: an end that is not on disk yet counts as `Running`.
     pub status: Status,
-    /// Its row is on disk, so that its id may be told.
+    /// Its row is on disk, so that its id may be sent.
     pub accepted: bool,
     /// Runs that began.
     pub attempt: u32,
     pub slot: Option<Slot>,
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub accepted: u64,
     pub refused: u64,
-    /// By the number of their status.
+    /// Indexed by the number of the status.
     pub ended: [u64; 6],
     pub deaths: u64,
 }
@@ -33,11 +33,11 @@ pub(crate) struct Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneFigures {
     pub lane: Lane,
-    /// Waiting for a worker, or handed to one behind another request; parked ones are not among them.
+    /// Requests that wait for a worker, or were handed to one behind another request; not the parked ones.
     pub ready: usize,
     pub running: u32,
     pub workers_starting: u32,
-    /// Those that are up, busy or not.
+    /// Workers that have started, busy or not.
     pub workers_up: u32,
     pub workers_idle: u32,
 }
@@ -49,7 +49,7 @@ pub struct Figures {
     /// Unfinished requests, of which `parked` wait for a time, a key, a name or another request.
     pub unfinished: usize,
     pub parked: usize,
-    /// How long the oldest request that is ready waits.
+    /// How long the oldest ready request has waited.
     pub oldest_ready_ms: Option<u64>,
     pub accepted: u64,
     pub refused: u64,
@@ -60,10 +60,10 @@ pub struct Figures {
     pub dead: u64,
     /// Deaths of workers that ran something.
     pub deaths: u64,
-    /// Changes that the store has not answered, and those that wait until it works.
+    /// Changes that the store has not answered; `store_kept` are those that wait until it works.
     pub store_in_flight: usize,
     pub store_kept: usize,
-    /// As last measured, and what the running may still grow by.
+    /// Memory as last measured; `promised_bytes` is what running requests may still grow by.
     pub resident_bytes: u64,
     pub promised_bytes: u64,
     pub memory_limit_bytes: Option<u64>,
@@ -74,7 +74,7 @@ pub struct Figures {
 
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerSeen {
+pub struct WorkerView {
     pub slot: Slot,
     pub lane: Lane,
     /// "starting", "idle", "busy" or "stopping".
@@ -91,31 +91,31 @@ pub struct WorkerSeen {
 const LISTED_MAX: usize = 100;
 
 impl Machine {
-    /// Where an unfinished request stands.
-    pub fn standing(&self, id: RequestId) -> Option<Standing> {
+    /// A view of an unfinished request.
+    pub fn view(&self, id: RequestId) -> Option<RequestView> {
         let entry = self.register.by_id(id)?;
         let run = entry.run();
-        let ending = matches!(entry.place, Place::Ending(_));
-        Some(Standing {
+        let ending = matches!(entry.state, State::Ending(_));
+        Some(RequestView {
             status: if run.is_some() || ending {
                 Status::Running
             } else {
                 Status::Queued
             },
-            accepted: !matches!(entry.place, Place::Accepting { .. }),
+            accepted: !matches!(entry.state, State::Accepting { .. }),
             attempt: entry.attempts,
             slot: run.map(|run| run.slot),
         })
     }
 
-    /// Costs a look at each unfinished request; ask once a second, not once a request.
+    /// Cost: a look at each unfinished request. Call it once a second, not once a request.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));
-        let waiting = |entry: &Entry| matches!(entry.place, Place::Ready);
+        let waiting = |entry: &Entry| matches!(entry.state, State::Ready);
         let parked = |entry: &Entry| {
             matches!(
-                entry.place,
-                Place::After | Place::Until | Place::Keyed | Place::Named
+                entry.state,
+                State::After | State::Until | State::Keyed | State::Named
             )
         };
         let ready_since = self.register.iter().filter(|(_, entry)| waiting(entry));
@@ -169,11 +169,11 @@ impl Machine {
     }
 
     /// Every worker whose death is not known.
-    pub fn workers(&self) -> Vec<WorkerSeen> {
+    pub fn workers(&self) -> Vec<WorkerView> {
         let seen = self.workers.iter().map(|(slot, worker)| {
             let runs = worker.runs.iter().take(LISTED_MAX);
             let ids = runs.filter_map(|key| Some(self.register.get(*key)?.request.id));
-            WorkerSeen {
+            WorkerView {
                 slot,
                 lane: worker.lane,
                 state: match worker.stage {

@@ -1,7 +1,7 @@
-//! Which request runs next and where, when a worker starts or ends, and what a death means.
+//! Decides which request runs next and where, when workers start and end, and what a death means.
 //!
-//! No socket, no clock, no thread: each event comes with its time, and what is to be done comes out as actions,
-//! which the driver does in their order. Times that stand still or go back are harmless.
+//! No socket, no clock, no thread: each event comes with its time, and actions come out, which the driver performs in
+//! their order. Times that stand still or go back are harmless.
 //!
 //! ```text
 //!   submit -> Accepting -> After -> Until -> Keyed -> Ready <-> Named -> Running -> Ending -> (gone)
@@ -9,10 +9,14 @@
 //!                +-> Claiming --------|----------------|------> Running     |
 //!                                     +--- back-off ---+--- worker lost ----+
 //! ```
-//! A request is in one place, and each place has one list: the places' modules are `queues::timers` (Until),
+//! A request is in one state, and each state has one list: the lists' modules are `queues::timers` (Until),
 //! `queues::keys` (Keyed, Named), `queues::queue` (Ready), `workers` (Running) and `runs::ledger` (Accepting, Claiming,
 //! Ending). A request that its worker has not begun may come back from Running (`runs::ahead`).
-//! The invariants are those of `docs/concepts/executor.md`; the simulation holds them after each event.
+//!
+//! Nothing is announced before it is on disk: an id after the commit of its row, an end after the commit of its end.
+//! Until then the request stays in the register, so that a failed commit can be undone or repeated.
+//!
+//! The invariants are those of `docs/concepts/executor.md`; the simulation checks them after each event.
 
 mod admission;
 mod audit;
@@ -28,57 +32,57 @@ mod workers;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use figures::{Figures, LaneFigures, Standing, WorkerSeen};
+pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
 pub use policy::Policy;
 pub use runs::cancel::Cancelled;
 pub use schedules::cron::Cron;
-pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleSeen};
+pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleView};
 pub use why::Why;
 
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Options, Request, Status};
-use entry::{Key, Place, Register};
+use entry::{Key, Register, State};
 use policy::Jitter;
 use queues::keys::{Keys, Names};
-use queues::queue::Fair;
+use queues::queue::FairQueue;
 use queues::timers::Timers;
 use runs::ledger::Ledger;
 use runs::restore::Recent;
 use workers::Workers;
 use workers::staff::Starts;
 
-/// What the application says about one kind of request.
+/// The application's definition of one kind of request.
 #[derive(Clone, Debug)]
 pub struct Definition {
     pub name: Arc<str>,
-    /// As they are before who submits changes them.
+    /// The defaults, which a submission may override.
     pub options: Arc<Options>,
-    /// At most so many run at once.
+    /// The most that run at once.
     pub concurrency: Option<u32>,
     /// When it is submitted by itself, in cron's five fields, in UTC.
     pub cron: Option<Arc<str>>,
 }
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// It is told to who submitted by `Action::Accepted` or `Action::Refused`.
+    /// `Action::Accepted` or `Action::Refused` follows.
     New(RequestId),
     /// Its idempotency key is this request's, which may have ended, or be on its way to the disk.
     Known(RequestId),
 }
 
-/// One lane's queue, and what it got so far.
+/// One lane's queue, with its share of the workers so far.
 #[derive(Debug, Default)]
 struct LaneQueue {
-    ready: Fair,
-    /// Grows by the inverse of the lane's weight with each request that it got; the smallest is next.
+    ready: FairQueue,
+    /// Stride scheduling: grows by the inverse of the lane's weight with each dispatched request; the smallest is next.
     pass: u64,
     in_use: bool,
     burst: workers::burst::Burst,
-    /// Its first request, where that does not fit, and since when.
+    /// Its first request if that does not fit, and since when.
     blocked: Option<(RequestId, Millis)>,
     running: u32,
 }
@@ -94,11 +98,11 @@ pub struct Machine {
     register: Register,
     names: Names,
     keys: Keys,
-    /// By key: the request, and which of the names.
+    /// By idempotency key: the request, and the index of its name.
     idempotency: HashMap<Arc<str>, (RequestId, u32)>,
     recent: Recent,
     lanes: [LaneQueue; 3],
-    /// The pass of the lane that got something last.
+    /// The pass of the lane that was served last.
     pass: u64,
     schedules: schedules::Schedules,
     wall: schedules::wall::Wall,
@@ -108,11 +112,11 @@ pub struct Machine {
     room: admission::Room,
     ledger: Ledger,
     actions: Vec<Action>,
-    /// Requests that have ended and whose results become files first.
+    /// Ended requests whose results are being written to files first.
     filing: HashSet<RequestId>,
-    /// Requests that are to fail because one that they waited for did not succeed.
+    /// Requests that are to fail because a predecessor did not succeed.
     doomed: Vec<(RequestId, RequestId)>,
-    /// Why nothing is dispatched.
+    /// Why dispatch is held.
     hold: Option<Arc<str>>,
     draining: bool,
     counts: figures::Counts,
@@ -150,10 +154,10 @@ impl Machine {
         }
     }
 
-    /// A code is ready: its template serves. Workers of another code end after what they run.
+    /// Installs a code whose template serves. Workers of another code end after what they run.
     ///
     /// # Errors
-    /// `invalid`: a cron pattern that is none; nothing was changed then.
+    /// `invalid`: a cron pattern is invalid; then nothing was changed.
     pub fn install(
         &mut self,
         now: Millis,
@@ -177,7 +181,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Limits have changed: who waits for a name's place is to look again.
+    /// Limits have changed: requests that wait for their name are queued again.
     fn reopen_names(&mut self, now: Millis) {
         let full: Vec<u32> = self.names.all_mut().map(|(index, _)| index).collect();
         for index in full {
@@ -187,13 +191,13 @@ impl Machine {
         }
     }
 
-    /// Nothing is dispatched or started until `None` is told: a reload, or an import that failed.
+    /// Dispatches and starts nothing until it is called with `None`: a reload, or an import that failed.
     pub fn hold(&mut self, now: Millis, reason: Option<Arc<str>>) {
         self.hold = reason;
         self.settle(now);
     }
 
-    /// Nothing is dispatched and no submission taken any more; what runs goes on until it has ended.
+    /// Dispatches nothing and accepts no submission any more; what runs continues to its end.
     pub fn drain(&mut self, now: Millis) {
         self.draining = true;
         self.recall_all();
@@ -208,7 +212,7 @@ impl Machine {
             && self.filing.is_empty()
     }
 
-    /// Nothing runs, and the store takes nothing: waiting ends nothing any more.
+    /// Nothing runs, and the store cannot write: waiting would not change that.
     pub fn is_stuck(&self) -> bool {
         self.ledger.down.is_some()
             && self.ledger.in_flight() == 0
@@ -221,9 +225,9 @@ impl Machine {
         while let Some(key) = self.timers.pop(now) {
             if let Some(entry) = self.register.get_mut(key) {
                 entry.due = None;
-                match entry.place {
-                    Place::Until => self.advance(now, key),
-                    Place::Running(_) => self.time_is_up(now, key),
+                match entry.state {
+                    State::Until => self.advance(now, key),
+                    State::Running(_) => self.time_is_up(now, key),
                     _ => {}
                 }
             }
@@ -246,7 +250,7 @@ impl Machine {
         times.into_iter().flatten().min()
     }
 
-    /// What is to be done, in its order; taken out.
+    /// Takes out the actions to perform, in their order.
     pub fn actions(&mut self) -> impl Iterator<Item = Action> + '_ {
         self.actions.drain(..)
     }
@@ -256,10 +260,11 @@ impl Machine {
         self.register.by_id(id).map(|entry| &entry.request)
     }
 
-    /// After each event: what it made possible is done.
+    /// After each event: does what it made possible.
     fn settle(&mut self, now: Millis) {
         self.now = self.now.max(now);
         self.fail_doomed(now);
+        // Doomed requests first, since they free keys and names; workers before dispatch, which may order more of them.
         self.staff(now);
         self.dispatch(now);
         if self.is_open() {
@@ -268,10 +273,10 @@ impl Machine {
     }
 
     fn status(entry: &entry::Entry) -> Status {
-        match &entry.place {
-            Place::Running(_) => Status::Running,
+        match &entry.state {
+            State::Running(_) => Status::Running,
             // Nothing has ended before the disk has it.
-            Place::Ending(_) if entry.attempts > 0 => Status::Running,
+            State::Ending(_) if entry.attempts > 0 => Status::Running,
             _ => Status::Queued,
         }
     }

@@ -1,72 +1,72 @@
-//! What the machine is told to respect: limits, weights and times.
+//! The machine's policy: limits, weights, times.
 
 use crate::request::{Lane, Millis};
 
 /// Lanes, in the order of their numbers.
 pub(crate) const LANES: [Lane; 3] = [Lane::Short, Lane::Long, Lane::Async];
 
-/// The settings of one machine; the driver fills them from the configuration and from what it found.
+/// The policy of one machine; the driver fills it from the configuration and from the host's limits.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Thousandths of a core that there are.
+    /// Thousandths of a core that the host has.
     pub cores_milli: u32,
-    /// Running requests may ask for so many times the cores: most of them wait rather than compute.
+    /// Running requests may ask for this many times the cores: most of them wait rather than compute.
     pub cpu_factor_max: u32,
-    /// Bytes that the cgroup or the machine has; `None`: memory is not looked at.
+    /// Memory of the cgroup or the machine; `None`: memory is not considered.
     pub memory_limit: Option<u64>,
-    /// Part of it that stays free: 0.03, or 0.10 where the cgroup ends all its processes at once.
+    /// Fraction of it that stays free: 0.03, or 0.10 where the cgroup ends all its processes at once.
     pub memory_free_fraction: f32,
-    /// Part of it above which the guard ends a worker that outgrew its estimate: 0.97, or 0.95.
+    /// Fraction of it above which the guard ends a worker that outgrew its estimate: 0.97, or 0.95.
     pub guard_fraction: f32,
-    /// Part of the time that something stalled for memory (PSI), above which nothing more is admitted.
+    /// Fraction of the time that tasks stalled for memory (PSI), above which nothing more is admitted.
     pub pressure_max: f32,
     /// Private bytes of a worker that has run nothing, until one was measured.
     pub worker_bytes: u64,
-    /// What a short request without an estimate is taken to need: it must not wait for long ones to end.
+    /// Assumed need of a short request without an estimate: it must not wait for long ones to end.
     pub short_unknown_bytes: u64,
-    /// Workers at once; each lane that is in use has one of its own, whatever this says.
+    /// Workers at once; each lane in use has one of its own, whatever this says.
     pub workers_max: u32,
     /// Workers that stay, per lane.
     pub guaranteed: [u32; 3],
-    /// Start further workers on need.
+    /// Start further workers on demand.
     pub burst: bool,
     /// Below this mean time of a lane's runs, more workers than cores do not help (`burst.rs`).
     pub burst_run_ms_min: u64,
-    /// A worker is handed requests for so long ahead, by the mean of its lane's runs; what waits behind one run for
-    /// longer is taken back (`ahead.rs`).
+    /// A worker is handed this much work ahead, by the mean of its lane's runs; what waits behind one run for longer is
+    /// recalled (`ahead.rs`).
     pub ahead_ms_max: u64,
-    /// An idle burst worker ends after it.
+    /// An idle burst worker ends after this.
     pub worker_idle_ms: u64,
-    /// A worker is replaced after so many requests.
+    /// A worker is replaced after this many requests.
     pub worker_uses_max: u64,
     /// A worker is replaced at this age, between two requests.
     pub worker_age_max_ms: u64,
-    /// A worker is replaced when its private memory has grown by so much, between two requests.
+    /// A worker whose private memory has grown by this is replaced, between two requests.
     pub worker_growth_max_bytes: u64,
     /// Requests that share one worker of the async lane.
     pub async_at_once: u32,
-    /// A request is set aside after so many deaths of its worker.
+    /// A request is set aside after this many deaths of its worker.
     pub deaths_max: u32,
     /// From the exception in a run that is to end to the termination of its worker.
     pub exception_ms: u64,
     /// From there to its kill, and from one kill to the next.
     pub terminate_ms: u64,
-    /// A worker that does not start is tried again after this, doubled each time.
+    /// Time until a failed start is tried again, doubled each time.
     pub start_backoff_ms: u64,
     pub start_backoff_max_ms: u64,
     /// Unfinished requests.
     pub queued_max: u32,
-    /// Shares of the lanes where they compete for memory, cores or places.
+    /// Shares of the lanes where they compete for memory, cores or workers.
     pub lane_weights: [u32; 3],
-    /// A request that does not fit is overtaken for at most so long; then its lane waits for it.
+    /// How long a request that does not fit may be overtaken; then its lane waits for it.
     pub overtaken_ms_max: u64,
-    /// `false`: there is no store, and what it would have committed counts as committed at once.
+    /// `false`: there is no store, and each change counts as committed at once.
     pub durable: bool,
-    /// Results above it are files, which are written before the end of their request.
+    /// Larger results are files, which are written before the end of their request.
     pub result_bytes_max: u64,
     /// Little memory or few cores: no guaranteed workers beyond the first.
     pub low_resource: bool,
-    /// Where the jitter of back-offs begins.
+    /// The seed of the back-offs' jitter.
     pub seed: u64,
 }
 
@@ -124,7 +124,7 @@ impl Policy {
     }
 }
 
-/// Numbers that look random and are the same for the same seed (splitmix64).
+/// Pseudo-random numbers, the same for the same seed (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter(pub u64);
 

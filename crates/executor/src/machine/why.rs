@@ -1,20 +1,20 @@
-//! What a person is told about one unfinished request: why it waits, and what was decided so far.
+//! Explains one unfinished request to a person: why it waits, what was decided so far.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::Machine;
-use super::entry::{Entry, Place};
+use super::entry::{Entry, State};
 use super::queues::queue::Rank;
-use super::runs::dispatch::LOOK;
+use super::runs::dispatch::LOOKAHEAD;
 use crate::request::{Lane, Millis, Status};
 
-/// Notes that are kept of one request; the first ones and the newest.
+/// Notes kept of one request: the first ones and the newest.
 const NOTES_MAX: usize = 16;
 /// Requests before it that are counted.
 const BEFORE_MAX: usize = 1_000;
 
-/// What was decided about a request beyond its ordinary way: most requests have none, which costs no allocation.
+/// Decisions about a request beyond its ordinary way. Most requests have none, which costs no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Vec<(Millis, String)>);
 
@@ -22,7 +22,7 @@ impl Notes {
     pub(crate) fn add(&mut self, at: Millis, text: impl Into<String>) {
         let notes = &mut self.0;
         if notes.len() == NOTES_MAX {
-            // The first half tells how it began.
+            // The first half shows how it began.
             notes.remove(NOTES_MAX / 2);
         }
         notes.push((at, text.into()));
@@ -36,28 +36,28 @@ impl Notes {
 /// Why an unfinished request is where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// `queued` or `running`; the end that is being committed otherwise.
+    /// `queued` or `running`; an end that is being committed has its own status.
     pub status: Status,
     /// Such as `waiting: needs 210 MB, 95 MB free of 750 MB`.
     pub reason: String,
-    /// What a person can do about it; empty where there is nothing.
+    /// What a person can do about it; empty if there is nothing.
     pub next: String,
-    /// What was decided, oldest first; the middle of a long history is left out.
+    /// Decisions so far, oldest first; the middle of a long history is left out.
     pub decisions: Vec<(Millis, String)>,
 }
 
-/// Bytes as a person reads them.
+/// Bytes for a person.
 pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
 
-/// A time span as a person reads it.
+/// A time span for a person.
 pub(crate) fn seconds(span_ms: u64) -> String {
     format!("{}.{} s", span_ms / 1_000, span_ms % 1_000 / 100)
 }
 
 impl Machine {
-    /// Why a request that has not ended is where it is; `None`: there is none of that id.
+    /// Why an unfinished request is where it is; `None` if no unfinished request has this id.
     pub fn why(&self, now: Millis, id: crate::id::RequestId) -> Option<Why> {
         let key = self.register.key(id)?;
         let entry = self.register.get(key)?;
@@ -81,35 +81,35 @@ impl Machine {
     fn reason(&self, now: Millis, key: u32, entry: &Entry) -> (String, String) {
         let nothing = String::new();
         let options = entry.options();
-        match &entry.place {
-            Place::Accepting { .. }
-            | Place::Claiming { .. }
-            | Place::Retrying
-            | Place::Unclaiming => ("being written to the store".into(), nothing),
-            Place::After => (
+        match &entry.state {
+            State::Accepting { .. }
+            | State::Claiming { .. }
+            | State::Retrying
+            | State::Unclaiming => ("being written to the store".into(), nothing),
+            State::After => (
                 format!(
                     "waiting: for {} of the requests it comes after",
                     entry.waits_for
                 ),
                 nothing,
             ),
-            Place::Until => {
+            State::Until => {
                 let wait = entry.due.unwrap_or(now).saturating_sub(now);
                 (
                     format!("waiting: its time is in {}", seconds(wait)),
                     nothing,
                 )
             }
-            Place::Keyed => (
+            State::Keyed => (
                 format!(
-                    "waiting: {} of {} places of key {:?} are taken",
-                    self.keys.places(options),
+                    "waiting: {} of {} requests hold key {:?}",
+                    self.keys.holders(options),
                     options.key_at_once,
                     options.key.as_deref().unwrap_or_default()
                 ),
-                "raise concurrency, or cancel who holds the key".into(),
+                "raise concurrency, or cancel a request that holds the key".into(),
             ),
-            Place::Named => {
+            State::Named => {
                 let name = self.names.get(entry.name);
                 let limit = name.limit.unwrap_or_default();
                 (
@@ -120,12 +120,12 @@ impl Machine {
                     "raise concurrency of the request".into(),
                 )
             }
-            Place::Ready => self.ready_reason(now, key, entry),
-            Place::Running(run) if run.handed => (
+            State::Ready => self.ready_reason(now, key, entry),
+            State::Running(run) if run.handed => (
                 format!("handed: worker {} runs others of its name first", run.slot),
                 nothing,
             ),
-            Place::Running(run) => {
+            State::Running(run) => {
                 let mut text = format!(
                     "running: for {} in worker {}",
                     seconds(now.saturating_sub(run.began)),
@@ -136,7 +136,7 @@ impl Machine {
                 }
                 (text, nothing)
             }
-            Place::Ending(_) => ("its end is being written to the store".into(), nothing),
+            State::Ending(_) => ("its end is being written to the store".into(), nothing),
         }
     }
 
@@ -154,9 +154,12 @@ impl Machine {
         if let Err(blocked) = self.fits(key, self.workers.open(lane)) {
             return (format!("waiting: {}", blocked.text()), blocked.next());
         }
-        if queue.turn_of(submitter).is_some_and(|turn| turn >= LOOK) {
+        if queue
+            .turn_of(submitter)
+            .is_some_and(|turn| turn >= LOOKAHEAD)
+        {
             let text = format!(
-                "waiting: {LOOK} submitters come before its own, and their requests do not fit"
+                "waiting: {LOOKAHEAD} submitters come before its own, and their requests do not fit"
             );
             return (text, "see why those wait".into());
         }
@@ -169,7 +172,7 @@ impl Machine {
         }
         if self.workers.open(lane).is_some() {
             return (
-                "waiting: nothing keeps it; this is a fault of the executor".into(),
+                "waiting: nothing holds it; this is a fault of the executor".into(),
                 "report it".into(),
             );
         }
@@ -184,7 +187,7 @@ impl Machine {
         )
     }
 
-    /// The reason of a request that others of its submitter come before: how many, and what holds the first of them.
+    /// The reason of a request behind others of its submitter: how many, and what holds the first of them.
     fn behind_others(&self, lane: Lane, submitter: &Arc<str>, before: usize) -> (String, String) {
         let queue = &self.lanes[lane as usize].ready;
         let mut text = match before {

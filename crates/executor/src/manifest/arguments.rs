@@ -1,4 +1,4 @@
-//! Arguments of one submission.
+//! Checks the arguments of one submission.
 
 use std::fmt::Write;
 
@@ -40,18 +40,18 @@ pub fn check(schemas: &Schemas, request: &Described, encoded: &[u8]) -> Result<(
     }
 }
 
-fn refuse(request: &Described, place: &str, expected: &str, value: &str) -> Refusal {
-    let object = if place.is_empty() {
+fn refuse(request: &Described, path: &str, expected: &str, value: &str) -> Refusal {
+    let object = if path.is_empty() {
         request.name.to_string()
     } else {
-        format!("{}: parameter {place}", request.name)
+        format!("{}: parameter {path}", request.name)
     };
     Refusal::invalid(&object, expected, value, usage(request))
 }
 
 fn mismatch(request: &Described, parameter: &str, wrong: &Mismatch) -> Refusal {
-    let place = format!("{parameter}{}", wrong.place());
-    let mut refusal = refuse(request, &place, wrong.expected(), wrong.value());
+    let path = format!("{parameter}{}", wrong.path());
+    let mut refusal = refuse(request, &path, wrong.expected(), wrong.value());
     if let Some(near) = wrong.nearest() {
         refusal.next = format!("did you mean {near:?}?");
     }
@@ -141,7 +141,7 @@ fn value_text(encoded: &[u8]) -> String {
     }
 }
 
-/// FNV-1a: tells long keys apart, and is no defence against who wants them to meet.
+/// FNV-1a: distinguishes long keys; it does not withstand an adversary who wants a collision.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

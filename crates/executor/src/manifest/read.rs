@@ -34,11 +34,11 @@ pub fn parse(text: &[u8]) -> Result<Manifest> {
     let mut requests = Vec::new();
     let mut by_name = HashMap::new();
     for (number, request) in whole.list("requests")?.iter().enumerate() {
-        let place = format!("requests[{number}]");
-        let request = described(&Part::of(request, &place)?, &mut compiler)?;
+        let path = format!("requests[{number}]");
+        let request = described(&Part::of(request, &path)?, &mut compiler)?;
         if by_name.insert(Arc::clone(&request.name), number).is_some() {
             return Err(wrong(
-                &place,
+                &path,
                 &format!("a second request {:?}", request.name),
             ));
         }
@@ -61,11 +61,11 @@ pub fn parse(text: &[u8]) -> Result<Manifest> {
 fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Described> {
     let (mut parameters, mut required, mut defaults) = (Vec::new(), Set::default(), Vec::new());
     for (number, parameter) in request.list("parameters")?.iter().enumerate() {
-        let place = format!("{}.parameters[{number}]", request.place);
-        let parameter = Part::of(parameter, &place)?;
+        let path = format!("{}.parameters[{number}]", request.path);
+        let parameter = Part::of(parameter, &path)?;
         if number >= Set::SIZE {
             return Err(wrong(
-                &place,
+                &path,
                 &format!("fields_max is {} parameters", Set::SIZE),
             ));
         }
@@ -73,7 +73,7 @@ fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Desc
         let schema = parameter.map.get("schema").unwrap_or(anything);
         let made = compiler
             .compile(schema)
-            .map_err(|why| wrong(&format!("{place}.schema"), &why))?;
+            .map_err(|why| wrong(&format!("{path}.schema"), &why))?;
         parameters.push(Field {
             name: parameter.text("name")?.into(),
             schema: made,
@@ -96,7 +96,7 @@ fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Desc
             .position(|parameter| *parameter.name == *key);
         found.ok_or_else(|| {
             wrong(
-                &format!("{}.concurrency_key", request.place),
+                &format!("{}.concurrency_key", request.path),
                 &format!("there is no parameter {key:?}"),
             )
         })
@@ -122,8 +122,8 @@ fn options(request: &Part<'_>, concurrency: Option<u32>) -> Result<Options> {
         Some("async") => Lane::Async,
         Some(other) => {
             return Err(wrong(
-                &format!("{}.lane", request.place),
-                &format!("{other:?} is no lane"),
+                &format!("{}.lane", request.path),
+                &format!("{other:?} is not a lane"),
             ));
         }
     };
@@ -135,7 +135,7 @@ fn options(request: &Part<'_>, concurrency: Option<u32>) -> Result<Options> {
     Ok(Options {
         lane,
         priority: i32::try_from(priority)
-            .map_err(|_| wrong(&format!("{}.priority", request.place), "beyond 32 bits"))?,
+            .map_err(|_| wrong(&format!("{}.priority", request.path), "beyond 32 bits"))?,
         timeout_ms: request.millis("timeout_s")?,
         retries: request.whole("retries", 0, RETRIES_MAX)?.unwrap_or(0),
         backoff_ms: request.millis("backoff_s")?.unwrap_or(usual.backoff_ms),
@@ -155,19 +155,19 @@ fn options(request: &Part<'_>, concurrency: Option<u32>) -> Result<Options> {
     })
 }
 
-/// An object of the manifest, and where it stands.
+/// An object of the manifest, with its path.
 struct Part<'a> {
-    place: String,
+    path: String,
     map: &'a Map<String, Value>,
 }
 
 impl<'a> Part<'a> {
-    fn of(value: &'a Value, place: &str) -> Result<Self> {
+    fn of(value: &'a Value, path: &str) -> Result<Self> {
         let map = value
             .as_object()
-            .ok_or_else(|| wrong(place, "an object was expected"))?;
+            .ok_or_else(|| wrong(path, "an object was expected"))?;
         Ok(Self {
-            place: place.to_owned(),
+            path: path.to_owned(),
             map,
         })
     }
@@ -178,13 +178,13 @@ impl<'a> Part<'a> {
     }
 
     fn wrong(&self, name: &str, expected: &str) -> Error {
-        let dot = if self.place.is_empty() { "" } else { "." };
+        let dot = if self.path.is_empty() { "" } else { "." };
         let value = self
             .map
             .get(name)
             .map_or("nothing".into(), Value::to_string);
         wrong(
-            &format!("{}{dot}{name}", self.place),
+            &format!("{}{dot}{name}", self.path),
             &format!("expected {expected}, got {value}"),
         )
     }
@@ -254,11 +254,11 @@ impl<'a> Part<'a> {
     }
 }
 
-fn wrong(place: &str, why: &str) -> Error {
-    let place = if place.is_empty() {
+fn wrong(path: &str, why: &str) -> Error {
+    let path = if path.is_empty() {
         String::new()
     } else {
-        format!(" at {place}")
+        format!(" at {path}")
     };
-    Error::Config(format!("the application's manifest{place}: {why}"))
+    Error::Config(format!("the application's manifest{path}: {why}"))
 }

@@ -227,7 +227,7 @@ fn a_manifest_that_is_wrong_says_where() {
         ),
         (
             r#"{"schema":1,"requests":[{"name":"f","parameters":[],"lane":"fast"}]}"#,
-            r#"requests[0].lane: "fast" is no lane"#,
+            r#"requests[0].lane: "fast" is not a lane"#,
         ),
         (
             r#"{"schema":1,"requests":[{"name":"f","parameters":[],"retries":-1}]}"#,

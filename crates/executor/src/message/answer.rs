@@ -1,4 +1,4 @@
-//! What the server answers to clients.
+//! The server's answers to clients.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::request::{Blob, Ending, Outcome, Status};
 
-/// A head, and the blob that travels beside it where it is large.
+/// A head, with a blob that travels beside it if it is large.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     pub head: Vec<u8>,
@@ -32,7 +32,7 @@ pub fn ended(id: RequestId, ending: &Ending) -> Message {
     stood(id, ending.status, payload)
 }
 
-/// [`ended`], of an ending that was read back: its payload is as it was told the first time.
+/// [`ended`] for an ending that was read back: its payload is as it was the first time.
 pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
     let mut writer =
         Writer::with_room(48 + payload.len().min(crate::limit::BLOB_SEGMENT_BYTES_MIN));
@@ -46,7 +46,7 @@ pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
     }
 }
 
-/// [`ended`], of a result that is on disk and is asked for when it is wanted: the payload is nil.
+/// [`ended`] for a result on disk that the client fetches when it wants it: the payload is nil.
 pub fn ended_without(id: RequestId, status: Status) -> Vec<u8> {
     let mut writer = Writer::with_room(48);
     writer.array(4).unsigned(0);
@@ -55,7 +55,7 @@ pub fn ended_without(id: RequestId, status: Status) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// [`ended`], of a result that lies in a file: the payload is `[path, bytes]`, the path as it is on the disk.
+/// [`ended`] for a result in a file: the payload is `[path, bytes]`, the path as the bytes of the file system.
 pub fn in_file(id: RequestId, status: Status, path: &Path, bytes: u64) -> Message {
     let path = path.as_os_str().as_bytes();
     let mut writer = Writer::with_room(64 + path.len());
@@ -104,14 +104,14 @@ pub fn refused(refusal: &Refusal) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// An item of `logs`: where it begins, and the bytes.
+/// An item of `logs`: its offset and its bytes.
 pub fn logged(offset: u64, bytes: &[u8]) -> Vec<u8> {
     let mut writer = Writer::with_room(16 + bytes.len());
     writer.array(2).unsigned(offset).binary(bytes);
     writer.into_bytes()
 }
 
-/// An item of `events`: a request stands somewhere else.
+/// An item of `events`: the status of a request has changed.
 pub fn status_event(status: Status, attempt: u32) -> Vec<u8> {
     let mut writer = Writer::with_room(48);
     writer.map(3).text("event").text("status");
@@ -128,7 +128,7 @@ pub fn reasoned(reason: &str) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// An item of `events` from a progress record, a msgpack map; `None` where it is none.
+/// An item of `events` from a progress record, a msgpack map; `None` if the record is not one.
 pub fn progressed(record: &[u8]) -> Option<Vec<u8>> {
     let mut reader = super::Reader::new(record);
     let count = reader.map_or_nil().ok()??;
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_a_map_of_texts() {
-        let refusal = Refusal::limit("queue", "queued_max", 2, 3, "wait");
+        let refusal = Refusal::limit("queue", "max_queued", 2, 3, "wait");
         let head = refused(&refusal);
         let mut reader = Reader::new(&head);
         assert_eq!(reader.array().expect("array"), 2);

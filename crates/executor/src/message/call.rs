@@ -1,10 +1,10 @@
-//! What clients ask, as far as Rust answers it.
+//! The calls of clients that Rust answers.
 
 use super::{Reader, Value, blob, opened};
 use crate::error::Result;
 use crate::id::RequestId;
 
-/// A submission as it came; nothing of it is copied.
+/// A submission as received; nothing of it is copied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Submit<'a> {
     pub name: &'a str,
@@ -15,7 +15,7 @@ pub struct Submit<'a> {
     pub token: Option<u64>,
 }
 
-/// What a client asks.
+/// A client's call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Call<'a> {
     Submit(Submit<'a>),
@@ -27,10 +27,10 @@ pub enum Call<'a> {
     },
     Wait {
         id: RequestId,
-        /// With its result, also where that lies in a file.
+        /// With its result, also if that is in a file.
         whole: bool,
     },
-    /// The result of this request was read from its file.
+    /// The client has read the result of this request from its file.
     Taken {
         id: RequestId,
     },
@@ -45,7 +45,7 @@ pub enum Call<'a> {
     Events {
         id: RequestId,
     },
-    /// For the server's main thread; the arguments are a msgpack array.
+    /// A call for the server's main thread; the arguments are a msgpack array.
     Other {
         method: &'a str,
         arguments: &'a [u8],
@@ -53,10 +53,10 @@ pub enum Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Read the head of a call, and the blob in its segment where it has one.
+    /// Read the head of a call, with the blob in its segment if it has one.
     ///
     /// # Errors
-    /// `Malformed`, with the place.
+    /// `Malformed`, with the offset.
     pub fn read(head: &'a [u8], segment: Option<&'a [u8]>) -> Result<Self> {
         let (method, count, mut reader) = opened(head)?;
         let call = match (method, count) {
@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A call that is handed on: its arguments stay as they are.
+/// A call to forward: its arguments stay as they are.
 fn other<'a>(head: &'a [u8], method: &'a str) -> Result<Call<'a>> {
     let mut reader = Reader::new(head);
     reader.array()?;

@@ -1,11 +1,11 @@
-//! How a request failed, as the JSON that the store keeps and clients read.
+//! The JSON of a failure, as it is stored.
 
 use std::fmt::Write;
 
 use super::{Reader, Value};
 use crate::request::{Death, Failure, Outcome};
 
-/// The cause of an end that is no success; `{"kind":"cancelled"}` of a cancelled one.
+/// The cause of an end without success; `{"kind":"cancelled"}` for a cancelled one, `null` for a success.
 ///
 /// What succeeded has none: its text is `null`.
 pub fn cause_json(outcome: &Outcome) -> String {
@@ -16,7 +16,7 @@ pub fn cause_json(outcome: &Outcome) -> String {
     }
 }
 
-/// One object of `kind` and what belongs to it.
+/// One object with its `kind`.
 pub fn failure_json(failure: &Failure) -> String {
     match failure {
         Failure::Raised(described) => raised_json(described),
@@ -44,7 +44,7 @@ fn death_json(death: &Death) -> String {
         .close()
 }
 
-/// From the worker's map; what it does not say stays empty.
+/// From the worker's map; a missing field stays empty.
 fn raised_json(described: &[u8]) -> String {
     const FIELDS: [&str; 4] = ["builtin", "name", "message", "trace"];
     let mut values = ["Exception", "Exception", "", ""];
@@ -54,10 +54,10 @@ fn raised_json(described: &[u8]) -> String {
         let Ok(Value::Str(name)) = reader.value() else {
             break;
         };
-        let place = FIELDS.iter().position(|&field| field == name);
+        let index = FIELDS.iter().position(|&field| field == name);
         let mut ahead = reader.clone();
-        if let (Some(place), Ok(Value::Str(text))) = (place, ahead.value()) {
-            values[place] = text;
+        if let (Some(index), Ok(Value::Str(text))) = (index, ahead.value()) {
+            values[index] = text;
         }
         if reader.skip().is_err() {
             break;

@@ -1,4 +1,4 @@
-//! The options of a submission, on top of what its definition says.
+//! The options of a submission on top of its definition's.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ const NAMES: [&str; 15] = [
     "submitter",
 ];
 
-/// What a submission asked for.
+/// The options of a submission.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
-    /// The defaults themselves where nothing else was asked for.
+pub struct RequestedOptions {
+    /// The defaults themselves if the submission changes none.
     pub options: Arc<Options>,
     pub submitter: Option<Arc<str>>,
 }
@@ -40,10 +40,10 @@ type Answer<T> = Result<T, Refusal>;
 ///
 /// # Errors
 /// A [`Refusal`] that names the option, its value and what is allowed.
-pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<Asked> {
+pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<RequestedOptions> {
     let mut reader = Reader::new(encoded);
     let pairs = reader.map_or_nil().map_err(unreadable)?.unwrap_or(0);
-    let mut asked = Asked {
+    let mut asked = RequestedOptions {
         options: Arc::clone(defaults),
         submitter: None,
     };
@@ -54,7 +54,7 @@ pub fn options(encoded: &[u8], defaults: &Arc<Options>, now: Millis) -> Answer<A
             if name == "submitter" {
                 asked.submitter = given.text()?;
             } else {
-                // Options that nobody changes are shared by all requests of a name: 200 bytes of each.
+                // Unchanged options are shared by all requests of a name: 200 bytes of each.
                 given.set(Arc::make_mut(&mut asked.options), now)?;
             }
             reader = given.reader;
@@ -78,7 +78,7 @@ fn unreadable(error: Error) -> Refusal {
     )
 }
 
-/// One option and the place of its value.
+/// One option, with a reader at its value.
 struct Given<'a> {
     name: &'a str,
     reader: Reader<'a>,
@@ -143,7 +143,7 @@ impl<'a> Given<'a> {
         match (default == Lane::Async, lane == Lane::Async) {
             (true, false) => Err(self.refuse("\"async\", as the request is an async def", &value)),
             (false, true) => Err(self.refuse(
-                "\"short\" or \"long\", as the request is no async def",
+                "\"short\" or \"long\", as the request is not an async def",
                 &value,
             )),
             _ => Ok(lane),
@@ -166,7 +166,7 @@ impl<'a> Given<'a> {
         Err(self.refuse(&format!("an integer from {least} to {most}"), &value))
     }
 
-    /// Seconds, at least a millisecond where it must be `positive`; nil is no time.
+    /// Seconds, at least a millisecond if it must be `positive`; nil is no time.
     fn millis(&mut self, positive: bool) -> Answer<Option<u64>> {
         let value = self.value()?;
         #[allow(clippy::cast_precision_loss)] // far below 2^53

@@ -4,7 +4,7 @@ use super::*;
 use crate::id::RequestId;
 use crate::message::Writer;
 
-fn read(fill: impl FnOnce(&mut Writer) -> &mut Writer, pairs: usize) -> Answer<Asked> {
+fn read(fill: impl FnOnce(&mut Writer) -> &mut Writer, pairs: usize) -> Answer<RequestedOptions> {
     let mut writer = Writer::default();
     writer.map(pairs);
     fill(&mut writer);
@@ -77,7 +77,7 @@ fn a_value_that_is_not_allowed_names_option_value_and_what_is() {
     type Fill = fn(&mut Writer) -> &mut Writer;
     let cases: [(&str, Fill, &str, &str); 12] = [
         ("lane", |w| w.text("slow"), "\"short\"", "\"slow\""),
-        ("lane", |w| w.text("async"), "no async def", "\"async\""),
+        ("lane", |w| w.text("async"), "not an async def", "\"async\""),
         ("priority", |w| w.float(1.0), "an integer", "1"),
         ("timeout_s", |w| w.unsigned(0), "more than 0", "0"),
         ("timeout_s", |w| w.float(f64::NAN), "seconds", "NaN"),

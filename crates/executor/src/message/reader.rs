@@ -1,8 +1,7 @@
-//! Reads msgpack where it lies, without obtaining memory.
+//! Reads msgpack in place, without allocating.
 //!
-//! Everything here may come from a hostile peer: each length is held against the bytes that are there before it is
-//! believed, and skipping counts values instead of recursing, so that no depth can exhaust the stack.
-//! Source: the `MessagePack` specification.
+//! Everything here may come from a hostile peer: each length is checked against the bytes that are there, and skipping
+//! counts values instead of recursing, so that no depth can exhaust the stack. Source: the `MessagePack` specification.
 
 use crate::error::{Error, Result};
 
@@ -18,15 +17,15 @@ pub enum Value<'a> {
     Float(f64),
     Str(&'a str),
     Bin(&'a [u8]),
-    /// So many values follow.
+    /// This many values follow.
     Array(usize),
-    /// So many pairs of values follow.
+    /// This many pairs of values follow.
     Map(usize),
     Ext(i8, &'a [u8]),
 }
 
 impl Value<'_> {
-    /// What it is, for a message.
+    /// The kind of a value, for a message.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Nil => "null",
@@ -42,7 +41,7 @@ impl Value<'_> {
     }
 }
 
-/// A place in msgpack bytes.
+/// A position in msgpack bytes.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -69,7 +68,7 @@ impl<'a> Reader<'a> {
         &self.bytes[start.min(self.at)..self.at]
     }
 
-    /// An error at this place.
+    /// An error at this position.
     pub fn malformed(&self, what: &'static str) -> Error {
         Error::Malformed {
             what,
@@ -85,7 +84,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next value; of one that holds others, its head.
+    /// The next value; for one that holds others, its head.
     pub fn value(&mut self) -> Result<Value<'a>> {
         let head = self.head()?;
         Ok(match head {
@@ -105,7 +104,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Go behind the next value and all that it holds; the bytes of it.
+    /// Skip the next value with everything in it; returns its bytes.
     pub fn skip(&mut self) -> Result<&'a [u8]> {
         let start = self.at;
         let mut pending = 1_usize;
@@ -172,7 +171,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// So many values of `each` parts can still follow.
+    /// Check that this many values of `each` parts can still follow.
     fn holds(&self, count: usize, each: usize) -> Result<usize> {
         if count > self.remaining() / each {
             return Err(self.malformed("an array or a map longer than the message"));

@@ -1,4 +1,4 @@
-//! What the server and its workers say to each other.
+//! The messages between the server and its workers.
 
 use super::{Message, Reader, Value, Writer, blob, put_blob};
 use crate::error::Result;
@@ -7,12 +7,12 @@ use crate::request::Blob;
 
 /// A run to start.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct RunMessage<'a> {
     pub name: &'a str,
     pub arguments: &'a Blob,
     pub id: RequestId,
     pub attempt: u32,
-    /// Time that this run may take.
+    /// The time that this run may take.
     pub deadline_ms: Option<u64>,
     pub traceparent: Option<&'a str>,
 }
@@ -21,17 +21,17 @@ pub struct Run<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WorkerReply<'a> {
     Succeeded(&'a [u8]),
-    /// The same; its result, of so many bytes, lies in the file that is this run's.
+    /// The same; its result, of this many bytes, is in the file of this run.
     InFile(u64),
-    /// What the work raised, as the worker encoded it.
+    /// The exception of the work, as the worker encoded it.
     Raised(&'a [u8]),
     Cancelled,
-    /// It was recalled before it began, which the worker has told on its side socket.
+    /// It was recalled before it began, which the worker has reported on its side socket.
     Returned,
 }
 
 /// `["run", [name, arguments, id, attempt, deadline in seconds, traceparent], nil]`.
-pub fn run(run: &Run<'_>) -> Message {
+pub fn run(run: &RunMessage<'_>) -> Message {
     let room = 96
         + run.name.len()
         + run
@@ -72,7 +72,7 @@ pub fn pickled(pickle: &Blob) -> Message {
     }
 }
 
-/// `["end", [], nil]`: leave.
+/// `["end", [], nil]`: asks the worker to leave.
 pub fn leave() -> Vec<u8> {
     let mut writer = Writer::default();
     writer.array(3).text("end").array(0).nil();
@@ -104,7 +104,7 @@ impl<'a> WorkerReply<'a> {
     }
 }
 
-/// What describes a failure: a map as it stands, or a blob.
+/// The description of a failure: a map in place, or a blob.
 fn raised<'a>(reader: &mut Reader<'a>, segment: Option<&'a [u8]>) -> Result<&'a [u8]> {
     let mut ahead = reader.clone();
     if let Value::Map(_) = ahead.value()? {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_run_names_id_and_attempt() {
         let arguments: Blob = b"\x80".as_slice().into();
-        let told = run(&Run {
+        let told = run(&RunMessage {
             name: "f",
             arguments: &arguments,
             id: RequestId(1),

@@ -1,4 +1,4 @@
-//! Walks bytes and schema side by side.
+//! Walks the bytes beside the schema.
 
 use super::node::{Bounds, Choice, Fields, Kinds, List, Node, NodeId, Number, Rest, Set, Text};
 use super::{Schemas, describe};
@@ -47,7 +47,7 @@ impl Mismatch {
     }
 
     /// Where it is below the value that was checked, as in `[2].name`; empty: the value itself.
-    pub fn place(&self) -> String {
+    pub fn path(&self) -> String {
         let steps = self.0.steps.iter().rev();
         let steps = steps.map(|step| match step {
             Step::Field(name) => format!(".{name}"),

@@ -14,7 +14,7 @@ const REFERENCE: &str = "#/definitions/";
 /// References to references that are followed to learn a schema's kinds; beyond them it may accept more.
 const REACH_ROUNDS: usize = 16;
 
-/// What a schema is that is not understood, for a person.
+/// The error says what is wrong with a schema, for a person.
 type Answer<T> = Result<T, String>;
 
 /// Compiles schemas that share definitions.
@@ -93,7 +93,7 @@ impl<'a> Compiler<'a> {
                 });
             }
             Value::Object(schema) => schema,
-            other => return Err(format!("{other} is no schema")),
+            other => return Err(format!("{other} is not a schema")),
         };
         let mut node = Node {
             kinds: kinds(schema)?,
@@ -125,7 +125,7 @@ impl<'a> Compiler<'a> {
         };
         let schemas = schemas
             .as_array()
-            .ok_or_else(|| format!("{schemas} is no list of schemas"))?;
+            .ok_or_else(|| format!("{schemas} is not a list of schemas"))?;
         schemas.iter().map(|schema| self.compile(schema)).collect()
     }
 
@@ -210,7 +210,7 @@ impl<'a> Compiler<'a> {
             fields.names = Some(self.compile(names)?);
         }
         if let Some(properties) = schema.get("properties") {
-            let properties = properties.as_object().ok_or("properties are no map")?;
+            let properties = properties.as_object().ok_or("properties is not a map")?;
             for (name, schema) in properties {
                 let schema = self.compile(schema)?;
                 fields.named.push(Field {
@@ -228,7 +228,7 @@ impl<'a> Compiler<'a> {
         let Some(required) = schema.get("required") else {
             return within(fields.named.len());
         };
-        for name in required.as_array().ok_or("required is no list")? {
+        for name in required.as_array().ok_or("required is not a list")? {
             let name = name
                 .as_str()
                 .ok_or_else(|| format!("required names {name}"))?;
@@ -324,7 +324,7 @@ fn number(value: &Value) -> Answer<Number> {
     value
         .as_f64()
         .map(Number::Float)
-        .ok_or_else(|| format!("{value} is no number"))
+        .ok_or_else(|| format!("{value} is not a number"))
 }
 
 fn bounds(schema: &Map<String, Value>) -> Answer<Option<Box<Bounds>>> {
@@ -364,7 +364,7 @@ fn values(schema: &Map<String, Value>) -> Answer<Option<Box<[Literal]>>> {
     let Some(values) = schema.get("enum") else {
         return Ok(None);
     };
-    let values = values.as_array().ok_or("enum is no list")?;
+    let values = values.as_array().ok_or("enum is not a list")?;
     let values: Answer<Box<[Literal]>> = values.iter().map(literal).collect();
     values.map(Some)
 }
@@ -375,7 +375,7 @@ fn literal(value: &Value) -> Answer<Literal> {
         Value::Bool(value) => Literal::Boolean(*value),
         Value::Number(_) => Literal::Number(number(value)?),
         Value::String(text) => Literal::Text(text.as_str().into()),
-        other => return Err(format!("{other} is no value that an enum may name")),
+        other => return Err(format!("an enum may not name {other}")),
     })
 }
 
@@ -385,7 +385,7 @@ fn count(schema: &Map<String, Value>, name: &str) -> Answer<Option<u64>> {
         .map(|value| {
             value
                 .as_u64()
-                .ok_or_else(|| format!("{name} {value} is no count"))
+                .ok_or_else(|| format!("{name} {value} is not a count"))
         })
         .transpose()
 }

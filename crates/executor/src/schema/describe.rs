@@ -1,4 +1,4 @@
-//! Says in words what a schema expects and what a value is.
+//! Describes what a schema expects, or what a value is, in words.
 
 use std::fmt::Write;
 

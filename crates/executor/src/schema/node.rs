@@ -1,4 +1,4 @@
-//! What a compiled schema consists of.
+//! The nodes of a compiled schema.
 
 use regex_lite::Regex;
 
@@ -63,9 +63,9 @@ impl Kinds {
 #[derive(Debug)]
 pub struct Node {
     pub kinds: Kinds,
-    /// Of these, what the schemas that it refers to let through.
+    /// Of these, the kinds that the schemas it refers to accept.
     pub reach: Kinds,
-    /// What the application calls it.
+    /// The application's name for it.
     pub title: Option<Box<str>>,
     pub number: Option<Box<Bounds>>,
     pub text: Option<Box<Text>>,
@@ -80,7 +80,7 @@ pub struct Node {
 }
 
 impl Default for Node {
-    /// What holds for everything.
+    /// The schema that accepts everything.
     fn default() -> Self {
         Self {
             kinds: Kinds::ALL,

@@ -23,7 +23,7 @@ fn check(
     checked.map_err(|wrong| {
         format!(
             "{}: {}, got {}",
-            wrong.place(),
+            wrong.path(),
             wrong.expected(),
             wrong.value()
         )

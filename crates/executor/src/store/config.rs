@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! The settings that a store is opened with.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ pub enum Synchronous {
     /// The loss of power: each commit waits for the disk.
     #[default]
     Full,
-    /// The death of the server, not the loss of power: the disk is waited for now and then.
+    /// The death of the server, not the loss of power: the disk is synced now and then.
     Normal,
 }
 
 impl Synchronous {
-    /// The word of `SQLite` for it.
+    /// Its name in `SQLite`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Full => "FULL",
@@ -24,27 +24,27 @@ impl Synchronous {
     }
 }
 
-/// Where the store is, and its limits.
+/// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     /// The state directory: `requests.db`, `journal`, `results/`, `logs/`.
     pub directory: PathBuf,
     pub synchronous: Synchronous,
-    /// A larger result becomes a file.
+    /// Larger results become files.
     pub result_bytes_max: u64,
-    /// Of the arguments of unfinished requests, read at the open; those of further ones stay on disk.
+    /// Bytes of arguments of unfinished requests that are read at the open; further ones stay on disk.
     pub queue_bytes_max: u64,
-    /// Ended requests go after this time.
+    /// Ended requests are removed after this.
     pub retention_age_ms: u64,
-    /// The oldest ended requests go while database, results and logs take more.
+    /// The oldest ended requests are removed while database, results and logs take more.
     pub retention_bytes: u64,
-    /// Time between two looks at the retention.
+    /// Time between two checks of the retention.
     pub retention_every_ms: u64,
-    /// Runs that may be noted in the journal at once.
+    /// Runs that the journal can hold at once.
     pub journal_entries: usize,
-    /// For how long a commit waits while another process has the database locked.
+    /// How long a commit waits while another process has the database locked.
     pub locked_ms_max: u64,
-    /// By which all its times are; the one that who drives the store goes by.
+    /// The clock of all stored times, the same as the driver's.
     pub clock: Clock,
 }
 
@@ -61,7 +61,7 @@ impl StoreConfig {
             retention_every_ms: 60_000,
             // Half as many again as an asynchronous worker runs at once (`async_at_once`); 256 KiB.
             journal_entries: 16_384,
-            // Another process that writes is nobody's right; a reader's recovery may hold the lock for a moment.
+            // No other process should write; a reader's recovery may hold the lock for a moment.
             locked_ms_max: 5_000,
             clock: Clock::new(),
         }

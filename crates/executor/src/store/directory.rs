@@ -1,4 +1,4 @@
-//! The state directory: who may see it, and where it may be.
+//! The state directory: its permissions, its contents, the file systems that it may be on.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::error::{Result, StoreError};
 
-/// Only its owner: arguments and results are nobody else's business.
+/// For its owner alone: arguments and results are private.
 const DIRECTORY_MODE: u32 = 0o700;
 pub(super) const FILE_MODE: u32 = 0o600;
 pub(super) const DATABASE: &str = "requests.db";
@@ -29,11 +29,12 @@ const NETWORK: [(u64, &str); 11] = [
     (0x1983_0326, "BeeGFS"),
 ];
 
-/// Make the directory and what belongs into it, for its owner alone, and refuse where a database is not safe.
+/// Create the directory and what belongs into it, for its owner alone. Refuses a file system on which a database is
+/// unsafe.
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     make(directory)?;
     let stat = rustix::fs::statfs(directory).map_err(StoreError::file(
-        "cannot tell the file system of",
+        "cannot determine the file system of",
         directory,
     ))?;
     // The kernel's number has 32 bits; on some machines its type is wider and signed.
@@ -47,7 +48,7 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
     for inner in [RESULTS, LOGS] {
         make(&directory.join(inner))?;
     }
-    // SQLite gives the files beside the database its mode, so it must not make it by itself.
+    // SQLite gives the files beside the database its mode, so the database is created here with the right one.
     let database = directory.join(DATABASE);
     let made = OpenOptions::new()
         .write(true)

@@ -1,9 +1,9 @@
-//! What can go wrong with the store.
+//! The errors of the store.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Errors of the store's open and of its reads. What goes wrong with a commit is an `Answer`.
+/// Errors of opening and reading the store. A failed commit is an `Answer`, not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -17,6 +17,7 @@ pub enum StoreError {
         "{database} has version {found}, this Forebay knows versions up to {ours}; \
         use the Forebay that wrote it, or set FOREBAY_STATE_DIR to another directory"
     )]
+    /// A later version of Forebay has written it.
     Newer {
         database: PathBuf,
         found: i64,
@@ -27,32 +28,33 @@ pub enum StoreError {
         "the state directory {directory} is on a network file system ({kind}), where a database loses its locks; \
         set FOREBAY_STATE_DIR to a directory of a local disk"
     )]
+    /// The database's locks and shared memory need one kernel.
     Network {
         directory: PathBuf,
         kind: &'static str,
     },
-    /// It is a file of something else, or broken.
+    /// The file belongs to something else, or is broken.
     #[error("{path}: {what}; move it away to begin anew, or restore it")]
     Damaged { path: PathBuf, what: String },
-    /// `SQLite` refused.
+    /// `SQLite` reported an error.
     #[error("{what}: {source}")]
     Database {
         what: &'static str,
         source: rusqlite::Error,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{what} {path}: {source}")]
     File {
         what: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// No thread, or no descriptor for the answers.
+    /// A thread, or the descriptor of the answers, could not be created.
     #[error("cannot start the store: {0}")]
     Start(String),
 }
 
-/// What the parts of the store answer.
+/// The result of the store's functions.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 impl StoreError {

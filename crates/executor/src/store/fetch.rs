@@ -1,4 +1,4 @@
-//! Reading one request.
+//! Reads one request.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::request::{Blob, Millis, Status};
 /// What to read of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// How it ended, with its result where that lies in the database.
+    /// How it ended, with its result if that is in the database.
     Ending,
-    /// The same, and a result that lies in a file is read.
+    /// The same, with a result in a file read too.
     Whole,
     /// Its arguments alone.
     Arguments,
@@ -25,16 +25,16 @@ pub enum Question {
 /// What a question found.
 #[derive(Clone, Debug)]
 pub enum Fetched {
-    /// There is no such request, or for an ending: it has not ended.
+    /// There is no such request, or it has not ended (for an ending).
     Missing,
     Ending(StoredEnding),
     Arguments(Blob),
     Row(Box<Row>),
-    /// It could not be read: why, for a person.
+    /// It could not be read; the reason is for a person.
     Failed(String),
 }
 
-/// How a request ended, as it is kept.
+/// How a request ended, as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredEnding {
     pub status: Status,
@@ -47,13 +47,13 @@ pub struct StoredEnding {
     pub payload: Payload,
 }
 
-/// What an end left.
+/// The payload of an end.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Payload {
     Result(Blob),
-    /// A result of so many bytes, which lies in a file.
+    /// The result is in a file of this many bytes.
     File(u64),
-    /// The failure as JSON, a cancellation too.
+    /// The failure or cancellation as JSON.
     Failure(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a batch does to each request, with as few statements as that takes.
+//! Combines the operations of a batch into as few statements as possible.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,61 +24,61 @@ pub(super) struct End<'a> {
 
 /// One change of the database.
 #[derive(Debug)]
-pub(super) enum Step<'a> {
-    /// With the claim, where the run began within the batch.
+pub(super) enum Change<'a> {
+    /// With the claim if the run began within the batch.
     Accept(&'a Arc<Request>, Option<Claim>),
     Claim(RequestId, Claim),
-    /// With the claim, where the whole run was within the batch.
+    /// With the claim if the whole run was within the batch.
     End(End<'a>, Option<Claim>),
     Other(&'a Op),
 }
 
-/// Put what belongs together into one step: a claim into its accept, or into its end.
+/// Combine a claim with its accept, or with its end.
 ///
-/// A batch is on disk as a whole, so nobody sees the states in between.
-pub(super) fn fold<'a>(ops: &'a [Op], steps: &mut Vec<Step<'a>>) {
-    // The last step of each request that a later operation may join.
+/// A batch is on disk as a whole, so no reader sees the states in between.
+pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
+    // The last change of each request that a later operation may join.
     let mut last: HashMap<RequestId, usize> = HashMap::with_capacity(ops.len());
     for op in ops {
         match op {
             Op::Accept(request) => {
-                last.insert(request.id, steps.len());
-                steps.push(Step::Accept(request, None));
+                last.insert(request.id, changes.len());
+                changes.push(Change::Accept(request, None));
             }
             Op::Claim { id, attempt, at } => {
                 let claim = Claim {
                     attempt: *attempt,
                     at: *at,
                 };
-                if let Some(Step::Accept(_, none @ None)) =
-                    last.get(id).map(|&place| &mut steps[place])
+                if let Some(Change::Accept(_, none @ None)) =
+                    last.get(id).map(|&index| &mut changes[index])
                 {
                     *none = Some(claim);
                     last.remove(id);
                 } else {
-                    last.insert(*id, steps.len());
-                    steps.push(Step::Claim(*id, claim));
+                    last.insert(*id, changes.len());
+                    changes.push(Change::Claim(*id, claim));
                 }
             }
             Op::End { id, ending, deaths } => {
                 let (id, deaths) = (*id, *deaths);
                 let end = End { id, ending, deaths };
                 match last.remove(&id) {
-                    Some(place) if matches!(steps[place], Step::Claim(..)) => {
-                        let Step::Claim(_, claim) = steps[place] else {
+                    Some(index) if matches!(changes[index], Change::Claim(..)) => {
+                        let Change::Claim(_, claim) = changes[index] else {
                             continue;
                         };
-                        steps[place] = Step::End(end, Some(claim));
+                        changes[index] = Change::End(end, Some(claim));
                     }
-                    _ => steps.push(Step::End(end, None)),
+                    _ => changes.push(Change::End(end, None)),
                 }
             }
             Op::Unclaim { id, .. } | Op::Park { id, .. } | Op::Retry { id, .. } => {
                 last.remove(id);
-                steps.push(Step::Other(op));
+                changes.push(Change::Other(op));
             }
             Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {
-                steps.push(Step::Other(op));
+                changes.push(Change::Other(op));
             }
         }
     }
@@ -137,18 +137,18 @@ mod tests {
     }
 
     fn folded(ops: &[Op]) -> Vec<String> {
-        let mut steps = Vec::new();
-        fold(ops, &mut steps);
-        let word = |step: &Step<'_>| match step {
-            Step::Accept(request, claim) => {
+        let mut changes = Vec::new();
+        fold(ops, &mut changes);
+        let word = |change: &Change<'_>| match change {
+            Change::Accept(request, claim) => {
                 format!("accept {}{}", request.id.0, shown(claim.as_ref()))
             }
-            Step::Claim(id, claim) => format!("claim {}{}", id.0, shown(Some(claim))),
-            Step::End(end, claim) => format!("end {}{}", end.id.0, shown(claim.as_ref())),
-            Step::Other(Op::Park { id, .. }) => format!("park {}", id.0),
-            Step::Other(other) => format!("{other:?}"),
+            Change::Claim(id, claim) => format!("claim {}{}", id.0, shown(Some(claim))),
+            Change::End(end, claim) => format!("end {}{}", end.id.0, shown(claim.as_ref())),
+            Change::Other(Op::Park { id, .. }) => format!("park {}", id.0),
+            Change::Other(other) => format!("{other:?}"),
         };
-        steps.iter().map(word).collect()
+        changes.iter().map(word).collect()
     }
 
     fn shown(claim: Option<&Claim>) -> String {

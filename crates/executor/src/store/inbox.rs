@@ -1,4 +1,7 @@
-//! How the store's threads are given work.
+//! The inbox of each of the store's threads.
+//!
+//! A condition variable rather than `base::Queue`: that one wakes by an eventfd and is bounded, while these threads
+//! sleep on nothing else, and a push that finds its thread awake needs no system call.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,11 +14,13 @@ use super::error::{Result, StoreError};
 struct Waiting<T> {
     messages: VecDeque<T>,
     closed: bool,
-    /// The thread sleeps: only then is waking it worth a system call.
+    /// The thread sleeps: only then is a wake-up worth a system call.
     asleep: bool,
 }
 
-/// What a thread is to do: many give, one takes.
+/// The work of one thread: any thread pushes, one takes.
+///
+/// Not bounded: its senders have limits (`queued_max`, calls in flight), and each message is answered.
 ///
 /// Not bounded: who gives has limits of its own (`queued_max`, calls in flight), and each message is answered.
 #[derive(Debug)]
@@ -24,13 +29,13 @@ pub(super) struct Inbox<T> {
     changed: Condvar,
 }
 
-/// What a look into the inbox found.
+/// The result of a look into the inbox.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     Messages,
     /// Nothing came in time.
     Nothing,
-    /// It is closed, and everything was taken.
+    /// It is closed and empty.
     Closed,
 }
 
@@ -46,7 +51,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Give a message. What comes after the close is dropped: its owner is gone.
+    /// Add a message. After the close it is dropped: its owner is gone.
     pub fn push(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -60,7 +65,7 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Take everything that waits; block until there is something, it is closed, or `timeout` is over.
+    /// Take all messages; block until there is one, the inbox is closed, or `timeout` is over.
     ///
     /// `into` must be empty: it is swapped with what waits.
     pub fn take(&self, into: &mut VecDeque<T>, timeout: Option<Duration>) -> Seen {
@@ -96,14 +101,14 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Take no more messages; what waits is still taken.
+    /// Accept no more messages; those in it are still taken.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        // Nothing of a caller runs under the lock.
+        // No code of a caller runs under the lock, so a panic cannot leave it inconsistent.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

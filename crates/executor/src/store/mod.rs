@@ -1,29 +1,29 @@
-//! The store: what was accepted, begun and ended, on disk.
+//! The store of requests on disk.
 //!
 //! # Design note
 //!
-//! One thread writes, and it is the only writer of the database. It takes whatever was given to it during its last
-//! commit and commits that as one transaction: no timer, one sync for hundreds of requests under load, and no delay for
-//! a lone one. A batch is on disk as a whole or not at all; its answer says how many changes that were, in the order in
-//! which they were given.
+//! One thread writes, and it is the only writer of the database. It takes everything that was given to it during its
+//! last commit and commits that as one transaction: no timer, one sync for hundreds of requests under load, and no
+//! delay for a single one. A batch is on disk as a whole or not at all; its answer says how many changes that were, in
+//! the order in which they were given.
 //!
-//! A second thread reads, on a connection of its own. Results of a gigabyte, the plans of what to give up and the
-//! removal of files never hold up a commit; what it deletes it hands to the writer in small portions.
+//! A second thread reads, on its own connection. Results of a gigabyte, the planning of removals and the removal of
+//! files never delay a commit; what it deletes it hands to the writer in small portions.
 //!
 //! **One copy of `SQLite` in a process.** The locks of `SQLite` are POSIX locks, which belong to the process: a second
-//! copy of the library that closes the same database drops the first one's locks, and its readers are not seen by the
-//! first one's checkpoints. The extension may carry a copy of its own, so the server's Python reads through [`Reader`],
-//! never through its `sqlite3`. Other processes may use what they like, read-only.
-//! Source: "How To Corrupt An `SQLite` Database File", sections 2.2 and 2.2.1.
+//! copy of the library that closes the same database drops the first one's locks, and its readers are invisible to the
+//! first one's checkpoints. The extension may carry a copy of its own, so the server's Python reads through
+//! [`DatabaseReader`], never through its `sqlite3`. Other processes may use any copy, read-only. Source: "How To
+//! Corrupt An `SQLite` Database File", sections 2.2 and 2.2.1.
 //!
-//! **Arguments stand apart.** They are written once, in a table of their own, so that the changes of a request's way
-//! rewrite rows of a hundred bytes, and a listing does not walk over them.
+//! **Arguments have their own table.** They are written once, so that the changes of a request rewrite rows of a
+//! hundred bytes, and a listing does not walk over them.
 //!
-//! **A commit that failed may still be found.** Where the sync failed, nobody knows what the disk has. The batch counts
-//! as not committed, the connection is made anew, and the next transaction first deletes what the batch had accepted.
+//! **A failed commit may still be on disk.** If the sync failed, the contents of the disk are unknown. The batch counts
+//! as not committed, the connection is opened anew, and the next transaction first deletes what the batch had accepted.
 //!
-//! Why not a log of our own: the listing, pruning and recovery of requests need an index over them, and a power
-//! failure in the middle of any of it is what `SQLite` is tested for.
+//! Why not a log of our own: the listing, pruning and recovery of requests need an index over them, and a power failure
+//! in the middle of any of it is what `SQLite` is tested for.
 
 mod config;
 mod directory;
@@ -33,8 +33,8 @@ mod fold;
 mod inbox;
 mod options;
 mod prune;
+mod read_thread;
 mod reader;
-mod reading;
 mod recovery;
 mod reserve;
 mod results;
@@ -44,7 +44,7 @@ mod shrink;
 mod statements;
 mod timeline;
 mod unread;
-mod writer;
+mod write_thread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub use config::{StoreConfig, Synchronous};
 pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Payload, Question, StoredEnding};
 pub use prune::{PruneRule, Pruned};
-pub use reader::{Reader, Value};
+pub use reader::{DatabaseReader, Value};
 pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
@@ -68,23 +68,23 @@ use crate::op::Op;
 use crate::request::Ending;
 use inbox::Inbox;
 
-/// What the store tells whoever drives it. Commits are told in their order, fetches in theirs.
+/// An answer of the store to its driver. Commits are answered in their order, fetches in theirs.
 #[derive(Debug)]
 pub enum Answer {
-    /// So many changes, the oldest of those that were not answered yet, are on disk.
+    /// The oldest unanswered changes, this many, are on disk.
     Committed(usize),
-    /// So many changes, the oldest of those that were not answered yet, are not on disk, none of them.
+    /// The oldest unanswered changes, this many, are not on disk, none of them.
     NotCommitted {
         count: usize,
         /// For a person, with the next step.
         why: String,
-        /// Trying again does not help before somebody has acted; what is written next is tried all the same.
+        /// Another attempt does not help before a person has acted; what is written next is attempted all the same.
         permanent: bool,
     },
     /// The answer to a [`Store::file`]: its file is on disk, or is tried again with its end.
     Filed {
         id: RequestId,
-        /// What its worker left is not what it said, for this reason: there will be no file.
+        /// Why the file that its worker left is not what the worker announced: there will be no file.
         unfit: Option<String>,
     },
     /// The answer to a [`Store::fetch`].
@@ -98,17 +98,19 @@ pub enum Answer {
         ticket: u64,
         done: std::result::Result<Pruned, String>,
     },
-    /// These requests, which had an idempotency key, are no longer kept: their keys are free.
+    /// These requests, which had an idempotency key, were removed: their keys are free.
     Forgotten(Vec<RequestId>),
 }
 
 /// A state directory that is open for writing, with its two threads.
 ///
 /// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
+///
+/// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
 #[derive(Debug)]
 pub struct Store {
-    writes: Arc<Inbox<writer::Message>>,
-    reads: Arc<Inbox<reading::Message>>,
+    writes: Arc<Inbox<write_thread::WriteJob>>,
+    reads: Arc<Inbox<read_thread::ReadJob>>,
     answers: Arc<Queue<Answer>>,
     journal: Arc<Journal>,
     unread: Arc<Unread>,
@@ -117,7 +119,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Open the state directory, which is made where it is missing, and read what the last server left.
+    /// Open the state directory, creating it if it is missing, and read what the last server left.
     ///
     /// Blocks on the disk. What the journal knows of runs whose claim was not committed is committed first.
     ///
@@ -135,10 +137,10 @@ impl Store {
         let journal = Arc::new(journal);
         let (writes, reads) = (Arc::new(Inbox::new()), Arc::new(Inbox::new()));
         let filed = Arc::new(results::Filed::default());
-        // Not bounded: there are at most as many answers as changes and questions that the one who drains it has
-        // given, and those have limits of their own (`queued_max`).
+        // Not bounded: there are at most as many answers as changes and questions that the driver has given, and those
+        // have their own limits (`queued_max`).
         let answers = Arc::new(Queue::new(usize::MAX)?);
-        let writing = writer::Writer::new(
+        let writing = write_thread::WriteThread::new(
             Arc::clone(&config),
             Arc::clone(&journal),
             Arc::clone(&writes),
@@ -146,9 +148,9 @@ impl Store {
             Arc::clone(&answers),
             Arc::clone(&filed),
         );
-        let reading = reading::Reading::new(
+        let reading = read_thread::ReadThread::new(
             Arc::clone(&config),
-            Reader::open(&config.directory)?,
+            DatabaseReader::open(&config.directory)?,
             Arc::clone(&reads),
             Arc::clone(&writes),
             Arc::clone(&answers),
@@ -175,30 +177,31 @@ impl Store {
     /// Give changes to the writer. Never blocks on the disk; each is answered once, in this order.
     pub fn write(&self, ops: Vec<Op>) {
         if !ops.is_empty() {
-            self.writes.push(writer::Message::Ops(ops));
+            self.writes.push(write_thread::WriteJob::Ops(ops));
         }
     }
 
-    /// Have a large result in its file, before its end is given to [`Store::write`]: no commit waits for it then.
+    /// Write a large result to its file before its end is given to [`Store::write`], so that no commit waits for it.
     ///
     /// Never blocks. An end that is given without it has its file made by the writer, in front of its commit.
     pub fn file(&self, id: RequestId, ending: Arc<Ending>) {
-        self.reads.push(reading::Message::File { id, ending });
+        self.reads.push(read_thread::ReadJob::File { id, ending });
     }
 
-    /// Remove what a run, whose worker has died, may have left for [`Store::file`]. Never blocks.
+    /// Remove what a run whose worker has died may have left for [`Store::file`]. Never blocks.
     pub fn discard(&self, id: RequestId, attempt: u32) {
-        self.reads.push(reading::Message::Discard { id, attempt });
+        self.reads
+            .push(read_thread::ReadJob::Discard { id, attempt });
     }
 
-    /// Where a result lies that is [`Payload::File`].
+    /// The path of a result that is a [`Payload::File`].
     pub fn result_path(&self, id: RequestId) -> PathBuf {
         results::path(&self.config.directory, id)
     }
 
     /// Read a request; the answer carries the ticket. Sees what was answered as committed before this call.
     pub fn fetch(&self, id: RequestId, question: Question, ticket: u64) {
-        let fetch = reading::Message::Fetch {
+        let fetch = read_thread::ReadJob::Fetch {
             id,
             question,
             ticket,
@@ -206,32 +209,33 @@ impl Store {
         self.reads.push(fetch);
     }
 
-    /// Give up ended requests with their results and logs; the answer carries the ticket.
+    /// Remove ended requests with their results and logs; the answer carries the ticket.
     pub fn prune(&self, rule: PruneRule, ticket: u64) {
-        self.reads.push(reading::Message::Prune { rule, ticket });
+        self.reads
+            .push(read_thread::ReadJob::Prune { rule, ticket });
     }
 
-    /// Where the answers come; its descriptor is readable when there are some.
+    /// The queue of answers; its descriptor is readable while there are some.
     pub fn answers(&self) -> &Arc<Queue<Answer>> {
         &self.answers
     }
 
-    /// The journal: `note` a run before its worker hears of it; the writer clears it after the claim's commit.
+    /// The journal: `note` a run before its worker receives it; the writer clears the note after the claim's commit.
     pub fn journal(&self) -> &Arc<Journal> {
         &self.journal
     }
 
-    /// Results that somebody still wants: the retention spares them, as long as they are not far too many.
+    /// Results that a client still wants: the retention keeps them, unless they are far too many.
     pub fn unread(&self) -> &Unread {
         &self.unread
     }
 
-    /// What it was opened with.
+    /// The settings that it was opened with.
     pub fn config(&self) -> &StoreConfig {
         &self.config
     }
 
-    /// Commit what was given, write the log back into the database and end the threads. Blocks until then.
+    /// Commit what was given, write the WAL back into the database and end the threads. Blocks until then.
     pub fn close(self) {
         drop(self);
     }
@@ -242,7 +246,7 @@ impl Drop for Store {
         self.reads.close();
         self.writes.close();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so on stderr, and has nothing to give back.
+            // The panic hook has reported a panic, and the thread returns nothing.
             let _ = thread.join();
         }
         self.answers.close();

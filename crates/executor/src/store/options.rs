@@ -6,7 +6,7 @@ use crate::id::RequestId;
 use crate::message::{Reader, Writer};
 use crate::request::Options;
 
-/// Encode what differs; `None` where nothing does.
+/// Encode what differs from the defaults; `None` if nothing does.
 pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
     let usual = Options::default();
     let mut pairs = Writer::default();
@@ -77,7 +77,7 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
     Some(map.into_bytes())
 }
 
-/// Change `options` to what was stored. A name of a later version is passed over.
+/// Apply stored options. A name of a later version is ignored.
 pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Result<()> {
     let mut reader = Reader::new(stored);
     for _ in 0..reader.map_or_nil()?.unwrap_or(0) {

@@ -1,4 +1,4 @@
-//! Which ended requests go.
+//! Chooses the ended requests to remove.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -12,33 +12,33 @@ use crate::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use crate::limit::STEP_MS;
 use crate::request::{Millis, Status};
 
-/// Requests that are removed by one commit: about a millisecond of the writer (`prune_step_max`).
+/// Requests removed by one commit: about a millisecond of the writer (`prune_step_max`).
 const STEP_MAX: usize = 256;
-/// What a row takes besides its blobs, about: the row, its arguments' row and its index entries.
+/// What a row takes besides its blobs, approximately: the row, its arguments' row and its index entries.
 const ROW_BYTES: u64 = 256;
 
-/// Which ended requests to give up. What is not set does not restrict.
+/// Which ended requests to remove. An unset field does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PruneRule {
-    /// Those that ended before then.
+    /// Those that ended before this time.
     pub ended_before: Option<Millis>,
-    /// Those that ended so; empty: however they did.
+    /// Those with one of these statuses; empty: any.
     pub statuses: Vec<Status>,
-    /// These and no others.
+    /// These requests and no others.
     pub ids: Option<Vec<RequestId>>,
-    /// Count them, and leave them.
+    /// Count them without removing them.
     pub dry_run: bool,
 }
 
-/// What a prune gave up.
+/// What a prune removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub count: u64,
-    /// Arguments, results and logs, and about what their rows took.
+    /// Arguments, results and logs, and approximately what their rows took.
     pub bytes: u64,
 }
 
-/// A request that may go.
+/// A request that may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub id: RequestId,
@@ -46,20 +46,20 @@ pub(super) struct Candidate {
     pub has_key: bool,
 }
 
-/// A rule that is being followed, step by step.
+/// A rule that is being carried out, step by step.
 #[derive(Debug)]
 pub(super) struct Plan {
     rule: PruneRule,
     ids: VecDeque<RequestId>,
-    /// Everything up to here was looked at.
+    /// Every id up to here was looked at.
     cursor: u64,
     /// Stop when database, results and logs take no more than this.
     kept_bytes_max: Option<u64>,
-    /// Stop when so much is freed: of `kept_bytes_max`, once it was measured what there is.
+    /// Stop when this much is freed: `kept_bytes_max` relative to what was measured.
     goal_bytes: Option<u64>,
-    /// Leave what a client has not read.
+    /// Keep what a client has not read.
     pub spares_unread: bool,
-    /// Who wants to know.
+    /// The ticket to answer, if a caller waits for it.
     pub ticket: Option<u64>,
     pub pruned: Pruned,
     finished: bool,
@@ -82,14 +82,14 @@ impl Plan {
             cursor: 0,
             kept_bytes_max: None,
             goal_bytes: None,
-            spares_unread: ticket.is_none(), // a person may want them gone
+            spares_unread: ticket.is_none(), // a person may want them removed
             ticket,
             pruned: Pruned::default(),
             finished: false,
         }
     }
 
-    /// What ended before `before`.
+    /// Requests that ended before `before`.
     pub fn by_age(before: Millis) -> Self {
         let rule = PruneRule {
             ended_before: Some(before),
@@ -106,7 +106,7 @@ impl Plan {
         }
     }
 
-    /// The same, and what clients have not read is no better than the rest.
+    /// The same, with unread results removed like any other.
     pub fn by_bytes_of_all(bytes: u64) -> Self {
         Self {
             spares_unread: false,
@@ -118,7 +118,7 @@ impl Plan {
         self.rule.dry_run
     }
 
-    /// The next requests that are to go; none: it is done. Those that are spared stay.
+    /// The next requests to remove, except those that are spared; empty when the plan is done.
     pub fn step(
         &mut self,
         connection: &Connection,
@@ -151,7 +151,7 @@ impl Plan {
         Ok(found)
     }
 
-    /// The next of those that the rule names.
+    /// The next of the ids that the rule names.
     fn named(&mut self, connection: &Connection) -> rusqlite::Result<Vec<Candidate>> {
         let mut found = Vec::new();
         let count = self.ids.len().min(STEP_MAX);
@@ -163,9 +163,9 @@ impl Plan {
         Ok(found)
     }
 
-    /// The next in the order of their acceptance, which is about that of their end, and needs no index.
+    /// The next in the order of acceptance, which is about that of their ends, and needs no index.
     fn walk(&mut self, connection: &Connection, now: Millis) -> rusqlite::Result<Vec<Candidate>> {
-        // What was accepted later has not ended before, unless the clock was once ahead of what it is now.
+        // A request that was accepted later has not ended earlier, unless the clock was once ahead of what it is now.
         let newest = connection.query_row("SELECT max(id) FROM requests", [], |row| {
             row.get::<_, Option<i64>>(0)
         })?;
@@ -224,7 +224,7 @@ fn log_bytes(directory: &Path, id: RequestId) -> u64 {
     log.map_or(0, |log| log.len())
 }
 
-/// What database, results and logs take. Pages that were freed and are used again count nothing.
+/// What database, results and logs take. Freed pages that will be used again do not count.
 fn kept_bytes(connection: &Connection, directory: &Path) -> rusqlite::Result<u64> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = pragma("page_count")? - pragma("freelist_count")?;

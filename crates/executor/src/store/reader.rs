@@ -1,4 +1,4 @@
-//! Reading the database beside its writer.
+//! Reads the database beside its writer.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -8,22 +8,25 @@ use rusqlite::{Connection, OpenFlags, params_from_iter};
 use super::directory::DATABASE;
 use super::error::{Result, StoreError};
 
-/// A value of a row, or for a parameter.
+/// A value of a row or of a parameter.
 pub use rusqlite::types::Value;
 
-/// A read-only connection. Any thread, one at a time.
+/// A read-only connection. Any thread may use it, one at a time.
+///
+/// It sees what was committed when a query began. Within the server's process this is the only way to read: see the
+/// design note of the store.
 ///
 /// It sees what was committed when a query began. Within the server's process this is the only way to read: see the
 /// design note of the store.
 #[derive(Debug)]
-pub struct Reader(Mutex<Connection>);
+pub struct DatabaseReader(Mutex<Connection>);
 
-impl Reader {
-    /// Read the database of a state directory, which a [`super::Store`] has made.
+impl DatabaseReader {
+    /// Open the database of a state directory, which a [`super::Store`] has created.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Database`] where there is none.
+    /// [`StoreError::Database`] if there is none.
     pub fn open(directory: &Path) -> Result<Self> {
         let failed = StoreError::database;
         let what = "cannot open the database for reading";
@@ -33,7 +36,7 @@ impl Reader {
         connection
             .busy_timeout(std::time::Duration::from_secs(5))
             .map_err(failed(what))?;
-        // SQLite opens the log and its index with the first query: made here, while descriptors are free.
+        // SQLite opens the WAL and its index with the first query: run one now, while descriptors are free.
         connection
             .query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
             .map_err(failed(what))?;

@@ -1,4 +1,4 @@
-//! What the last server left.
+//! Reads what the last server left.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ pub type Learnt = (Arc<str>, Arc<str>, Vec<u64>);
 /// An idempotency key, the request that has it, and its name.
 pub type Keyed = (Arc<str>, RequestId, Arc<str>);
 
-/// What a new server needs to go on.
+/// What a new server needs to continue.
 #[derive(Debug)]
 pub struct Recovery {
     /// Every unfinished request, oldest first.
     pub restored: Vec<Restored>,
-    /// Those of them whose arguments stayed on disk (`queue_bytes_max`): theirs are empty, fetch them for a run.
+    /// Those whose arguments stayed on disk (`queue_bytes_max`): they are empty here and must be fetched for a run.
     pub on_disk: Vec<RequestId>,
     /// The newest peaks of each name and code, in bytes, oldest first.
     pub learnt: Vec<Learnt>,
@@ -34,9 +34,10 @@ pub struct Recovery {
     pub fired: Vec<(Arc<str>, Millis)>,
     /// Schedules that are paused.
     pub paused: Vec<Arc<str>>,
-    /// When each schedule that was paused went on the last time.
+    /// When each schedule was last resumed.
     pub resumed: Vec<(Arc<str>, Millis)>,
-    /// Idempotency keys of ended requests that are kept, and their names; those of the unfinished are in their options.
+    /// Idempotency keys of ended requests that are kept, with their names; those of unfinished ones are in their
+    /// options.
     pub known: Vec<Keyed>,
     /// The largest id that was ever given.
     pub last: RequestId,
@@ -44,7 +45,7 @@ pub struct Recovery {
     pub rebooted: bool,
 }
 
-/// Read it, after what the journal knows was committed.
+/// Read it, after committing what the journal knows.
 pub(super) fn recover(
     connection: &mut Connection,
     journal: &Journal,
@@ -78,7 +79,7 @@ pub(super) fn recover(
     Ok(recovery)
 }
 
-/// Peaks of code that has not run for so long say nothing of what runs now (`peaks_age_max`): 90 days.
+/// Peaks of code that has not run for this long say nothing about what runs now (`peaks_age_max`): 90 days.
 const PEAKS_AGE_MS: Millis = 90 * 86_400_000;
 
 fn forget_old_peaks(connection: &Connection, clock: &Clock) -> rusqlite::Result<()> {
@@ -87,9 +88,9 @@ fn forget_old_peaks(connection: &Connection, clock: &Clock) -> rusqlite::Result<
     connection.execute(sql, [before]).map(drop)
 }
 
-/// Runs that began before their claim was committed have begun; then the journal is empty.
+/// Commit that the journal's runs have begun, then empty the journal.
 ///
-/// A note without its request is of a request that nobody was told of.
+/// A note without a row is of a request that was never acknowledged.
 fn commit_journal(connection: &mut Connection, journal: &Journal) -> rusqlite::Result<()> {
     let notes = journal.notes();
     if !notes.is_empty() {
@@ -103,7 +104,7 @@ fn commit_journal(connection: &mut Connection, journal: &Journal) -> rusqlite::R
         }
         transaction.commit()?;
     }
-    // Also what is not whole.
+    // Incomplete notes too.
     journal.clear_all();
     Ok(())
 }
@@ -145,7 +146,7 @@ fn unfinished(
             recovery.on_disk.push(found.request.id);
         }
         let mut restored = found.restored();
-        // Also what an earlier server of this boot found waiting.
+        // Also a request that an earlier server of this boot found waiting.
         restored.rebooted = recovery.rebooted || row.get(16)?;
         recovery.restored.push(restored);
     }
@@ -173,7 +174,7 @@ fn learnt(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<
     Ok(learnt)
 }
 
-/// A time of each schedule that has it.
+/// A time of each schedule that has one.
 fn times(connection: &Connection, column: &str) -> rusqlite::Result<Vec<(Arc<str>, Millis)>> {
     let sql = format!("SELECT name, {column} FROM schedules WHERE {column} > 0");
     let mut statement = connection.prepare(&sql)?;
@@ -214,7 +215,7 @@ fn last(connection: &Connection) -> rusqlite::Result<RequestId> {
     Ok(RequestId(largest.map_or(0, i64::cast_unsigned)))
 }
 
-/// Which boot of the machine this is; `None` where the kernel does not say.
+/// The id of this boot of the machine; `None` if the kernel does not say.
 pub(super) fn boot_id() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().into())

@@ -1,8 +1,9 @@
-//! Room on the disk that no submission may have: on a full disk, what was accepted still ends, and a prune makes room.
+//! A reserve of disk space that submissions may not use.
 //!
-//! It is a file with blocks and no content. A batch without submissions that finds the disk full removes it and is
-//! written again; a batch with submissions is taken only while the file is there, or can be made again. Where the file
-//! system cannot set blocks aside, there is none: a full disk refuses everything until there is room again. It goes
+//! On a full disk accepted requests can still end, and a prune can make room. The reserve is a file with blocks and no
+//! content. A batch without submissions that finds the disk full removes it and is written again; a batch with
+//! submissions is written only while the file exists, or can be created again. On a file system that cannot allocate
+//! blocks in advance there is no reserve: a full disk refuses everything until there is room again. The file is removed
 //! with the store, so that an application that is not served takes no room.
 
 use std::fs::remove_file;
@@ -14,9 +15,9 @@ use rustix::io::Errno;
 
 /// Its name in the state directory.
 const FILE: &str = "reserve";
-/// Its size (`reserve_bytes_max`): what the log grows to before it is written back, 2,000 pages.
+/// Its size (`reserve_bytes_max`): what the WAL grows to before it is written back, 2,000 pages.
 const BYTES_MAX: u64 = 8 << 20;
-/// Of a small file system it takes this part.
+/// The part of a small file system that it takes instead.
 const PART: u64 = 16;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Of a state directory; nothing is set aside yet.
+    /// The reserve of a state directory; nothing is allocated yet.
     pub fn of(directory: &Path) -> Self {
         Self {
             path: directory.join(FILE),
@@ -34,21 +35,21 @@ impl Reserve {
         }
     }
 
-    /// Set it aside, where it is not.
+    /// Allocate it unless that is done.
     ///
     /// # Errors
-    /// There is no room for it. What else may be wrong with the disk, the store's own write tells.
+    /// There is no room for it. Other errors of the disk are left to the store's own write.
     pub fn hold(&mut self) -> io::Result<()> {
         if self.is_held {
             return Ok(());
         }
         let made = self.make();
         if made.is_err() {
-            let _ = remove_file(&self.path); // half of it is in the way of what still fits
+            let _ = remove_file(&self.path); // a partial reserve takes room from what still fits
         }
         match made {
             Err(error @ (Errno::NOSPC | Errno::DQUOT)) => return Err(error.into()),
-            // Nor another time.
+            // Unsupported: not attempted again.
             Ok(()) | Err(Errno::OPNOTSUPP) => self.is_held = true,
             Err(_) => {}
         }
@@ -63,7 +64,7 @@ impl Reserve {
         fallocate(&file, FallocateFlags::empty(), 0, bytes)
     }
 
-    /// Give it up for what has to be written; whether there was something to give.
+    /// Release it for a write that must succeed; whether there was something to release.
     pub fn spend(&mut self) -> bool {
         std::mem::take(&mut self.is_held) && remove_file(&self.path).is_ok()
     }

@@ -1,8 +1,8 @@
-//! Results that are too large for the database: files of their own.
+//! Results that are too large for the database: one file each.
 //!
-//! A worker leaves its result under a name that follows from the run, so that nothing it says names a file. It runs
-//! code of others in a directory of this user, so what lies under that name is looked at before it gets its last one:
-//! links and files that have another name, owner or length are refused. Who could change it between the look and the
+//! A worker leaves its result under a name that follows from the run, so that nothing it sends names a file. It runs
+//! foreign code in a directory of this user, so the file under that name is checked before it gets its final one: links
+//! and files with another name, owner or length are refused. A process that could change it between the check and the
 //! rename could as well change it later.
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use super::directory::{FILE_MODE, LOGS, RESULTS};
 use crate::id::RequestId;
 use crate::request::{Ending, Outcome};
 
-/// A file that is being written has this at its end; it is never read.
+/// The extension of a file that is being written; such a file is never read.
 const UNFINISHED: &str = "new";
 
 /// The file of a result.
@@ -27,7 +27,7 @@ pub(super) fn path(directory: &Path, id: RequestId) -> PathBuf {
     directory.join(RESULTS).join(id.to_string())
 }
 
-/// What a run leaves, until it is looked at; `python/forebay/executor/worker/results.py` has the same name.
+/// The file that a run leaves, until it is checked; `python/forebay/executor/worker/results.py` uses the same name.
 fn left(directory: &Path, id: RequestId, attempt: u32) -> PathBuf {
     let name = format!("{id}.{attempt}.{UNFINISHED}");
     directory.join(RESULTS).join(name)
@@ -41,9 +41,9 @@ pub(super) fn log(directory: &Path, id: RequestId) -> PathBuf {
 /// Why a result is not in its file.
 #[derive(Debug)]
 pub(super) enum Unfiled {
-    /// The disk does not take it, and may do so later.
+    /// The disk refused it, and may accept it later.
     Disk(io::Error),
-    /// What its worker left is not what it said: what it is, for a person.
+    /// The file that its worker left is not what the worker announced; the reason is for a person.
     Unfit(String),
 }
 
@@ -53,7 +53,9 @@ impl From<io::Error> for Unfiled {
     }
 }
 
-/// Have the result of an end in its file: whole, on the disk, under its name. It may be there already.
+/// Write the result of an end to its file: complete, synced, under its name. It may be there already.
+///
+/// The directory is synced by [`sync`], once for all files of a batch.
 ///
 /// The directory is synced by [`sync`], once for all files of a batch.
 pub(super) fn file(directory: &Path, id: RequestId, ending: &Ending) -> Result<(), Unfiled> {
@@ -65,12 +67,12 @@ pub(super) fn file(directory: &Path, id: RequestId, ending: &Ending) -> Result<(
     Ok(())
 }
 
-/// Give what a worker left, and has synced, its name.
+/// Rename the file that a worker has left and synced.
 fn adopt(directory: &Path, id: RequestId, attempt: u32, bytes: u64) -> Result<(), Unfiled> {
     let (left, path) = (left(directory, id, attempt), path(directory, id));
     match look(&left, bytes)? {
         None => Ok(std::fs::rename(&left, &path)?),
-        // An earlier try has come further than its answer.
+        // An earlier attempt renamed it, but its answer was lost.
         Some(_) if left.symlink_metadata().is_err() && look(&path, bytes)?.is_none() => Ok(()),
         Some(what) => {
             discard(directory, id, attempt);
@@ -90,7 +92,7 @@ fn look(path: &Path, bytes: u64) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     Ok(if !found.is_file() {
-        Some("is no regular file".into())
+        Some("is not a regular file".into())
     } else if found.uid() != rustix::process::geteuid().as_raw() {
         Some(format!("belongs to user {}", found.uid()))
     } else if found.nlink() != 1 {
@@ -102,7 +104,7 @@ fn look(path: &Path, bytes: u64) -> io::Result<Option<String>> {
     })
 }
 
-/// Remove what a run may have left. Where it cannot be removed, it is an orphan.
+/// Remove what a run may have left. What cannot be removed is an orphan.
 pub(super) fn discard(directory: &Path, id: RequestId, attempt: u32) {
     let _ = std::fs::remove_file(left(directory, id, attempt));
 }
@@ -121,13 +123,13 @@ fn write(directory: &Path, id: RequestId, result: &[u8]) -> io::Result<()> {
         .and_then(|()| file.sync_all())
         .and_then(|()| std::fs::rename(&unfinished, &path));
     if written.is_err() {
-        // The disk may be full: what was written of it is of no use. That it cannot be removed adds nothing.
+        // The disk may be full, and a partial file is of no use. A failure to remove it adds no information.
         let _ = std::fs::remove_file(&unfinished);
     }
     written
 }
 
-/// The results that are on disk, and whose ends are not yet.
+/// Results that are on disk while their ends are not yet.
 #[derive(Debug, Default)]
 pub(super) struct Filed(Mutex<HashSet<RequestId>>);
 
@@ -145,42 +147,45 @@ impl Filed {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<RequestId>> {
-        // Nothing of a caller runs under the lock.
+        // No code of a caller runs under the lock, so a panic cannot leave it inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Make the names of the results last.
+/// Sync the directory, so that the results' names survive a power failure.
 pub(super) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory.join(RESULTS))?.sync_all()
 }
 
-/// Files that are looked at before the reading thread looks for questions again (`orphans_step_max`).
+/// Files that are checked before the reading thread looks for questions again (`orphans_step_max`).
 const STEP_MAX: usize = 256;
 
-/// The times of files are those of the kernel's last tick, which may be before the open for a file that was made after
-/// it. What is younger waits for the next open.
+/// File times are those of the kernel's last tick, so a file created after the open may bear an earlier time. Younger
+/// files wait for the next open.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// The removal of what no row names: the server died between the file and its commit, or after a row's removal.
+/// Removes files that no row names: the server died between the file and its commit, or after a row's removal.
+///
+/// A log stays while there is a row; a result stays while the row says that its result is a file. What was changed
+/// since the open belongs to this server.
 ///
 /// Logs stay while there is a row; results while the row says that its result is a file. What was changed since the
 /// open is this server's.
 #[derive(Debug)]
 pub(super) struct Orphans {
     before: SystemTime,
-    /// Folders that are left, with whether results are there.
+    /// The remaining folders, with whether they hold results.
     folders: Vec<(PathBuf, bool)>,
     entries: Option<(ReadDir, bool)>,
 }
 
 impl Orphans {
-    /// At the open, before a worker of this server writes: what is unfinished is nobody's, however young it is.
+    /// At the open, before a worker of this server writes: every unfinished file is an orphan, however young.
     pub fn new(directory: &Path) -> Self {
         let entries = std::fs::read_dir(directory.join(RESULTS));
         for entry in entries.into_iter().flatten().flatten() {
             if entry.path().extension() == Some(UNFINISHED.as_ref()) {
-                // Where it cannot be removed, the next open tries again.
+                // A failure is left to the next open.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -194,7 +199,7 @@ impl Orphans {
         }
     }
 
-    /// Look at some files. `false`: that was all. What cannot be looked at now, the next open looks at.
+    /// Check some files. `false`: that was all. A file that cannot be checked now is left to the next open.
     pub fn step(&mut self, connection: &Connection) -> bool {
         let Some((entries, is_result)) = &mut self.entries else {
             let Some((folder, is_result)) = self.folders.pop() else {
@@ -211,7 +216,7 @@ impl Orphans {
             let path = entry.path();
             let of = entry.metadata().and_then(|metadata| metadata.modified());
             if of.is_ok_and(|of| of < self.before) && is_orphan(connection, &path, *is_result) {
-                // Where it cannot be removed, the next open tries again.
+                // A failure is left to the next open.
                 let _ = std::fs::remove_file(&path);
             }
         }
@@ -232,7 +237,7 @@ fn is_orphan(connection: &Connection, path: &Path, is_result: bool) -> bool {
         .unwrap_or(name)
         .parse::<RequestId>()
     else {
-        return true; // what was being written, or is none of ours
+        return true; // an unfinished file, or a foreign one
     };
     let in_file = connection
         .query_row(
@@ -247,7 +252,7 @@ fn is_orphan(connection: &Connection, path: &Path, is_result: bool) -> bool {
     }
 }
 
-/// Bytes of the files in a folder; what goes away meanwhile counts nothing.
+/// Bytes of the files in a folder; a file that disappears meanwhile counts nothing.
 pub(super) fn folder_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.len()));

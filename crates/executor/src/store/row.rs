@@ -16,7 +16,7 @@ use crate::request::{Blob, Lane, Millis, Options, Request, Status, Submission};
 pub(super) const COLUMNS: &str = "r.id, r.name, r.code, r.submitter, r.lane, r.priority, r.status, r.attempts, \
     r.deaths, r.accepted_at, r.wake_at, r.idempotency, r.options, r.forgiven";
 
-/// All that is kept of a request.
+/// All that is stored of a request.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub request: Request,
@@ -47,7 +47,7 @@ impl Row {
     }
 }
 
-/// Reads rows; texts that come again are kept once.
+/// Reads rows; texts that recur are kept once.
 #[derive(Debug, Default)]
 pub(super) struct Interned(HashSet<Arc<str>>);
 
@@ -61,7 +61,7 @@ impl Interned {
         fresh
     }
 
-    /// The row without its end; the arguments are the caller's to read.
+    /// The row without its end; the caller reads the arguments.
     pub fn row(&mut self, row: &SqlRow<'_>, arguments: Blob) -> rusqlite::Result<Row> {
         let mut options = Options {
             lane: lane(row.get(4)?)?,

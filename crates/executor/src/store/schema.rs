@@ -1,4 +1,4 @@
-//! The tables, and how a database of an earlier version becomes one of this.
+//! The tables of the database, with the migrations from earlier versions.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::directory::DATABASE;
 use super::error::{Result, StoreError};
 use super::shrink;
 
-/// What makes version n of version n - 1, at place n - 1. What was released is never changed.
+/// The migration to version n from version n - 1, at index n - 1. A released one is never changed.
 const MIGRATIONS: [&str; 4] = [
     include_str!("migration_1.sql"),
     include_str!("migration_2.sql"),
@@ -19,11 +19,11 @@ const MIGRATIONS: [&str; 4] = [
 /// The version that this code reads and writes.
 #[allow(clippy::cast_possible_wrap)] // a handful
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
-/// Pages of the log, of 4 KiB, at which a commit writes them back at the latest; when idle, the writer does it sooner.
-/// A stream of 60,000 requests is as fast as with 8,000, within the noise, and slower with 1,000 (test `streaming`).
+/// Pages of the WAL, of 4 KiB, at which a commit writes them back at the latest; an idle writer does it sooner. A
+/// stream of 60,000 requests is as fast as with 8,000, within the noise, and slower with 1,000 (test `streaming`).
 const CHECKPOINT_PAGES: u32 = 2_000;
 const CACHE_KIB: i32 = 8_192;
-/// The log's file is cut back to this when it starts anew: a long reader may have let it grow.
+/// The WAL's file is truncated to this when it starts anew: a long reader may have let it grow.
 const LOG_BYTES_KEPT: i64 = 64 << 20;
 
 /// Open the database for writing and bring it to this version.
@@ -45,13 +45,13 @@ fn set_up(connection: &Connection, config: &StoreConfig) -> rusqlite::Result<()>
     connection.pragma_update(None, "synchronous", config.synchronous.word())?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
-    // Debian's library overwrites what is deleted, so that a prune would write as much as it frees.
+    // Debian's library overwrites deleted rows, so a prune would write as much as it frees.
     connection.pragma_update_and_check(None, "secure_delete", false, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES_KEPT, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))
 }
 
-/// Apply the migrations that are missing, each in a transaction with its number.
+/// Apply the missing migrations, each in a transaction with its number.
 fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()> {
     let failed = StoreError::database;
     let ours = i64::try_from(migrations.len()).unwrap_or(i64::MAX);

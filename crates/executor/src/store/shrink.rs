@@ -1,14 +1,14 @@
-//! Pages that a prune freed go back to the file system, a step at a time, while nobody writes.
+//! Gives pages that a prune freed back to the file system, step by step, while the writer is idle.
 
 use rusqlite::Connection;
 
-/// Less than this is used again soon, and is kept (`free_pages_kept`): 4 MiB.
+/// Fewer free pages are used again soon, and are kept (`free_pages_kept`): 4 MiB.
 const KEPT_PAGES_MIN: i64 = 1_024;
 /// Pages that one step gives back: some ten milliseconds of the writer (`shrink_step_pages`).
 const STEP_PAGES: i64 = 4_096;
 
-/// Have freed pages of a new database kept in a list that can be given back. One that has a table stays as it is, and
-/// would be written to all the same, which a full disk refuses.
+/// Make a new database keep its freed pages in a list that can be given back. A database with tables stays as it is:
+/// the pragma has no effect there, but would write, which a full disk refuses.
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     if count(connection, "page_count")? > 0 {
         return Ok(());
@@ -16,7 +16,7 @@ pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")
 }
 
-/// Give back a step of what is free where that is the larger part; whether there is more.
+/// Give back a step of the free pages if they are the larger part of the file; whether there is more.
 pub(super) fn step(connection: &Connection) -> rusqlite::Result<bool> {
     let free = count(connection, "freelist_count")?;
     if free < KEPT_PAGES_MIN || free < count(connection, "page_count")? / 2 {

@@ -6,26 +6,26 @@ use std::sync::Arc;
 use rusqlite::types::Null;
 use rusqlite::{Connection, Result, Statement, params};
 
-use super::fold::{Claim, End, Step};
+use super::fold::{Change, Claim, End};
 use super::options;
 use crate::id::RequestId;
 use crate::message::cause_json;
 use crate::op::Op;
 use crate::request::{Millis, Outcome, Request, Status};
 
-/// Peaks that are kept of a name and code: enough for a 95th percentile (`peaks_max`).
+/// Peaks kept of a name and code: enough for a 95th percentile (`peaks_max`).
 pub(super) const PEAKS_MAX: u32 = 64;
 
 const ACCEPT: &str = "INSERT INTO requests(id, name, code, submitter, lane, priority, status, attempts, deaths, \
     retried, accepted_at, claimed_at, wake_at, idempotency, options, result_kind) \
     VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, 0, ?9, ?10, ?11, ?12, ?13, 0)";
-// An earlier commit may have failed and come again behind a later one: what has ended stays ended.
+// A claim that failed may be written again after a later commit: what has ended stays ended.
 const CLAIM: &str = "UPDATE requests SET status = 1, attempts = ?2, claimed_at = ?3, wake_at = NULL \
     WHERE id = ?1 AND ended_at IS NULL";
 const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = ?4, \
     claimed_at = coalesce(?5, claimed_at), ended_at = ?6, wake_at = NULL, peak_bytes = ?7, result_kind = ?8, \
     result_bytes = ?9, failure = ?10, result = ?11 WHERE id = ?1";
-// `claimed_at` stays that of the run before, if there was one, as the end of the next one sets it.
+// `claimed_at` stays that of the previous run, if there was one; the end of the next run sets it.
 const UNCLAIM: &str = "UPDATE requests SET status = 0, attempts = ?2 - 1 WHERE id = ?1 AND attempts = ?2 AND ended_at IS NULL";
 const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = ?3, wake_at = ?4 \
     WHERE id = ?1 AND ended_at IS NULL";
@@ -50,7 +50,7 @@ const RESUMED: &str = "INSERT INTO schedules(name, fired_at, resumed_at) VALUES(
     ON CONFLICT(name) DO UPDATE SET paused = 0, resumed_at = excluded.resumed_at";
 const NOTE_BOOT: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('boot', ?1)";
 
-/// What a writer does to the database. They belong to its connection.
+/// The statements of a writer. They belong to its connection.
 pub(super) struct Statements<'c> {
     pub begin: Statement<'c>,
     pub commit: Statement<'c>,
@@ -110,16 +110,16 @@ impl<'c> Statements<'c> {
         })
     }
 
-    /// Make one change. `in_file`: the result of this end is a file already.
-    pub fn apply(&mut self, step: &Step<'_>, in_file: bool, now: Millis) -> Result<()> {
-        match step {
-            Step::Accept(request, claim) => self.accept(request, claim.as_ref()),
-            Step::Claim(id, claim) => {
+    /// Apply one change. `in_file`: the result of this end is a file already.
+    pub fn apply(&mut self, change: &Change<'_>, in_file: bool, now: Millis) -> Result<()> {
+        match change {
+            Change::Accept(request, claim) => self.accept(request, claim.as_ref()),
+            Change::Claim(id, claim) => {
                 let row = params![key(*id), claim.attempt, time(claim.at)];
                 self.claim.execute(row).map(drop)
             }
-            Step::End(end, claim) => self.end(end, claim.as_ref(), in_file),
-            Step::Other(op) => self.other(op, now),
+            Change::End(end, claim) => self.end(end, claim.as_ref(), in_file),
+            Change::Other(op) => self.other(op, now),
         }
     }
 
@@ -127,7 +127,8 @@ impl<'c> Statements<'c> {
         let submission = &request.submission;
         let options = &submission.options;
         if let Some(idempotency) = &options.idempotency {
-            // The machine refuses a second one while it knows the first; what it has forgotten gives its key up.
+            // The machine refuses a second request with a key while it knows the first; one that it has forgotten loses
+            // its key.
             self.free_key.execute([idempotency])?;
         }
         let status = claim.map_or(Status::Queued, |_| Status::Running);
@@ -207,7 +208,7 @@ impl<'c> Statements<'c> {
             Op::Fired { name, at } => self.fired.execute(params![name, time(*at)]).map(drop),
             Op::Paused { name } => self.paused.execute([name]).map(drop),
             Op::Resumed { name, at } => self.resumed.execute(params![name, time(*at)]).map(drop),
-            // They are steps of their own.
+            // Those are changes of their own kinds.
             Op::Accept(_) | Op::Claim { .. } | Op::End { .. } => Ok(()),
         }
     }
@@ -227,14 +228,14 @@ impl<'c> Statements<'c> {
             .map(drop)
     }
 
-    /// Remove a request that was accepted by a commit of which nobody knows whether the disk has it.
+    /// Remove a request whose accepting commit failed, but may be on disk.
     pub fn withdraw(&mut self, id: RequestId) -> Result<()> {
         self.delete
             .iter_mut()
             .try_for_each(|table| table.execute([key(id)]).map(drop))
     }
 
-    /// Remove an ended request. `false`: it is there no more, or was wanted again meanwhile.
+    /// Remove an ended request. `false`: it is gone already, or was retried meanwhile.
     pub fn delete(&mut self, id: RequestId) -> Result<bool> {
         if self.delete_ended.execute([key(id)])? == 0 {
             return Ok(false);
@@ -245,12 +246,12 @@ impl<'c> Statements<'c> {
         Ok(true)
     }
 
-    /// Before requests are removed: the largest id is not forgotten with its row.
+    /// Before requests are removed: keep the largest id, which would disappear with its row.
     pub fn keep_last(&mut self) -> Result<()> {
         self.keep_last.execute([]).map(drop)
     }
 
-    /// What is written from now on is this boot's.
+    /// Note the boot under which everything is written from now on.
     pub fn note_boot(&mut self, boot: Option<&str>) -> Result<()> {
         match boot {
             Some(boot) => self.note_boot.execute([boot]).map(drop),

@@ -1,9 +1,9 @@
-//! By which clock the stored times are, so that the next server can read them by its own.
+//! The clock of the stored times, so that the next server can convert them to its own.
 //!
-//! A server's times follow one clock, which agreed with the wall's when it started. Where the wall's clock was wrong
+//! A server's times follow one clock, which agreed with the wall clock when it started. If the wall clock was wrong
 //! then, the next server's times differ from those by as much: a delay of seconds would take a day, and what ended a
-//! minute ago would be a week old. Two servers of one boot are told apart by the kernel's count since the boot; over a
-//! boot, by what the earlier one saw of a correction while it ran.
+//! minute ago would be a week old. Between two servers of one boot the kernel's time since the boot gives the
+//! difference; across a boot, what the earlier server saw of a correction while it ran.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
@@ -15,13 +15,13 @@ use crate::request::Millis;
 /// The clock that the stored times of a boot follow: of one server, or of several whose clocks agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Timeline {
-    /// Where its count since the boot began; `None`: nobody knows.
+    /// The boot and the time namespace in which its monotonic time counts; `None`: unknown.
     origin: Option<String>,
     /// The time of the boot by its clock.
     boot: i64,
-    /// When the first server of the boot started: what was stored since is by this clock, put right where it was not.
+    /// When the first server of the boot started: what was stored since is by this clock, after corrections.
     start: Millis,
-    /// How far the wall's clock had been set forward when it was noted, since the last of the servers started.
+    /// How far the wall clock had been set forward, when this was noted, since the last of the servers started.
     ahead: i64,
 }
 
@@ -35,7 +35,7 @@ impl Timeline {
         }
     }
 
-    /// Whether another one says the same, but for what a clock drifts.
+    /// Whether a clock agrees with this one, except for drift.
     pub fn is_like(&self, clock: &Clock) -> bool {
         clock.ahead().abs_diff(self.ahead) < STEP_MS
     }
@@ -44,7 +44,7 @@ impl Timeline {
         self.origin.is_some() && self.origin == other.origin
     }
 
-    /// What is to be added to times of `self` to have them by `next`.
+    /// What to add to times of `self` to convert them to `next`.
     fn shift_to(&self, next: &Self) -> i64 {
         if self.is_of_the_boot_of(next) {
             next.boot - self.boot
@@ -53,7 +53,7 @@ impl Timeline {
         }
     }
 
-    /// As it is stored.
+    /// Its stored form.
     fn text(&self) -> String {
         let origin = self.origin.as_deref().unwrap_or("-");
         format!("{origin} {} {} {}", self.boot, self.start, self.ahead)
@@ -71,8 +71,8 @@ impl Timeline {
     }
 }
 
-/// Note that what is written from now on is by this clock, within the writer's transaction. `again`: this server noted
-/// it before, and the wall's clock was set since.
+/// Note this clock as that of everything written from now on, within the writer's transaction. `again`: this server
+/// noted it before, and the wall clock was set since.
 pub(super) fn note(
     connection: &Connection,
     clock: &Clock,
@@ -82,7 +82,7 @@ pub(super) fn note(
     if let Some(last) = noted(connection)?
         && (again || last.is_of_the_boot_of(&this))
     {
-        // They agree, or `take_over` had them agree.
+        // They agree, or `take_over` has made them agree.
         (this.boot, this.start) = (last.boot, last.start);
     } else {
         keep_waits(connection)?;
@@ -104,7 +104,7 @@ fn write(connection: &Connection, timeline: &Timeline) -> rusqlite::Result<()> {
     connection.execute(note, [timeline.text()]).map(drop)
 }
 
-/// No clock of a later boot is that of what waits now.
+/// Remember which waits were written under an earlier clock: no clock of a later boot applies to them.
 fn keep_waits(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM waits", [])?;
     let kept = "INSERT INTO waits(id, wake_at) SELECT id, wake_at FROM requests \
@@ -112,7 +112,10 @@ fn keep_waits(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute(kept, []).map(drop)
 }
 
-/// Have the times of the last server by the clock of this one. Once: its own clock is noted with them.
+/// Convert the times of the last server to this one's clock. Once: the new clock is noted in the same transaction.
+///
+/// It converts times since the noted clock's start, and waits that were stored since; earlier ones followed another
+/// clock.
 ///
 /// Times since the noted clock's start, and those to wait for that were stored since; what was stored before was by
 /// another clock.
@@ -129,7 +132,7 @@ pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite:
     let mut until = i64::MAX;
     let rebooted = !last.is_of_the_boot_of(&this);
     if !rebooted {
-        // Now by the noted clock: what is later was stored under an earlier boot.
+        // The present by the noted clock: a later time was stored under an earlier boot.
         until = this.start.cast_signed() - shift + STEP_MS.cast_signed();
         let first = last.start.saturating_add_signed(shift);
         this.start = this.start.min(first);
@@ -153,7 +156,7 @@ pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite:
     transaction.commit()
 }
 
-/// This boot, and the namespace by whose clock its time is counted.
+/// This boot, and the time namespace whose clock counts in it.
 fn origin() -> Option<String> {
     let boot = boot_id()?;
     let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Results that lie on disk alone, and that a client which is there was told of without them.
+//! Results on disk that a connected client was notified of, but has not read.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::id::RequestId;
 use crate::limit::UNREAD_RESULTS_MAX;
 
-/// Which they are. Clients come and go in one thread, and another one decides what goes.
+/// These results by request. The dispatcher's thread adds and removes them; the reading thread decides what is removed.
 #[derive(Debug, Default)]
 pub struct Unread(Mutex<Counts>);
 
@@ -18,14 +18,14 @@ struct Counts {
 
 #[derive(Debug, Default)]
 struct Result {
-    /// Those that have not read it.
+    /// Clients that have not read it.
     clients: u32,
-    /// It is removed all the same.
+    /// The retention removes it all the same.
     lost: bool,
 }
 
 impl Unread {
-    /// A client has not read this result. False: too many are spared, and this one is not.
+    /// A client has not read this result. False: too many are protected, so this one is not.
     pub fn add(&self, id: RequestId) -> bool {
         let mut counts = self.lock();
         if counts.total >= UNREAD_RESULTS_MAX {
@@ -36,7 +36,7 @@ impl Unread {
         true
     }
 
-    /// A client for whom it was added has read it, or does not want it any more.
+    /// A client for which it was added has read it, or no longer wants it.
     pub fn remove(&self, id: RequestId) {
         let mut counts = self.lock();
         let Some(result) = counts.results.get_mut(&id) else {
@@ -49,13 +49,13 @@ impl Unread {
         counts.total -= 1;
     }
 
-    /// Of a result that is not there any more: whether a client may be told why.
+    /// Whether a missing result was removed before it was read, so that the client can be told.
     pub fn is_lost(&self, id: RequestId) -> bool {
         let counts = self.lock();
         counts.results.get(&id).is_some_and(|result| result.lost)
     }
 
-    /// The retention removes one after all.
+    /// The retention removes this one after all.
     pub(super) fn lose(&self, id: RequestId) {
         if let Some(result) = self.lock().results.get_mut(&id) {
             result.lost = true;
@@ -71,7 +71,7 @@ impl Unread {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Nothing of a caller runs under the lock.
+        // No code of a caller runs under the lock, so a panic cannot leave it inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! A file that is mapped as words, which two threads read and write without a lock.
+//! A file mapped as words that two threads use without a lock.
 
 use std::fs::File;
 use std::io;

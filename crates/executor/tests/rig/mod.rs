@@ -205,8 +205,8 @@ impl Rig {
     /// Lets time pass and workers start until this run has begun.
     pub fn run_until_dispatched(&mut self, id: RequestId, attempt: u32) {
         for _ in 0..100 {
-            let standing = self.machine.standing(id);
-            if standing.is_some_and(|one| one.slot.is_some() && one.attempt == attempt) {
+            let view = self.machine.view(id);
+            if view.is_some_and(|one| one.slot.is_some() && one.attempt == attempt) {
                 return;
             }
             for action in self.take() {

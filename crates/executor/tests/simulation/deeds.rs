@@ -202,8 +202,8 @@ impl World {
         if self.chance.one_in(3) {
             // One that waits for its name, or was told that this has a place.
             let waits = |id: &RequestId| {
-                let standing = self.machine.standing(*id);
-                let is_queued = standing.is_some_and(|one| one.status == Status::Queued);
+                let view = self.machine.view(*id);
+                let is_queued = view.is_some_and(|one| one.status == Status::Queued);
                 let request = self.machine.request(*id);
                 is_queued && request.is_some_and(|one| &*one.submission.name == "limited")
             };
@@ -327,10 +327,10 @@ impl World {
                 let runs = self.crew.processes.get(&slot).map(|process| &process.runs);
                 if runs.is_none_or(|runs| !runs.contains(&(id, attempt))) && self.crew.is_silent() {
                     let outcome = Outcome::Failed(Failure::OutcomeUnknown);
-                    let standing = self.machine.standing(id);
+                    let view = self.machine.view(id);
                     self.tell(Event::Finished(slot, id, attempt, outcome, None))?;
                     self.tell(Event::Returned(slot, id, attempt))?;
-                    if self.machine.standing(id) != standing {
+                    if self.machine.view(id) != view {
                         return Err(format!("3: an answer from nowhere counts for {id}"));
                     }
                 }

@@ -151,7 +151,9 @@ impl Law {
         waiting: &[RequestId],
         measured: bool,
     ) -> Verdict {
-        machine.audit().map_err(|wrong| format!("books: {wrong}"))?;
+        machine
+            .audit()
+            .map_err(|wrong| format!("counters: {wrong}"))?;
         let figures = machine.figures(now);
         self.memory(&figures, measured)?;
         if figures.held.is_some() {

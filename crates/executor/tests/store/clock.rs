@@ -8,7 +8,9 @@ use forebay_executor::clock::Clock;
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Request};
-use forebay_executor::store::{Answer, Fetched, PruneRule, Question, Reader, StoreConfig, Value};
+use forebay_executor::store::{
+    Answer, DatabaseReader, Fetched, PruneRule, Question, StoreConfig, Value,
+};
 use rusqlite::Connection;
 
 use crate::given::{self, Directory, Driven, end, request};
@@ -59,7 +61,7 @@ fn passed() -> u64 {
 /// When requests ended, as it is stored.
 fn ends(directory: &Directory) -> Vec<u64> {
     let sql = "SELECT ended_at FROM requests ORDER BY id";
-    let reader = Reader::open(directory.path()).expect("opens");
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
     let rows = reader.query(sql, &[], 100).expect("rows");
     let end = |row: Vec<Value>| match row[..] {
         [Value::Integer(at)] => at.cast_unsigned(),

@@ -102,10 +102,10 @@ fn what_is_not_what_the_worker_said_gets_no_name() {
     fs::write(path(3), &CONTENT[1..]).expect("written");
     fs::create_dir(path(4)).expect("a directory");
     for (id, what) in [
-        (1, "is no regular file"),
+        (1, "is not a regular file"),
         (2, "has 2 names"),
         (3, "has 24 bytes instead of 25"),
-        (4, "is no regular file"),
+        (4, "is not a regular file"),
         (5, "is not there"),
     ] {
         driven.file(end(id));

@@ -3,18 +3,18 @@
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
-use forebay_executor::store::{Answer, Fetched, PruneRule, Pruned, Question, Reader, StoreConfig};
+use forebay_executor::store::{
+    Answer, DatabaseReader, Fetched, PruneRule, Pruned, Question, StoreConfig,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
 
 fn ids(directory: &Directory) -> Vec<i64> {
-    let rows = Reader::open(directory.path()).expect("opens").query(
-        "SELECT id FROM requests ORDER BY id",
-        &[],
-        100_000,
-    );
+    let rows = DatabaseReader::open(directory.path())
+        .expect("opens")
+        .query("SELECT id FROM requests ORDER BY id", &[], 100_000);
     let rows = rows.expect("rows");
     rows.into_iter()
         .map(|row| match row[..] {
@@ -133,7 +133,7 @@ fn many_go_in_steps_and_leave_neither_arguments_nor_files() {
     assert!(done.bytes > 100_000, "{done:?}");
     for table in ["requests", "arguments"] {
         let sql = format!("SELECT 1 FROM {table}");
-        let rows = Reader::open(directory.path())
+        let rows = DatabaseReader::open(directory.path())
             .expect("opens")
             .query(&sql, &[], 1);
         assert!(rows.expect("rows").is_empty(), "{table}");

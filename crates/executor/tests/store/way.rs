@@ -7,7 +7,9 @@ use std::sync::Arc;
 use forebay_executor::id::RequestId;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Death, Ending, Failure, Lane, Options, Outcome, Status};
-use forebay_executor::store::{Answer, Fetched, Payload, Question, Reader, StoreConfig, Value};
+use forebay_executor::store::{
+    Answer, DatabaseReader, Fetched, Payload, Question, StoreConfig, Value,
+};
 
 use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
 
@@ -210,7 +212,7 @@ fn a_run_that_did_not_end_its_request_is_history() {
         id: RequestId(1),
         at: 1_760_000_400_000,
     }]);
-    let rows = forebay_executor::store::Reader::open(directory.path())
+    let rows = forebay_executor::store::DatabaseReader::open(directory.path())
         .expect("opens")
         .query(
             "SELECT attempt, failure LIKE '%died%' FROM runs ORDER BY attempt",
@@ -395,7 +397,7 @@ fn a_store_that_is_closed_leaves_a_reader_of_its_process_its_lock() {
     let directory = Directory::new();
     let (mut driven, _) = Driven::open(directory.path());
     driven.commit(vec![accept(1)]);
-    let reader = Reader::open(directory.path()).expect("opens");
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
     let rows = reader.query("SELECT id FROM requests", &[], 9);
     assert_eq!(rows.expect("rows").len(), 1);
     let database = directory.path().join("requests.db");

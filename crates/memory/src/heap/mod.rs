@@ -12,7 +12,7 @@
 //! # Why this one
 //!
 //! Over ragged tensors, chunk bytes over live bytes at the peak: best fit with coalescing 1.2,
-//! a buddy allocator 1.9, size classes 2.3-2.8 (DESIGN.md, decision 15); the test `waste` holds the bound.
+//! a buddy allocator 1.9, size classes 2.3-2.8; the test `waste` holds the bound.
 //! The classes make a search O(1): the first pieces of the size's own class are looked through,
 //! which the plain algorithm skips, and any piece of a higher class fits.
 //! Of the pieces of the next eight classes that have any the lowest is taken rather than the smallest, which keeps the high
@@ -85,14 +85,14 @@ impl Node {
 /// The lowest piece that fits of those that were looked at, with the gap before it.
 struct Lowest {
     piece: Option<(u32, u64)>,
-    place: (u32, u64),
+    position: (u32, u64),
 }
 
 impl Default for Lowest {
     fn default() -> Self {
         Self {
             piece: None,
-            place: (u32::MAX, u64::MAX),
+            position: (u32::MAX, u64::MAX),
         }
     }
 }
@@ -224,11 +224,11 @@ impl Heap {
                 break;
             }
             let node = &self.nodes[at as usize];
-            if (node.chunk, node.offset) < found.place
+            if (node.chunk, node.offset) < found.position
                 && let Some(gap) = node.gap_for(size, align)
             {
                 found.piece = Some((at, gap));
-                found.place = (node.chunk, node.offset);
+                found.position = (node.chunk, node.offset);
             }
             at = node.next;
         }

@@ -2,8 +2,8 @@
 //!
 //! # Invariant
 //!
-//! *What lies on a shelf is granted by the allocator and held by nobody.*
-//! It keeps its chunk and its place among the region's blocks; its reference is refused, because its holders are none.
+//! *A block on a shelf is granted by the allocator and has no holder.*
+//! It keeps its chunk and stays among the region's blocks; a reference to it is refused, because it has no holder.
 //!
 //! # What may lie there, and how long
 //!
@@ -13,7 +13,7 @@
 //! under ragged sizes, what lies on shelves cost up to a tenth of the arena, and was seldom taken again.
 //! A bin whose size is not asked for any more is given up to another size after some refusals.
 //!
-//! It is in nobody's way: before a region maps a further chunk or refuses by its limit, it collects all shelves
+//! Shelves hide no memory: before a region maps a further chunk or refuses by its limit, it collects all shelves
 //! ([`State::collect`](crate::state::State::collect)), as `trim` and `close` do; a thread that ends gives its own back.
 //!
 //! # Lock order
@@ -28,16 +28,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::LARGE_BYTES;
+use crate::counters::Counters;
 use crate::heap::{GRANULE_BYTES, granules};
 use crate::lease::Block;
-use crate::tally::Tally;
-use sys::Brief;
-pub(crate) use thread::{keep, put, take, with_mine};
+use sys::SpinLock;
+pub(crate) use thread::{keep, put, take, with_own};
 
 /// Larger blocks are used for longer than the lock takes.
 pub(crate) const SHELVED_BYTES_MAX: u64 = 4 * LARGE_BYTES;
 
-/// A request for each slot of a transfer: 16 is where more slots stop paying (DESIGN.md, decision 16).
+/// A request for each slot of a transfer, of which a tensor client has 16 by default.
 const BIN_BLOCKS_MAX: usize = 16;
 
 /// A power of two, and more than the sizes that a program has in use at once.
@@ -68,24 +68,24 @@ struct Contents {
     /// The generations from here on, as many, are this shelf's to give.
     generation: u64,
     generations: u64,
-    tally: Tally,
+    counters: Counters,
 }
 
 /// One thread's blocks of one region.
 #[derive(Debug)]
-pub(crate) struct Shelf(Brief<Contents>);
+pub(crate) struct Shelf(SpinLock<Contents>);
 
 impl Shelf {
     /// An empty one, on which `bytes_max` may lie.
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self(Brief::new(Contents {
+        Self(SpinLock::new(Contents {
             open: true,
             bins: Default::default(),
             granules: 0,
             granules_max: bytes_max / GRANULE_BYTES,
             generation: 0,
             generations: 0,
-            tally: Tally::default(),
+            counters: Counters::default(),
         }))
     }
 
@@ -95,7 +95,7 @@ impl Shelf {
             .try_with(|contents| contents.take(length, generations))?
     }
 
-    /// Put a block there that nobody holds; it comes back if there is no room for it.
+    /// Put a block without holders there; it is returned if there is no room for it.
     fn put(&self, block: Arc<Block>) -> Option<Arc<Block>> {
         let mut block = Some(block);
         self.0.try_with(|contents| contents.put(&mut block));
@@ -103,8 +103,9 @@ impl Shelf {
     }
 
     /// What was counted here, which is taken out.
-    pub(crate) fn take_tally(&self) -> Tally {
-        self.0.with(|contents| std::mem::take(&mut contents.tally))
+    pub(crate) fn take_counters(&self) -> Counters {
+        self.0
+            .with(|contents| std::mem::take(&mut contents.counters))
     }
 
     /// How many blocks lie there, and of how many bytes.
@@ -146,7 +147,7 @@ impl Shelf {
         self.0.with(|contents| contents.open = false);
     }
 
-    /// Whether it may be put there. Never waits: in a forked child, whoever had the lock may be gone.
+    /// Whether blocks may be put there. Never waits: in a forked child, the thread that had the lock may not exist.
     fn is_open(&self) -> bool {
         self.0.try_with(|contents| contents.open).unwrap_or(true)
     }
@@ -169,7 +170,7 @@ impl Contents {
         block.begin(self.generation, length);
         self.generation += 1;
         self.generations -= 1;
-        self.tally.allocated(length);
+        self.counters.allocated(length);
         Some(block)
     }
 
@@ -193,7 +194,7 @@ impl Contents {
         }
         let is_room = self.granules + granules <= self.granules_max;
         if self.open && is_room && bin.blocks.len() < BIN_BLOCKS_MAX {
-            self.tally.freed(length);
+            self.counters.freed(length);
             self.granules += granules;
             bin.blocks.extend(block.take());
         }

@@ -1,7 +1,7 @@
-//! A lock for a few instructions, which its usual holder never waits for.
+//! A spin lock for a few instructions, which its usual holder never waits for.
 //!
-//! The standard mutex takes an atomic exchange to let go, because somebody may sleep on it; here nobody does:
-//! the owner of what is locked does without when it is taken, and whoever else wants it is in no hurry, and yields.
+//! The standard mutex takes an atomic exchange to unlock, because a thread may sleep on it; here none does:
+//! the thread that owns the value does without it while the lock is taken, and others, which are in no hurry, yield.
 //! That halves the cost of taking a block from a shelf.
 //!
 //! Self-contained, so that the test `loom` can check every interleaving.
@@ -21,13 +21,13 @@ use std::{
 
 /// Holds a value for one thread at a time.
 #[derive(Debug)]
-pub(crate) struct Brief<T> {
+pub(crate) struct SpinLock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: `taken` lets one thread at a time have the value, which may thus go from thread to thread: `T: Send`.
-unsafe impl<T: Send> Sync for Brief<T> {}
+unsafe impl<T: Send> Sync for SpinLock<T> {}
 
 /// Lets go when it is dropped, by a panic too.
 struct Taken<'a>(&'a AtomicBool);
@@ -38,7 +38,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl<T> Brief<T> {
+impl<T> SpinLock<T> {
     pub(crate) fn new(value: T) -> Self {
         Self {
             taken: AtomicBool::new(false),
@@ -80,7 +80,7 @@ impl<T> Brief<T> {
 
     #[cfg(loom)]
     fn with_taken<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: as above; loom checks that nobody else has the value meanwhile.
+        // SAFETY: as above; loom checks that no other thread has the value meanwhile.
         self.value.with_mut(|value| act(unsafe { &mut *value }))
     }
 }

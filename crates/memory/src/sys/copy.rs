@@ -8,7 +8,7 @@ const SLOW_BYTES: usize = 32;
 /// Above this the C library copies by `rep movsb`.
 const STRING_BYTES: usize = 2048;
 
-/// Copy `bytes` from `source` to `target`; memory that overlaps is copied as if through a third place.
+/// Copy `bytes` from `source` to `target`; overlapping memory is copied as by `memmove`.
 ///
 /// glibc copies 2 KiB to 1 MiB by `rep movsb`, which AMD's processors from Zen 3 on do at a tenth of their speed where
 /// the target's address within its page is up to 31 bytes above the source's (glibc bug 30994; it knows of that from

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use forebay_base::Queue;
 
-use super::drive::tell;
+use super::drive::notify;
 use super::{Answer, Client, State, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::machine::{Grant, Key, Ticket};
-use crate::wire::{Handle, Request};
+use crate::wire::{Handle, KeeperRequest};
 
 impl Client {
-    /// An idle service of a key that owes nothing, where there is one: nothing to wait for.
+    /// An idle service of a key that is settled, where there is one: nothing to wait for.
     pub fn take(&self, key: Key) -> Result<Option<Handle>> {
         let mut state = self.enter()?;
         let now = now_ms();
@@ -66,11 +66,11 @@ impl Client {
         })
     }
 
-    /// Say where a waiting ticket is to be told; told at once where it has been granted already.
+    /// Set the queue that a waiting ticket is pushed to; it is pushed at once if it has been granted already.
     pub fn await_on(&self, ticket: Ticket, queue: &Arc<Queue<Wake>>) -> Result<()> {
         let mut state = self.enter()?;
         if state.machine.granted(ticket).is_some() {
-            tell(queue, ticket);
+            notify(queue, ticket);
         } else {
             state.wakers.insert(ticket, Arc::clone(queue));
         }
@@ -125,7 +125,7 @@ impl Client {
         Ok(())
     }
 
-    /// A lent service has answered what it owed: others may join it, where its key is shared.
+    /// A lent service has settled: others may join it, where its key is shared.
     pub fn open(&self, handle: Handle) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
@@ -143,12 +143,14 @@ impl Client {
     }
 
     /// One of several leases of a service ends; false where it is the last, which is to be released or discarded.
-    /// With `closed` nobody joins the service any more, and it ends with its last lease.
-    pub fn part(&self, handle: Handle, closed: bool) -> Result<bool> {
+    /// With `closed` the service takes no further leases, and ends with its last one.
+    pub fn release_shared(&self, handle: Handle, closed: bool) -> Result<bool> {
         let mut state = self.enter()?;
         state.entry(handle)?;
         let mut actions = Vec::new();
-        let parted = state.machine.part(handle.slot, closed, &mut actions);
+        let parted = state
+            .machine
+            .release_shared(handle.slot, closed, &mut actions);
         self.act(&mut state, &mut actions);
         Ok(parted)
     }
@@ -167,8 +169,8 @@ impl Client {
         let mut state = self.enter()?;
         state.keep.insert(key, min_idle);
         if state.link.control().is_some() {
-            match state.link.send(&Request::Keep { key, min_idle }, &[]) {
-                Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is told all of them
+            match state.link.send(&KeeperRequest::Keep { key, min_idle }, &[]) {
+                Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is sent all of them
                 Err(error) => return Err(error),
             }
         }

@@ -1,25 +1,27 @@
-//! Driving: what has happened, and who is told of it.
+//! Driving: handling what has happened, and waking the callers concerned.
+
+use std::time::Duration;
 
 use forebay_base::Queue;
+use forebay_base::time::timespec;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 
-use super::{Client, State, Wake, What};
-use crate::clock::wait_of;
+use super::{Client, State, Transition, Wake};
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::Action;
-use crate::wire::{Event, Handle, Request};
+use crate::wire::{Event, Handle, KeeperRequest};
 
 /// The epoll data of the keeper's socket; slots use their own number.
 pub const CONTROL: u64 = u64::MAX;
 
 impl Client {
-    /// Last leases of services that ended while nobody held them, each told once: what was kept
+    /// Last leases of services that ended while they were idle, each returned once: what was kept
     /// for them can go.
-    pub fn forsaken(&self) -> Result<Vec<Handle>> {
-        Ok(std::mem::take(&mut self.enter()?.forsaken))
+    pub fn dead_idle(&self) -> Result<Vec<Handle>> {
+        Ok(std::mem::take(&mut self.enter()?.dead_idle))
     }
 
     /// Handle whatever has happened; never waits.
@@ -28,13 +30,13 @@ impl Client {
         self.drive_with(&mut state)
     }
 
-    /// Wait until `queue` is told something or there is something to drive, at most so many
+    /// Wait until `queue` has an item or there is something to drive, at most so many
     /// milliseconds.
     ///
     /// # Errors
     /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
     pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
-        let limit = limit_ms.map(wait_of);
+        let limit = limit_ms.map(Duration::from_millis).map(timespec);
         let ready = self.ready()?;
         let mut set = [
             PollFd::new(&*ready, PollFlags::IN),
@@ -51,7 +53,7 @@ impl Client {
         let ready = self.ready()?;
         loop {
             let mut events = Vec::with_capacity(32);
-            let now = wait_of(0);
+            let now = timespec(Duration::ZERO);
             match epoll::wait(&*ready, spare_capacity(&mut events), Some(&now)) {
                 Ok(0) => return Ok(()),
                 Ok(_) | Err(Errno::INTR) => {}
@@ -107,7 +109,7 @@ impl Client {
                 }
             }
         }
-        state.tell_watchers();
+        state.notify_watchers();
         Ok(())
     }
 
@@ -116,13 +118,13 @@ impl Client {
             death.text = reason;
         }
         *state.deaths.entry(death.cause.name()).or_default() += 1;
-        state.note(slot, What::Death(death.cause));
+        state.note(slot, Transition::Death(death.cause));
         let mut actions = Vec::new();
         self.unwatch(state, slot);
         state.machine.lose(slot, &mut actions);
         state.entry_of(slot).death = Some(death);
-        state.forsake(slot);
-        state.bury(slot);
+        state.note_dead_idle(slot);
+        state.free_slot(slot);
         self.act(state, &mut actions);
     }
 
@@ -159,11 +161,11 @@ impl Client {
         state.machine.lose(slot, &mut actions);
         state.retire(slot);
         if state.entry_of(slot).death.is_none() {
-            state.note(slot, What::End(cause));
+            state.note(slot, Transition::End(cause));
         }
         let handle = state.entry_of(slot).handle(slot);
         if state.entry_of(slot).socket.is_none() {
-            // The keeper never heard of it, so it will tell of no death.
+            // The keeper never received its start, so it will report no death.
             let text = b"it was never asked for".to_vec();
             state.entry_of(slot).death.get_or_insert(Death {
                 cause: Cause::NotStarted,
@@ -174,10 +176,10 @@ impl Client {
         }
         if state.entry_of(slot).death.is_none() {
             // Where the keeper is gone, its loss is handled by the next drive.
-            let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
+            let _ = state.link.send(&KeeperRequest::Kill { handle, cause }, &[]);
         }
-        state.forsake(slot);
-        state.bury(slot);
+        state.note_dead_idle(slot);
+        state.free_slot(slot);
         self.act(state, &mut actions);
     }
 
@@ -186,7 +188,7 @@ impl Client {
             match action {
                 Action::Wake(ticket, _) => {
                     if let Some(queue) = state.wakers.remove(&ticket) {
-                        tell(&queue, ticket);
+                        notify(&queue, ticket);
                     }
                 }
                 Action::Evict(slot) => {
@@ -222,8 +224,8 @@ impl Client {
     }
 }
 
-/// A queue that is full is being drained, and one that is closed has nobody left.
-pub fn tell(queue: &Queue<Wake>, wake: Wake) {
+/// Push a wake-up. A queue that is full is being drained, and one that is closed has no reader left.
+pub fn notify(queue: &Queue<Wake>, wake: Wake) {
     let _ = queue.push(wake);
 }
 
@@ -233,5 +235,5 @@ fn refuse(state: &mut State, handle: Handle) {
     state.entry_of(handle.slot).refused = Some(reason.into_bytes());
     let cause = Cause::NotStarted;
     // Where the keeper is gone, its loss is handled by the next drive.
-    let _ = state.link.send(&Request::Kill { handle, cause }, &[]);
+    let _ = state.link.send(&KeeperRequest::Kill { handle, cause }, &[]);
 }

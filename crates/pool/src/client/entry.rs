@@ -1,13 +1,15 @@
 //! What the client knows of one service.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
+use forebay_base::time::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
-use super::drive::tell;
-use super::{Answer, State, WATCH, What};
-use crate::clock::{now_ms, wait_of};
+use super::drive::notify;
+use super::{Answer, State, Transition, WATCH};
+use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::Key;
@@ -21,15 +23,15 @@ use crate::word::{Stamp, State as Word};
 pub struct Entry {
     /// Of the lease that is out, or of the last one.
     pub generation: u64,
-    /// Somebody holds it, and will ask how it ended.
+    /// A caller holds it, and will ask how it ended.
     pub lent: bool,
-    /// Its process; 0 until the keeper tells.
+    /// Its process; 0 until the keeper reports it.
     pub pid: i32,
     /// A duplicate of the client's end of its socket.
     pub socket: Option<OwnedFd>,
     /// How it ended.
     pub death: Option<Death>,
-    /// What it wrote, when that was asked for.
+    /// What it wrote, once the keeper has answered.
     pub output: Option<Vec<u8>>,
     /// It has more private memory than its pool keeps, and is not lent again.
     pub heavy: bool,
@@ -37,11 +39,11 @@ pub struct Entry {
     pub stateful: bool,
     /// Its own directory.
     pub directory: Vec<u8>,
-    /// The newest that it wrote, and how many bytes there were in all; where somebody follows it.
+    /// The newest that it wrote, and how many bytes there were in all; where a caller follows it.
     pub written: Option<(u64, Vec<u8>)>,
     /// Why it is being ended before it could be lent.
     pub refused: Option<Vec<u8>>,
-    forsaken: bool,
+    dead_idle: bool,
     pub pidfd: Option<OwnedFd>,
     begun_ms: u64,
     /// When it is too old to be lent again; 0: never.
@@ -61,7 +63,7 @@ impl Entry {
         }
     }
 
-    /// Process id and pidfd, once the keeper has told them.
+    /// Process id and pidfd, once the keeper has reported them.
     pub fn process(&self) -> Option<(i32, RawFd)> {
         self.pidfd
             .as_ref()
@@ -75,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// One poll finds a process that ended and a socket that closed or talks out of turn.
+    /// One poll finds a process that ended, and a socket that was closed or has unexpected bytes.
     fn is_silent(&self, settled: bool) -> bool {
         let (Some(pidfd), Some(socket)) = (&self.pidfd, &self.socket) else {
             return !settled;
@@ -89,7 +91,7 @@ impl Entry {
             PollFd::new(pidfd, PollFlags::IN),
             PollFd::new(socket, events),
         ];
-        matches!(poll(&mut set, Some(&wait_of(0))), Ok(0))
+        matches!(poll(&mut set, Some(&timespec(Duration::ZERO))), Ok(0))
     }
 }
 
@@ -135,7 +137,7 @@ impl State {
         cell.since_ms.store(0, std::sync::atomic::Ordering::Release); // its caller waits
         Stamp::new(Word::Starting, generation).store(&cell.word);
         self.stats.starts += 1;
-        self.note(slot, What::Start);
+        self.note(slot, Transition::Start);
         Handle { slot, generation }
     }
 
@@ -174,11 +176,11 @@ impl State {
         entry.uses += 1;
         entry.leased_ms = now;
         self.stats.leases += 1;
-        self.note(slot, What::Lease);
+        self.note(slot, Transition::Lease);
         Some(Handle { slot, generation })
     }
 
-    /// A place beside the other leases of a service, if it lives.
+    /// A further lease of a shared service, if it lives.
     pub fn join(&mut self, slot: u32) -> Option<Answer> {
         let entry = self.entry_of(slot);
         if !entry.lent || entry.death.is_some() || !entry.is_silent(false) {
@@ -190,7 +192,7 @@ impl State {
             self.machine.close(slot);
         }
         self.stats.leases += 1;
-        self.note(slot, What::Lease);
+        self.note(slot, Transition::Lease);
         Some(Answer::Lent {
             handle,
             settled: true,
@@ -215,21 +217,21 @@ impl State {
             entry.uses += 1;
             entry.leased_ms = now_ms();
             self.learn_start(handle, key);
-            self.note(handle.slot, What::Lease);
+            self.note(handle.slot, Transition::Lease);
         } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
-            return Ok(None); // its deadline came first; its death will be told
+            return Ok(None); // its deadline came first; the keeper will report its death
         }
         Ok(Some(pid))
     }
 
-    /// Remember how long a start of this key takes, where nobody left it meanwhile.
+    /// Remember how long a start of this key takes, unless its caller left it meanwhile.
     fn learn_start(&mut self, handle: Handle, key: Key) {
         let took = now_ms().saturating_sub(self.entry_of(handle.slot).begun_ms);
         let known = self.start_ms.entry(key).or_insert(took);
         *known = (3 * *known + took) / 4;
     }
 
-    /// Change the state of a word, if nobody was faster.
+    /// Change the state of a word, unless the keeper has changed it since.
     pub fn shift(&self, handle: Handle, from: Word, to: Word) -> bool {
         let word = &self.link.cell(handle.slot).word;
         Stamp::new(from, handle.generation).swap(word, Stamp::new(to, handle.generation))
@@ -240,25 +242,25 @@ impl State {
         Stamp::retire(&self.link.cell(slot).word);
     }
 
-    /// The keeper tells the process of a service.
+    /// The keeper has reported the process of a service.
     pub fn started(&mut self, handle: Handle, pid: i32, pidfd: Option<OwnedFd>) {
         let entry = self.entry_of(handle.slot);
         entry.pid = pid;
         entry.pidfd = pidfd;
     }
 
-    /// Remember that a service ends while nobody holds it.
-    pub fn forsake(&mut self, slot: u32) {
+    /// Remember that a service ends while it is idle.
+    pub fn note_dead_idle(&mut self, slot: u32) {
         let entry = self.entry_of(slot);
-        if !entry.lent && !entry.forsaken && entry.socket.is_some() {
-            entry.forsaken = true;
+        if !entry.lent && !entry.dead_idle && entry.socket.is_some() {
+            entry.dead_idle = true;
             let handle = entry.handle(slot);
-            self.forsaken.push(handle);
+            self.dead_idle.push(handle);
         }
     }
 
-    /// Free the slot of a service that is dead and that nobody holds.
-    pub fn bury(&mut self, slot: u32) {
+    /// Free the slot of a service that is dead and not lent.
+    pub fn free_slot(&mut self, slot: u32) {
         let entry = self.entry_of(slot);
         if entry.lent || entry.death.is_none() {
             return;
@@ -269,13 +271,13 @@ impl State {
             ..Entry::default()
         };
         Stamp::new(Word::Free, generation).store(&self.link.cell(slot).word);
-        self.machine.buried(slot);
+        self.machine.free_slot(slot);
     }
 
-    /// Something happened: whoever watches looks again.
-    pub fn tell_watchers(&mut self) {
+    /// Something happened: wake the watchers, which look again.
+    pub fn notify_watchers(&mut self) {
         for queue in self.watchers.drain(..) {
-            tell(&queue, WATCH);
+            notify(&queue, WATCH);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::wire::Handle;
 pub struct HandedOut {
     /// The holder's end of the service's socket.
     pub socket: OwnedFd,
-    /// Process id and pidfd, once the keeper has told them.
+    /// Process id and pidfd, once the keeper has reported them.
     pub process: Option<(i32, OwnedFd)>,
 }
 
@@ -22,7 +22,7 @@ impl Client {
         let entry = state.entry(handle)?;
         let duplicate = |descriptor: &OwnedFd| {
             descriptor.try_clone().map_err(|source| Error::System {
-                what: "dup for another process",
+                what: "dup for another process".into(),
                 source,
             })
         };

@@ -1,6 +1,6 @@
-//! What happened to the services of a pool, in order, for whoever asked to be told.
+//! What happened to the services of a pool, in order, for a caller that asked for it.
 //!
-//! Nothing is kept unless somebody asked; then the newest `NOTES_MAX` notes wait to be taken.
+//! Nothing is kept unless a caller asked for notes; then the newest `NOTES_MAX` wait to be taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::limit::NOTES_MAX;
 use crate::machine::Key;
 use crate::wire::Handle;
 
-/// What happened.
+/// What happened to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Transition {
     /// A start began.
     Start,
     /// It was lent.
@@ -37,8 +37,8 @@ pub enum What {
 pub struct Note {
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// What.
-    pub what: What,
+    /// What happened.
+    pub transition: Transition,
     /// To which service, under which lease.
     pub handle: Handle,
     /// What it is interchangeable with.
@@ -47,7 +47,7 @@ pub struct Note {
     pub pid: i32,
 }
 
-impl What {
+impl Transition {
     /// The word that users see, and the cause of an end.
     pub const fn words(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -62,8 +62,8 @@ impl What {
 }
 
 impl State {
-    /// Note what happened to a service, where somebody wants to know.
-    pub fn note(&mut self, slot: u32, what: What) {
+    /// Note what happened to a service, if notes are kept.
+    pub fn note(&mut self, slot: u32, transition: Transition) {
         if self.journal.is_none() {
             return;
         }
@@ -73,7 +73,7 @@ impl State {
         let entry = self.entry_of(slot);
         let note = Note {
             at_ms,
-            what,
+            transition,
             handle: entry.handle(slot),
             key,
             pid: entry.pid,
@@ -84,7 +84,7 @@ impl State {
             }
             journal.push_back(note);
         }
-        self.tell_watchers();
+        self.notify_watchers();
     }
 }
 
@@ -98,7 +98,7 @@ impl Client {
         Ok(())
     }
 
-    /// Take the notes. Where there are none, `queue` is told `WATCH` when there may be.
+    /// Take the notes. Where there are none, `WATCH` is pushed to `queue` when there may be.
     pub fn take_notes(&self, queue: Option<&Arc<Queue<Wake>>>) -> Result<Vec<Note>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;

@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use forebay_base::Queue;
 
-use super::{Client, Wake, What};
+use super::{Client, Transition, Wake};
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::Result;
 use crate::machine::Key;
-use crate::wire::{Handle, Request};
+use crate::wire::{Handle, KeeperRequest};
 use crate::word::State as Word;
 
 impl Client {
     /// A service that the caller started is ready: it is lent. Its process id, or None where the keeper has not
-    /// told it yet, or ended it.
+    /// reported it yet, or has ended it.
     pub fn lend(&self, handle: Handle, key: Key) -> Result<Option<i32>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;
         state.lend(handle, key)
     }
 
-    /// The process of a lent service, and its pidfd for whoever waits for an answer from it.
+    /// The process of a lent service, and its pidfd for a caller that waits for an answer from it.
     pub fn process(&self, handle: Handle) -> Result<Option<(i32, RawFd)>> {
         let mut state = self.enter()?;
         Ok(state.entry(handle)?.process())
@@ -50,15 +50,19 @@ impl Client {
             self.drop_service(&mut state, handle.slot, Cause::Discarded);
             return Ok(());
         }
-        let what = if settled { What::Release } else { What::Reset };
-        state.note(handle.slot, what);
+        let transition = if settled {
+            Transition::Release
+        } else {
+            Transition::Reset
+        };
+        state.note(handle.slot, transition);
         if let Some(deadline_ms) = reset_ms {
-            let request = Request::Reset {
+            let request = KeeperRequest::Reset {
                 handle,
                 deadline_ms,
             };
             if state.link.send(&request, &[]).is_err() {
-                // Nobody would end it if it hung.
+                // Without a keeper, nothing would end it if it hung.
                 self.drop_service(&mut state, handle.slot, Cause::Discarded);
                 return Ok(());
             }
@@ -71,7 +75,7 @@ impl Client {
         Ok(())
     }
 
-    /// Leave a start to whoever comes next; the service settles by itself.
+    /// Leave a start to the next caller; the service settles by itself.
     ///
     /// `answered`: the caller has read that it is ready, so that nothing will come to its socket.
     pub fn abandon(&self, handle: Handle, answered: bool) -> Result<()> {
@@ -82,7 +86,7 @@ impl Client {
         cell.since_ms
             .store(now_ms(), std::sync::atomic::Ordering::Release);
         // An answered one is idle. Another goes on under its start deadline, which fits only the
-        // generation that it was started with: who took it over and leaves it too gives it up.
+        // generation that it was started with: a later caller that leaves it too gives the service up.
         let goes_on = if answered {
             state.shift(handle, Word::Starting, Word::Idle)
                 || state.shift(handle, Word::Leased, Word::Idle)
@@ -113,7 +117,7 @@ impl Client {
         Ok(())
     }
 
-    /// How a lent service ended, where it has. `queue` is told `WATCH` when there may be news.
+    /// How a lent service ended, if it has; otherwise `WATCH` is pushed to `queue` when that may have changed.
     pub fn death(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Death>> {
         let mut state = self.enter()?;
         self.drive_with(&mut state)?;
@@ -128,7 +132,7 @@ impl Client {
     pub fn ask_output(&self, handle: Handle) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?.output = None;
-        state.link.send(&Request::Output { handle }, &[])
+        state.link.send(&KeeperRequest::Output { handle }, &[])
     }
 
     /// What a lent service wrote, once the keeper has answered.

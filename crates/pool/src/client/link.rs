@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
+use forebay_base::time::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -10,12 +12,12 @@ use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, pidfd_open, pidfd_send_signal, waitid,
 };
 
-use crate::channel::{self, Receiver};
-use crate::clock::{now_ms, wait_of};
+use crate::clock::now_ms;
+use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS, TEMPLATES_MAX};
 use crate::sys::{Cell, Page};
-use crate::wire::{Event, Launch, Request};
+use crate::wire::{Event, KeeperRequest, Launch};
 
 /// What a keeper process inherits.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Running {
     /// Wait until the keeper has read, or `until` comes; whether it has.
     fn has_room(&self, until: u64) -> bool {
         loop {
-            let limit = wait_of(until.saturating_sub(now_ms()));
+            let limit = timespec(Duration::from_millis(until.saturating_sub(now_ms())));
             match poll(
                 &mut [PollFd::new(&self.control, PollFlags::OUT)],
                 Some(&limit),
@@ -82,10 +84,10 @@ impl Link {
         if self.running.is_some() {
             return Ok(None);
         }
-        let (ours, theirs) = channel::pair()?;
+        let (ours, theirs) = control::pair()?;
         self.offered = Some(ours);
         let failed = |source| Error::System {
-            what: "dup",
+            what: "dup".into(),
             source,
         };
         let page_fd = self.page_fd.as_ref().ok_or(Error::Closed)?;
@@ -143,7 +145,7 @@ impl Link {
                 next,
             });
         }
-        let request = Request::Template {
+        let request = KeeperRequest::Template {
             template,
             launch,
             setup,
@@ -156,7 +158,7 @@ impl Link {
 
     /// Send a request. It waits only while the keeper's socket is full, and at most `CONTROL_WAIT_MS`: a keeper that
     /// has not read for so long is stopped or hung, and is lost.
-    pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    pub fn send(&self, request: &KeeperRequest, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
         let bytes = request.encode();
         if bytes.len() > CONTROL_BYTES_MAX {
             let next = "make the program's arguments and environment smaller";
@@ -171,7 +173,7 @@ impl Link {
         let running = self.running.as_ref().ok_or(Error::KeeperLost)?;
         let mut deadline = None;
         loop {
-            match channel::send(&running.control, &bytes, descriptors, SendFlags::DONTWAIT) {
+            match control::send(&running.control, &bytes, descriptors, SendFlags::DONTWAIT) {
                 Ok(()) => return Ok(()),
                 Err(Errno::AGAIN) => {
                     let until = *deadline.get_or_insert_with(|| now_ms() + CONTROL_WAIT_MS);
@@ -210,8 +212,8 @@ impl Link {
     pub fn detach(&mut self) -> Option<OwnedFd> {
         if let Some(control) = self.control() {
             // Without waiting: where it is full, the end of file says the same.
-            let bytes = Request::Shutdown.encode();
-            let _ = channel::send(control, &bytes, &[], SendFlags::DONTWAIT);
+            let bytes = KeeperRequest::Shutdown.encode();
+            let _ = control::send(control, &bytes, &[], SendFlags::DONTWAIT);
         }
         self.page_fd = None;
         self.offered = None;
@@ -227,7 +229,7 @@ impl Link {
         }
     }
 
-    /// Close the descriptors without a word.
+    /// Close the descriptors without a shutdown request.
     pub fn forget(&mut self) {
         self.running = None;
         self.offered = None;
@@ -237,7 +239,7 @@ impl Link {
 
 /// Wait for the keeper's end and reap it; a keeper that does not end in time is killed. Whether it ended by itself.
 pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
-    let limit = wait_of(limit_ms);
+    let limit = timespec(Duration::from_millis(limit_ms));
     let ended = loop {
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&limit)) {
             Err(Errno::INTR) => {}
@@ -248,7 +250,7 @@ pub fn join(process: &OwnedFd, limit_ms: u64) -> bool {
     if !ended {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
-    // Where the program reaps all its children itself, somebody else was faster.
+    // Fails where the program reaps all its children itself.
     let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
     ended
 }

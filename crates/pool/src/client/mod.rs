@@ -1,8 +1,8 @@
-//! The client's side of the pool: the machine, the link to the keeper, and who is woken when.
+//! The client's side of the pool: the machine, the link to the keeper, and the wake-ups of callers.
 //!
-//! There is no thread here. Whoever waits also *drives*: it polls one epoll set (the keeper's socket and the sockets
-//! of settling services) beside its own queue, and hands on what it finds to everybody concerned. A blocking caller
-//! polls; an asyncio loop watches the set's descriptor while it has waiters. When nobody waits nobody drives, and
+//! There is no thread here. A caller that waits also *drives*: it polls one epoll set (the keeper's socket and the sockets
+//! of settling services) beside its own queue, and wakes the callers concerned by what it finds. A blocking caller
+//! polls; an asyncio loop watches the set's descriptor while it has waiters. While no caller waits none drives, and
 //! nothing is lost by it: an idle service's death is seen by the poll at the next borrow, a reset's answer is read
 //! by the next holder, and the keeper holds the deadlines.
 //!
@@ -32,10 +32,10 @@ use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
 use crate::machine::{Key, Machine, Ticket};
 use crate::wire::Handle;
 use crate::word::{Stamp, State as Word};
-use drive::tell;
+use drive::notify;
 use entry::Entry;
 pub use hand_out::HandedOut;
-pub use journal::{Note, What};
+pub use journal::{Note, Transition};
 pub use link::Handover;
 use link::Link;
 pub use watch::Written;
@@ -66,9 +66,9 @@ pub enum Answer {
     },
 }
 
-/// What is told to a queue: a ticket, or that something happened (`WATCH`).
+/// An item of a wake-up queue: a ticket, or that something happened (`WATCH`).
 pub type Wake = u64;
-/// Told to those who watch for a death or an output.
+/// For callers that watch for a death or an output.
 pub const WATCH: Wake = 0;
 
 /// Counters and sizes.
@@ -78,7 +78,7 @@ pub struct Stats {
     pub live: u32,
     /// Idle ones.
     pub idle: usize,
-    /// Ones that owe an answer.
+    /// Ones whose answer to a start or a reset is still to come.
     pub settling: usize,
     /// Callers that wait.
     pub waiters: usize,
@@ -86,9 +86,9 @@ pub struct Stats {
     pub starts: u64,
     /// Leases since then.
     pub leases: u64,
-    /// Services that somebody holds.
+    /// Services that a caller holds.
     pub leased: usize,
-    /// Services that somebody starts.
+    /// Services that a caller starts.
     pub starting: usize,
     /// Callers that had to wait, since the pool was made.
     pub waits: u64,
@@ -98,20 +98,20 @@ pub struct Stats {
 
 /// A service, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ServiceInfo {
     /// Its slot, and its latest lease.
     pub handle: Handle,
     /// What it is interchangeable with.
     pub key: Key,
-    /// Its process; 0 until the keeper tells.
+    /// Its process; 0 until the keeper reports it.
     pub pid: i32,
-    /// Somebody holds it or starts it.
+    /// A caller holds it or starts it.
     pub lent: bool,
     /// For how long the lease that is out has been so, in milliseconds.
     pub held_ms: u64,
 }
 
-/// What a pool keeps to.
+/// The limits that a pool keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Services at once.
@@ -144,17 +144,17 @@ struct State {
     watchers: Vec<Arc<Queue<Wake>>>,
     start_ms: BTreeMap<Key, u64>,
     deaths: BTreeMap<&'static str, u64>,
-    /// Services that ended, or were given up, while nobody held them.
-    forsaken: Vec<Handle>,
+    /// Services that ended, or were given up, while they were idle.
+    dead_idle: Vec<Handle>,
     next_ticket: Ticket,
     closed: bool,
     stats: Stats,
     policy: Policy,
-    /// How many idle services of a key stay; told to each keeper.
+    /// How many idle services of a key stay; sent to each keeper.
     keep: BTreeMap<Key, u32>,
     /// Whether services of some key may have several leases.
     shares: bool,
-    /// What happened and was not taken yet, where somebody wants to know.
+    /// What happened and was not taken yet, if notes are kept.
     journal: Option<VecDeque<Note>>,
 }
 
@@ -183,7 +183,7 @@ impl Client {
             watchers: Vec::new(),
             start_ms: BTreeMap::new(),
             deaths: BTreeMap::new(),
-            forsaken: Vec::new(),
+            dead_idle: Vec::new(),
             next_ticket: WATCH + 1,
             closed: false,
             stats: Stats::default(),
@@ -203,7 +203,7 @@ impl Client {
     /// pool is closed, so that a loop can still stop watching it.
     pub fn watch(&self) -> Result<OwnedFd> {
         self.ready()?.try_clone().map_err(|source| Error::System {
-            what: "dup of the epoll set",
+            what: "dup of the epoll set".into(),
             source,
         })
     }
@@ -247,14 +247,14 @@ impl Client {
     }
 
     /// Processes and leases, for messages.
-    pub fn services(&self) -> Result<Vec<Seen>> {
+    pub fn services(&self) -> Result<Vec<ServiceInfo>> {
         let state = self.enter()?;
         let occupied = state
             .machine
             .occupied()
             .filter_map(|slot| state.entries.get(slot as usize).zip(Some(slot)));
         let now = now_ms();
-        let seen = occupied.map(|(entry, slot)| Seen {
+        let seen = occupied.map(|(entry, slot)| ServiceInfo {
             handle: entry.handle(slot),
             key: state.machine.key_of(slot),
             pid: entry.pid,
@@ -280,9 +280,9 @@ impl Client {
             state.closed = true;
             *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
             for (ticket, queue) in std::mem::take(&mut state.wakers) {
-                tell(&queue, ticket);
+                notify(&queue, ticket);
             }
-            state.tell_watchers();
+            state.notify_watchers();
             state.link.detach()
         };
         let ended = keeper.is_none_or(|keeper| link::join(&keeper, limit_ms.max(CLOSE_MS_MIN)));

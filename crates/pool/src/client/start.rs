@@ -6,13 +6,13 @@ use rustix::event::epoll;
 
 use super::drive::CONTROL;
 use super::{Client, Handover};
-use crate::channel;
 use crate::clock::now_ms;
+use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
 use crate::machine::Key;
-use crate::wire::{Deadlines, Handle, Launch, Request};
+use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
 
 impl Client {
     /// What a new keeper process is to be started with; None where one is running.
@@ -21,7 +21,7 @@ impl Client {
         state.link.handover()
     }
 
-    /// A keeper was started with the last handover. Returns its number: descriptions of templates are told anew.
+    /// A keeper was started with the last handover. Returns its number: each keeper is sent all templates anew.
     pub fn attach(&self, keeper: OwnedFd) -> Result<u64> {
         let mut state = self.enter()?;
         let epoch = state.link.attach(keeper);
@@ -30,13 +30,15 @@ impl Client {
             epoll::add(self.ready()?, control, data, epoll::EventFlags::IN)
                 .map_err(Error::system("epoll_ctl"))?;
             for (&key, &min_idle) in &state.keep {
-                state.link.send(&Request::Keep { key, min_idle }, &[])?;
+                state
+                    .link
+                    .send(&KeeperRequest::Keep { key, min_idle }, &[])?;
             }
         }
         Ok(epoch)
     }
 
-    /// Number of the keeper that is running; 0 where none is.
+    /// Number of the running keeper; 0 without one.
     pub fn epoch(&self) -> Result<u64> {
         Ok(self.enter()?.link.epoch())
     }
@@ -55,7 +57,7 @@ impl Client {
 
     /// Start a service from a template. Returns the caller's end of its socket.
     pub fn fork(&self, handle: Handle, template: u32, deadlines: Deadlines) -> Result<OwnedFd> {
-        self.start(handle, deadlines, |deadlines| Request::Fork {
+        self.start(handle, deadlines, |deadlines| KeeperRequest::Fork {
             handle,
             template,
             deadlines,
@@ -63,7 +65,7 @@ impl Client {
     }
 
     /// Start a copy of a lent service, for the same holder. Returns its lease to be, and the caller's end of its
-    /// socket. The holder tells the service itself to fork.
+    /// socket. The holder itself sends the service the call to fork.
     pub fn branch(
         &self,
         parent: Handle,
@@ -76,7 +78,7 @@ impl Client {
             let slot = state.machine.branch(key);
             state.begin(slot)
         };
-        let started = self.start(handle, deadlines, |deadlines| Request::Branch {
+        let started = self.start(handle, deadlines, |deadlines| KeeperRequest::Branch {
             handle,
             parent,
             deadlines,
@@ -99,7 +101,7 @@ impl Client {
         deadlines: Deadlines,
         own: Option<BorrowedFd<'_>>,
     ) -> Result<OwnedFd> {
-        self.start_with(handle, deadlines, own, |deadlines| Request::Start {
+        self.start_with(handle, deadlines, own, |deadlines| KeeperRequest::Start {
             handle,
             launch,
             deadlines,
@@ -110,7 +112,7 @@ impl Client {
         &self,
         handle: Handle,
         deadlines: Deadlines,
-        request: impl FnOnce(Deadlines) -> Request,
+        request: impl FnOnce(Deadlines) -> KeeperRequest,
     ) -> Result<OwnedFd> {
         self.start_with(handle, deadlines, None, request)
     }
@@ -120,7 +122,7 @@ impl Client {
         handle: Handle,
         mut deadlines: Deadlines,
         own: Option<BorrowedFd<'_>>,
-        request: impl FnOnce(Deadlines) -> Request,
+        request: impl FnOnce(Deadlines) -> KeeperRequest,
     ) -> Result<OwnedFd> {
         let mut state = self.enter()?;
         state.expect_keeper_of(handle)?;
@@ -134,9 +136,9 @@ impl Client {
                 next,
             });
         }
-        let (ours, theirs) = channel::stream_pair()?;
+        let (ours, theirs) = control::stream_pair()?;
         let watched = ours.try_clone().map_err(|source| Error::System {
-            what: "dup of a socket",
+            what: "dup of a socket".into(),
             source,
         })?;
         deadlines.key = state.machine.key_of(handle.slot);

@@ -7,13 +7,13 @@ use forebay_base::Queue;
 use super::{Client, State, Wake};
 use crate::death::Cause;
 use crate::error::Result;
-use crate::wire::{Handle, Request};
+use crate::wire::{Handle, KeeperRequest};
 
 /// How many bytes a service has written in all, and the newest of them.
 pub type Written = (u64, Vec<u8>);
 
 impl Client {
-    /// The directory of a lent service; empty until the keeper has told it.
+    /// The directory of a lent service; empty until the keeper has reported it.
     pub fn directory(&self, handle: Handle) -> Result<Vec<u8>> {
         let mut state = self.enter()?;
         Ok(state.entry(handle)?.directory.clone())
@@ -30,7 +30,7 @@ impl Client {
     pub fn end(&self, handle: Handle, cause: Cause) -> Result<()> {
         let mut state = self.enter()?;
         state.entry(handle)?;
-        state.link.send(&Request::Kill { handle, cause }, &[])
+        state.link.send(&KeeperRequest::Kill { handle, cause }, &[])
     }
 
     /// Ask the keeper for what a lent service writes beyond so many bytes; the answer comes to `written`.
@@ -39,13 +39,15 @@ impl Client {
         let entry = state.entry(handle)?;
         entry.written.take_if(|(total, _)| *total <= beyond);
         if entry.written.is_some() {
-            return Ok(()); // another follower was told it
+            return Ok(()); // another follower has received it
         }
-        state.link.send(&Request::Follow { handle, beyond }, &[])
+        state
+            .link
+            .send(&KeeperRequest::Follow { handle, beyond }, &[])
     }
 
     /// What a lent service has written, once it is more than so many bytes in all; it stays there for others who
-    /// follow the same service. `queue` is told `WATCH` when there may be news.
+    /// follow the same service. Until then `WATCH` is pushed to `queue` when there may be more.
     pub fn written(
         &self,
         handle: Handle,
@@ -64,7 +66,7 @@ impl Client {
 }
 
 impl State {
-    /// Tell a queue when something happens. Those that nobody waits at any more go, so that one who looks again and
+    /// Push to a queue when something happens. Queues without a waiter are removed, so that a caller that asks again and
     /// again leaves nothing behind.
     pub fn watch(&mut self, queue: Option<&Arc<Queue<Wake>>>) {
         let Some(queue) = queue else {

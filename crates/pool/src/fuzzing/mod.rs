@@ -10,23 +10,23 @@ mod tests;
 use std::fmt::Debug;
 
 use crate::error::Result;
-use crate::wire::{Event, Order, Report, Request, shared};
+use crate::wire::{Event, KeeperRequest, Order, Report, shared};
 
-/// What client, keeper and template say to each other; the first byte says who hears it.
+/// The messages of client, keeper and template; the first byte selects the receiver.
 ///
 /// # Panics
 /// Where what was read means something else once it was written again.
 pub fn control(input: &[u8]) -> bool {
     let (&who, bytes) = input.split_first().unwrap_or((&0, &[]));
     match who % 4 {
-        0 => keeps(bytes, Request::decode, Request::encode),
+        0 => keeps(bytes, KeeperRequest::decode, KeeperRequest::encode),
         1 => keeps(bytes, Event::decode, Event::encode),
         2 => keeps(bytes, Order::decode, Order::encode),
         _ => keeps(bytes, Report::decode, Report::encode),
     }
 }
 
-/// What programs and the lender of one pool say to each other; the first byte says who hears it.
+/// The messages of programs and the lender of one pool; the first byte selects the receiver.
 ///
 /// # Panics
 /// As [`control`].

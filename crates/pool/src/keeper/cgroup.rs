@@ -1,14 +1,14 @@
 //! One cgroup per limited service, below one per keeper.
 //!
-//! Only version 2: a controller of version 1 lies in a tree of its own that somebody else manages, and kills nobody.
-//! The keeper makes its own cgroup in the first place where it may, and where controllers can be had:
+//! Only version 2: a controller of version 1 lies in a tree of its own that another program manages, and kills nothing.
+//! The keeper makes its own cgroup in the first of these where it may, and where controllers can be had:
 //!
 //! 1. in its own cgroup. Controllers can be turned on for children only where no process is inside, which is the
 //!    keeper itself: this works in the root alone, or where they are on already;
 //! 2. beside its own, in the parent, which has them on for its own sake: what root and the units of a user's
 //!    service manager have;
-//! 3. in its own, after everybody in it was moved one down: how systemd wants a delegated unit to be used
-//!    (`systemd-run --user --scope -p Delegate=yes`). Only where it is this user's and nobody but this user's
+//! 3. in its own, after every process in it was moved one down: how systemd wants a delegated unit to be used
+//!    (`systemd-run --user --scope -p Delegate=yes`). Only where it is this user's and no other user's
 //!    processes are in it.
 //!
 //! Where there is no controller a cgroup still ends everything in it at once. The keeper holds a lock on its own, and
@@ -30,7 +30,7 @@ use crate::confine::Limits;
 const PREFIX: &str = "forebay-keeper-";
 /// Where the processes of a delegated cgroup are moved, so that it may have children with limits.
 const PROGRAM: &str = "forebay-program";
-/// Tries to make a cgroup that nobody sweeps before it is locked, and to move processes that fork meanwhile.
+/// Tries to make a cgroup that is not swept before it is locked, and to move processes that fork meanwhile.
 const TRIES: usize = 8;
 /// The period of `cpu.max`, the kernel's default; and its smallest quota.
 const CPU_PERIOD_US: u64 = 100_000;
@@ -77,7 +77,7 @@ type Leftovers = Rc<RefCell<Vec<PathBuf>>>;
 impl Groups {
     /// Make a cgroup of the keeper's own where that can be done, best where there are controllers.
     pub fn find() -> Option<Self> {
-        let (mount, own) = place()?;
+        let (mount, own) = own_cgroup()?;
         let parent = (own != mount).then(|| own.parent()).flatten();
         let mut bare = None;
         for base in [Some(own.as_path()), parent].into_iter().flatten() {
@@ -97,7 +97,7 @@ impl Groups {
 
     /// Make it in a directory of a cgroup file system.
     pub fn create(base: &Path) -> io::Result<Self> {
-        // Who moves a process writes to the common ancestor too.
+        // Moving a process writes to the common ancestor too.
         access(base.join("cgroup.procs"), Access::WRITE_OK)?;
         let leftovers = sweep(base);
         // Where processes are inside, the memory controller cannot be turned on, and turning on the others would keep
@@ -201,7 +201,7 @@ impl Group {
         self.counts_memory && count(&self.read("memory.events"), "oom_kill") > 0
     }
 
-    /// The most memory that it used; 0 where the kernel does not tell (before Linux 5.19).
+    /// The most memory that it used; 0 where the kernel does not report it (before Linux 5.19).
     pub fn peak_bytes(&self) -> u64 {
         self.read("memory.peak").trim().parse().unwrap_or(0)
     }
@@ -217,7 +217,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Most have nobody left in them.
+        // Most have no process left.
         if !remove(&self.directory) {
             self.kill();
             if !remove(&self.directory) {
@@ -227,7 +227,7 @@ impl Drop for Group {
     }
 }
 
-/// Remove a cgroup and those below it. Whether it is gone, whoever removed it.
+/// Remove a cgroup and those below it. Whether it is gone, by this or by another process.
 fn remove(directory: &Path) -> bool {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -341,26 +341,26 @@ fn step_aside(own: &Path) -> io::Result<()> {
 /// Root owns every cgroup: only what its service manager marked is its own to arrange.
 fn is_delegated(own: &Path) -> bool {
     let mut value = [0u8; 8];
-    let told = |name: &str, value: &mut [u8]| rustix::fs::getxattr(own, name, value).is_ok();
-    told("trusted.delegate", &mut value) || told("user.delegate", &mut value)
+    let is_set = |name: &str, value: &mut [u8]| rustix::fs::getxattr(own, name, value).is_ok();
+    is_set("trusted.delegate", &mut value) || is_set("user.delegate", &mut value)
 }
 
 /// Where the tree of version 2 is mounted, and the directory of this process in it.
-fn place() -> Option<(PathBuf, PathBuf)> {
+fn own_cgroup() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (mount, own) = place_in(&mounts, &groups)?;
+    let (mount, own) = own_cgroup_in(&mounts, &groups)?;
     own.is_dir().then_some((mount, own))
 }
 
-fn place_in(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
+fn own_cgroup_in(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
-        let (place, kind) = line.split_once(" - ")?;
+        let (mount, kind) = line.split_once(" - ")?;
         if kind.split_ascii_whitespace().next()? != "cgroup2" {
             return None;
         }
-        let mut fields = place.split_ascii_whitespace().skip(3);
+        let mut fields = mount.split_ascii_whitespace().skip(3);
         let (root, mount) = (fields.next()?, fields.next()?);
         let inside = Path::new(path).strip_prefix(root).ok()?;
         Some((PathBuf::from(mount), Path::new(mount).join(inside)))
@@ -387,22 +387,22 @@ mod tests {
                       35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                       41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         let bound = "24 1 0:22 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
-        let place = |mounts, groups| place_in(mounts, groups).map(|(_, own)| own);
+        let found = |mounts, groups| own_cgroup_in(mounts, groups).map(|(_, own)| own);
         let scope = Path::new("/sys/fs/cgroup/user.slice/a.scope");
         assert_eq!(
-            place(unified, "0::/user.slice/a.scope\n").as_deref(),
+            found(unified, "0::/user.slice/a.scope\n").as_deref(),
             Some(scope)
         );
         assert_eq!(
-            place(hybrid, "4:memory:/x\n0::/\n").as_deref(),
+            found(hybrid, "4:memory:/x\n0::/\n").as_deref(),
             Some(Path::new("/sys/fs/cgroup/unified/"))
         );
         assert_eq!(
-            place(bound, "0::/docker/1/inner\n").as_deref(),
+            found(bound, "0::/docker/1/inner\n").as_deref(),
             Some(Path::new("/sys/fs/cgroup/inner"))
         );
-        assert_eq!(place(bound, "0::/elsewhere\n"), None);
-        assert_eq!(place(hybrid, "4:memory:/x\n"), None);
+        assert_eq!(found(bound, "0::/elsewhere\n"), None);
+        assert_eq!(found(hybrid, "4:memory:/x\n"), None);
     }
 
     #[test]

@@ -22,14 +22,14 @@ pub const CGROUP_VARIABLE: &str = "FOREBAY_POOL_CGROUP";
 const NEXT: &str = "run the program in a cgroup of its own \
     (systemd-run --user --scope -p Delegate=yes PROGRAM), or give advisory=True to go without";
 
-/// Who enforces the limits of services; nothing is looked for before the first limited one.
+/// Enforces the limits of services; cgroups are looked for with the first limited one.
 #[derive(Debug, Default)]
-pub struct Warden {
+pub struct LimitEnforcer {
     looked: bool,
     groups: Option<Groups>,
 }
 
-impl Warden {
+impl LimitEnforcer {
     /// How a service is to confine itself, and the cgroup that was made for it.
     pub fn confine(&mut self, limits: &Limits) -> Result<(Confinement, Option<Group>)> {
         if !self.looked {
@@ -43,7 +43,7 @@ impl Warden {
         let mut confinement = without_cgroup(limits, offered, getuid().is_root())?;
         let group = match groups {
             Some(groups) => Some(groups.make(limits).map_err(|source| Error::System {
-                what: "cannot make a cgroup for the service",
+                what: "cannot make a cgroup for the service".into(),
                 source,
             })?),
             None => None,
@@ -68,11 +68,12 @@ impl Warden {
 fn find() -> Result<Option<Groups>> {
     match std::env::var_os(CGROUP_VARIABLE) {
         None => Ok(Groups::find()),
-        Some(told) if told == "off" => Ok(None),
+        Some(value) if value == "off" => Ok(None),
         Some(base) => match Groups::create(Path::new(&base)) {
             Ok(groups) => Ok(Some(groups)),
             Err(source) => Err(Error::System {
-                what: "no cgroup can be made in the directory that FOREBAY_POOL_CGROUP names",
+                what: "no cgroup can be made in the directory that FOREBAY_POOL_CGROUP names"
+                    .into(),
                 source,
             }),
         },

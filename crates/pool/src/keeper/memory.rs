@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Pid;
 
-/// Private bytes of a process: what would come back if it ended. None where it is gone, or where that is not told:
+/// Private bytes of a process: what would come back if it ended. None where it is gone, or where that is unknown:
 /// another user's, or one that may not be dumped.
 ///
 /// Resident pages that no other process maps, so that what a service shares with its template does not count.

@@ -18,7 +18,7 @@ pub struct Output {
     /// The lease whose output comes now, by the generation of its word, and the bytes there were before it.
     lease: u64,
     before: u64,
-    /// Followers are told once there is more than so many bytes in all.
+    /// Followers are sent an update once there is more than so many bytes in all.
     followed: Option<u64>,
     was_followed: bool,
 }
@@ -51,7 +51,7 @@ impl Output {
         self.drain_past(|_| ())
     }
 
-    /// The same, past somebody who looks at each piece.
+    /// The same, showing each piece to `look`.
     pub fn drain_past(&mut self, mut look: impl FnMut(&[u8])) -> bool {
         let mut buffer = [0; 4096];
         // Bounded, so that a process that writes without end cannot hold the keeper; epoll comes back.
@@ -91,21 +91,21 @@ impl Output {
         self.newest.drain(..excess);
     }
 
-    /// Have more than `beyond` bytes told. Where several follow, the one that knows least decides when, and all are
-    /// told: each finds its place by the total.
+    /// Report once there are more than `beyond` bytes. Of several followers the one that has least decides when, and all
+    /// get the same update: each finds what is new by the total.
     pub fn follow(&mut self, beyond: u64) {
         self.was_followed = true;
         self.followed = Some(self.followed.map_or(beyond, |other| other.min(beyond)));
     }
 
-    /// What followers are to be told now: how many bytes there were in all, and the newest.
-    pub fn news(&mut self) -> Option<(u64, Vec<u8>)> {
+    /// The update for followers, if it is due: how many bytes there were in all, and the newest.
+    pub fn take_update(&mut self) -> Option<(u64, Vec<u8>)> {
         self.followed.take_if(|beyond| self.total > *beyond)?;
         Some((self.total, self.text()))
     }
 
-    /// What those who ever followed are told at the end.
-    pub fn last_news(&self) -> Option<(u64, Vec<u8>)> {
+    /// The update at the end, if the output was ever followed.
+    pub fn final_update(&self) -> Option<(u64, Vec<u8>)> {
         self.was_followed.then(|| (self.total, self.text()))
     }
 
@@ -180,13 +180,13 @@ mod tests {
         rustix::io::write(&write, b"one").expect("room in the pipe");
         output.drain();
         output.follow(3);
-        assert_eq!(output.news(), None);
+        assert_eq!(output.take_update(), None);
         output.follow(0);
-        assert_eq!(output.news(), Some((3, b"one".to_vec())));
+        assert_eq!(output.take_update(), Some((3, b"one".to_vec())));
         rustix::io::write(&write, b"two").expect("room in the pipe");
         output.drain();
-        assert_eq!(output.news(), None, "who wants more asks again");
+        assert_eq!(output.take_update(), None, "who wants more asks again");
         output.follow(3);
-        assert_eq!(output.news(), Some((6, b"onetwo".to_vec())));
+        assert_eq!(output.take_update(), Some((6, b"onetwo".to_vec())));
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 /// Levels that are open at once.
 const DEPTH_MAX: usize = 32;
-/// Looks at a directory that is not empty although everything in it was removed: somebody still writes to it.
+/// Passes over a directory that is not empty although everything in it was removed: a process still writes to it.
 const PASSES_MAX: u32 = 4;
 
 /// Directories that are to go.
@@ -194,15 +194,15 @@ fn enter(parent: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
         Err(Errno::ACCESS) => {}
         done => return Ok(done?),
     }
-    let place = openat(parent, name, OFlags::PATH | flags, Mode::empty())?;
-    allow(&place)?;
+    let path_only = openat(parent, name, OFlags::PATH | flags, Mode::empty())?;
+    allow(&path_only)?;
     Ok(openat(parent, name, OFlags::RDONLY | flags, Mode::empty())?)
 }
 
 /// Make a directory that was opened without entering it ours to enter. `chmod` of a name could follow a link.
-fn allow(place: &OwnedFd) -> io::Result<()> {
+fn allow(path_only: &OwnedFd) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let link = format!("/proc/self/fd/{}", path_only.as_raw_fd());
     chmod(link, Mode::RWXU)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! One directory per keeper, one in it per service. The keeper holds a lock on its own, and a later keeper removes
 //! what it finds unlocked: the directory of one that was killed.
 //!
-//! A service's directory is its `TMPDIR`, and that of whoever has its lease. The service itself empties it between
+//! A service's directory is its `TMPDIR`, and belongs to the lease that is out. The service itself empties it between
 //! two leases, because it alone knows, without asking and without a race, that a lease's first call has come: it puts
 //! a used one aside, into the keeper's, under a name that begins with `ended-`, which the keeper removes when there is
 //! time. An unused one stays: its time of change is still the one that it was made with, the epoch, so that one look
@@ -41,21 +41,21 @@ const EPOCH: Timespec = Timespec {
 };
 
 /// What is to be removed; the keeper has one thread.
-pub type Trash = Rc<RefCell<Removal>>;
+pub type SharedRemoval = Rc<RefCell<Removal>>;
 
 /// The keeper's own directory; removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
     reserved: u64,
-    removal: Trash,
+    removal: SharedRemoval,
     /// Held locked while the keeper lives.
     _lock: File,
 }
 
 impl Scratch {
     /// Make a private directory under `base`, and remove what dead keepers left there.
-    pub fn create(base: &Path, removal: &Trash) -> io::Result<Self> {
+    pub fn create(base: &Path, removal: &SharedRemoval) -> io::Result<Self> {
         sweep(base, removal);
         let name = format!("{PREFIX}{}-{}", std::process::id(), crate::clock::now_ms());
         let path = base.join(&name);
@@ -95,7 +95,7 @@ impl Scratch {
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    removal: Trash,
+    removal: SharedRemoval,
 }
 
 impl Directory {
@@ -120,8 +120,8 @@ impl Drop for Directory {
 
 fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path).map_err(|error| {
-        let told = format!("{}: {error}", path.display());
-        io::Error::new(error.kind(), told)
+        let text = format!("{}: {error}", path.display());
+        io::Error::new(error.kind(), text)
     })
 }
 
@@ -131,12 +131,12 @@ impl Drop for Scratch {
     }
 }
 
-fn sweep(base: &Path, removal: &Trash) {
+fn sweep(base: &Path, removal: &SharedRemoval) {
     let Ok(entries) = fs::read_dir(base) else {
         return;
     };
     for entry in entries.flatten() {
-        remove_unborn(&entry);
+        remove_unfinished(&entry);
         if is_ours(&entry.file_name()) {
             let Ok(directory) = open_own(&entry.path()) else {
                 continue;
@@ -150,10 +150,10 @@ fn sweep(base: &Path, removal: &Trash) {
 }
 
 /// Remove the empty directory of a keeper that was killed before it had locked and named it.
-fn remove_unborn(entry: &fs::DirEntry) {
+fn remove_unfinished(entry: &fs::DirEntry) {
     let name = entry.file_name();
-    let unborn = name.to_str().and_then(|name| name.strip_prefix('.'));
-    let pid = unborn.and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+    let unfinished = name.to_str().and_then(|name| name.strip_prefix('.'));
+    let pid = unfinished.and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
     if let Some(pid) = pid
         && pid.parse::<u32>().is_ok()
         && !Path::new("/proc").join(pid).exists()
@@ -204,12 +204,12 @@ mod tests {
         make(&base.join("elsewhere")).expect("a directory");
         std::os::unix::fs::symlink(base.join("elsewhere"), &link).expect("a link");
         make(&dead).expect("a directory");
-        let unborn = |pid: u32| base.join(format!(".{PREFIX}{pid}-1"));
-        let (gone, coming) = (unborn(u32::MAX), unborn(std::process::id()));
+        let unfinished = |pid: u32| base.join(format!(".{PREFIX}{pid}-1"));
+        let (gone, coming) = (unfinished(u32::MAX), unfinished(std::process::id()));
         make(&gone).expect("a directory");
         make(&coming).expect("a directory");
 
-        let removal = Trash::default();
+        let removal = SharedRemoval::default();
         let living = Scratch::create(&base, &removal).expect("does not wait at the FIFO");
         sweep(&base, &removal);
         removal.borrow_mut().finish();

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use forebay_base::readiness;
+use rustix::event::PollFlags;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use rustix::process::Signal;
 
-use crate::clock::wait_of;
 use crate::death::{Cause, Death};
 use crate::keeper::cgroup::Group;
 use crate::keeper::output::Output;
@@ -18,7 +18,7 @@ use crate::readiness::report;
 use crate::wire::{Deadlines, Handle};
 use crate::word::Stamp;
 
-/// A service, from the request to start it until its death is told.
+/// A service, from the request to start it until its death is reported.
 #[derive(Debug)]
 pub struct Service {
     /// Its slot, and the generation that it was started with.
@@ -37,7 +37,7 @@ pub struct Service {
     /// its reset, whether or not the client has looked.
     pub answers: Option<OwnedFd>,
     /// Orders to it, and what it reports of copies of itself; none for a program.
-    pub nursery: Option<OwnedFd>,
+    pub orders: Option<OwnedFd>,
     /// Copies of it that were asked for and that it has not reported.
     pub branching: BTreeSet<Handle>,
     /// The service's own end of that socket, where the keeper speaks for the program.
@@ -55,17 +55,17 @@ pub struct Service {
     pub private_bytes: u64,
     /// Why it is being ended, where that is our doing.
     pub ending: Option<Cause>,
-    /// Whether it has something to do before it ends.
-    pub farewell: bool,
-    /// Until when it may do that, once it was told to end; on our clock.
-    pub leaves_by: Option<u64>,
+    /// Whether it has exit hooks: it has reported so.
+    pub has_exit_hooks: bool,
+    /// Until when it may run them, once its end has begun; in monotonic milliseconds.
+    pub exit_by: Option<u64>,
 }
 
 impl Service {
-    /// Whether it has answered; only looked at while it owes an answer.
+    /// Whether it has answered; asked only while its answer to a start or a reset is due.
     ///
-    /// Where its caller looks for its readiness, what lies on the socket is no answer while that caller waits, only
-    /// where to look; once it was `left`, whoever comes next looks there.
+    /// Where its caller checks readiness itself, what lies on the socket is no answer while that caller waits, only
+    /// where to look; once it was `left`, the next caller looks there.
     pub fn has_answered(&self, left: bool) -> bool {
         if self.caller_looks && !left {
             return false;
@@ -73,38 +73,37 @@ impl Service {
         let Some(answers) = &self.answers else {
             return false;
         };
-        let mut set = [PollFd::new(answers, PollFlags::IN)];
-        matches!(poll(&mut set, Some(&wait_of(0))), Ok(1))
+        !readiness(answers, PollFlags::IN).is_empty()
     }
 
-    /// Take what it wrote, and tell its caller where that says that it is ready. False once every writer is gone.
+    /// Take what it wrote, and report to its caller where that says that it is ready. False once every writer is gone.
     ///
-    /// It is put down to the `lease` that is out now: it comes within moments of being written.
+    /// The output is attributed to the `lease` that is out now: it comes within moments of being written.
     pub fn take_output(&mut self, lease: u64) -> bool {
         self.output.begin(lease);
-        let mut told = None;
+        let mut ready = None;
         let goes_on = self.output.drain_past(|bytes| {
-            told = told.take().or(self.watch.feed(bytes));
+            ready = ready.take().or(self.watch.feed(bytes));
         });
-        if let Some(line) = told {
-            self.tell_ready(&line);
+        if let Some(line) = ready {
+            self.report_ready(&line);
         }
         goes_on
     }
 
-    /// Tell its caller that it is ready, or, where the caller looks for that itself, where to look.
-    pub fn tell_ready(&self, text: &[u8]) {
+    /// Report to its caller that it is ready, or, where the caller checks that itself, where to look.
+    pub fn report_ready(&self, text: &[u8]) {
         let (Some(reports), Some(process)) = (&self.reports, &self.process) else {
             return;
         };
         let path = self.directory.as_ref().map(Directory::path);
         let directory = path.map_or(&[][..], std::ffi::OsStr::as_encoded_bytes);
         let report = report(process.pid.as_raw_nonzero().get(), directory, text);
-        // The first that is ever sent there, and small: it fits. Where nobody is left to read it, that is found elsewhere.
+        // The first message of that socket, and small: it fits. A caller that has left is noticed elsewhere.
         let _ = send(reports, &report, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// End it; the first reason given is the one that is told.
+    /// End it; the first cause given is the one that is reported.
     pub fn end(&mut self, cause: Cause) {
         self.ending.get_or_insert(cause);
         if let Some(process) = &self.process {
@@ -115,10 +114,10 @@ impl Service {
         }
     }
 
-    /// Have it end by itself: its connection ends, and it has until then for what it does before.
-    pub fn leave(&mut self, cause: Cause, until: u64) {
+    /// Have it end by itself: its connection ends, and it has until `until` to run its exit hooks.
+    pub fn begin_exit(&mut self, cause: Cause, until: u64) {
         self.ending.get_or_insert(cause);
-        self.leaves_by = Some(until);
+        self.exit_by = Some(until);
         if let Some(answers) = &self.answers {
             let _ = shutdown(answers, Shutdown::Both);
         }
@@ -147,7 +146,7 @@ impl Service {
 
     /// The most memory that it used, and what it was allowed.
     ///
-    /// Without a cgroup it is told where the kernel's OOM killer may have ended it, whose counter lies elsewhere.
+    /// Without a cgroup the peak is given where the kernel's OOM killer may have ended it, whose counter lies elsewhere.
     fn memory(&self, ended: Ended) -> (u64, u64) {
         if self.ending == Some(Cause::Memory) {
             return (self.private_bytes, self.deadlines.private_bytes_max);
@@ -173,7 +172,7 @@ impl Service {
 }
 
 impl Drop for Service {
-    /// Whoever waits for an answer learns that none will come, even where a process that the keeper
+    /// End its connection, so that a waiting caller learns that no answer will come, even where a process that the keeper
     /// does not know still holds the other end.
     fn drop(&mut self) {
         if let Some(answers) = &self.answers {

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::channel;
 use crate::confine::Confinement;
+use crate::control;
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
@@ -46,8 +46,8 @@ pub struct Running {
     /// Processes that it has forked ahead.
     pub spares: Vec<Spare>,
     /// The one that it was asked for and has not reported.
-    pub sparing: Option<Spare>,
-    /// What it said before it gave up.
+    pub pending_spare: Option<Spare>,
+    /// Why it cannot be a template, if it has reported that.
     pub unfit: Option<Vec<u8>>,
 }
 
@@ -62,14 +62,14 @@ impl Template {
         }
     }
 
-    /// Start its process and tell it what to import.
+    /// Start its process and send it what to import.
     pub fn start(&mut self, serial: u32, directory: Directory) -> Result<&mut Running> {
-        let (ours, theirs) = channel::pair()?;
+        let (ours, theirs) = control::pair()?;
         let (output, write) = Output::new()?;
         let program = program_of(&self.launch);
         let pid =
             spawn(&program, &[theirs.as_fd()], None, write).map_err(|source| Error::System {
-                what: "start of a template",
+                what: "start of a template".into(),
                 source,
             })?;
         let process = Process::adopt(pid)?;
@@ -77,7 +77,7 @@ impl Template {
             setup: self.setup.clone(),
             directory: directory.path().as_encoded_bytes().to_vec(),
         };
-        channel::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT).map_err(|errno| {
+        control::send(&ours, &order.encode(), &[], SendFlags::DONTWAIT).map_err(|errno| {
             process.kill();
             Error::system("setup of a template")(errno)
         })?;
@@ -91,17 +91,17 @@ impl Template {
             directory,
             forks: 0,
             spares: Vec::new(),
-            sparing: None,
+            pending_spare: None,
             unfit: None,
         }))
     }
 }
 
-/// A process that is a service when it is told.
+/// A process that becomes a service by an order.
 #[derive(Debug)]
 pub struct Spare {
     /// Orders to it.
-    pub nursery: OwnedFd,
+    pub orders: OwnedFd,
     /// Its own directory.
     pub directory: Directory,
     /// Its process; None until its template has reported it.
@@ -111,21 +111,21 @@ pub struct Spare {
 impl Running {
     /// Ask for a spare, and say which directory the service after it gets.
     pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
-        let (nursery, cradle) = channel::pair()?;
+        let (orders, keeper_link) = control::pair()?;
         let order = Order::Spare {
             next: next.path().as_encoded_bytes().to_vec(),
         };
-        channel::send(
+        control::send(
             &self.socket,
             &order.encode(),
-            &[cradle.as_fd()],
+            &[keeper_link.as_fd()],
             SendFlags::DONTWAIT,
         )
         .map_err(Error::system("the template takes no orders"))?;
         let directory = std::mem::replace(&mut self.directory, next);
         let _ = self.directory.make(); // as for a service
-        self.sparing = Some(Spare {
-            nursery,
+        self.pending_spare = Some(Spare {
+            orders,
             directory,
             process: None,
         });
@@ -150,7 +150,7 @@ impl Running {
         // Never waits: a template that takes no orders is stopped or hung, and the keeper must
         // not hang with it.
         let flags = SendFlags::DONTWAIT;
-        channel::send(&self.socket, &order.encode(), descriptors, flags)?;
+        control::send(&self.socket, &order.encode(), descriptors, flags)?;
         self.pending.insert(handle);
         self.forks += 1;
         let directory = std::mem::replace(&mut self.directory, next);

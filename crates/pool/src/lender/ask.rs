@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::ledger::{Asked, Program, Service};
+use super::ledger::{Asked, Program, ServiceRecord};
 use super::{Lender, Pending};
 use crate::client::Answer;
 use crate::clock::now_ms;
@@ -45,7 +45,7 @@ impl Lender {
                 return Ok(());
             }
         }
-        self.unsettled = true; // the pool looks around, and may end an idle service to make room
+        self.unsettled = true; // the pool may end an idle service to make room
         loop {
             match self.pool.ask(key)? {
                 Answer::Lent { handle, .. } => {
@@ -119,7 +119,7 @@ impl Lender {
         self.unpark(program) // where it was refused, it has room for the next one
     }
 
-    /// Tell a program of its lease, or why it can have none; false where the service is not to be lent any more.
+    /// Send a program its lease, or why it gets none; false where the service is not lent any more.
     fn lend(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<bool> {
         let slot = handle.slot;
         let Some(service) = self
@@ -132,7 +132,8 @@ impl Lender {
             self.ledger.forget(slot);
             return Ok(false);
         };
-        let (mut pid, owed, met) = (service.pid, service.owed, service.met);
+        let (mut pid, unanswered, preface_read) =
+            (service.pid, service.unanswered, service.preface_read);
         let seen = self
             .ledger
             .sessions
@@ -167,10 +168,10 @@ impl Lender {
             ticket,
             handle,
             pid,
-            owed,
-            met,
+            unanswered,
+            preface_read,
         };
-        self.tell(program, &reply, &descriptors);
+        self.reply(program, &reply, &descriptors);
         Ok(true)
     }
 
@@ -178,8 +179,8 @@ impl Lender {
     pub(super) fn note_process(&mut self, program: Program, slot: u32, pid: i32) {
         if let Some(service) = self.ledger.services.get_mut(&slot) {
             service.pid = pid;
-            service.owed = 0; // it reads what is owed before anything else
-            service.met = true;
+            service.unanswered = 0; // the program reads that answer before anything else
+            service.preface_read = true;
         }
         if let Some(session) = self.ledger.sessions.get_mut(&program)
             && !session.seen.contains(&slot)
@@ -195,14 +196,14 @@ impl Lender {
         key: machine::Key,
         handle: Handle,
     ) -> Result<()> {
-        // Before the slot is somebody else's: what is told of it later is about the new service.
-        self.forget_forsaken()?;
+        // Before the slot has a new service: from then on every report about the slot is about that one.
+        self.forget_dead_idle()?;
         self.ledger.forget(handle.slot);
-        let service = Service {
+        let service = ServiceRecord {
             key,
             pid: 0,
-            owed: 0,
-            met: false,
+            unanswered: 0,
+            preface_read: false,
             retiring: false,
             since_ms: now_ms(),
         };
@@ -229,7 +230,7 @@ impl Lender {
         match self.start(handle) {
             Ok(socket) => {
                 let reply = Reply::Start { ticket, handle };
-                self.tell(program, &reply, &[socket.as_fd()]);
+                self.reply(program, &reply, &[socket.as_fd()]);
                 Ok(())
             }
             Err(error) => {
@@ -239,7 +240,7 @@ impl Lender {
         }
     }
 
-    /// Tell a program why it cannot have what it was granted, which ends: so the descriptors that it takes here are free.
+    /// Tell a program why it does not get what it was granted, and end the service, which frees its descriptors here.
     pub(super) fn withdraw(
         &mut self,
         program: Program,
@@ -249,7 +250,7 @@ impl Lender {
     ) {
         self.ledger.give_up(program, handle, now_ms());
         self.ledger.forget(handle.slot);
-        let _ = self.pool.discard(handle, Cause::Discarded); // a lost keeper took it along
+        let _ = self.pool.discard(handle, Cause::Discarded); // fails where the keeper is lost, and the service with it
         self.refuse(program, ticket, &error.explained());
     }
 
@@ -279,7 +280,7 @@ impl Lender {
         self.pool.fork(handle, template, deadlines)
     }
 
-    /// The program that starts a service says that it is ready.
+    /// The program that starts a service has reported that it is ready.
     pub(super) fn lend_started(
         &mut self,
         program: Program,
@@ -289,7 +290,7 @@ impl Lender {
         self.look(program, ticket, handle, Pending::Lend)
     }
 
-    /// Let the parked questions of a program go on as far as it may.
+    /// Ask the pool the parked questions of a program, as far as its limit allows.
     pub(super) fn unpark(&mut self, program: Program) -> Result<()> {
         while let Some(session) = self.ledger.sessions.get_mut(&program) {
             if session.leases.len() + session.asked.len() >= self.config.leases_max {

@@ -1,12 +1,12 @@
-//! A program's end of a shared pool: questions, and who takes their answers.
+//! A program's end of a shared pool: questions and their answers.
 //!
-//! There is no thread here. One waiting thread at a time, the *leader*, sleeps on the socket and takes in the answers
-//! of all; the others sleep on a condition. An event loop watches the socket and steps in by `drive`. Whoever takes in
-//! an answer of somebody else's wakes them: a thread by the condition, the leader (who sleeps on the socket, which is
-//! empty by then) by an eventfd, a loop by the queue that it gave.
+//! There is no thread here. One waiting thread at a time, the *leader*, sleeps on the socket and receives the answers
+//! of all; the others sleep on a condition. An event loop watches the socket and receives by `drive`. The receiver of
+//! another waiter's answer wakes that waiter: a thread by the condition, the leader (which sleeps on the socket, and finds
+//! it empty by then) by an eventfd, a loop by the queue that it gave.
 //!
-//! What is said without a question (a release) never waits: where the lender does not read, it is kept, and goes out
-//! before whatever is said next. What is kept is bounded by what this program holds and has asked for.
+//! A message without a question (a release) never waits: while the lender does not read, it stays in the outbox and goes
+//! out before later messages. The outbox is bounded by what this program holds and has asked for.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -16,32 +16,33 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use forebay_base::time::timespec;
+use forebay_base::wakeup::Wakeup;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::place::{nobody, reach};
-use crate::channel::{self, Receiver};
+use super::listener::{connect_to_lender, no_lender};
 use crate::client::Wake;
-use crate::clock::wait_of;
+use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
-use crate::limit::{CONTROL_BYTES_MAX, SPIN_US};
+use crate::limit::{CONTROL_BYTES_MAX, LENDER_SPIN};
 use crate::wire::shared::{Reply, Request, Ticket, VERSION};
 
-/// The ticket of the first question, whose answer nobody waits for unless it is no.
+/// The ticket of the first question. Its answer matters only if it refuses the program.
 const HELLO: Ticket = 1;
 
 /// An answer, and what came along.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub reply: Reply,
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Who is told that an answer came.
+/// The waiter that is woken by an answer.
 #[derive(Debug)]
-enum Taker {
-    /// A thread that waits, or will look.
+enum Waiter {
+    /// A thread that waits, or will ask for it.
     Thread,
     /// A loop.
     Queue(Arc<Queue<Wake>>),
@@ -52,9 +53,9 @@ struct State {
     /// Gone once the program let go of it.
     socket: Option<Arc<OwnedFd>>,
     receiver: Receiver,
-    expected: BTreeMap<Ticket, Taker>,
-    answers: BTreeMap<Ticket, Answer>,
-    unsent: VecDeque<Vec<u8>>,
+    expected: BTreeMap<Ticket, Waiter>,
+    answers: BTreeMap<Ticket, Response>,
+    outbox: VecDeque<Vec<u8>>,
     next_ticket: Ticket,
     leader: bool,
     /// Why nothing more comes.
@@ -68,25 +69,24 @@ pub struct Borrower {
     owner: u32,
     /// This is a forked child's copy.
     inherited: AtomicBool,
-    bell: OwnedFd,
+    wakeup: Wakeup,
     state: Mutex<State>,
     turn: Condvar,
 }
 
 impl Borrower {
-    /// Connect to the lender at `path`, and say hello.
+    /// Connect to the lender at `path`, and send_notice hello.
     ///
     /// # Errors
-    /// `Gone` where nobody lends there, `Place` where another user does.
+    /// `Gone` where no process lends there, `Address` where another user does.
     pub fn connect(path: &Path) -> Result<Self> {
-        let socket = reach(path)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let socket = connect_to_lender(path)?;
         let state = State {
             socket: Some(Arc::new(socket)),
             receiver: Receiver::default(),
             expected: BTreeMap::new(),
             answers: BTreeMap::new(),
-            unsent: VecDeque::new(),
+            outbox: VecDeque::new(),
             next_ticket: HELLO,
             leader: false,
             ended: None,
@@ -95,7 +95,10 @@ impl Borrower {
             path: path.to_owned(),
             owner: std::process::id(),
             inherited: AtomicBool::new(false),
-            bell: bell.map_err(Error::system("eventfd"))?,
+            wakeup: Wakeup::new().map_err(|source| Error::System {
+                what: "eventfd".into(),
+                source,
+            })?,
             state: Mutex::new(state),
             turn: Condvar::new(),
         };
@@ -125,29 +128,33 @@ impl Borrower {
             });
         }
         state.next_ticket += 1;
-        state.expected.insert(ticket, Taker::Thread);
+        state.expected.insert(ticket, Waiter::Thread);
         state.send(bytes)?;
         Ok(ticket)
     }
 
-    /// Say something that has no answer; never waits.
-    pub fn say(&self, word: &Request) -> Result<()> {
+    /// Send a message that has no answer; never waits.
+    pub fn send_notice(&self, notice: &Request) -> Result<()> {
         let mut state = self.enter()?;
         state.expect_alive()?;
-        state.send(word.encode())
+        state.send(notice.encode())
     }
 
-    /// The answer to a question, if it is there; otherwise `queue`, where there is one, is told the ticket when it is.
-    pub fn look(&self, ticket: Ticket, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Answer>> {
+    /// The answer to a question, if it has come; otherwise the ticket is pushed to `queue`, if given, when it comes.
+    pub fn look(
+        &self,
+        ticket: Ticket,
+        queue: Option<&Arc<Queue<Wake>>>,
+    ) -> Result<Option<Response>> {
         let mut state = self.enter()?;
-        self.take_in(&mut state);
+        self.receive(&mut state);
         if let Some(answer) = state.found(ticket)? {
             return Ok(Some(answer));
         }
         if let Some(queue) = queue {
             state
                 .expected
-                .insert(ticket, Taker::Queue(Arc::clone(queue)));
+                .insert(ticket, Waiter::Queue(Arc::clone(queue)));
         }
         Ok(None)
     }
@@ -156,13 +163,13 @@ impl Borrower {
     ///
     /// # Errors
     /// `Interrupted` where a signal arrived: run its handlers and wait again. `Gone`, `Closed`.
-    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Answer>> {
-        // The lender may have this very core: it goes first.
+    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Response>> {
+        // The lender may share this core: it runs first.
         rustix::thread::sched_yield();
         let mut state = self.enter()?;
-        let look_until = Instant::now() + Duration::from_micros(SPIN_US);
+        let poll_until = Instant::now() + LENDER_SPIN;
         loop {
-            self.take_in(&mut state);
+            self.receive(&mut state);
             if let Some(answer) = state.found(ticket)? {
                 return Ok(Some(answer));
             }
@@ -170,7 +177,7 @@ impl Borrower {
             if deadline.is_some_and(|at| at <= now) {
                 return Ok(None);
             }
-            if now < look_until {
+            if now < poll_until {
                 drop(state);
                 rustix::thread::sched_yield();
                 state = self.lock();
@@ -180,10 +187,10 @@ impl Borrower {
         }
     }
 
-    /// Give a question up. Its answer, where it was there already; else the lender is told.
-    pub fn leave(&self, ticket: Ticket) -> Result<Option<Answer>> {
+    /// Give up a question. Returns its answer if it has come; otherwise the lender is notified.
+    pub fn leave(&self, ticket: Ticket) -> Result<Option<Response>> {
         let mut state = self.enter()?;
-        self.take_in(&mut state);
+        self.receive(&mut state);
         let known = state.expected.remove(&ticket).is_some();
         if let Some(answer) = state.answers.remove(&ticket) {
             return Ok(Some(answer));
@@ -194,10 +201,10 @@ impl Borrower {
         Ok(None)
     }
 
-    /// Take in what has come; for a loop that watches [`Self::watch`].
+    /// Receive what has come; for a loop that watches [`Self::watch`].
     pub fn drive(&self) -> Result<()> {
         let mut state = self.enter()?;
-        self.take_in(&mut state);
+        self.receive(&mut state);
         Ok(())
     }
 
@@ -206,7 +213,7 @@ impl Borrower {
         let state = self.enter()?;
         let socket = state.socket.as_ref().ok_or(Error::Closed)?;
         socket.try_clone().map_err(|source| Error::System {
-            what: "dup of the shared pool's socket",
+            what: "dup of the shared pool's socket".into(),
             source,
         })
     }
@@ -214,7 +221,7 @@ impl Borrower {
     /// Whether the lender is gone; looks.
     pub fn is_over(&self) -> Result<bool> {
         let mut state = self.enter()?;
-        self.take_in(&mut state);
+        self.receive(&mut state);
         Ok(state.ended.is_some())
     }
 
@@ -223,7 +230,7 @@ impl Borrower {
         self.lock().ended.is_some()
     }
 
-    /// Let go: the lender takes back what this program holds. Whoever waits finds it closed. Idempotent.
+    /// Disconnect: the lender takes back what this program holds, and waiting callers find the pool closed. Idempotent.
     pub fn close(&self) {
         if self.inherited.load(Ordering::Relaxed) {
             return; // before the lock, which a thread of the parent may have held when it forked
@@ -258,21 +265,18 @@ impl Borrower {
         }
         let socket = Arc::clone(state.socket.as_ref().ok_or(Error::Closed)?);
         let mut flags = PollFlags::IN;
-        if !state.unsent.is_empty() {
+        if !state.outbox.is_empty() {
             flags |= PollFlags::OUT;
         }
         state.leader = true;
         drop(state);
         let mut set = [
             PollFd::new(&*socket, flags),
-            PollFd::new(&self.bell, PollFlags::IN),
+            PollFd::new(&self.wakeup, PollFlags::IN),
         ];
-        // Rounded up, so that a wait never ends before its time.
-        let limit = left.map(|left| {
-            wait_of(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
-        });
+        let limit = left.map(timespec);
         let polled = poll(&mut set, limit.as_ref());
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]); // rung or not
+        self.wakeup.clear();
         let mut state = self.lock();
         state.leader = false;
         self.turn.notify_all(); // the next one leads
@@ -283,8 +287,8 @@ impl Borrower {
         }
     }
 
-    /// Read what is there and wake whom it is for.
-    fn take_in(&self, state: &mut State) {
+    /// Receive what is there and wake its waiters.
+    fn receive(&self, state: &mut State) {
         let Some(socket) = state.socket.clone() else {
             return;
         };
@@ -295,12 +299,12 @@ impl Borrower {
                 Err(Error::Interrupted) => continue,
                 Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
                 _ => {
-                    self.end(state, nobody(&self.path).to_string());
+                    self.end(state, no_lender(&self.path).to_string());
                     return;
                 }
             };
             match Reply::decode(&packet.bytes) {
-                // Not about a question: it was turned away, or it speaks another version.
+                // Not about a question: the lender has refused this program, or speaks another version.
                 Ok(Reply::Failed {
                     ticket: 0 | HELLO,
                     reason,
@@ -309,20 +313,23 @@ impl Borrower {
                 }
                 Ok(reply) => {
                     let descriptors = packet.descriptors;
-                    self.put(state, Answer { reply, descriptors });
+                    self.deliver(state, Response { reply, descriptors });
                 }
-                Err(error) => self.end(state, format!("the shared pool talks nonsense: {error}")),
+                Err(error) => self.end(
+                    state,
+                    format!("invalid reply from the shared pool: {error}"),
+                ),
             }
         }
     }
 
-    /// An answer nobody expects any more is dropped, and its descriptors with it.
-    fn put(&self, state: &mut State, answer: Answer) {
+    /// An answer that is not expected any more is dropped, and its descriptors with it.
+    fn deliver(&self, state: &mut State, answer: Response) {
         let ticket = answer.reply.ticket();
         match state.expected.get(&ticket) {
             None => return,
-            Some(Taker::Thread) => self.wake_threads(state),
-            Some(Taker::Queue(queue)) => drop(queue.push(ticket)),
+            Some(Waiter::Thread) => self.wake_threads(state),
+            Some(Waiter::Queue(queue)) => drop(queue.push(ticket)),
         }
         state.answers.insert(ticket, answer);
     }
@@ -333,8 +340,8 @@ impl Borrower {
     }
 
     fn wake_all(&self, state: &mut State) {
-        for (&ticket, taker) in &state.expected {
-            if let Taker::Queue(queue) = taker {
+        for (&ticket, waiter) in &state.expected {
+            if let Waiter::Queue(queue) = waiter {
                 let _ = queue.push(ticket);
             }
         }
@@ -343,13 +350,13 @@ impl Borrower {
 
     fn wake_threads(&self, state: &State) {
         if state.leader {
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            self.wakeup.raise();
             self.turn.notify_all();
         }
     }
 
     fn enter(&self) -> Result<MutexGuard<'_, State>> {
-        // Told by `forked`, because asking the kernel who we are costs as much as everything else here.
+        // Set by `forked`: asking the kernel for the process id costs as much as everything else here.
         if self.inherited.load(Ordering::Relaxed) {
             return Err(Error::Forked {
                 owner: self.owner,
@@ -370,7 +377,7 @@ impl Borrower {
 }
 
 impl State {
-    fn found(&mut self, ticket: Ticket) -> Result<Option<Answer>> {
+    fn found(&mut self, ticket: Ticket) -> Result<Option<Response>> {
         if let Some(answer) = self.answers.remove(&ticket) {
             self.expected.remove(&ticket);
             return Ok(Some(answer));
@@ -382,23 +389,23 @@ impl State {
     }
 
     fn send(&mut self, bytes: Vec<u8>) -> Result<()> {
-        self.unsent.push_back(bytes);
+        self.outbox.push_back(bytes);
         self.flush();
         self.expect_alive()
     }
 
-    /// Send what waits, as far as the lender reads.
+    /// Send the outbox, as far as the lender reads.
     fn flush(&mut self) {
         let Some(socket) = self.socket.clone() else {
             return;
         };
-        while let Some(bytes) = self.unsent.front() {
-            match channel::send(&*socket, bytes, &[], SendFlags::DONTWAIT) {
-                Ok(()) => drop(self.unsent.pop_front()),
+        while let Some(bytes) = self.outbox.front() {
+            match control::send(&*socket, bytes, &[], SendFlags::DONTWAIT) {
+                Ok(()) => drop(self.outbox.pop_front()),
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    self.unsent.clear();
-                    // What it said before its end is still to be read.
+                    self.outbox.clear();
+                    // What it sent before its end is still to be read.
                     return;
                 }
             }

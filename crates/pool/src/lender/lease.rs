@@ -10,15 +10,20 @@ use crate::wire::shared::Ticket;
 
 impl Lender {
     /// A program gives a service back.
-    pub(super) fn release(&mut self, program: Program, handle: Handle, owed: u64) -> Result<()> {
+    pub(super) fn release(
+        &mut self,
+        program: Program,
+        handle: Handle,
+        unanswered: u64,
+    ) -> Result<()> {
         if !self.ledger.give_up(program, handle, now_ms()) {
             return Ok(());
         }
         let service = self.ledger.services.get_mut(&handle.slot);
         match service.filter(|service| !service.retiring) {
             Some(service) => {
-                service.owed = owed;
-                let reset_ms = (owed != 0).then_some(self.config.reset_ms);
+                service.unanswered = unanswered;
+                let reset_ms = (unanswered != 0).then_some(self.config.reset_ms);
                 self.pool.release(handle, reset_ms)?;
             }
             None => self.end_service(handle, Cause::Returned)?, // drained while it was lent
@@ -26,13 +31,13 @@ impl Lender {
         self.unpark(program)
     }
 
-    /// A program leaves a start to whoever comes next.
+    /// A program leaves a start to the next caller.
     pub(super) fn abandon(
         &mut self,
         program: Program,
         handle: Handle,
-        owed: u64,
-        met: bool,
+        unanswered: u64,
+        preface_read: bool,
     ) -> Result<()> {
         if !self.ledger.give_up(program, handle, now_ms()) {
             return Ok(());
@@ -41,13 +46,13 @@ impl Lender {
             session.seen.retain(|&seen| seen != handle.slot);
         }
         if let Some(service) = self.ledger.services.get_mut(&handle.slot) {
-            (service.owed, service.met) = (owed, met);
+            (service.unanswered, service.preface_read) = (unanswered, preface_read);
         }
-        self.pool.abandon(handle, owed == 0)?;
+        self.pool.abandon(handle, unanswered == 0)?;
         self.unpark(program)
     }
 
-    /// A program has a service ended, for a cause that is its to tell.
+    /// A program has a service ended, for one of the causes that a program may give.
     pub(super) fn discard(&mut self, program: Program, handle: Handle, cause: Cause) -> Result<()> {
         let cause = match cause {
             Cause::Returned | Cause::ResetFailed => cause,
@@ -73,7 +78,7 @@ impl Lender {
         self.pool.discard(handle, cause)
     }
 
-    /// A program gives a question up; what it was granted meanwhile goes on.
+    /// A program gives up a question; a service that was granted meanwhile goes to the next caller.
     pub(super) fn leave(&mut self, program: Program, ticket: Ticket) -> Result<()> {
         self.pending
             .retain(|&(who, which, _, _)| (who, which) != (program, ticket));
@@ -103,14 +108,14 @@ impl Lender {
         };
         let generation = lease.generation;
         session.seen.retain(|&seen| seen != slot);
-        // Whether it owed an answer is not known any more, since the program was to read it.
+        // Whether an answer is still to come is unknown, since the program was to read it.
         self.discard(program, Handle { slot, generation }, Cause::Discarded)
     }
 
-    /// A program is gone: what it held is ended, what it waited for goes to others.
+    /// A program is gone: end what it held, and grant what it waited for to others.
     pub(super) fn end(&mut self, program: Program) {
-        self.lines.remove(&program);
-        self.hear_again();
+        self.connections.remove(&program);
+        self.resume_accepting();
         self.pending.retain(|&(who, _, _, _)| who != program);
         let Some(session) = self.ledger.sessions.remove(&program) else {
             return;

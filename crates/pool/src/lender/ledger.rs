@@ -1,8 +1,8 @@
-//! Who holds what, who waits for what, and who has seen which process; without a socket or a clock.
+//! Which program holds, waits for and knows which service; without a socket or a clock.
 //!
 //! Invariants:
 //! - a slot is in at most one program's `leases`;
-//! - a ticket of a program is in exactly one place: asked of the pool, parked, granted, or done;
+//! - a ticket of a program is in exactly one state: asked of the pool, parked, granted, or done;
 //! - a program holds and asks for at most `leases_max` at once, and what is more waits parked, in its own order;
 //! - what a program has *seen* of a slot is the process that runs there now: a slot's process is forgotten by all when
 //!   it ends, so that descriptors travel once for each program and process.
@@ -11,23 +11,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::machine;
 use crate::wire::Handle;
-use crate::wire::shared::{Kind, Place, Row, Ticket};
+use crate::wire::shared::{Kind, Row, ServiceState, Ticket};
 
 /// A program that borrows.
 pub type Program = u32;
 
 /// A service that runs, or starts.
 #[derive(Debug)]
-pub struct Service {
+pub struct ServiceRecord {
     /// Its kind.
     pub key: machine::Key,
-    /// Its process; 0 until the keeper has told it.
+    /// Its process; 0 until the keeper has reported it.
     pub pid: i32,
-    /// The call that it owes an answer to; 0 for none.
-    pub owed: u64,
+    /// The call whose answer has not been read; 0 for none.
+    pub unanswered: u64,
     /// Its preface was read.
-    pub met: bool,
-    /// It is ended when it comes back.
+    pub preface_read: bool,
+    /// It is ended when it is given back.
     pub retiring: bool,
     /// Monotonic milliseconds of its last change of hands.
     pub since_ms: u64,
@@ -66,17 +66,17 @@ impl Session {
     }
 }
 
-/// Who asked the pool for what.
+/// A question that waits in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     pub program: Program,
     pub ticket: Ticket,
     pub key: machine::Key,
-    /// When it is to be hurried, in monotonic milliseconds.
+    /// When it stops waiting for a reset and has a service started, in monotonic milliseconds.
     pub hurry_ms: Option<u64>,
 }
 
-/// The books of one lender.
+/// The bookkeeping of one lender.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub sessions: BTreeMap<Program, Session>,
@@ -85,7 +85,7 @@ pub struct Ledger {
     pub keys: BTreeMap<Vec<u8>, machine::Key>,
     /// Numbers of templates, by their digest.
     pub templates: BTreeMap<Vec<u8>, u32>,
-    pub services: BTreeMap<u32, Service>,
+    pub services: BTreeMap<u32, ServiceRecord>,
     pub asked: BTreeMap<machine::Ticket, Asked>,
 }
 
@@ -155,7 +155,7 @@ impl Ledger {
         true
     }
 
-    /// The process of a slot is gone, or will be: nobody knows it any more.
+    /// The process of a slot is gone, or will be: no program knows it from now on.
     pub fn forget(&mut self, slot: u32) {
         self.services.remove(&slot);
         for session in self.sessions.values_mut() {
@@ -186,10 +186,10 @@ impl Ledger {
         let rows = rows.map(|(&slot, service)| {
             let holder = self.holder(slot);
             let state = match holder {
-                Some((_, lease)) if lease.starting => Place::Starting,
-                Some(_) => Place::Leased,
-                None if service.owed != 0 => Place::Settling,
-                None => Place::Idle,
+                Some((_, lease)) if lease.starting => ServiceState::Starting,
+                Some(_) => ServiceState::Leased,
+                None if service.unanswered != 0 => ServiceState::Settling,
+                None => ServiceState::Idle,
             };
             Row {
                 slot,
@@ -214,7 +214,7 @@ mod tests {
         generation: 7,
     };
 
-    fn books() -> Ledger {
+    fn sample() -> Ledger {
         let mut ledger = Ledger::default();
         for program in [1, 2] {
             let session = Session {
@@ -230,11 +230,11 @@ mod tests {
             ..Kind::default()
         };
         let key = ledger.intern(kind);
-        let service = Service {
+        let service = ServiceRecord {
             key,
             pid: 50,
-            owed: 0,
-            met: true,
+            unanswered: 0,
+            preface_read: true,
             retiring: false,
             since_ms: 0,
         };
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn equal_digests_are_one_kind_and_equal_templates_one_template() {
-        let mut ledger = books();
+        let mut ledger = sample();
         let known = ledger.kinds[0].clone();
         assert_eq!(ledger.intern(known.clone()), 0);
         let other = Kind {
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_lease_ends_once_and_only_for_who_holds_it() {
-        let mut ledger = books();
+        let mut ledger = sample();
         ledger.hold(1, FIRST, 11, false, 1_000);
         let later = Handle {
             generation: 8,
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_gone_is_known_to_nobody() {
-        let mut ledger = books();
+        let mut ledger = sample();
         for session in ledger.sessions.values_mut() {
             session.seen.extend([FIRST.slot, 4]);
         }
@@ -282,12 +282,12 @@ mod tests {
 
     #[test]
     fn rows_say_who_holds_what_since_when_and_where_to_go_on() {
-        let mut ledger = books();
-        let idle = Service {
+        let mut ledger = sample();
+        let idle = ServiceRecord {
             key: 0,
             pid: 51,
-            owed: 5,
-            met: true,
+            unanswered: 5,
+            preface_read: true,
             retiring: false,
             since_ms: 0,
         };
@@ -296,12 +296,12 @@ mod tests {
 
         let (rows, next) = ledger.rows(0, 1, 3_500);
         assert_eq!((rows.len(), next), (1, 9));
-        assert_eq!((rows[0].state, rows[0].holder), (Place::Leased, 102));
+        assert_eq!((rows[0].state, rows[0].holder), (ServiceState::Leased, 102));
         assert_eq!((rows[0].pid, rows[0].age_ms), (50, 2_500));
         let (rows, next) = ledger.rows(next, 1, 3_500);
         assert_eq!(
             (rows[0].state, rows[0].holder, next),
-            (Place::Settling, 0, 0)
+            (ServiceState::Settling, 0, 0)
         );
     }
 }

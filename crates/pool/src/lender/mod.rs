@@ -6,17 +6,17 @@
 //! and one small answer. One thread, one epoll set, and no Python; who starts a keeper is the caller of [`Lender::run`].
 //!
 //! Invariants, beside those of the [`ledger`]:
-//! - what a program held or waited for ends with its process, or with its connection, whichever is first;
-//! - nobody is waited for: a program that does not read its answers is cut off, and what it held is ended;
+//! - what a program held or waited for ends with its process or its connection, whichever ends first;
+//! - the lender waits for no program: one that does not read its answers is disconnected, and what it held is ended;
 //! - nothing that a program sent is run or unpickled here.
 
 mod ask;
 pub mod borrower;
 mod lease;
 pub mod ledger;
-pub mod place;
-mod tell;
-mod watchman;
+pub mod listener;
+mod requests;
+mod socket_watch;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroI32;
@@ -27,23 +27,25 @@ use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
 use forebay_base::peer::Peer;
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
-use rustix::io::Errno;
+use forebay_base::poll::{Kind, Poll, Ready, Token};
+use forebay_base::slots::Key;
+use forebay_base::spin::spin;
+use forebay_base::time;
+use forebay_base::unix::Listener;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::channel::{self, Receiver};
 use crate::client::{Client, Policy, WATCH, Wake};
-use crate::clock::{now_ms, wait_of};
+use crate::clock::now_ms;
+use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
-use crate::limit::{ACCEPT_PAUSE_MS, BORROWERS_MAX, SPIN_US, TURN_MESSAGES};
+use crate::limit::{ACCEPT_PAUSE_MS, BORROWERS_MAX, LENDER_SPIN, TURN_MESSAGES};
 use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{Reply, Request, Ticket};
 use ledger::{Ledger, Program, Session};
-use place::Place;
-use watchman::Watchman;
+use listener::{accept_program, listen};
+use socket_watch::SocketWatch;
 
 /// What a lender allows, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +77,13 @@ pub struct Config {
 pub enum Turn {
     /// A service is to be started and no keeper runs: start one, attach it, come back.
     Keeper,
-    /// The descriptor that was given is readable.
+    /// The descriptor that was given is readable, or a signal arrived.
     Woken,
     /// A person should read this; then come back.
-    News(String),
+    Notice(String),
 }
 
-/// Who is told of an end that has not come yet.
+/// A question that is answered later.
 #[derive(Clone, Copy, Debug)]
 enum Pending {
     Lend,
@@ -89,31 +91,65 @@ enum Pending {
     Output,
 }
 
-/// What came from a program.
+/// What a program has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Nothing,
-    /// It expects no answer.
-    Word,
+    /// A message that expects no answer.
+    Notice,
     Question,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    /// By an event, or by the time.
+    Due,
+    /// By a signal.
+    Interrupted,
 }
 
 /// A program's connection.
 #[derive(Debug)]
-struct Line {
+struct Connection {
     socket: OwnedFd,
     /// Its process: a child that it forked may hold its socket open for longer.
     _process: Option<OwnedFd>,
-    /// It has said which version it speaks.
-    greeted: bool,
+    /// The handshake is done: the program has named the version that it speaks.
+    is_open: bool,
 }
 
-const LISTENER: u64 = u64::MAX;
-const POOL: u64 = u64::MAX - 1;
-const QUEUE: u64 = u64::MAX - 2;
-const WAKE: u64 = u64::MAX - 3;
-/// Above a program's number: its process ended.
-const ENDED: u64 = 1 << 32;
+/// What the lender watches. A key is a program's number, which is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Listener,
+    /// The epoll of the pool itself.
+    Pool,
+    /// Tickets were granted.
+    Granted,
+    /// The descriptor that the caller of `run` gave.
+    Caller,
+    /// A program's connection.
+    Program,
+    /// The pidfd of a program's process.
+    ProgramExit,
+}
+
+impl Kind for Source {
+    const ALL: &'static [Self] = &[
+        Self::Listener,
+        Self::Pool,
+        Self::Granted,
+        Self::Caller,
+        Self::Program,
+        Self::ProgramExit,
+    ];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// Tickets that may have been granted and not looked at.
 const WAKES_MAX: usize = 1 << 20;
 
@@ -122,126 +158,125 @@ const WAKES_MAX: usize = 1 << 20;
 pub struct Lender {
     pool: Client,
     config: Config,
-    place: Place,
-    poller: OwnedFd,
+    listener: Listener,
+    poll: Poll<Source>,
     queue: Arc<Queue<Wake>>,
     receiver: Receiver,
     ledger: Ledger,
-    lines: BTreeMap<Program, Line>,
+    connections: BTreeMap<Program, Connection>,
     next_program: Program,
-    /// Programs to be cut off at the end of this turn.
-    cut: Vec<Program>,
+    /// Programs to disconnect at the end of this turn.
+    to_disconnect: Vec<Program>,
     pending: Vec<(Program, Ticket, Handle, Pending)>,
     /// Starts that wait for a keeper.
     starts: Vec<(Program, Ticket, Handle)>,
     /// Templates that were described, to which keeper.
     described: Vec<(u64, u32)>,
-    /// Nobody new can be taken in (no descriptors) until then, or until somebody leaves.
-    deaf_until: Option<Instant>,
-    /// A service may have ended while nobody held it.
+    /// No connection is accepted until then (no descriptors are left), or until a program leaves.
+    paused_until: Option<Instant>,
+    /// A service may have ended while no program held it.
     unsettled: bool,
-    watchman: Watchman,
+    socket_watch: SocketWatch,
 }
 
 impl Lender {
     /// Listen at `path`; `wake` is a descriptor that makes [`Self::run`] come back.
     pub fn new(path: &Path, config: Config, wake: BorrowedFd<'_>) -> Result<Self> {
         let pool = Client::new(policy_of(config))?;
-        let place = Place::take(path)?;
-        let poller =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
+        let listener = listen(path)?;
+        let poll = Poll::new().map_err(Error::system("epoll_create1"))?;
         let queue = Queue::new(WAKES_MAX)?;
         let lender = Self {
             pool,
             config,
-            place,
-            poller,
+            listener,
+            poll,
             queue: Arc::new(queue),
             receiver: Receiver::default(),
             ledger: Ledger::default(),
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             next_program: 1,
-            cut: Vec::new(),
+            to_disconnect: Vec::new(),
             pending: Vec::new(),
             starts: Vec::new(),
             described: Vec::new(),
-            deaf_until: None,
+            paused_until: None,
             unsettled: false,
-            watchman: Watchman::default(),
+            socket_watch: SocketWatch::default(),
         };
-        lender.watch(&lender.place.socket, LISTENER)?;
-        lender.watch(lender.pool.watch()?, POOL)?;
-        lender.watch(&*lender.queue, QUEUE)?;
-        lender.watch(wake, WAKE)?;
+        lender.watch(&lender.listener, Token::only(Source::Listener))?;
+        lender.watch(lender.pool.watch()?, Token::only(Source::Pool))?;
+        lender.watch(&*lender.queue, Token::only(Source::Granted))?;
+        lender.watch(wake, Token::only(Source::Caller))?;
         Ok(lender)
     }
 
-    /// The pool, for who starts its keeper.
+    /// The pool, for the caller that starts its keeper.
     pub fn pool(&self) -> &Client {
         &self.pool
     }
 
     /// Serve until something is to be done outside; never returns otherwise.
     pub fn run(&mut self) -> Result<Turn> {
-        let mut spoke = None;
+        let mut active = None;
         loop {
-            let busy = spoke.is_some();
-            if let Some(heard) = spoke.take() {
-                self.linger(heard)?;
+            let busy = active.is_some();
+            if let Some((program, last)) = active.take() {
+                self.serve_on(program, last)?;
             }
             self.begin_starts()?;
             if !self.starts.is_empty() {
                 return Ok(Turn::Keeper);
             }
-            let mut events = Vec::with_capacity(64);
-            match self.wait(&mut events, busy) {
-                Ok(()) => {}
-                Err(Errno::INTR) => return Ok(Turn::Woken),
-                Err(errno) => return Err(Error::system("epoll_wait")(errno)),
+            if self.wait(busy)? == Waited::Interrupted {
+                return Ok(Turn::Woken);
             }
-            if self.deaf_until.is_some_and(|until| Instant::now() >= until) {
-                self.hear_again();
+            if self
+                .paused_until
+                .is_some_and(|until| Instant::now() >= until)
+            {
+                self.resume_accepting();
             }
-            let news = self.look_after_place();
-            let (mut woken, mut told) = (false, false);
-            for event in &events {
-                match event.data.u64() {
-                    LISTENER => self.accept(),
-                    POOL => {
+            let notice = self.check_socket_file();
+            let (mut woken, mut granted) = (false, false);
+            let mut index = 0;
+            while let Some((token, _)) = self.poll.event(index) {
+                index += 1;
+                let program = token.key.index;
+                match token.kind {
+                    Source::Listener => self.accept(),
+                    Source::Pool => {
                         self.pool.drive()?;
                         self.unsettled = true;
                     }
-                    QUEUE => told = true,
-                    WAKE => woken = true,
-                    ended if ended >= ENDED => {
-                        self.cut.push(Program::try_from(ended - ENDED).unwrap_or(0));
-                    }
-                    number => {
-                        let program = Program::try_from(number).unwrap_or(0);
-                        let heard = self.hear(program);
-                        spoke = Some((program, heard));
+                    Source::Granted => granted = true,
+                    Source::Caller => woken = true,
+                    Source::ProgramExit => self.to_disconnect.push(program),
+                    Source::Program => {
+                        let last = self.receive(program);
+                        active = Some((program, last));
                     }
                 }
             }
-            self.catch_up(told)?;
+            self.catch_up(granted)?;
             if woken {
                 return Ok(Turn::Woken);
             }
-            if let Some(text) = news {
-                return Ok(Turn::News(text));
+            if let Some(text) = notice {
+                return Ok(Turn::Notice(text));
             }
         }
     }
 
-    /// Look for a moment whether the program that spoke last goes on, before anything else is looked at. Who was
-    /// answered may wait on this very core, and is let run first.
-    fn linger(&mut self, (program, mut last): (Program, Heard)) -> Result<()> {
+    /// Receive what the last active program sends next, for a moment, before anything else is served. The program that
+    /// was answered may share this core, so it runs first.
+    fn serve_on(&mut self, program: Program, mut last: Received) -> Result<()> {
         for _ in 0..TURN_MESSAGES {
-            if last == Heard::Question {
+            if last == Received::Question {
                 rustix::thread::sched_yield();
             }
-            last = self.hear(program);
-            if last == Heard::Nothing {
+            last = self.receive(program);
+            if last == Received::Nothing {
                 break;
             }
             self.catch_up(false)?;
@@ -254,23 +289,23 @@ impl Lender {
 
     /// End every service and every connection, and remove the socket.
     pub fn close(self, limit_ms: u64) -> Result<()> {
-        let Self { pool, place, .. } = self;
-        drop(place); // nobody new
+        let Self { pool, listener, .. } = self;
+        drop(listener); // no new programs
         pool.close(limit_ms)
     }
 
-    /// The next events; after a busy turn it looks for a moment before it sleeps.
-    fn wait(&self, events: &mut Vec<epoll::Event>, busy: bool) -> std::result::Result<(), Errno> {
+    /// Wait for events; after a busy turn it polls for a moment before it sleeps.
+    fn wait(&mut self, busy: bool) -> Result<Waited> {
+        let failed = || Error::system("epoll_wait");
         if busy {
-            let end = Instant::now() + Duration::from_micros(SPIN_US);
-            loop {
-                if epoll::wait(&self.poller, spare_capacity(events), Some(&wait_of(0)))? > 0 {
-                    return Ok(());
-                }
-                if Instant::now() >= end {
-                    break;
-                }
-                rustix::thread::sched_yield();
+            let mut polled = Ok(());
+            let due = spin(LENDER_SPIN, || {
+                polled = self.poll.wait(Some(Duration::ZERO));
+                polled.is_err() || self.poll.event(0).is_some()
+            });
+            polled.map_err(failed())?;
+            if due {
+                return Ok(Waited::Due);
             }
         }
         let hurries = self
@@ -279,114 +314,126 @@ impl Lender {
             .values()
             .filter_map(|asked| asked.hurry_ms);
         let hurry_ms = hurries.min().map(|at| at.saturating_sub(now_ms()));
-        let deaf = self.deaf_until.map(remaining_ms);
-        let look = remaining_ms(self.watchman.due);
-        let limit = hurry_ms.into_iter().chain(deaf).fold(look, u64::min);
-        epoll::wait(&self.poller, spare_capacity(events), Some(&wait_of(limit))).map(drop)
+        let paused = self.paused_until.map(remaining_ms);
+        let look = remaining_ms(self.socket_watch.due);
+        let limit = hurry_ms.into_iter().chain(paused).fold(look, u64::min);
+        let end = Instant::now() + Duration::from_millis(limit);
+        let left = time::left(Some(end));
+        self.poll.wait(left).map_err(failed())?;
+        // Nothing before its time is a signal, whose handlers the caller runs.
+        let interrupted = self.poll.event(0).is_none() && Instant::now() < end;
+        Ok(if interrupted {
+            Waited::Interrupted
+        } else {
+            Waited::Due
+        })
     }
 
-    fn watch(&self, descriptor: impl AsFd, data: u64) -> Result<()> {
-        let data = epoll::EventData::new_u64(data);
-        epoll::add(&self.poller, descriptor, data, epoll::EventFlags::IN)
+    fn watch(&self, descriptor: impl AsFd, token: Token<Source>) -> Result<()> {
+        self.poll
+            .add(descriptor, token, Ready::READ)
             .map_err(Error::system("epoll_ctl"))
     }
 
-    /// Take in the programs that wait to be.
+    /// Accept the programs in the queue.
     fn accept(&mut self) {
         loop {
-            match self.place.accept() {
-                Ok(Some((socket, peer))) if self.lines.len() < BORROWERS_MAX => {
-                    let _ = self.welcome(socket, peer); // dropped, it is told by its end of file
+            match accept_program(&self.listener) {
+                Ok(Some((socket, peer))) if self.connections.len() < BORROWERS_MAX => {
+                    let _ = self.admit(socket, peer); // on failure it sees its end of file
                 }
-                Ok(Some((socket, _))) => turn_away(&socket),
+                Ok(Some((socket, _))) => refuse_connection(&socket),
                 Ok(None) => return,
                 Err(_) => {
-                    // Out of descriptors: it would come back at once. They may be other processes' or services', so
-                    // that it is not only somebody's leaving that gives some back.
-                    let _ = epoll::delete(&self.poller, &self.place.socket);
-                    self.pause();
+                    // Out of descriptors: the event would come back at once. Other processes or services may hold
+                    // them, so a program that leaves is not the only one that gives some back; hence the pause.
+                    self.poll.remove(&self.listener);
+                    self.pause_accepting();
                     return;
                 }
             }
         }
     }
 
-    fn pause(&mut self) {
-        self.deaf_until = Instant::now().checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
+    fn pause_accepting(&mut self) {
+        self.paused_until = Instant::now().checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
     }
 
-    /// Somebody left, or the pause is over: there may be room for somebody new.
-    fn hear_again(&mut self) {
-        if self.deaf_until.is_none() {
+    /// A program left, or the pause is over: there may be room for another one.
+    fn resume_accepting(&mut self) {
+        if self.paused_until.is_none() {
             return;
         }
-        match self.watch(&self.place.socket, LISTENER) {
-            Ok(()) => self.deaf_until = None,
-            Err(_) => self.pause(),
+        match self.watch(&self.listener, Token::only(Source::Listener)) {
+            Ok(()) => self.paused_until = None,
+            Err(_) => self.pause_accepting(),
         }
     }
 
-    /// Take a program in. One whose process cannot be seen here, as from outside of a container, ends with its
+    /// Admit a program. One whose process is not visible here, as from outside of a container, ends with its
     /// connection alone.
-    fn welcome(&mut self, socket: OwnedFd, peer: Peer) -> Result<()> {
+    fn admit(&mut self, socket: OwnedFd, peer: Peer) -> Result<()> {
         let number = self.next_program;
         self.next_program += 1;
         let pid = peer.pid.map_or(0, NonZeroI32::get);
         let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if let Some(process) = &process {
-            self.watch(process, ENDED + u64::from(number))?;
+            self.watch(process, token_of(Source::ProgramExit, number))?;
         }
-        self.watch(&socket, u64::from(number))?;
+        self.watch(&socket, token_of(Source::Program, number))?;
         let session = Session {
             pid,
             ..Session::default()
         };
         self.ledger.sessions.insert(number, session);
-        let line = Line {
+        let connection = Connection {
             socket,
             _process: process,
-            greeted: false,
+            is_open: false,
         };
-        self.lines.insert(number, line);
+        self.connections.insert(number, connection);
         Ok(())
     }
 
-    /// Take in one message of a program, if there is one.
-    fn hear(&mut self, program: Program) -> Heard {
-        let Some(line) = self.lines.get(&program) else {
-            return Heard::Nothing;
+    /// Receive one message of a program, if there is one.
+    fn receive(&mut self, program: Program) -> Received {
+        let Some(connection) = self.connections.get(&program) else {
+            return Received::Nothing;
         };
-        let bytes = match self.receiver.receive(&line.socket, RecvFlags::DONTWAIT) {
-            Ok(None) | Err(Error::Interrupted) => return Heard::Nothing,
+        let bytes = match self
+            .receiver
+            .receive(&connection.socket, RecvFlags::DONTWAIT)
+        {
+            Ok(None) | Err(Error::Interrupted) => return Received::Nothing,
             Ok(Some(packet)) => packet.bytes,
             Err(_) => Vec::new(),
         };
         if let Ok(request) = Request::decode(&bytes)
-            && (line.greeted || matches!(request, Request::Hello { .. }))
+            && (connection.is_open || matches!(request, Request::Hello { .. }))
         {
-            let heard = if request.is_question() {
-                Heard::Question
+            let received = if request.is_question() {
+                Received::Question
             } else {
-                Heard::Word
+                Received::Notice
             };
             if self.serve(program, request).is_ok() {
-                return heard;
+                return received;
             }
         }
-        self.cut.push(program); // its end, or no message of ours
-        Heard::Nothing
+        self.to_disconnect.push(program); // its end of file, or an invalid message
+        Received::Nothing
     }
 
-    /// What follows from the events of a turn.
-    fn catch_up(&mut self, told: bool) -> Result<()> {
-        while let Some(program) = self.cut.pop() {
+    /// Act on the events of a turn.
+    fn catch_up(&mut self, granted: bool) -> Result<()> {
+        while let Some(program) = self.to_disconnect.pop() {
             self.end(program);
         }
         if std::mem::take(&mut self.unsettled) {
-            self.forget_forsaken()?;
+            self.forget_dead_idle()?;
         }
-        if !told && self.ledger.asked.is_empty() && self.pending.is_empty() {
-            return Ok(()); // nobody waits for anything
+        if !granted && self.ledger.asked.is_empty() && self.pending.is_empty() {
+            return Ok(()); // no question is open
         }
         let mut wakes = Vec::new();
         loop {
@@ -395,22 +442,22 @@ impl Lender {
             if wakes.is_empty() || drained.is_err() {
                 return Ok(());
             }
-            let news = wakes.contains(&WATCH);
+            let changed = wakes.contains(&WATCH);
             for ticket in wakes.drain(..).filter(|&wake| wake != WATCH) {
                 self.granted(ticket)?;
             }
-            if news {
+            if changed {
                 for (program, ticket, handle, what) in std::mem::take(&mut self.pending) {
                     self.look(program, ticket, handle, what)?;
                 }
             }
-            while let Some(program) = self.cut.pop() {
+            while let Some(program) = self.to_disconnect.pop() {
                 self.end(program);
             }
         }
     }
 
-    /// Those who waited long enough for a reset would rather have a start.
+    /// Have services started for questions that have waited long enough for a reset.
     fn hurry(&mut self) -> Result<()> {
         if self.ledger.asked.is_empty() {
             return Ok(());
@@ -427,15 +474,21 @@ impl Lender {
             .try_for_each(|ticket| self.pool.hurry(ticket))
     }
 
-    /// Answer a program. One that has not read so many answers that no more fit is cut off.
-    fn tell(&mut self, program: Program, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
-        if let Some(line) = self.lines.get(&program) {
+    /// Answer a program. One whose socket is full of unread answers is disconnected.
+    fn reply(&mut self, program: Program, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
+        if let Some(connection) = self.connections.get(&program) {
             let bytes = reply.encode();
-            if channel::send(&line.socket, &bytes, descriptors, SendFlags::DONTWAIT).is_err() {
-                self.cut.push(program);
+            if control::send(&connection.socket, &bytes, descriptors, SendFlags::DONTWAIT).is_err()
+            {
+                self.to_disconnect.push(program);
             }
         }
     }
+}
+
+fn token_of(source: Source, program: Program) -> Token<Source> {
+    let (index, generation) = (program, 0);
+    Token::new(source, Key { index, generation })
 }
 
 fn remaining_ms(until: Instant) -> u64 {
@@ -455,8 +508,8 @@ fn policy_of(config: Config) -> Policy {
     }
 }
 
-/// There are too many programs already.
-fn turn_away(socket: &OwnedFd) {
+/// Tell a program that too many are connected.
+fn refuse_connection(socket: &OwnedFd) {
     let reason = format!(
         "borrowers_max is {BORROWERS_MAX} programs, and so many are connected to the shared pool; \
          end one, or start another pool: forebay serve --path"
@@ -465,6 +518,6 @@ fn turn_away(socket: &OwnedFd) {
         ticket: 0,
         reason: reason.into_bytes(),
     };
-    // Without it, it learns less, from its end of file.
-    let _ = channel::send(socket, &reply.encode(), &[], SendFlags::DONTWAIT);
+    // If this fails, the program sees an end of file, which says less.
+    let _ = control::send(socket, &reply.encode(), &[], SendFlags::DONTWAIT);
 }

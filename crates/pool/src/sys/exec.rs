@@ -10,7 +10,7 @@ use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal};
 
 use super::descriptors::restore_open_files;
-use crate::confine::{Cell, Confinement};
+use crate::confine::{Confinement, OpenConfinement};
 use crate::limit::{CONTROL_FDS_MAX, INHERITED_FD};
 
 /// A program as the keeper starts it.
@@ -55,12 +55,15 @@ pub fn spawn(
     command.stdin(input).stdout(stdout).stderr(output);
     let descriptors: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
     let keeper = rustix::process::getpid();
-    let cell = program.confinement.as_ref().map(Cell::for_program);
-    let cell = cell.transpose()?;
+    let confinement = program
+        .confinement
+        .as_ref()
+        .map(OpenConfinement::for_program);
+    let confinement = confinement.transpose()?;
     let prepare = move || {
         before_exec(&descriptors, keeper)?;
         restore_open_files()?;
-        cell.as_ref().map_or(Ok(()), Cell::enter)
+        confinement.as_ref().map_or(Ok(()), OpenConfinement::enter)
     };
     // SAFETY: the closure makes system calls only; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };

@@ -52,7 +52,7 @@ pub fn fork_sibling(hooks: Hooks) -> Result<Forked, Errno> {
         .map_err(|_| Errno::OVERFLOW)
 }
 
-/// Where glibc keeps this thread's id, or 0 where the kernel does not tell.
+/// Where glibc keeps this thread's id, or 0 where the kernel does not report it.
 fn tid_address() -> usize {
     let mut address = 0usize;
     // SAFETY: the kernel writes one pointer to the address given; where it is not built in, it writes nothing.

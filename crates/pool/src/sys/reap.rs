@@ -30,7 +30,7 @@ pub fn reap(pidfd: impl AsFd) -> Option<Reaped> {
         );
         (failed, status.assume_init(), usage.assume_init())
     };
-    // SAFETY: after waitid these are the fields that there are; zero where nobody had ended.
+    // SAFETY: after waitid these fields are valid; they are zero where no child had ended.
     let (pid, code) = unsafe { (status.si_pid(), status.si_status()) };
     if failed != 0 || pid == 0 {
         return None;

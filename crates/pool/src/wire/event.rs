@@ -1,4 +1,4 @@
-//! What the keeper tells the client.
+//! What the keeper reports to the client.
 
 use super::Handle;
 use super::field::{Reader, UNKNOWN, Writer};

@@ -10,15 +10,15 @@ use crate::error::Result;
 pub enum Order {
     /// First message: what to import, and the directory of the first service.
     Setup { setup: Vec<u8>, directory: Vec<u8> },
-    /// Fork a service; its socket, output and nursery come along. The directory is the one of the next.
+    /// Fork a service; its socket, output and keeper link come along. The directory is the one of the next.
     Fork {
         handle: Handle,
         next: Vec<u8>,
         confinement: Option<Confinement>,
     },
-    /// Fork a process that will be a service when it is told; its nursery comes along.
+    /// Fork a spare, which waits to become a service; its keeper link comes along.
     Spare { next: Vec<u8> },
-    /// To a spare: be a service; its socket and output come along.
+    /// To a spare: become a service; its socket and output come along.
     Serve {
         handle: Handle,
         confinement: Option<Confinement>,

@@ -1,4 +1,4 @@
-//! What a template, or a service that is copied, tells the keeper.
+//! What a template, or a service that is copied, reports to the keeper.
 
 use super::Handle;
 use super::field::{Reader, UNKNOWN, Writer};
@@ -16,9 +16,9 @@ pub enum Report {
     /// It could not be.
     NotForked { handle: Handle, errno: i32 },
     /// A spare was forked; 0: it could not be.
-    Spared { pid: i32 },
+    SpareForked { pid: i32 },
     /// A service has something to do before it ends.
-    Farewell,
+    HasExitHooks,
 }
 
 impl Report {
@@ -30,8 +30,8 @@ impl Report {
             Self::Unfit { reason } => writer.u8(2).bytes(reason),
             Self::Forked { handle, pid } => writer.u8(3).handle(*handle).i32(*pid),
             Self::NotForked { handle, errno } => writer.u8(4).handle(*handle).i32(*errno),
-            Self::Spared { pid } => writer.u8(5).i32(*pid),
-            Self::Farewell => writer.u8(6),
+            Self::SpareForked { pid } => writer.u8(5).i32(*pid),
+            Self::HasExitHooks => writer.u8(6),
         }
         .0
     }
@@ -52,8 +52,8 @@ impl Report {
                 handle: reader.handle()?,
                 errno: reader.i32()?,
             },
-            5 => Self::Spared { pid: reader.i32()? },
-            6 => Self::Farewell,
+            5 => Self::SpareForked { pid: reader.i32()? },
+            6 => Self::HasExitHooks,
             _ => return Err(UNKNOWN),
         };
         reader.end(report)

@@ -7,7 +7,7 @@ use crate::error::Result;
 
 /// From client to keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum KeeperRequest {
     /// Describe a template; it is started with the first service that needs it.
     Template {
         template: u32,
@@ -44,11 +44,11 @@ pub enum Request {
     Keep { key: u32, min_idle: u32 },
     /// End everything.
     Shutdown,
-    /// Ask for what a service writes, told as soon as it is more than so many bytes in all.
+    /// Ask for what a service writes, reported as soon as it is more than so many bytes in all.
     Follow { handle: Handle, beyond: u64 },
 }
 
-impl Request {
+impl KeeperRequest {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let writer = Writer::default();

@@ -33,7 +33,7 @@ pub struct Kind {
     pub template: Vec<u8>,
     /// The template, or the program itself.
     pub launch: Launch,
-    /// What the template is told first.
+    /// What the template imports.
     pub setup: Vec<u8>,
     /// What each process may use.
     pub limits: Limits,
@@ -42,14 +42,14 @@ pub struct Kind {
 /// One service, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Its place in the pool.
+    /// Its slot in the pool.
     pub slot: u32,
     /// Its process; 0 until it is known.
     pub pid: i32,
     /// Its kind.
     pub name: Vec<u8>,
     /// Starting, idle, leased or settling.
-    pub state: Place,
+    pub state: ServiceState,
     /// The program that holds it; 0 for none.
     pub holder: i32,
     /// Since when it is in this state, in milliseconds.
@@ -59,19 +59,19 @@ pub struct Row {
 /// What a service is doing, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Place {
-    /// Ready and nobody's.
+pub enum ServiceState {
+    /// Ready and not lent.
     #[default]
     Idle = 0,
     /// Not yet ready.
     Starting = 1,
     /// Lent.
     Leased = 2,
-    /// Owes an answer: started or reset.
+    /// Its answer to a start or a reset is still to come.
     Settling = 3,
 }
 
-impl Place {
+impl ServiceState {
     /// The word that users see.
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,10 +119,10 @@ impl Reader<'_> {
             pid: self.i32()?,
             name: self.bytes()?,
             state: match self.u8()? {
-                1 => Place::Starting,
-                2 => Place::Leased,
-                3 => Place::Settling,
-                _ => Place::Idle,
+                1 => ServiceState::Starting,
+                2 => ServiceState::Leased,
+                3 => ServiceState::Settling,
+                _ => ServiceState::Idle,
             },
             holder: self.i32()?,
             age_ms: self.u64()?,

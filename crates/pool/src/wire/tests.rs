@@ -49,45 +49,45 @@ fn check<M: PartialEq + Debug>(message: &M, bytes: &[u8], decode: fn(&[u8]) -> R
 }
 
 /// One of each kind.
-pub(crate) fn each_request() -> Vec<Request> {
+pub(crate) fn each_request() -> Vec<KeeperRequest> {
     let (handle, deadlines) = (HANDLE, DEADLINES);
     vec![
-        Request::Template {
+        KeeperRequest::Template {
             template: 3,
             launch: launch(),
             setup: b"setup".to_vec(),
             spares: 2,
         },
-        Request::Branch {
+        KeeperRequest::Branch {
             handle,
             parent: HANDLE,
             deadlines,
         },
-        Request::Keep {
+        KeeperRequest::Keep {
             key: 3,
             min_idle: 2,
         },
-        Request::Fork {
+        KeeperRequest::Fork {
             handle,
             template: 3,
             deadlines,
         },
-        Request::Start {
+        KeeperRequest::Start {
             handle,
             launch: launch(),
             deadlines,
         },
-        Request::Reset {
+        KeeperRequest::Reset {
             handle,
             deadline_ms: 1_000,
         },
-        Request::Kill {
+        KeeperRequest::Kill {
             handle,
             cause: Cause::Discarded,
         },
-        Request::Output { handle },
-        Request::Shutdown,
-        Request::Follow {
+        KeeperRequest::Output { handle },
+        KeeperRequest::Shutdown,
+        KeeperRequest::Follow {
             handle,
             beyond: 1 << 40,
         },
@@ -97,7 +97,7 @@ pub(crate) fn each_request() -> Vec<Request> {
 #[test]
 fn requests() {
     for message in each_request() {
-        check(&message, &message.encode(), Request::decode);
+        check(&message, &message.encode(), KeeperRequest::decode);
     }
 }
 
@@ -190,8 +190,8 @@ pub(crate) fn each_report() -> Vec<Report> {
         Report::Ready,
         Report::Unfit { reason },
         Report::Forked { handle, pid: -1 },
-        Report::Spared { pid: 4711 },
-        Report::Farewell,
+        Report::SpareForked { pid: 4711 },
+        Report::HasExitHooks,
         Report::NotForked { handle, errno: 11 },
     ]
 }
@@ -206,14 +206,14 @@ fn reports() {
 #[test]
 fn unknown_messages_and_absurd_lengths_are_errors() {
     for kind in [0, 11, 255] {
-        assert!(Request::decode(&[kind]).is_err());
+        assert!(KeeperRequest::decode(&[kind]).is_err());
         assert!(Event::decode(&[kind]).is_err());
         assert!(Order::decode(&[kind]).is_err());
         assert!(Report::decode(&[kind]).is_err());
     }
     let unknown_cause = [&[5][..], &[0; 12], &[255]].concat();
-    assert!(Request::decode(&unknown_cause).is_err());
+    assert!(KeeperRequest::decode(&unknown_cause).is_err());
     assert!(Report::decode(&[2, 255, 255, 255, 255]).is_err());
     let endless = [&[1, 0, 0, 0, 0][..], &[255; 4]].concat();
-    assert!(Request::decode(&endless).is_err());
+    assert!(KeeperRequest::decode(&endless).is_err());
 }

@@ -269,7 +269,7 @@ impl World {
         };
         let key = self.machine.key_of(slot);
         let closes = index.is_multiple_of(7);
-        let parted = self.machine.part(slot, closes, &mut self.actions);
+        let parted = self.machine.release_shared(slot, closes, &mut self.actions);
         assert_eq!(parted, self.joined.remove(&slot), "one of two leases ended");
         if closes {
             self.closed.insert(slot);
@@ -374,12 +374,12 @@ impl World {
                 }
                 let leases = if begins { &[true, false][..] } else { &[false] };
                 for left in leases {
-                    let parted = self.machine.part(slot, true, &mut self.actions);
+                    let parted = self.machine.release_shared(slot, true, &mut self.actions);
                     assert_eq!(parted, *left, "leases of the dead are counted wrongly");
                 }
             }
-            self.machine.buried(slot);
-            self.machine.buried(slot); // a death that is told twice frees nothing twice
+            self.machine.free_slot(slot);
+            self.machine.free_slot(slot); // a death that is told twice frees nothing twice
         }
     }
 

@@ -263,7 +263,7 @@ impl BlockQueue {
             ("operations", operations),
             ("quarantined_batches", quarantined_batches),
             ("quarantined_bytes", quarantined_bytes),
-            ("quarantine_bytes_max", quarantine_bytes_max),
+            ("max_quarantine_bytes", quarantine_bytes_max),
             ("registered_bytes", registered_bytes),
             ("leaked_operations", leaked_operations),
         ] {

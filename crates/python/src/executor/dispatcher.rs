@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, Hired, Order, Waited};
+use forebay_executor::dispatcher::{Dispatcher, Order, StartedWorker, Waited};
 use forebay_executor::error::Error;
 use forebay_executor::id::RequestId;
 use forebay_executor::message::options as options_in;
@@ -78,7 +78,7 @@ impl PyDispatcher {
         };
         let list = finished.into_iter().map(|one| {
             let payload = PyBytes::new(py, &one.payload);
-            (one.ticket, one.end as u8, payload)
+            (one.ticket, one.kind as u8, payload)
         });
         PyList::new(py, list.collect::<Vec<_>>()).map(Some)
     }
@@ -117,13 +117,13 @@ impl PyDispatcher {
         pidfd: RawFd,
         generation: u32,
     ) -> PyResult<()> {
-        let hired = Hired {
+        let started = StartedWorker {
             connection: Arc::clone(&connection.core),
             pid,
             pidfd: take(pidfd)?,
             generation,
         };
-        self.core.worker_ready(slot, hired).map_err(executor)
+        self.core.worker_ready(slot, started).map_err(executor)
     }
 
     fn worker_failed(&self, slot: u32, reason: &str) -> PyResult<()> {
@@ -160,7 +160,7 @@ impl PyDispatcher {
         py: Python<'py>,
         timeout: Option<f64>,
     ) -> PyResult<Option<Vec<AskedSeen<'py>>>> {
-        let Some(asked) = wait(py, timeout, |left| self.core.asked().take(left))? else {
+        let Some(asked) = wait(py, timeout, |left| self.core.admin_calls().take(left))? else {
             return Ok(None);
         };
         let asked = asked.into_iter().map(|one| {
@@ -175,7 +175,7 @@ impl PyDispatcher {
     }
 
     fn calls_fileno(&self) -> RawFd {
-        self.core.asked().fileno()
+        self.core.admin_calls().fileno()
     }
 
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

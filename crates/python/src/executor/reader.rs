@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_executor::store::{Reader, Value};
+use forebay_executor::store::{DatabaseReader, Value};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -11,14 +11,14 @@ use crate::error;
 
 /// A read-only connection to the database of a state directory.
 #[pyclass(name = "StoreReader", module = "forebay._core", frozen)]
-pub struct PyStoreReader(Reader);
+pub struct PyStoreReader(DatabaseReader);
 
 #[pymethods]
 impl PyStoreReader {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // as PyO3 extracts it
     fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
-        let reader = py.detach(|| Reader::open(&directory));
+        let reader = py.detach(|| DatabaseReader::open(&directory));
         reader.map(Self).map_err(error::store)
     }
 

@@ -1,7 +1,7 @@
 //! What the machine looks like, as dicts.
 
 use forebay_executor::id::RequestId;
-use forebay_executor::machine::{Figures, ScheduleSeen, Why, WorkerSeen};
+use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
 use forebay_executor::store::Pruned;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -43,7 +43,7 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
 }
 
 /// One worker.
-pub fn worker<'py>(py: Python<'py>, seen: &WorkerSeen) -> PyResult<Bound<'py, PyDict>> {
+pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("slot", seen.slot)?;
     dict.set_item("lane", lane_of(seen.lane))?;
@@ -68,7 +68,7 @@ pub fn why<'py>(py: Python<'py>, seen: &Why) -> PyResult<Bound<'py, PyDict>> {
 }
 
 /// One schedule; times in milliseconds since 1970.
-pub fn schedule<'py>(py: Python<'py>, seen: &ScheduleSeen) -> PyResult<Bound<'py, PyDict>> {
+pub fn schedule<'py>(py: Python<'py>, seen: &ScheduleView) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &*seen.name)?;
     dict.set_item("pattern", &*seen.pattern)?;

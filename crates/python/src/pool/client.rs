@@ -150,7 +150,7 @@ impl PyPool {
     }
 
     fn part(&self, handle: &PyHandle, closed: bool) -> PyResult<bool> {
-        self.0.part(handle.0, closed).map_err(error::pool)
+        self.0.release_shared(handle.0, closed).map_err(error::pool)
     }
 
     fn hurry(&self, ticket: u64) -> PyResult<()> {
@@ -353,7 +353,7 @@ impl PyPool {
     }
 
     fn forsaken(&self) -> PyResult<Vec<PyHandle>> {
-        let handles = self.0.forsaken().map_err(error::pool)?;
+        let handles = self.0.dead_idle().map_err(error::pool)?;
         Ok(handles.into_iter().map(PyHandle).collect())
     }
 
@@ -418,7 +418,7 @@ impl PyPool {
             .take_notes(queue.map(|queue| &queue.0))
             .map_err(error::pool)?;
         let told = notes.into_iter().map(|note| {
-            let (what, cause) = note.what.words();
+            let (what, cause) = note.transition.words();
             let Handle { slot, generation } = note.handle;
             (
                 note.at_ms, what, note.key, note.pid, slot, generation, cause,

@@ -16,10 +16,10 @@ use crate::transport::Connection;
 
 /// A template's end of its keeper. A template has one thread, so the lock is never waited for.
 #[pyclass(frozen, module = "forebay._core")]
-pub struct Nursery(Mutex<template::Nursery>);
+pub struct Nursery(Mutex<template::KeeperLink>);
 
 impl Nursery {
-    fn core(&self) -> MutexGuard<'_, template::Nursery> {
+    fn core(&self) -> MutexGuard<'_, template::KeeperLink> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -28,7 +28,7 @@ impl Nursery {
 impl Nursery {
     #[new]
     fn new(socket: RawFd) -> PyResult<Self> {
-        Ok(Self(Mutex::new(template::Nursery::new(take(socket)?))))
+        Ok(Self(Mutex::new(template::KeeperLink::new(take(socket)?))))
     }
 
     /// What to import, and the first service's directory; None at the end.
@@ -67,7 +67,7 @@ impl Nursery {
 
     /// In a service: say that it has something to do before it ends.
     fn wants_farewell(&self) -> PyResult<()> {
-        self.core().wants_farewell().map_err(error::pool)
+        self.core().report_exit_hooks().map_err(error::pool)
     }
 
     /// In a service: wait without the GIL until the keeper has let go of it.
@@ -119,14 +119,14 @@ impl Cradle {
             let forked = self.nursery.get().core().fork(HOOKS).map_err(error::pool)?;
             match forked {
                 None => return Ok(None),
-                Some(template::Forked::Template(next)) => {
+                Some(template::ForkSide::Template(next)) => {
                     self.prepare.call1(py, (next.into_os_string(),))?;
                 }
-                Some(template::Forked::Service(socket)) => {
+                Some(template::ForkSide::Service(socket)) => {
                     self.born.store(true, Ordering::Relaxed);
                     self.connection.get().adopt(py, socket)?;
                 }
-                Some(template::Forked::Spare) => {
+                Some(template::ForkSide::Spare) => {
                     self.born.store(true, Ordering::Relaxed);
                     let served = self.nursery.get().core().serve().map_err(error::pool)?;
                     let Some(socket) = served else {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_pool::Error;
-use forebay_pool::lender::borrower::{Answer, Borrower as Core};
+use forebay_pool::lender::borrower::{Borrower as Core, Response};
 use forebay_pool::lender::{Config, Lender as CoreLender, Turn};
 use forebay_pool::wire::Launch;
 use forebay_pool::wire::shared::{Kind, Reply, Request, Row};
@@ -86,7 +86,7 @@ impl Lender {
         {
             Turn::Keeper => true.into_bound_py_any(py),
             Turn::Woken => false.into_bound_py_any(py),
-            Turn::News(text) => text.into_bound_py_any(py),
+            Turn::Notice(text) => text.into_bound_py_any(py),
         }
     }
 
@@ -126,7 +126,7 @@ impl Borrower {
     }
 
     fn say(&self, word: &Request) -> PyResult<()> {
-        self.0.say(word).map_err(error::pool)
+        self.0.send_notice(word).map_err(error::pool)
     }
 }
 
@@ -215,12 +215,19 @@ impl Borrower {
 
     fn release(&self, handle: &PyHandle, owed: u64) -> PyResult<()> {
         let handle = handle.0;
-        self.say(&Request::Release { handle, owed })
+        self.say(&Request::Release {
+            handle,
+            unanswered: owed,
+        })
     }
 
     fn abandon(&self, handle: &PyHandle, owed: u64, met: bool) -> PyResult<()> {
         let handle = handle.0;
-        self.say(&Request::Abandon { handle, owed, met })
+        self.say(&Request::Abandon {
+            handle,
+            unanswered: owed,
+            preface_read: met,
+        })
     }
 
     #[pyo3(signature = (handle, cause="discarded"))]
@@ -301,19 +308,28 @@ impl Borrower {
 }
 
 /// An answer as a tuple that begins with its number in the protocol; see the stub.
-fn told(py: Python<'_>, answer: Answer) -> PyResult<Bound<'_, PyTuple>> {
+fn told(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTuple>> {
     let mut given = answer.descriptors.into_iter();
     let mut next = || given.next().map_or(-1, OwnedFd::into_raw_fd);
     match answer.reply {
         Reply::Lent {
             handle,
             pid,
-            owed,
-            met,
+            unanswered,
+            preface_read,
             ..
-        } => (3, PyHandle(handle), pid, owed, met, next(), next()).into_pyobject(py),
+        } => (
+            3,
+            PyHandle(handle),
+            pid,
+            unanswered,
+            preface_read,
+            next(),
+            next(),
+        )
+            .into_pyobject(py),
         Reply::Start { handle, .. } => (4, PyHandle(handle), next()).into_pyobject(py),
-        Reply::Met { pid, .. } => (5, pid, next()).into_pyobject(py),
+        Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
         Reply::Died { death, .. } => {
             let text = PyBytes::new(py, &death.text);
             let cause = death.cause.name();

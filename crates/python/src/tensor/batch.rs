@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_tensor::stream::{Batch, Deadline, Ended, Error, Link, Until};
+use forebay_tensor::stream::{Batch, Deadline, Link, OperationState, StreamError, Until};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -73,9 +73,9 @@ impl TensorBatch {
     fn failure(&self, index: usize) -> PyResult<Option<PyErr>> {
         let (_, batch) = self.held()?;
         check(batch, index)?;
-        Ok(match batch.ended(index) {
-            Ended::Failed(refused) => Some(error::stream(refused)),
-            Ended::No | Ended::Well(_) => None,
+        Ok(match batch.state_of(index) {
+            OperationState::Failed(refused) => Some(error::stream(refused)),
+            OperationState::Pending | OperationState::Done(_) => None,
         })
     }
 
@@ -89,9 +89,9 @@ impl TensorBatch {
     fn version(&self, index: usize) -> PyResult<u64> {
         let (_, batch) = self.held()?;
         check(batch, index)?;
-        Ok(match batch.ended(index) {
-            Ended::Well(version) => version,
-            Ended::No | Ended::Failed(_) => 0,
+        Ok(match batch.state_of(index) {
+            OperationState::Done(version) => version,
+            OperationState::Pending | OperationState::Failed(_) => 0,
         })
     }
 
@@ -167,7 +167,7 @@ pub(super) fn wait(
     loop {
         match py.detach(|| link.wait(batch, until, deadline)) {
             Ok(()) => return Ok(()),
-            Err(Error::Interrupted) => py.check_signals()?,
+            Err(StreamError::Interrupted) => py.check_signals()?,
             Err(refused) => return Err(error::stream(refused)),
         }
     }

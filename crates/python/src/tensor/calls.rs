@@ -37,7 +37,7 @@ impl TensorLink {
             self.link.wait(&batch, Until::All, None)
         });
         let ended = match begun {
-            Err(forebay_tensor::stream::Error::Interrupted) => self.go_on(py, &batch),
+            Err(forebay_tensor::stream::StreamError::Interrupted) => self.go_on(py, &batch),
             outcome => outcome.map_err(error::stream),
         };
         if ended.is_ok()

@@ -57,14 +57,14 @@ pub(crate) struct TensorLink {
 pub(super) const KEPT_BYTES_MAX: u64 = 256 << 10;
 
 /// What pulls go by, once the link reads the owner's memory if that can be.
-fn near(link: &CoreLink, welcome: &Welcome) -> String {
-    let read = match welcome.announced {
-        Some(announced) => Reader::open(announced, welcome.incarnation),
+fn attach_reader(link: &CoreLink, welcome: &Welcome) -> String {
+    let read = match welcome.shared_index {
+        Some(location) => Reader::open(location, welcome.incarnation),
         None => Err("no shared memory was asked for, or the server offers none".to_owned()),
     };
     match read {
         Ok(reader) => {
-            link.read_from(reader);
+            link.attach_reader(reader);
             "shm".to_owned()
         }
         Err(why) => format!("stream: {why}"),
@@ -102,7 +102,7 @@ impl TensorLink {
         };
         let wire = connection.take_stream(py)?;
         let link = Link::new(wire, Settings { peer, limits }).map_err(error::stream)?;
-        let fabric = near(&link, &welcome);
+        let fabric = attach_reader(&link, &welcome);
         Ok(Self {
             link,
             welcome,
@@ -142,7 +142,7 @@ impl TensorLink {
     #[getter]
     fn fabric(&self, py: Python<'_>) -> String {
         match (
-            py.detach(|| self.link.far_counters()),
+            py.detach(|| self.link.verbs_counters()),
             self.without_verbs.get(),
         ) {
             (Some(Ok(_)), _) => match Device::get().ok().and_then(|it| it.registry().reason()) {
@@ -211,8 +211,8 @@ impl TensorLink {
         let lifeline = connection.take_stream(py)?;
         let (liveness, is_needed) = (self.liveness, needed);
         let accepted = py.detach(|| {
-            let endpoint = offer.accepted(&welcome.verbs)?.into_endpoint();
-            Ok(self.link.pull_by(Fabric {
+            let endpoint = offer.connect(&welcome.verbs)?.into_endpoint();
+            Ok(self.link.attach_fabric(Fabric {
                 endpoint,
                 lifeline,
                 liveness,
@@ -230,8 +230,8 @@ impl TensorLink {
     /// Have no block of the arena be kept for the next pull into it; whether there may have been one.
     fn leave_blocks(&self, py: Python<'_>) -> bool {
         py.detach(|| {
-            self.link.leave_blocks();
-            self.link.has_far()
+            self.link.release_blocks();
+            self.link.has_verbs()
         })
     }
 
@@ -244,7 +244,7 @@ impl TensorLink {
     /// Look at the socket without waiting; whether the link may be used. Beside shared memory a look is good for 1 ms, and
     /// receives nothing.
     fn probe(&self, py: Python<'_>) -> bool {
-        self.link.was_seen() || py.detach(|| self.link.probe())
+        self.link.is_owner_alive() || py.detach(|| self.link.probe())
     }
 
     /// Get rows from shared memory, if that can be done at once; otherwise False, and `out` means nothing.
@@ -314,7 +314,7 @@ impl TensorLink {
         timeout: Option<f64>,
         versions: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let blocks = versions.is_none() && self.link.has_far();
+        let blocks = versions.is_none() && self.link.has_verbs();
         let request = Request::with_blocks(Some(pulls), None, 1, blocks)?;
         self.run(py, request, timeout, versions)
     }
@@ -350,7 +350,7 @@ impl TensorLink {
         timeout: Option<f64>,
         versions: bool,
     ) -> PyResult<TensorBatch> {
-        let blocks = !versions && self.link.has_far();
+        let blocks = !versions && self.link.has_verbs();
         let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
         let (works, memory) = request.wanted();
         let batch = Batch::new(memory, works.len());
@@ -381,7 +381,7 @@ impl TensorLink {
         driver: Option<PyRef<'_, TensorPort>>,
         versions: bool,
     ) -> PyResult<TensorBatch> {
-        let blocks = !versions && self.link.has_far();
+        let blocks = !versions && self.link.has_verbs();
         let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
         let (works, memory) = request.wanted();
         let told = (port.core(), ticket, each);
@@ -410,7 +410,7 @@ impl TensorLink {
     /// back then, at the latest with the connection's liveness.
     fn attend(&self, py: Python<'_>, port: PyRef<'_, TensorPort>) {
         let port = port.core();
-        py.detach(|| self.link.attend(port));
+        py.detach(|| self.link.keep_driving(port));
     }
 
     /// Close now; what is outstanding ends with `ClosedError`. Idempotent.
@@ -428,19 +428,19 @@ impl TensorLink {
         metrics.set_item("sent_bytes", counted.sent_bytes)?;
         metrics.set_item("received_bytes", counted.received_bytes)?;
         metrics.set_item("fabric", self.fabric(py))?;
-        let far = py.detach(|| self.link.far_counters());
-        let far = far.and_then(Result::ok);
-        let far = far.unwrap_or_default();
-        metrics.set_item("verbs_pulls", far.pulls)?;
-        metrics.set_item("verbs_bytes", far.bytes)?;
-        metrics.set_item("verbs_refused", far.refused)?;
-        let near = self.link.near_counters().unwrap_or_default();
-        metrics.set_item("shm_pulls", near.pulls)?;
-        metrics.set_item("shm_bytes", near.bytes)?;
-        metrics.set_item("shm_busy", near.busy)?;
-        metrics.set_item("shm_stale", near.stale)?;
-        metrics.set_item("shm_elsewhere", near.elsewhere)?;
-        metrics.set_item("shm_chunks", near.chunks)?;
+        let verbs = py.detach(|| self.link.verbs_counters());
+        let verbs = verbs.and_then(Result::ok);
+        let verbs = verbs.unwrap_or_default();
+        metrics.set_item("verbs_pulls", verbs.pulls)?;
+        metrics.set_item("verbs_bytes", verbs.bytes)?;
+        metrics.set_item("verbs_refused", verbs.refused)?;
+        let shm = self.link.shm_counters().unwrap_or_default();
+        metrics.set_item("shm_pulls", shm.pulls)?;
+        metrics.set_item("shm_bytes", shm.bytes)?;
+        metrics.set_item("shm_busy", shm.busy)?;
+        metrics.set_item("shm_stale", shm.stale)?;
+        metrics.set_item("shm_elsewhere", shm.elsewhere)?;
+        metrics.set_item("shm_chunks", shm.chunks)?;
         Ok(metrics)
     }
 }

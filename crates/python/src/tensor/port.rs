@@ -1,7 +1,7 @@
 //! `forebay._core.TensorPort`: an event loop's way to links, or that of the thread that completes futures.
 use std::os::fd::RawFd;
 
-use forebay_tensor::stream::{Error, Port};
+use forebay_tensor::stream::{Port, StreamError};
 use pyo3::prelude::*;
 
 use crate::error;
@@ -39,7 +39,7 @@ impl TensorPort {
         let turned = py.detach(|| self.port.turn(&mut tickets));
         kept::end_exports(py);
         match turned {
-            Ok(()) | Err(Error::Interrupted | Error::Closed { .. }) => Ok(tickets),
+            Ok(()) | Err(StreamError::Interrupted | StreamError::Closed { .. }) => Ok(tickets),
             Err(refused) => Err(error::stream(refused)),
         }
     }
@@ -52,8 +52,8 @@ impl TensorPort {
                 // What was given up has no ticket: its late answer lets go of memory all the same.
                 Ok(()) if tickets.is_empty() => kept::end_exports(py),
                 Ok(()) => break,
-                Err(Error::Closed { .. }) => return Ok(None),
-                Err(Error::Interrupted) => py.check_signals()?,
+                Err(StreamError::Closed { .. }) => return Ok(None),
+                Err(StreamError::Interrupted) => py.check_signals()?,
                 Err(refused) => return Err(error::stream(refused)),
             }
         }

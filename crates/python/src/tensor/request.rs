@@ -1,6 +1,6 @@
 //! Pulls and pushes as Python lists them.
 use forebay_memory::Lease;
-use forebay_tensor::stream::{Wanted, Work};
+use forebay_tensor::stream::{Submission, Work};
 use forebay_tensor::{Operation, Pull, Push, Rows, Words};
 use pyo3::exceptions::{PyBufferError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -91,11 +91,11 @@ impl Request {
     }
 
     /// The same with the blocks that pulls go to.
-    pub(super) fn wanted(self) -> (Vec<Wanted>, KeptExports) {
+    pub(super) fn wanted(self) -> (Vec<Submission>, KeptExports) {
         let blocks = self.blocks.unwrap_or_default().into_iter();
         let blocks = blocks.chain(std::iter::repeat(None));
         let works = self.works.into_iter().zip(blocks);
-        let wanted = works.map(|(work, block)| Wanted { work, block });
+        let wanted = works.map(|(work, block)| Submission { work, block });
         (wanted.collect(), KeptExports::new(self.exports))
     }
 

@@ -23,9 +23,9 @@ pub fn process_metrics(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let counters = Budget::of_process().counters();
     let metrics = PyDict::new(py);
     metrics.set_item("held_bytes", counters.held_bytes)?;
-    metrics.set_item("bytes_max", counters.bytes_max)?;
+    metrics.set_item("max_bytes", counters.bytes_max)?;
     metrics.set_item("connections", counters.connections)?;
-    metrics.set_item("connections_max", counters.connections_max)?;
+    metrics.set_item("max_connections", counters.connections_max)?;
     metrics.set_item("held_back", counters.held_back)?;
     metrics.set_item("turned_back", counters.turned_back)?;
     Ok(metrics)

@@ -1,13 +1,13 @@
-//! Names on the wire: what a request lists, and what the answer says of each.
+//! Look-ups on the wire: the names of a request, and the answer about each.
 use super::{Dtype, Meaning, Number, Unknown};
 use crate::table::{Description, Key};
 use crate::wire::{u16_at, u32_at, u64_at};
 
 /// Longest name of a tensor.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
-/// Longest text of a dtype, and of the names that are near an unknown one.
+/// Longest text of a dtype, or of the names similar to an unknown one.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
-/// Most numbers of a shape: as numpy has it.
+/// Most dimensions of a shape, as in numpy.
 pub(crate) const DIMENSIONS_MAX: usize = 64;
 /// Bytes of a record before its text and its shape.
 const RECORD_BYTES: usize = 26;
@@ -18,7 +18,7 @@ pub(crate) const TAG_BYTES: usize = 4;
 /// Longest list of names with its tag.
 pub(crate) const LIST_BYTES_MAX: usize = TAG_BYTES + 256 * (2 + NAME_BYTES_MAX);
 
-/// Bytes of a grant that the answer about so many names takes: both sides count what it may have at most.
+/// Bytes of a grant that the answer about `names` takes: both sides count its largest size.
 pub(crate) fn answers_cost(names: u16, grant_bytes: u64) -> u64 {
     (u64::from(names) * RECORD_BYTES_MAX as u64).min(grant_bytes)
 }
@@ -27,7 +27,7 @@ pub(crate) fn answers_cost(names: u16, grant_bytes: u64) -> u64 {
 ///
 /// # Panics
 ///
-/// Where it is longer than a name may be.
+/// If it is longer than a name may be.
 pub(crate) fn encode_name(name: &str, into: &mut Vec<u8>) {
     let bytes = u16::try_from(name.len()).expect("checked by the caller");
     into.extend_from_slice(&bytes.to_le_bytes());
@@ -38,7 +38,7 @@ pub(crate) fn encode_name(name: &str, into: &mut Vec<u8>) {
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a message.
+/// What is wrong with it, for an error message.
 pub(crate) fn decode_names(mut bytes: &[u8], count: u16) -> Result<Vec<&str>, String> {
     let mut names = Vec::with_capacity(usize::from(count));
     for at in 0..count {
@@ -46,7 +46,7 @@ pub(crate) fn decode_names(mut bytes: &[u8], count: u16) -> Result<Vec<&str>, St
         let name = take(&mut bytes, length)
             .filter(|_| (1..=NAME_BYTES_MAX).contains(&length))
             .and_then(|name| std::str::from_utf8(name).ok());
-        names.push(name.ok_or_else(|| format!("a name, number {at} of a list, that is none"))?);
+        names.push(name.ok_or_else(|| format!("invalid name {at} in a list"))?);
     }
     if !bytes.is_empty() {
         return Err(format!(
@@ -57,7 +57,7 @@ pub(crate) fn decode_names(mut bytes: &[u8], count: u16) -> Result<Vec<&str>, St
     Ok(names)
 }
 
-/// Append what a name means, or which others are near it.
+/// Append the answer about a name: its tensor, or similar names.
 pub(crate) fn encode_answer(answer: &Result<Meaning, Unknown>, into: &mut Vec<u8>) {
     let empty = Meaning {
         key: Key {
@@ -94,17 +94,16 @@ pub(crate) fn encode_answer(answer: &Result<Meaning, Unknown>, into: &mut Vec<u8
     }
 }
 
-/// What `count` names mean.
+/// The answers about `count` names.
 ///
 /// # Errors
 ///
-/// What is wrong with it, for a message.
+/// What is wrong with it, for an error message.
 pub(crate) fn decode_answers(
     mut bytes: &[u8],
     count: u16,
 ) -> Result<Vec<Result<Meaning, Unknown>>, String> {
-    let wrong =
-        |at: u16| move || format!("an answer about name number {at} of a list that is none");
+    let wrong = |at: u16| move || format!("invalid answer about name {at} of a list");
     let mut answers = Vec::with_capacity(usize::from(count));
     for at in 0..count {
         answers.push(decode_answer(&mut bytes).ok_or_else(wrong(at))?);
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// A server that lies about a size would have us compute with it.
+    /// Sizes from a malicious server must not reach arithmetic.
     #[test]
     fn an_answer_whose_size_no_memory_has_is_refused() {
         let mut lie = meaning();

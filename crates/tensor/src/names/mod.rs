@@ -1,4 +1,4 @@
-//! What a name means: id, generation, dtype, shape.
+//! The result of a look-up by name: id, generation, dtype, shape.
 pub(crate) mod frame;
 
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use std::ops::Bound;
 
 use crate::table::{Description, Key};
 
-/// The numbers that can be added, by what numpy calls their kind.
+/// Which numbers the elements are, by numpy's kind: this decides how they are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Number {
-    /// Nothing that can be added: it can be set.
+    /// Not a number: it can be set, but not added to.
     Opaque = 0,
     /// `i1` to `i8`.
     Signed = 1,
@@ -23,7 +23,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// The kind with this number on the wire.
+    /// The kind with this code on the wire.
     pub(crate) fn decode(number: u8) -> Option<Self> {
         let all = [
             Self::Opaque,
@@ -39,22 +39,22 @@ impl Number {
 /// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dtype {
-    /// What can be added.
+    /// The kind of number.
     pub number: Number,
     /// Bytes of an element.
     pub item_bytes: u32,
-    /// How the program that published the tensor writes it, such as `<f4`; at most 1024 bytes. Only passed on.
+    /// The publisher's notation, such as `<f4`; at most 1024 bytes. It is passed on without being interpreted.
     pub text: String,
 }
 
-/// What a name means at one server until the tensor is dropped or replaced.
+/// The tensor that a name means at one server, until it is dropped or replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// How requests name it.
+    /// Identifies it in requests.
     pub key: Key,
-    /// What it holds.
+    /// Its dtype and shape.
     pub description: Description,
-    /// Its version when it was looked up.
+    /// Its version at the look-up.
     pub version: u64,
 }
 
@@ -70,26 +70,26 @@ impl Meaning {
     }
 }
 
-/// A name that the server does not have.
+/// The server has no tensor of this name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unknown {
-    /// The nearest names that there are, nearest first; none where more than two of a request are unknown.
+    /// The most similar names, best first; empty if more than two names of the request are unknown.
     pub nearest: Vec<String>,
 }
 
-/// Names that are looked at for one that is not there: those around it in their order, where most are that begin alike.
+/// How many names are compared with an unknown one: its neighbours in sorted order, which share its beginning.
 const LOOKED_AT: usize = 256;
 
 /// The names that have most in common with `name` at both ends, best first.
 ///
-/// Cost: a look at 256 names at most, as anybody may ask for names that are not there.
+/// Cost: compares 256 names at most, since any peer may look unknown names up.
 pub(crate) fn nearest<T>(name: &str, among: &BTreeMap<String, T>) -> Vec<String> {
     const NAMES: usize = 3;
     let mut best: Vec<(usize, &str)> = Vec::with_capacity(NAMES + 1);
     for other in around(name, among) {
         let score = likeness(name.as_bytes(), other.as_bytes());
         if score > 0 {
-            // Of two that are as near the one that comes first stays first.
+            // Of two with equal scores the first stays first.
             let at = best.partition_point(|&(found, _)| found >= score);
             best.insert(at, (score, other));
             best.truncate(NAMES);

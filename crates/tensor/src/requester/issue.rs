@@ -1,47 +1,49 @@
-//! Jobs become requests: what is ready when a slot is free travels together.
-use super::job::{Transfer, Work};
+//! Makes requests of jobs: what is ready when a slot is free shares a request.
+use forebay_base::slots;
+
+use super::job::{Task, Transfer};
 use super::request::Rows;
 use super::{Flying, NONE, PROBE_TAG, Requester, tag_of};
 use crate::names::frame::{TAG_BYTES, answers_cost};
-use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, RequestHeader};
 
-/// Requests are made while less than this is to be sent: what waits longer travels with more.
+/// Requests are made while fewer bytes than this wait to be sent: while the socket is busy, jobs gather and share
+/// requests.
 const ISSUED_BYTES: usize = 256 << 10;
-/// Row numbers and values up to this are copied behind the entries: a further piece of a gathered write costs as much.
+/// Row numbers and values up to this are copied behind the entries: a further span of a gathered write costs as much.
 const COPY_BYTES: usize = 1024;
 
 /// The request that is being made.
-pub(super) struct Batch {
+pub(super) struct RequestDraft {
     kind: Kind,
     slot: u32,
     /// Bytes of row numbers and values.
     body: u64,
-    /// Bytes of the grant that its answers take.
+    /// Bytes of the grant that its responses take.
     cost: u64,
 }
 
-/// What became of the job at the front.
+/// How much of the job at the front was taken.
 enum Took {
-    /// All of it is asked for.
+    /// All of it is requested.
     All,
-    /// A piece of it; there is more.
+    /// One piece of it; there are more.
     Piece,
     /// It has to wait for the next request.
     Nothing,
 }
 
 impl<K> Requester<K> {
-    /// Make requests while there is a slot, something waits, and there is not enough to send.
+    /// Make requests while jobs wait, a slot is free, and little waits to be sent.
     pub(super) fn issue(&mut self) {
         while self.outbox.bytes() < ISSUED_BYTES {
             let (Some(&front), Some(&slot)) = (self.queue.front(), self.free_slots.last()) else {
                 break;
             };
             let kind = match &self.job(front).work {
-                Work::Move(transfer) => transfer.kind,
-                Work::LookUp { count, .. } => {
+                Task::Move(transfer) => transfer.kind,
+                Task::LookUp { count, .. } => {
                     if !self.issue_names(front, slot, self.cost_of_names(*count)) {
                         break;
                     }
@@ -54,7 +56,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// Whether `issue` would make a request, as far as can be told at once.
+    /// Whether `issue` would make a request, without going through the queue.
     pub(super) fn can_issue(&self) -> bool {
         let Some(&front) = self.queue.front() else {
             return false;
@@ -64,12 +66,12 @@ impl<K> Requester<K> {
         }
         let job = self.job(front);
         match &job.work {
-            Work::Move(transfer) if transfer.kind == Kind::Pull => {
+            Task::Move(transfer) if transfer.kind == Kind::Pull => {
                 self.piece(transfer, job.rows_left()).1 <= self.grant_left
                     && !self.waits_whole(front)
             }
-            Work::LookUp { count, .. } => self.cost_of_names(*count) <= self.grant_left,
-            Work::Move(_) => true,
+            Task::LookUp { count, .. } => self.cost_of_names(*count) <= self.grant_left,
+            Task::Move(_) => true,
         }
     }
 
@@ -77,8 +79,8 @@ impl<K> Requester<K> {
         answers_cost(count, self.limits.grant_bytes)
     }
 
-    /// Returns whether the grant had room for the answer.
-    fn issue_names(&mut self, index: u32, slot: u32, cost: u64) -> bool {
+    /// Returns whether the grant had room for the response.
+    fn issue_names(&mut self, key: slots::Key, slot: u32, cost: u64) -> bool {
         if cost > self.grant_left {
             return false;
         }
@@ -87,7 +89,7 @@ impl<K> Requester<K> {
         self.slots[slot as usize] = 1;
         self.grant_left -= cost;
         let flying = Flying {
-            job: index,
+            job: key,
             slot,
             from: 0,
             bytes: 0,
@@ -98,13 +100,10 @@ impl<K> Requester<K> {
             next: NONE,
         };
         let tag = tag_of(self.link(flying));
-        let job = self
-            .jobs
-            .get_mut(index)
-            .expect("a job in the queue is there");
+        let job = self.jobs.get_mut(key).expect("a job in the queue is there");
         job.is_waiting = false;
-        let Work::LookUp { list, count } = &job.work else {
-            unreachable!("the caller has seen that it is one");
+        let Task::LookUp { list, count } = &job.work else {
+            unreachable!("checked by the caller");
         };
         let header = RequestHeader {
             kind: Kind::Names,
@@ -118,9 +117,9 @@ impl<K> Requester<K> {
         true
     }
 
-    /// Make one request of what is at the front of the queue and of one kind; returns whether there was something.
+    /// Make one request of the jobs of one kind at the front of the queue; returns whether there were any.
     fn issue_moves(&mut self, kind: Kind, slot: u32) -> bool {
-        let mut batch = Batch {
+        let mut batch = RequestDraft {
             kind,
             slot,
             body: 0,
@@ -132,7 +131,7 @@ impl<K> Requester<K> {
                 Took::All => {
                     self.queue.pop_front();
                 }
-                // The others are not to wait until a long pull is over. Pushes stay in their order.
+                // Other jobs must not wait until a long pull is over. Pushes keep their order.
                 Took::Piece if kind == Kind::Pull => self.queue.rotate_left(1),
                 Took::Piece => {}
                 Took::Nothing => break,
@@ -148,40 +147,40 @@ impl<K> Requester<K> {
         true
     }
 
-    /// Rows and bytes of the next piece of a job with so many rows left.
+    /// Rows and bytes of the next piece of a job with `rows_left`.
     fn piece(&self, transfer: &Transfer, rows_left: u64) -> (u64, u64) {
         let unit = transfer.unit();
         let rows = self.limits.rows_of_piece(unit).min(rows_left);
         (rows, rows * unit)
     }
 
-    /// Whether all pieces have to go together, and cannot yet.
-    fn waits_whole(&self, index: u32) -> bool {
-        let job = self.job(index);
+    /// Whether all pieces must share a request, and the grant is too small for them now.
+    fn waits_whole(&self, key: slots::Key) -> bool {
+        let job = self.job(key);
         match &job.work {
-            Work::Move(transfer) if job.whole => {
+            Task::Move(transfer) if job.whole => {
                 job.rows_left() * transfer.unit() > self.grant_left
             }
             _ => false,
         }
     }
 
-    fn take_pieces(&mut self, index: u32, batch: &mut Batch) -> Took {
-        let whole = self.job(index).whole;
-        if whole && (!self.batch.is_empty() || self.waits_whole(index)) {
+    fn take_pieces(&mut self, key: slots::Key, batch: &mut RequestDraft) -> Took {
+        let whole = self.job(key).whole;
+        if whole && (!self.batch.is_empty() || self.waits_whole(key)) {
             return Took::Nothing;
         }
         loop {
-            let took = self.take_piece(index, batch);
+            let took = self.take_piece(key, batch);
             if !(whole && matches!(took, Took::Piece)) {
                 return took;
             }
         }
     }
 
-    fn take_piece(&mut self, index: u32, batch: &mut Batch) -> Took {
-        let job = self.job(index);
-        let Work::Move(transfer) = &job.work else {
+    fn take_piece(&mut self, key: slots::Key, batch: &mut RequestDraft) -> Took {
+        let job = self.job(key);
+        let Task::Move(transfer) = &job.work else {
             return Took::Nothing;
         };
         let transfer = *transfer;
@@ -203,7 +202,7 @@ impl<K> Requester<K> {
             return Took::Nothing;
         }
         let flying = Flying {
-            job: index,
+            job: key,
             slot: batch.slot,
             from: job.asked,
             bytes: if is_pull { value_bytes } else { 0 },
@@ -218,7 +217,7 @@ impl<K> Requester<K> {
         self.batch.push((id, rows));
         batch.body += body;
         batch.cost += flying.cost;
-        let job = self.jobs.get_mut(index).expect("looked at above");
+        let job = self.jobs.get_mut(key).expect("looked at above");
         job.asked += rows;
         if job.rows_left() > 0 {
             return Took::Piece;
@@ -227,7 +226,7 @@ impl<K> Requester<K> {
         Took::All
     }
 
-    fn send_batch(&mut self, batch: &Batch) {
+    fn send_batch(&mut self, batch: &RequestDraft) {
         let entries = self.batch.len();
         let header = RequestHeader {
             kind: batch.kind,
@@ -276,24 +275,24 @@ impl<K> Requester<K> {
         }
     }
 
-    fn transfer(&self, id: Id) -> (Transfer, u64) {
-        let flying = self.flying.get(id.index).expect("inserted with the batch");
+    fn transfer(&self, piece: slots::Key) -> (Transfer, u64) {
+        let flying = self.flying.get(piece).expect("inserted with the batch");
         match &self.job(flying.job).work {
-            Work::Move(transfer) => (*transfer, flying.from),
-            Work::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
+            Task::Move(transfer) => (*transfer, flying.from),
+            Task::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
         }
     }
 
-    fn push_memory(&mut self, id: Id, span: Span) {
+    fn push_memory(&mut self, piece: slots::Key, span: Span) {
         if span.bytes() <= COPY_BYTES {
             self.outbox.push_copy(span);
-        } else if self.outbox.push_lent(span, id.index) {
-            let flying = self.flying.get_mut(id.index);
+        } else if self.outbox.push_lent(span, piece.index) {
+            let flying = self.flying.get_mut(piece);
             flying.expect("inserted with the batch").lent += 1;
         }
     }
 
-    /// Ask whether the peer lives.
+    /// Send a liveness probe.
     pub(super) fn send_probe(&mut self) {
         let header = RequestHeader {
             kind: Kind::Names,
@@ -305,8 +304,8 @@ impl<K> Requester<K> {
         self.outbox.push(&PROBE_TAG.to_le_bytes());
     }
 
-    /// Tell the peer that a job's pieces are not needed any more.
-    pub(super) fn send_cancels(&mut self, job: u32) {
+    /// Cancel a job's pieces at the peer.
+    pub(super) fn send_cancels(&mut self, job: slots::Key) {
         let mut index = self.job(job).first;
         while let Some((id, flying)) = self.flying.at(index) {
             let header = RequestHeader {
@@ -321,39 +320,39 @@ impl<K> Requester<K> {
         }
     }
 
-    /// A piece of a job flies.
-    fn link(&mut self, mut flying: Flying) -> Id {
+    /// Add a piece to its job's list of flying pieces.
+    fn link(&mut self, mut flying: Flying) -> slots::Key {
         let job = self.jobs.get_mut(flying.job);
         let job = job.expect("a job in the queue is there");
         flying.next = job.first;
         let id = self.flying.insert(flying);
         job.first = id.index;
         job.flying += 1;
-        if let Some(next) = self.flying.get_mut(flying.next) {
+        if let Some((_, next)) = self.flying.at_mut(flying.next) {
             next.before = id.index;
         }
         id
     }
 
-    /// A piece is complete.
-    pub(super) fn unlink(&mut self, index: u32) -> Flying {
-        let flying = self.flying.remove(index);
+    /// Remove a complete piece from its job's list.
+    pub(super) fn unlink(&mut self, piece: slots::Key) -> Flying {
+        let flying = self.flying.remove(piece);
         let flying = flying.expect("kept until it is complete");
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
         job.flying -= 1;
-        match self.flying.get_mut(flying.before) {
-            Some(before) => before.next = flying.next,
+        match self.flying.at_mut(flying.before) {
+            Some((_, before)) => before.next = flying.next,
             None => job.first = flying.next,
         }
-        if let Some(next) = self.flying.get_mut(flying.next) {
+        if let Some((_, next)) = self.flying.at_mut(flying.next) {
             next.before = flying.before;
         }
         flying
     }
 }
 
-/// Some of the row numbers.
-#[allow(clippy::cast_possible_truncation)] // both are among numbers that are in memory
+/// The memory of some of the row numbers.
+#[allow(clippy::cast_possible_truncation)] // bounded by numbers that are in memory
 fn part(words: Words, from: u64, rows: u64) -> Span {
     words.memory().part(from as usize * 8, rows as usize * 8)
 }

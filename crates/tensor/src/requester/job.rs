@@ -1,4 +1,4 @@
-//! One pull, push or look-up: what is left of it, and what its answers said.
+//! One pull, push or look-up: what is left of it, and the results so far.
 use super::NONE;
 use super::request::Rows;
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Bytes of the grant, or of a request, that a row takes: of its values or of its number, whichever is more.
+    /// Bytes of the grant, or of a request, that a row takes: the larger of its values and its number.
     pub(super) fn unit(&self) -> u64 {
         match self.rows {
             Rows::Slice { .. } => self.row_bytes,
@@ -42,7 +42,7 @@ impl Transfer {
             })
         };
         if self.row_bytes == 0 {
-            return wrong("the size of a row", 0, "a row is to have a byte at least");
+            return wrong("the size of a row", 0, "a row must have at least one byte");
         }
         let count = self.rows.count();
         let bytes = count.checked_mul(self.row_bytes);
@@ -52,7 +52,7 @@ impl Transfer {
                 return wrong(
                     "the size of the memory",
                     memory,
-                    "it is to have as many bytes as the rows",
+                    "it must have as many bytes as the rows",
                 );
             }
             Some(places) if places.count() as u64 != count => {
@@ -64,11 +64,7 @@ impl Transfer {
             }
             Some(places) => {
                 if let Err(place) = check_indices(memory / self.row_bytes, places) {
-                    return wrong(
-                        "the place of a row",
-                        place,
-                        "it is to lie inside the memory",
-                    );
+                    return wrong("the place of a row", place, "it must be inside the memory");
                 }
             }
             None => {}
@@ -78,7 +74,7 @@ impl Transfer {
                 limit: "grant_bytes",
                 value: self.unit(),
                 maximum: grant_bytes,
-                advice: "let the server grant a row at least, or have narrower rows",
+                advice: "raise the server's grant to one row at least, or use narrower rows",
             });
         }
         let checked = match self.rows {
@@ -92,9 +88,9 @@ impl Transfer {
         })
     }
 
-    /// Where `bytes` of the rows from `from` on lie, beginning `offset` bytes behind the first of them:
-    /// all of the rest, or what lies in one place.
-    #[allow(clippy::cast_possible_truncation)] // all of it is inside the memory, whose size is counted in `usize`
+    /// The memory of the rows from `from` on, from byte `offset` to byte `bytes`: all of it without places, else up
+    /// to the end of one row.
+    #[allow(clippy::cast_possible_truncation)] // bounded by the memory's size, a `usize`
     pub(super) fn place(&self, from: u64, offset: u64, bytes: u64) -> Span {
         let Some(places) = self.places else {
             let start = from * self.row_bytes + offset;
@@ -110,45 +106,45 @@ impl Transfer {
 
 /// What a job does.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum Task {
     Move(Transfer),
-    /// Names, as they are sent.
+    /// The encoded names.
     LookUp {
         list: Vec<u8>,
         count: u16,
     },
 }
 
-/// A job from its submission until its keeper is handed back.
+/// A job from its submission until its keeper is returned.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is true or not whatever the others are
+#[allow(clippy::struct_excessive_bools)] // they are independent
 pub(super) struct Job<K> {
     pub(super) keeper: K,
-    pub(super) work: Work,
-    /// Rows that were asked for.
+    pub(super) work: Task,
+    /// Rows that were requested.
     pub(super) asked: u64,
-    /// Pieces that are with the peer, and one of them.
+    /// Pieces that are with the peer, and the first of their list.
     pub(super) flying: u32,
     pub(super) first: u32,
-    /// The version of the pieces that came.
+    /// The version of the pieces that were received.
     pub(super) version: Option<u64>,
-    /// Pieces of several versions came.
+    /// Pieces of several versions were received.
     pub(super) is_torn: bool,
     pub(super) tries: u32,
-    /// All of its pieces go in one request, which is answered with one version.
+    /// All of its pieces must share a request, which the owner answers with one version.
     pub(super) whole: bool,
     /// In the queue.
     pub(super) is_waiting: bool,
-    /// Its end was told: only its memory is waited for.
+    /// It has ended for its caller: only its memory is not back yet.
     pub(super) is_detached: bool,
     pub(super) error: Option<Error>,
-    /// What names mean, as it comes, and when it was read.
+    /// The result of a look-up: encoded while it is received, then decoded.
     pub(super) names: Option<Vec<u8>>,
     pub(super) meanings: Option<Vec<Result<Meaning, Unknown>>>,
 }
 
 impl<K> Job<K> {
-    pub(super) fn new(work: Work, keeper: K) -> Self {
+    pub(super) fn new(work: Task, keeper: K) -> Self {
         Self {
             keeper,
             work,
@@ -167,17 +163,17 @@ impl<K> Job<K> {
         }
     }
 
-    /// Rows that were not asked for yet.
+    /// Rows that were not requested yet.
     pub(super) fn rows_left(&self) -> u64 {
         match &self.work {
-            Work::Move(transfer) => transfer.rows.count() - self.asked,
-            Work::LookUp { .. } => 0,
+            Task::Move(transfer) => transfer.rows.count() - self.asked,
+            Task::LookUp { .. } => 0,
         }
     }
 
-    /// A piece came, of this version.
+    /// A piece of this version was received.
     pub(super) fn note_version(&mut self, version: u64) {
-        let is_pull = matches!(&self.work, Work::Move(transfer) if transfer.kind == Kind::Pull);
+        let is_pull = matches!(&self.work, Task::Move(transfer) if transfer.kind == Kind::Pull);
         match self.version {
             Some(before) if is_pull => self.is_torn |= before != version,
             before => self.version = Some(before.unwrap_or(0).max(version)),

@@ -1,22 +1,25 @@
-//! Pulls and pushes of one client at one server: what goes next, what an answer means, when each has ended. Sans-I/O.
+//! Pulls and pushes of one client at one server: which is sent next, what a response means, when each has ended.
+//! Sans-I/O.
 //!
 //! # States of a job
 //!
-//! *waiting* (in the queue; nothing of it, or not all, was asked for) -> *flying* (its pieces are with the peer) -> *over*.
-//! A canceled job that flies is *detached*: it has ended for its caller, and its keeper follows when its last piece has come.
+//! *waiting* (in the queue; not all of it is requested) -> *flying* (its pieces are with the peer) -> *over*.
+//! A job that is canceled while flying is *detached*: it has ended for its caller, and its keeper comes back with the
+//! response to its last piece, because the peer may write its memory until then.
 //!
 //! # Invariants
 //!
-//! 1. Each job ends once, and its keeper is handed back once.
+//! 1. Each job ends once, and its keeper is returned once.
 //! 2. At most `slots` requests and `grant_bytes` of responses are with the peer.
-//! 3. A response is checked against its piece before a byte of it is taken,
-//!    and memory is written for pieces that fly alone.
-//! 4. Memory that is to be sent is kept: a response to a request that has not gone out whole breaks the protocol.
-//! 5. A pull is of one version. Pieces of several are pulled again, in one request where the grant allows it,
-//!    because the owner answers that with one.
+//! 3. A response is checked against its piece before any byte of it is accepted, and memory is written only for pieces
+//!    that are flying.
+//! 4. Memory that is being sent stays borrowed: a response to a request that is not sent completely violates the
+//!    protocol, since it would end the job whose memory the outbox still reads.
+//! 5. A pull returns one version. If its pieces have several it is pulled again, in one request if the grant allows it,
+//!    because the owner answers one request with one version.
 //!
-//! A pull whose pieces go separately is under way sooner than one that waits for room for all of them,
-//! so that is tried first: writes during a pull are rare.
+//! The first attempt sends pieces separately, since that starts sooner than waiting for a grant for all of them, and
+//! writes during a pull are rare.
 mod issue;
 mod job;
 mod receive;
@@ -28,43 +31,44 @@ pub use request::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Rows, Tic
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use forebay_base::slots::{self, Slots};
+
 use crate::error::Error;
 use crate::inbox::Inbox;
 use crate::names::frame::{NAME_BYTES_MAX, encode_name};
 use crate::outbox::Outbox;
-use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 use crate::wire::{ENTRIES_MAX, Kind};
-use job::{Job, Transfer, Work};
+use job::{Job, Task, Transfer};
 use receive::Phase;
 pub(crate) use request::check_limits;
 
-/// Room for what comes through a buffer: answers to 16 pulls of 4 KiB and more.
+/// Size of the receive buffer: responses to 16 pulls of 4 KiB and more.
 const INBOX_BYTES: usize = 128 << 10;
-/// The part of a tag that is a place; the rest tells whose turn it is there. Bit 31 stays clear.
+/// The bits of a tag that are the slot of a piece; the others are its generation. Bit 31 stays clear.
 const TAG_INDEX: u32 = (1 << 18) - 1;
 const TAG_TURNS: u32 = (1 << 13) - 1;
-/// The tag of a question whether the peer lives, which no piece has.
+/// The tag of a liveness probe, which no piece has.
 const PROBE_TAG: u32 = u32::MAX;
-/// Times that a pull is tried until its pieces are of one version.
+/// Attempts to pull pieces of one version.
 const TRIES_MAX: u32 = 5;
 
 /// A piece that is with the peer.
 #[derive(Clone, Copy, Debug)]
 struct Flying {
-    job: u32,
+    job: slots::Key,
     slot: u32,
     /// The first of its rows among those of the job.
     from: u64,
-    /// What its answer has to have.
+    /// Bytes that its response must have.
     bytes: u64,
     /// Bytes of the grant that it takes.
     cost: u64,
-    /// Parts of the caller's memory that have not been sent.
+    /// Spans of the caller's memory that are not sent yet.
     lent: u32,
-    /// It is received straight into its destination.
+    /// It is received directly into its destination.
     is_large: bool,
-    /// The pieces of its job before it and behind it.
+    /// Neighbours in the list of its job's pieces.
     before: u32,
     next: u32,
 }
@@ -72,35 +76,35 @@ struct Flying {
 /// No piece.
 const NONE: u32 = u32::MAX;
 
-/// All that one client has at one server. Used by one thread at a time.
+/// The jobs of one client at one server. Used by one thread at a time.
 ///
-/// `K` keeps the memory of a job, and comes back once; it may carry whatever else belongs to the job.
+/// `K` keeps the memory of a job, and is returned once; it may carry other data of the job.
 #[derive(Debug)]
 pub struct Requester<K> {
     limits: Limits,
-    jobs: Slab<Job<K>>,
-    queue: VecDeque<u32>,
-    flying: Slab<Flying>,
-    /// Pieces of each slot that have not been answered.
+    jobs: Slots<Job<K>>,
+    queue: VecDeque<slots::Key>,
+    flying: Slots<Flying>,
+    /// Unanswered pieces of each slot.
     slots: Vec<u32>,
     free_slots: Vec<u32>,
     grant_left: u64,
     /// Pieces of the request that is being made, and their rows.
-    batch: Vec<(Id, u64)>,
+    batch: Vec<(slots::Key, u64)>,
     outbox: Outbox,
     inbox: Inbox,
     phase: Phase,
-    /// Pieces that are received straight into their destination.
+    /// Flying pieces that are received directly into their destination.
     large: u32,
     ends: VecDeque<End<K>>,
     broken: Option<Error>,
-    clock: time::Clock,
+    silence: time::SilenceTimer,
     is_probing: bool,
 }
 
-fn tag_of(id: Id) -> u32 {
-    debug_assert!(id.index <= TAG_INDEX, "1024 slots of 256 entries");
-    id.index | (id.count & TAG_TURNS) << TAG_INDEX.count_ones()
+fn tag_of(piece: slots::Key) -> u32 {
+    debug_assert!(piece.index <= TAG_INDEX, "1024 slots of 256 entries");
+    piece.index | (piece.generation & TAG_TURNS) << TAG_INDEX.count_ones()
 }
 
 impl<K> Requester<K> {
@@ -108,14 +112,14 @@ impl<K> Requester<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a limit that cannot be one.
+    /// [`Error::Config`] for an invalid limit.
     pub fn new(limits: Limits, now: Instant) -> Result<Self, Error> {
         limits.check()?;
         Ok(Self {
             limits,
-            jobs: Slab::new(),
+            jobs: Slots::new(),
             queue: VecDeque::new(),
-            flying: Slab::new(),
+            flying: Slots::new(),
             slots: vec![0; limits.slots as usize],
             free_slots: (0..limits.slots).rev().collect(),
             grant_left: limits.grant_bytes,
@@ -126,17 +130,18 @@ impl<K> Requester<K> {
             large: 0,
             ends: VecDeque::new(),
             broken: None,
-            clock: time::Clock::new(now),
+            silence: time::SilenceTimer::new(now),
             is_probing: false,
         })
     }
 
-    /// Get rows. Those of no tensor are over at once.
+    /// Pull rows. A pull of no rows ends at once.
     ///
     /// # Errors
     ///
-    /// With the keeper, nothing has happened: [`Error::OutOfRange`]; [`Error::Config`] for memory of another size;
-    /// [`Error::Limit`] where too many wait, or a row is larger than the grant; whatever the connection broke with.
+    /// Returned with the keeper, and nothing has happened: [`Error::OutOfRange`]; [`Error::Config`] for memory of
+    /// another size; [`Error::Limit`] if too many wait, or a row is larger than the grant; the error that the
+    /// connection broke with.
     pub fn pull(&mut self, pull: Pull, keeper: K) -> Result<Ticket, Refused<K>> {
         let transfer = Transfer {
             kind: Kind::Pull,
@@ -150,7 +155,7 @@ impl<K> Requester<K> {
         self.transfer_rows(transfer, keeper)
     }
 
-    /// Set rows, or add to them. One that is longer than a piece is applied piece by piece.
+    /// Set rows, or add to them. A push that is longer than a piece is applied piece by piece.
     ///
     /// # Errors
     ///
@@ -168,12 +173,12 @@ impl<K> Requester<K> {
         self.transfer_rows(transfer, keeper)
     }
 
-    /// Ask what 1 to 256 names mean.
+    /// Look 1 to 256 names up.
     ///
     /// # Errors
     ///
-    /// With the keeper, nothing has happened: [`Error::Name`], [`Error::Config`] for another number of them;
-    /// [`Error::Limit`] where too many wait; whatever the connection broke with.
+    /// Returned with the keeper, and nothing has happened: [`Error::Name`], [`Error::Config`] for another number of
+    /// them; [`Error::Limit`] if too many wait; the error that the connection broke with.
     pub fn look_up(&mut self, names: &[&str], keeper: K) -> Result<Ticket, Refused<K>> {
         let count = u16::try_from(names.len()).unwrap_or(u16::MAX);
         if !(1..=ENTRIES_MAX).contains(&names.len()) {
@@ -189,34 +194,34 @@ impl<K> Requester<K> {
             if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
                 let error = Error::Name {
                     name: (*name).into(),
-                    advice: "is to have 1 to 255 bytes in one line",
+                    advice: "must have 1 to 255 bytes in one line",
                 };
                 return Err(Refused { error, keeper });
             }
             encode_name(name, &mut list);
         }
-        self.submit(Work::LookUp { list, count }, keeper)
+        self.submit(Task::LookUp { list, count }, keeper)
     }
 
     fn transfer_rows(&mut self, transfer: Transfer, keeper: K) -> Result<Ticket, Refused<K>> {
         match transfer.check(self.limits.grant_bytes) {
-            Ok(()) => self.submit(Work::Move(transfer), keeper),
+            Ok(()) => self.submit(Task::Move(transfer), keeper),
             Err(error) => Err(Refused { error, keeper }),
         }
     }
 
-    fn submit(&mut self, work: Work, keeper: K) -> Result<Ticket, Refused<K>> {
+    fn submit(&mut self, work: Task, keeper: K) -> Result<Ticket, Refused<K>> {
         if let Err(error) = self.check_room() {
             return Err(Refused { error, keeper });
         }
-        let is_nothing = matches!(&work, Work::Move(transfer) if transfer.rows.count() == 0);
-        let id = self.jobs.insert(Job::new(work, keeper));
+        let is_nothing = matches!(&work, Task::Move(transfer) if transfer.rows.count() == 0);
+        let key = self.jobs.insert(Job::new(work, keeper));
         if is_nothing {
-            self.end(id.index, Ok(Outcome::Moved { version: 0 }));
+            self.end(key, Ok(Outcome::Moved { version: 0 }));
         } else {
-            self.queue.push_back(id.index);
+            self.queue.push_back(key);
         }
-        Ok(Ticket::of(id))
+        Ok(Ticket::of(key))
     }
 
     fn check_room(&self) -> Result<(), Error> {
@@ -229,54 +234,55 @@ impl<K> Requester<K> {
             return Ok(());
         }
         Err(Error::Limit {
-            limit: "waiting_max",
+            limit: "max_waiting",
             value,
             maximum,
             advice: "wait for some to end",
         })
     }
 
-    /// Give a job up. What the peer was told of goes on without its caller.
+    /// Cancel a job. Pieces that the peer has continue without the caller.
     pub fn cancel(&mut self, ticket: Ticket) -> Canceled<K> {
-        let id = ticket.id();
-        if !self.jobs.has(id) || self.job(id.index).is_detached {
+        let key = ticket.key();
+        let Some(job) = self.jobs.get(key).filter(|job| !job.is_detached) else {
             return Canceled::Gone;
-        }
-        if self.job(id.index).flying > 0 {
-            self.detach(id.index);
+        };
+        if job.flying > 0 {
+            self.detach(key);
             return Canceled::Detached;
         }
-        self.leave_queue(id.index);
-        match self.jobs.remove(id.index) {
+        self.leave_queue(key);
+        match self.jobs.remove(key) {
             Some(job) => Canceled::TakenBack(job.keeper),
             None => Canceled::Gone,
         }
     }
 
-    /// The next bytes to send, in order; returns how many of `into` were set, 0 where there is nothing.
+    /// The next bytes to send, in order; returns how many of `into` were set, 0 if there is nothing.
     ///
     /// They are valid until the requester is changed.
     pub fn outgoing(&mut self, into: &mut [Span]) -> usize {
         let was_idle = self.is_idle();
         self.issue();
         if was_idle && !self.is_idle() {
-            self.clock.begins();
+            self.silence.begins();
         }
         self.outbox.gather(into)
     }
 
-    /// So many of the bytes that `outgoing` gave have been taken.
+    /// `bytes` of `outgoing` were sent.
     ///
     /// # Panics
     ///
-    /// Where it gave fewer.
+    /// If there were fewer.
     pub fn sent(&mut self, bytes: usize, now: Instant) {
         let flying = &mut self.flying;
         self.outbox.sent(bytes, |index| {
             // A piece stays until all of its memory has been sent.
-            flying.get_mut(index).expect("kept while it is sent").lent -= 1;
+            let (_, piece) = flying.at_mut(index).expect("kept while it is sent");
+            piece.lent -= 1;
         });
-        self.clock.sent(bytes > 0 && !self.outbox.is_empty(), now);
+        self.silence.sent(bytes > 0 && !self.outbox.is_empty(), now);
     }
 
     /// Whether there is something to send.
@@ -284,7 +290,7 @@ impl<K> Requester<K> {
         !self.outbox.is_empty() || self.can_issue()
     }
 
-    /// Where the next bytes go, in order; the second span may be empty, the first is not.
+    /// Where to receive the next bytes, in order; only the second span may be empty.
     ///
     /// They are valid until the requester is changed.
     pub fn incoming(&mut self) -> [Span; 2] {
@@ -292,7 +298,7 @@ impl<K> Requester<K> {
         self.inbox.spans(ahead)
     }
 
-    /// So many bytes have come where `incoming` said.
+    /// `bytes` were received into the spans of `incoming`.
     ///
     /// # Errors
     ///
@@ -302,14 +308,14 @@ impl<K> Requester<K> {
             return Ok(());
         }
         if bytes > 0 {
-            self.clock.heard(now);
+            self.silence.heard(now);
         }
         self.inbox.received(bytes);
         while self.step()? {}
         Ok(())
     }
 
-    /// As `incoming` and `received`, for bytes that are in a buffer of the caller's.
+    /// As `incoming` and `received`, for bytes in a buffer of the caller.
     ///
     /// # Errors
     ///
@@ -323,17 +329,17 @@ impl<K> Requester<K> {
         Ok(())
     }
 
-    /// What became of a job, oldest first.
+    /// The next ended job, oldest first.
     pub fn take_end(&mut self) -> Option<End<K>> {
         self.ends.pop_front()
     }
 
-    /// Whether nothing is with the peer, and nothing is to be sent to it.
+    /// Whether nothing is with the peer or waits to be sent to it.
     pub fn is_idle(&self) -> bool {
         self.flying.is_empty() && self.outbox.is_empty() && !self.is_probing
     }
 
-    /// Jobs of which nothing, or not all, was asked for.
+    /// Jobs that are not completely requested.
     pub fn waiting(&self) -> usize {
         self.queue.len()
     }
@@ -357,47 +363,45 @@ impl<K> Requester<K> {
         (self.free_slots.len(), self.grant_left)
     }
 
-    fn job(&self, index: u32) -> &Job<K> {
-        self.jobs
-            .get(index)
-            .expect("a job stays until it has ended")
+    fn job(&self, key: slots::Key) -> &Job<K> {
+        self.jobs.get(key).expect("a job stays until it has ended")
     }
 
-    fn leave_queue(&mut self, index: u32) {
-        let Some(job) = self.jobs.get_mut(index) else {
+    fn leave_queue(&mut self, key: slots::Key) {
+        let Some(job) = self.jobs.get_mut(key) else {
             return;
         };
         if std::mem::take(&mut job.is_waiting)
-            && let Some(at) = self.queue.iter().position(|&waiting| waiting == index)
+            && let Some(at) = self.queue.iter().position(|&waiting| waiting == key)
         {
             self.queue.remove(at);
         }
     }
 
-    /// The job's end is told; its memory stays with the peer.
-    fn detach(&mut self, index: u32) {
-        self.leave_queue(index);
-        self.send_cancels(index);
-        if let Some(job) = self.jobs.get_mut(index) {
+    /// End a flying job for its caller; its memory stays with the peer.
+    fn detach(&mut self, key: slots::Key) {
+        self.leave_queue(key);
+        self.send_cancels(key);
+        if let Some(job) = self.jobs.get_mut(key) {
             job.is_detached = true;
         }
     }
 
-    /// End the job if nothing of it is left, or pull it again if it was torn.
-    fn settle(&mut self, index: u32) {
-        let job = self.job(index);
+    /// End a job without flying or waiting pieces, or pull it again if it was torn.
+    fn settle(&mut self, key: slots::Key) {
+        let job = self.job(key);
         let is_given_up = job.error.is_some() || job.is_detached;
         if is_given_up && job.is_waiting {
-            self.leave_queue(index);
+            self.leave_queue(key);
         }
-        let job = self.job(index);
+        let job = self.job(key);
         if job.flying > 0 || job.is_waiting {
             return;
         }
-        if job.is_torn && !is_given_up && !self.pull_again(index) {
+        if job.is_torn && !is_given_up && !self.pull_again(key) {
             return;
         }
-        let job = self.jobs.get_mut(index).expect("looked at above");
+        let job = self.jobs.get_mut(key).expect("looked at above");
         let result = match (job.error.take(), job.meanings.take()) {
             (Some(error), _) => Err(error),
             (None, Some(meanings)) => Ok(Outcome::Names(meanings)),
@@ -405,17 +409,14 @@ impl<K> Requester<K> {
                 version: job.version.unwrap_or(0),
             }),
         };
-        self.end(index, result);
+        self.end(key, result);
     }
 
-    /// Put a torn pull to the front; returns whether it has ended instead, because it was torn too often.
-    fn pull_again(&mut self, index: u32) -> bool {
+    /// Put a torn pull at the front of the queue; returns `true` if it must end instead, because it was torn too often.
+    fn pull_again(&mut self, key: slots::Key) -> bool {
         let limits = self.limits;
-        let job = self
-            .jobs
-            .get_mut(index)
-            .expect("the caller has looked at it");
-        let Work::Move(transfer) = &job.work else {
+        let job = self.jobs.get_mut(key).expect("the caller has looked at it");
+        let Task::Move(transfer) = &job.work else {
             return true;
         };
         let rows = transfer.rows.count();
@@ -435,17 +436,15 @@ impl<K> Requester<K> {
         job.version = None;
         job.is_torn = false;
         job.is_waiting = true;
-        self.queue.push_front(index);
+        self.queue.push_front(key);
         false
     }
 
-    fn end(&mut self, index: u32, result: Result<Outcome, Error>) {
-        let Some((id, _)) = self.jobs.at(index) else {
+    fn end(&mut self, key: slots::Key, result: Result<Outcome, Error>) {
+        let Some(job) = self.jobs.remove(key) else {
             return;
         };
-        let ticket = Ticket::of(id);
-        let job = self.jobs.remove(index).expect("looked at above");
-        let keeper = job.keeper;
+        let (ticket, keeper) = (Ticket::of(key), job.keeper);
         self.ends.push_back(if job.is_detached {
             End::Released { ticket, keeper }
         } else {

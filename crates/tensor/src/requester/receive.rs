@@ -1,38 +1,40 @@
-//! Responses: checked against what was asked for before a byte of them is taken.
-use super::job::{Transfer, Work};
+//! Receives responses: each is checked against its piece before any byte of it is accepted.
+use forebay_base::slots;
+
+use super::job::{Task, Transfer};
 use super::{Flying, PROBE_TAG, Requester, tag_of};
 use crate::error::Error;
 use crate::names::frame::RECORD_BYTES_MAX;
 use crate::sys::span::Span;
 use crate::wire::{RESPONSE_BYTES, ResponseHeader, Status, TEXT_BYTES_MAX};
 
-/// Answers of which one row or piece is at least this large are received straight into their destination:
-/// below it a copy costs less than a system call for each answer.
+/// Responses with a row or piece of at least this size are received directly into their destination: below it copying
+/// from the buffer costs less than a system call for each response.
 const DIRECT_BYTES: u64 = 16 << 10;
 
-/// What is awaited.
+/// What is received next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
     Header,
-    /// Rows of a piece, of which `done` bytes came or have been told where to go.
+    /// Rows of a piece, of which `done` bytes are received or diverted.
     Rows {
-        index: u32,
+        piece: slots::Key,
         done: u64,
         version: u64,
     },
-    /// Why not, for people.
+    /// The text of a refusal.
     Text {
-        index: u32,
+        piece: slots::Key,
         header: ResponseHeader,
     },
-    /// What names mean.
+    /// The result of a look-up.
     Names {
-        index: u32,
+        piece: slots::Key,
     },
 }
 
 impl Transfer {
-    /// Whether so many bytes of it are received without a buffer in between.
+    /// Whether a piece of `bytes` is received directly into its destination.
     pub(super) fn is_received_directly(&self, bytes: u64) -> bool {
         match self.places {
             None => bytes >= DIRECT_BYTES,
@@ -42,12 +44,13 @@ impl Transfer {
 }
 
 impl<K> Requester<K> {
-    /// How much may be received behind what goes to its destination.
+    /// How many bytes may be received into the buffer, behind a diverted span. While a large piece is outstanding it
+    /// is one header at most: rows that follow the header in the buffer would have to be copied.
     pub(super) fn ahead(&self) -> usize {
         let (in_large, awaited) = match self.phase {
-            // Rows that are put in their places one by one come through the buffer, whatever else is outstanding.
-            Phase::Rows { index, .. } => {
-                let found = self.flying.get(index);
+            // Small rows with places go through the buffer, whatever else is outstanding.
+            Phase::Rows { piece, .. } => {
+                let found = self.flying.get(piece);
                 (found.is_some_and(|flying| flying.is_large), 0)
             }
             Phase::Text { header, .. } => (true, usize::try_from(header.bytes).unwrap_or(0)),
@@ -62,7 +65,7 @@ impl<K> Requester<K> {
         }
     }
 
-    /// Take one step with what has come; returns whether there may be another.
+    /// Process what was received by one step; returns whether another may follow.
     ///
     /// # Errors
     ///
@@ -74,12 +77,12 @@ impl<K> Requester<K> {
         match self.phase {
             Phase::Header => self.header(),
             Phase::Rows {
-                index,
+                piece,
                 done,
                 version,
-            } => Ok(self.rows(index, done, version)),
-            Phase::Text { index, header } => self.text(index, header),
-            Phase::Names { index } => self.names(index),
+            } => Ok(self.rows(piece, done, version)),
+            Phase::Text { piece, header } => self.text(piece, header),
+            Phase::Names { piece } => self.names(piece),
         }
     }
 
@@ -98,37 +101,36 @@ impl<K> Requester<K> {
         let header = ResponseHeader::decode(bytes).map_err(|what| self.violation(what))?;
         if header.tag == PROBE_TAG {
             if !self.is_probing || header.bytes != 0 {
-                return Err(self.violation("an answer to a question that was not asked"));
+                return Err(self.violation("a response to a liveness probe that was not sent"));
             }
             self.is_probing = false;
             self.inbox.consume(RESPONSE_BYTES);
             return Ok(true);
         }
-        let flying = self.check(header)?;
+        let (piece, flying) = self.check(header)?;
         self.inbox.consume(RESPONSE_BYTES);
-        let index = header.tag & super::TAG_INDEX;
         self.phase = match header.status {
-            Status::Ok if self.is_look_up(flying.job) => self.names_begin(index, header.bytes),
+            Status::Ok if self.is_look_up(flying.job) => self.names_begin(piece, header.bytes),
             Status::Ok => Phase::Rows {
-                index,
+                piece,
                 done: 0,
                 version: header.version,
             },
-            _ => Phase::Text { index, header },
+            _ => Phase::Text { piece, header },
         };
         Ok(true)
     }
 
-    fn is_look_up(&self, job: u32) -> bool {
-        matches!(self.job(job).work, Work::LookUp { .. })
+    fn is_look_up(&self, job: slots::Key) -> bool {
+        matches!(self.job(job).work, Task::LookUp { .. })
     }
 
-    /// What a response is of, if it is one that can be.
-    fn check(&self, header: ResponseHeader) -> Result<Flying, Error> {
+    /// The piece that a response belongs to, if the response is valid.
+    fn check(&self, header: ResponseHeader) -> Result<(slots::Key, Flying), Error> {
         let tag = header.tag;
         let found = self.flying.at(tag & super::TAG_INDEX);
-        let flying = match found {
-            Some((id, flying)) if tag_of(id) == tag => *flying,
+        let (piece, flying) = match found {
+            Some((piece, flying)) if tag_of(piece) == tag => (piece, *flying),
             _ => {
                 return Err(self.violation(format!(
                     "a response with tag {tag}, which is not outstanding"
@@ -137,38 +139,38 @@ impl<K> Requester<K> {
         };
         if flying.lent > 0 {
             return Err(self.violation(format!(
-                "a response with tag {tag}, to a request that has not been sent whole"
+                "a response with tag {tag}, to a request that is not sent completely"
             )));
         }
         let is_last = self.slots[flying.slot as usize] == 1;
         if header.last != is_last {
             return Err(self.violation(format!(
-                "a response with tag {tag} says that {} the last of slot {}, which has {} left",
+                "a response with tag {tag} claims that {} the last of slot {}, which has {} left",
                 if header.last { "it is" } else { "it is not" },
                 flying.slot,
                 self.slots[flying.slot as usize]
             )));
         }
         let (least, most) = match (header.status, &self.job(flying.job).work) {
-            (Status::Ok, Work::Move(_)) => (flying.bytes, flying.bytes),
-            (Status::Ok, Work::LookUp { count, .. }) => {
+            (Status::Ok, Task::Move(_)) => (flying.bytes, flying.bytes),
+            (Status::Ok, Task::LookUp { count, .. }) => {
                 (0, u64::from(*count) * RECORD_BYTES_MAX as u64)
             }
             (_, _) => (0, TEXT_BYTES_MAX as u64),
         };
         if header.bytes < least || header.bytes > most {
             return Err(self.violation(format!(
-                "a response with tag {tag} and status {:?} of {} bytes, where {least} to {most} may be",
+                "a response with tag {tag} and status {:?} has {} bytes instead of {least} to {most}",
                 header.status, header.bytes
             )));
         }
-        Ok(flying)
+        Ok((piece, flying))
     }
 
-    fn rows(&mut self, index: u32, mut done: u64, version: u64) -> bool {
-        let flying = *self.flying.get(index).expect("kept until it is complete");
-        let Work::Move(transfer) = &self.job(flying.job).work else {
-            unreachable!("a look-up has names");
+    fn rows(&mut self, piece: slots::Key, mut done: u64, version: u64) -> bool {
+        let flying = *self.flying.get(piece).expect("kept until it is complete");
+        let Task::Move(transfer) = &self.job(flying.job).work else {
+            unreachable!("only a look-up has names");
         };
         let transfer = *transfer;
         while done < flying.bytes {
@@ -177,7 +179,7 @@ impl<K> Requester<K> {
             done += span.bytes() as u64;
             if self.inbox.is_diverted() {
                 self.phase = Phase::Rows {
-                    index,
+                    piece,
                     done,
                     version,
                 };
@@ -185,25 +187,25 @@ impl<K> Requester<K> {
             }
         }
         self.phase = Phase::Header;
-        self.complete(index, Ok(version));
+        self.complete(piece, Ok(version));
         true
     }
 
-    fn text(&mut self, index: u32, header: ResponseHeader) -> Result<bool, Error> {
+    fn text(&mut self, piece: slots::Key, header: ResponseHeader) -> Result<bool, Error> {
         let count = usize::try_from(header.bytes).expect("checked to be short");
         if self.inbox.bytes().len() < count {
             return Ok(false);
         }
         let text = String::from_utf8_lossy(&self.inbox.bytes()[..count]).into_owned();
-        let flying = *self.flying.get(index).expect("kept until it is complete");
+        let flying = *self.flying.get(piece).expect("kept until it is complete");
         let error = match (header.status, &self.job(flying.job).work) {
-            (Status::Stale, Work::Move(transfer)) => Error::Stale {
+            (Status::Stale, Task::Move(transfer)) => Error::Stale {
                 tensor: transfer.tensor.id,
                 held: transfer.tensor.generation,
                 current: u32::try_from(header.version)
                     .map_err(|_| self.violation(format!("a generation of {}", header.version)))?,
             },
-            (Status::OutOfRange, Work::Move(transfer)) => Error::OutOfRange {
+            (Status::OutOfRange, Task::Move(transfer)) => Error::OutOfRange {
                 tensor: Some(transfer.tensor.id),
                 row: header.version,
                 rows: transfer.rows_total,
@@ -215,37 +217,37 @@ impl<K> Requester<K> {
         };
         self.inbox.consume(count);
         self.phase = Phase::Header;
-        self.complete(index, Err(error));
+        self.complete(piece, Err(error));
         Ok(true)
     }
 
-    fn names_begin(&mut self, index: u32, bytes: u64) -> Phase {
-        let flying = *self.flying.get(index).expect("looked up for the header");
+    fn names_begin(&mut self, piece: slots::Key, bytes: u64) -> Phase {
+        let flying = *self.flying.get(piece).expect("looked up for the header");
         let bytes = usize::try_from(bytes).expect("checked to be short");
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
         let buffer = job.names.insert(vec![0; bytes]);
         self.inbox.divert(Span::of(buffer));
-        Phase::Names { index }
+        Phase::Names { piece }
     }
 
-    fn names(&mut self, index: u32) -> Result<bool, Error> {
-        let flying = *self.flying.get(index).expect("kept until it is complete");
+    fn names(&mut self, piece: slots::Key) -> Result<bool, Error> {
+        let flying = *self.flying.get(piece).expect("kept until it is complete");
         let job = self.job(flying.job);
-        let (Work::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
-            unreachable!("a look-up has names");
+        let (Task::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
+            unreachable!("only a look-up has names");
         };
         let answers = crate::names::frame::decode_answers(bytes, *count);
         let answers = answers.map_err(|what| self.violation(what))?;
         let job = self.jobs.get_mut(flying.job).expect("looked at above");
         job.meanings = Some(answers);
         self.phase = Phase::Header;
-        self.complete(index, Ok(0));
+        self.complete(piece, Ok(0));
         Ok(true)
     }
 
-    /// A piece is over: its slot and its part of the grant are free.
-    fn complete(&mut self, index: u32, result: Result<u64, Error>) {
-        let flying = self.unlink(index);
+    /// A piece is complete: release its slot and its part of the grant.
+    fn complete(&mut self, piece: slots::Key, result: Result<u64, Error>) {
+        let flying = self.unlink(piece);
         let left = &mut self.slots[flying.slot as usize];
         *left -= 1;
         if *left == 0 {

@@ -1,23 +1,24 @@
-//! What callers ask of a requester, and what they are told in the end.
+//! The operations of a requester, their results, and its limits.
 use std::time::Duration;
+
+use forebay_base::slots;
 
 use crate::error::Error;
 use crate::names::{Meaning, Unknown};
-use crate::slab::Id;
 use crate::sys::span::{Span, Words};
 use crate::table::Key;
 use crate::wire::{ENTRIES_MAX, Operation};
 
-/// What a requester may have in flight and waiting.
+/// Limits of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that may be with the peer, 1 to 1024.
+    /// Requests in flight, 1 to 1024.
     pub slots: u32,
-    /// Bytes of responses that may be with the peer.
+    /// Bytes of outstanding responses.
     pub grant_bytes: u64,
-    /// Rows or indices above this go in pieces; at least one row each.
+    /// Larger pulls and pushes are split into pieces of this size, of at least one row.
     pub piece_bytes: u64,
-    /// Entries of a request, 1 to 256; 1 sends every pull on its own.
+    /// Entries of a request, 1 to 256; with 1 every pull has its own request.
     pub entries_max: u32,
     /// Pulls and pushes that may wait.
     pub waiting_max: u32,
@@ -38,12 +39,12 @@ impl Default for Limits {
     }
 }
 
-/// Most slots of a peer.
+/// Largest number of slots.
 const SLOTS_MAX: u32 = 1024;
-/// Most bytes of a grant: sums of several stay far below 2^64.
+/// Largest grant: sums of several stay far below 2^64.
 const GRANT_BYTES_MAX: u64 = 1 << 40;
 
-/// Check what a server grants.
+/// Check the limits that a server grants.
 ///
 /// # Errors
 ///
@@ -53,9 +54,9 @@ pub(crate) fn check_limits(slots: u32, grant_bytes: u64) -> Result<(), Error> {
         "slots",
         u64::from(slots),
         1..=u64::from(SLOTS_MAX),
-        "1 to 1024 are possible",
+        "use 1 to 1024",
     )?;
-    let advice = "1 byte to 2^40 bytes are possible";
+    let advice = "use 1 to 2^40 bytes";
     check("grant_bytes", grant_bytes, 1..=GRANT_BYTES_MAX, advice)
 }
 
@@ -76,7 +77,7 @@ fn check(
 }
 
 impl Limits {
-    /// Check that each can be a limit.
+    /// Check each limit.
     ///
     /// # Errors
     ///
@@ -88,34 +89,34 @@ impl Limits {
             "entries_max",
             entries,
             1..=ENTRIES_MAX as u64,
-            "1 to 256 are possible",
+            "use 1 to 256",
         )?;
-        let advice = "1 byte to 2^40 bytes are possible";
+        let advice = "use 1 to 2^40 bytes";
         check("piece_bytes", self.piece_bytes, 1..=GRANT_BYTES_MAX, advice)
     }
 
-    /// Row numbers and values that a request carries, unless a single entry has more.
+    /// Bytes of row numbers and values of a request, unless a single entry has more.
     pub(super) fn request_bytes(&self) -> u64 {
         self.piece_bytes.min(self.grant_bytes)
     }
 
-    /// Rows of a piece, each of which takes `unit` bytes.
+    /// Rows of a piece, if a row takes `unit` bytes.
     pub(super) fn rows_of_piece(&self, unit: u64) -> u64 {
         (self.request_bytes() / unit).clamp(1, u64::from(u32::MAX))
     }
 }
 
-/// Which rows.
+/// A selection of rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows {
-    /// Rows that follow each other.
+    /// Consecutive rows.
     Slice {
         /// The first one.
         first: u64,
         /// How many.
         count: u64,
     },
-    /// Rows by their numbers, in any order, some perhaps twice. The keeper keeps them.
+    /// Rows by number, in any order, possibly repeated. The keeper keeps the numbers' memory.
     Indices(Words),
 }
 
@@ -129,114 +130,110 @@ impl Rows {
     }
 }
 
-/// Rows to get.
+/// A pull of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Pull {
     /// The tensor.
     pub tensor: Key,
     /// Bytes of a row.
     pub row_bytes: u64,
-    /// Rows that the tensor has, against which `rows` are checked.
+    /// Rows of the tensor, against which `rows` are checked.
     pub rows_total: u64,
     /// The rows.
     pub rows: Rows,
-    /// Where they go, one after the other; the machine's until the keeper comes back.
+    /// Where they go, in order; borrowed until the keeper is returned.
     pub out: Span,
-    /// For each row its place in `out`, in rows; `None` where row n goes to place n.
+    /// The place of each row in `out`, counted in rows; `None` if row n goes to place n.
     pub places: Option<Words>,
 }
 
-/// Rows to set, or to add to.
+/// A push of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Push {
     /// The tensor.
     pub tensor: Key,
     /// Bytes of a row.
     pub row_bytes: u64,
-    /// Rows that the tensor has, against which `rows` are checked.
+    /// Rows of the tensor, against which `rows` are checked.
     pub rows_total: u64,
     /// The rows.
     pub rows: Rows,
-    /// The values, one row after the other; to be left as they are until the keeper comes back.
+    /// The values, row by row; they must not change until the keeper is returned.
     pub values: Span,
-    /// For each row its place in `values`, in rows; `None` where row n lies at place n.
+    /// The place of each row in `values`, counted in rows; `None` if row n is at place n.
     pub places: Option<Words>,
     /// Set or add.
     pub operation: Operation,
 }
 
-/// Names a pull, push or look-up of one requester, for ever.
+/// Identifies a pull, push or look-up of one requester until it has ended; a stale one finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+pub struct Ticket(slots::Key);
 
 impl Ticket {
-    pub(super) fn of(id: Id) -> Self {
-        Self(u64::from(id.count) << 32 | u64::from(id.index))
+    pub(super) fn of(key: slots::Key) -> Self {
+        Self(key)
     }
 
-    #[allow(clippy::cast_possible_truncation)] // each half is a number of 32 bits
-    pub(super) fn id(self) -> Id {
-        Id {
-            index: self.0 as u32,
-            count: (self.0 >> 32) as u32,
-        }
-    }
-
-    /// The number, for a table of the caller's.
-    pub fn number(self) -> u64 {
+    pub(super) fn key(self) -> slots::Key {
         self.0
+    }
+
+    /// The ticket as a number, for a table of the caller.
+    pub fn number(self) -> u64 {
+        self.0.to_bits()
     }
 }
 
-/// Nothing has happened, and this is why.
+/// A refused operation: nothing has happened.
 #[derive(Debug)]
 pub struct Refused<K> {
     /// Why.
     pub error: Error,
-    /// The keeper that came with it.
+    /// The keeper of the operation.
     pub keeper: K,
 }
 
-/// What was asked for, when all went well.
+/// The result of an operation that succeeded.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The rows are where they were to go.
+    /// The rows were transferred.
     Moved {
-        /// The tensor's version: of the rows of a pull, and after a push. 0 where no row was asked for.
+        /// The tensor's version: of the rows of a pull, or after a push. 0 for an operation without rows.
         version: u64,
     },
-    /// What the names mean, in their order.
+    /// The result for each name, in order.
     Names(Vec<Result<Meaning, Unknown>>),
 }
 
-/// What became of a pull, push or look-up.
+/// The end of a pull, push or look-up.
 #[derive(Debug)]
 pub enum End<K> {
-    /// It has ended, and its memory is the caller's again.
+    /// It has ended, and its memory is free again.
     Over {
-        /// Which one.
+        /// The ticket.
         ticket: Ticket,
-        /// What kept its memory.
+        /// The keeper of its memory.
         keeper: K,
         /// How it ended.
         result: Result<Outcome, Error>,
     },
-    /// Nobody writes the memory of one that was canceled any more.
+    /// The memory of a canceled one is free again: nothing can write it any more.
     Released {
-        /// Which one.
+        /// The ticket.
         ticket: Ticket,
-        /// What kept its memory.
+        /// The keeper of its memory.
         keeper: K,
     },
 }
 
-/// What a cancel did.
+/// The result of a cancel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Canceled<K> {
-    /// It was waiting, and is over; its memory is the caller's. Of one that goes in pieces some may have come.
+    /// It was waiting and has ended; its memory is free. Some pieces may have been transferred before.
     TakenBack(K),
-    /// It is over for its caller; its memory is in quarantine until `End::Released`.
+    /// It has ended for its caller; its memory is in quarantine until `End::Released`.
     Detached,
-    /// It had ended, or was canceled, before.
+    /// It had ended or was canceled before.
     Gone,
 }

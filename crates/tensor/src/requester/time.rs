@@ -1,20 +1,20 @@
-//! How long the peer may be silent. The caller says what time it is, and cancels what is late.
+//! How long the peer may be silent. The caller passes the time in, and cancels operations that are late.
 use std::time::Instant;
 
 use super::Requester;
 use super::receive::Phase;
 use crate::error::Error;
 
-/// What time has to do with a requester.
+/// Measures the silence of the peer while it owes a response.
 #[derive(Debug)]
-pub(super) struct Clock {
-    /// When the peer was heard last, or began to owe something.
+pub(super) struct SilenceTimer {
+    /// When the peer last sent bytes, or began to owe a response.
     silent_since: Instant,
-    /// The peer began to owe something, and nobody has said when.
+    /// The peer began to owe a response, at a time that is not known yet: `outgoing` is not passed the time.
     begins: bool,
 }
 
-impl Clock {
+impl SilenceTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             silent_since: now,
@@ -22,7 +22,7 @@ impl Clock {
         }
     }
 
-    /// The peer begins to owe something.
+    /// The peer begins to owe a response.
     pub(super) fn begins(&mut self) {
         self.begins = true;
     }
@@ -32,7 +32,8 @@ impl Clock {
         self.begins = false;
     }
 
-    /// Bytes were taken; `of_many` says that more wait behind them, which a peer that stopped would not take for ever.
+    /// Bytes were sent. With `of_many`, more wait behind them: their progress counts as a sign of life, since the
+    /// buffers of a stopped peer fill up soon.
     pub(super) fn sent(&mut self, of_many: bool, now: Instant) {
         if self.begins || of_many {
             self.heard(now);
@@ -48,9 +49,10 @@ impl Clock {
 }
 
 impl<K> Requester<K> {
-    /// Look after the peer's silence; returns by when to look again.
+    /// Check the peer's silence; returns when to check again.
     ///
-    /// There may be something to send afterwards: a question whether the peer lives.
+    /// It may queue a liveness probe to send: after half of the limit, so that an idle but live peer has time to
+    /// answer.
     ///
     /// # Errors
     ///
@@ -59,7 +61,7 @@ impl<K> Requester<K> {
         if self.is_idle() {
             return Ok(None);
         }
-        let since = self.clock.silent_since(now);
+        let since = self.silence.silent_since(now);
         let limit = self.limits.liveness;
         let silent = now.saturating_duration_since(since);
         if silent >= limit {
@@ -73,7 +75,8 @@ impl<K> Requester<K> {
         Ok(Some(since + looks))
     }
 
-    /// The peer is fenced, its socket closed: end all jobs with `error`, as later ones will be refused.
+    /// End all jobs with `error`, and refuse later ones. The caller has fenced the peer: its socket is closed, so
+    /// their memory is free.
     ///
     /// Idempotent; the first error stays.
     pub fn break_off(&mut self, error: Error) {
@@ -87,12 +90,17 @@ impl<K> Requester<K> {
         self.is_probing = false;
         self.large = 0;
         for index in 0..self.flying.end() {
-            self.flying.remove(index);
+            if let Some((piece, _)) = self.flying.at(index) {
+                self.flying.remove(piece);
+            }
         }
         for index in 0..self.jobs.end() {
-            let own = self.jobs.get_mut(index).and_then(|job| job.error.take());
-            // What was refused before the end was refused.
-            self.end(index, Err(own.unwrap_or_else(|| error.clone())));
+            let Some((key, job)) = self.jobs.at_mut(index) else {
+                continue;
+            };
+            // A job that was refused before keeps its own error.
+            let own = job.error.take();
+            self.end(key, Err(own.unwrap_or_else(|| error.clone())));
         }
         self.broken = Some(error);
     }

@@ -1,71 +1,73 @@
-//! Answers of one peer's requests: whose turn it is.
+//! The answers to one peer's requests, and their order.
 //!
 //! Each slot has its answers in order; slots take turns, one answer each, so that a large answer delays other requests
 //! by one piece at most.
-//! Answers wait here as places in tensors, without their bytes: a peer that reads nothing costs no memory for rows.
-//! Rows of files are no answer before they were read (`reads`): until then their slot's other answers go out.
+//! A waiting answer refers to the tensor's memory and holds no bytes: a peer that reads nothing costs no memory for
+//! rows. Rows of files must be read first (`reads`): until then the other answers of their slot are sent.
 mod numbers;
 mod preserve;
 mod reads;
 
 use std::collections::VecDeque;
 
+use forebay_base::slots::Slots;
+
 use crate::error::Error;
 use crate::outbox::Outbox;
-use crate::slab::Slab;
 use crate::sys::span::{Span, Words};
-use crate::table::Grounds;
+use crate::table::Storages;
 use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
 pub(super) use reads::{Next, Unread};
 
-/// Answers are begun while less than this is to be sent: enough for one large write, and the rest can still be canceled.
+/// Answers are begun while fewer bytes than this wait to be sent: enough for one large write, while the others can
+/// still be canceled.
 const BEGUN_BYTES: usize = 256 << 10;
-/// Rows up to this are copied behind their header: a further piece of a gathered write costs as much.
+/// Rows up to this are copied behind their header: a further span of a gathered write costs as much.
 const COPY_BYTES: usize = 1024;
 
 const NONE: u32 = u32::MAX;
 
-/// What an answer carries.
+/// The content of an answer.
 #[derive(Debug)]
 pub(super) enum Body {
     /// Nothing: a push was applied.
     Done,
-    /// Rows that follow each other.
-    Rows { ground: u32, rows: Span },
-    /// Rows of `tensor` by their numbers, which lie in the slot's indices.
+    /// Consecutive rows.
+    Rows { storage: u32, rows: Span },
+    /// Rows of `tensor` by number; the numbers are in the slot's indices.
     Gather {
-        ground: u32,
+        storage: u32,
         tensor: Span,
         row_bytes: usize,
-        /// Where the first number lies, in bytes.
+        /// The offset of the first number, in bytes.
         from: usize,
         rows: usize,
     },
-    /// Rows of a file, which are to be read, or are being read.
+    /// Rows of a file that are not read yet.
     Unread(Unread),
-    /// Rows that were read, each at the beginning of a stride.
+    /// Rows that were read from a file, each at the start of a stride.
     Staged {
-        ground: u32,
+        storage: u32,
         memory: Span,
         row_bytes: usize,
         stride_bytes: usize,
     },
-    /// Bytes of our own: rows that were copied, or what names mean.
+    /// Owned bytes: copied rows, or the result of a look-up.
     Owned(Vec<u8>),
-    /// Why not.
+    /// A refusal.
     Refusal(Box<Error>),
-    /// It was taken back.
+    /// The peer canceled it.
     Canceled,
 }
 
 impl Body {
-    /// The memory that it reads.
-    fn ground(&self) -> Option<u32> {
+    /// The storage that it reads.
+    fn storage(&self) -> Option<u32> {
         match self {
-            Self::Rows { ground, .. }
-            | Self::Gather { ground, .. }
-            | Self::Staged { ground, .. } => Some(*ground),
-            Self::Unread(unread) => Some(unread.ground),
+            Self::Rows { storage, .. }
+            | Self::Gather { storage, .. }
+            | Self::Staged { storage, .. } => Some(*storage),
+            Self::Unread(unread) => Some(unread.storage),
             Self::Done | Self::Owned(_) | Self::Refusal(_) | Self::Canceled => None,
         }
     }
@@ -83,15 +85,15 @@ struct Answer {
 
 #[derive(Debug)]
 struct Slot {
-    /// Answers that have not begun, those that are not known yet too; 0 for a free slot.
+    /// Answers that have not begun, unread ones included; 0 for a free slot.
     left: u32,
     first: u32,
     last: u32,
-    /// Answers whose rows are to be read, or are being read, in their order.
+    /// The first unread answer, in order.
     unread: u32,
-    /// It has its turn to read.
+    /// It is in the queue of slots with reads.
     reads: bool,
-    /// Its request is still coming in, and needs all of the row numbers.
+    /// Its request is still being received, and needs all of the row numbers.
     is_coming: bool,
     /// Row numbers of its request.
     indices: Vec<u8>,
@@ -100,23 +102,23 @@ struct Slot {
 /// All answers of one peer that have not begun.
 #[derive(Debug)]
 pub(super) struct Answers {
-    /// Whose they are: the number of the peer, with which memory is held.
+    /// The peer's number, under which storages are held.
     pub(super) reader: u32,
-    waiting: Slab<Answer>,
+    waiting: Slots<Answer>,
     slots: Vec<Slot>,
-    /// Slots with an answer that is known.
+    /// Slots with an answer that can be sent.
     turns: VecDeque<u32>,
-    owed_bytes: u64,
-    /// What the lists of row numbers of all slots have.
+    grant_used: u64,
+    /// Capacity of all slots' lists of row numbers.
     indices_bytes: usize,
-    /// Slots that have something to read.
+    /// Slots with rows to read.
     readers: VecDeque<u32>,
-    /// Answers whose rows are to be read, or are being read.
+    /// Unread answers.
     unread: usize,
-    /// Bytes of staging memory that each read has, until the driver has them back, and all together.
-    parts: Slab<usize>,
+    /// Bytes of staging memory of each read, until the driver has them back; and their sum.
+    parts: Slots<usize>,
     staged: usize,
-    /// The tag of a question whether we live.
+    /// The tag of a liveness probe.
     probe: Option<u32>,
 }
 
@@ -133,22 +135,22 @@ impl Answers {
         };
         Self {
             reader: 0,
-            waiting: Slab::new(),
+            waiting: Slots::new(),
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
-            owed_bytes: 0,
+            grant_used: 0,
             indices_bytes: 0,
             readers: VecDeque::new(),
             unread: 0,
-            parts: Slab::new(),
+            parts: Slots::new(),
             staged: 0,
             probe: None,
         }
     }
 
-    /// Bytes of the grant that are taken.
-    pub(super) fn owed_bytes(&self) -> u64 {
-        self.owed_bytes
+    /// Used bytes of the grant.
+    pub(super) fn grant_used(&self) -> u64 {
+        self.grant_used
     }
 
     /// Whether an answer can begin.
@@ -156,25 +158,25 @@ impl Answers {
         !self.turns.is_empty() || self.probe.is_some()
     }
 
-    /// Whether the slot exists and is free; `None` where it does not exist.
+    /// Whether the slot is free; `None` if it does not exist.
     pub(super) fn is_free(&self, slot: u32) -> Option<bool> {
         self.slots.get(slot as usize).map(|slot| slot.left == 0)
     }
 
-    /// A request with so many entries takes the slot.
+    /// A request with `entries` takes the slot.
     pub(super) fn open(&mut self, slot: u32, entries: u32) {
         let slot = &mut self.slots[slot as usize];
         slot.left = entries;
         slot.is_coming = true;
     }
 
-    /// All of the slot's request was read, and `add` was called for each entry.
+    /// The slot's request is received completely, and `add` was called for each entry.
     pub(super) fn opened(&mut self, slot: u32) {
         self.slots[slot as usize].is_coming = false;
         self.settle_indices(slot);
     }
 
-    /// Answer when the slot's turn comes.
+    /// Add an answer, to be sent in the slot's turn.
     pub(super) fn add<K>(
         &mut self,
         slot: u32,
@@ -182,12 +184,12 @@ impl Answers {
         version: u64,
         cost: u64,
         body: Body,
-        grounds: &mut Grounds<K>,
+        storages: &mut Storages<K>,
     ) {
-        if let Some(ground) = body.ground() {
-            grounds.hold(ground, self.reader, 1);
+        if let Some(storage) = body.storage() {
+            storages.hold(storage, self.reader, 1);
         }
-        self.owed_bytes += cost;
+        self.grant_used += cost;
         let answer = Answer {
             tag,
             version,
@@ -204,26 +206,26 @@ impl Answers {
         }
     }
 
-    /// An answer is known: it goes out when the slot's turn comes.
+    /// Append an answer to those that can be sent.
     fn link(&mut self, slot: u32, index: u32) {
         let at = &mut self.slots[slot as usize];
         if at.first == NONE {
             at.first = index;
             self.turns.push_back(slot);
-        } else if let Some(before) = self.waiting.get_mut(at.last) {
+        } else if let Some((_, before)) = self.waiting.at_mut(at.last) {
             before.next = index;
         }
         at.last = index;
     }
 
-    /// The peer asks whether we live. Returns whether it may: one question at a time.
-    pub(super) fn ask(&mut self, tag: u32) -> bool {
+    /// Accept a liveness probe. Returns whether it is valid: one at a time.
+    pub(super) fn probe(&mut self, tag: u32) -> bool {
         self.probe.replace(tag).is_none()
     }
 
-    /// Begin answers until there is enough to send.
-    pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, grounds: &mut Grounds<K>) {
-        // A peer that asks and takes nothing would have as many answers kept as it likes.
+    /// Begin answers until enough waits to be sent.
+    pub(super) fn begin<K>(&mut self, outbox: &mut Outbox, storages: &mut Storages<K>) {
+        // Bounded too: a peer that probes and reads nothing would make the outbox grow without limit.
         if outbox.bytes() < BEGUN_BYTES
             && let Some(tag) = self.probe.take()
         {
@@ -240,32 +242,33 @@ impl Answers {
             && let Some(slot) = self.turns.pop_front()
         {
             let at = &mut self.slots[slot as usize];
-            let answer = self.waiting.remove(at.first);
+            let first = self.waiting.at(at.first).map(|(key, _)| key);
+            let answer = first.and_then(|key| self.waiting.remove(key));
             let answer = answer.expect("a slot in turn has an answer");
             at.first = answer.next;
             at.left -= 1;
             if at.first != NONE {
                 self.turns.push_back(slot);
             }
-            self.owed_bytes -= answer.cost;
-            send(answer, at, outbox, (grounds, self.reader));
+            self.grant_used -= answer.cost;
+            send(answer, at, outbox, (storages, self.reader));
             self.settle_indices(slot);
         }
     }
 
-    /// Forget rows that the peer does not need any more; whatever has begun goes on.
-    pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
-        self.cancel_reads(slot, tag, grounds);
+    /// Cancel answers that have not begun.
+    pub(super) fn cancel<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
+        self.cancel_reads(slot, tag, storages);
         let mut index = self.slots[slot as usize].first;
-        while let Some(answer) = self.waiting.get_mut(index) {
+        while let Some((_, answer)) = self.waiting.at_mut(index) {
             if answer.tag == tag
                 && matches!(
                     answer.body,
                     Body::Rows { .. } | Body::Gather { .. } | Body::Staged { .. } | Body::Owned(_)
                 )
             {
-                if let Some(ground) = answer.body.ground() {
-                    grounds.release(ground, self.reader, 1);
+                if let Some(storage) = answer.body.storage() {
+                    storages.release(storage, self.reader, 1);
                 }
                 answer.body = Body::Canceled;
             }
@@ -274,18 +277,18 @@ impl Answers {
         self.settle_indices(slot);
     }
 
-    /// Let go of all memory.
-    pub(super) fn clear<K>(&mut self, grounds: &mut Grounds<K>) {
+    /// Release all storages.
+    pub(super) fn clear<K>(&mut self, storages: &mut Storages<K>) {
         for (_, answer) in self.waiting.iter() {
-            if let Some(ground) = answer.body.ground() {
-                grounds.release(ground, self.reader, 1);
+            if let Some(storage) = answer.body.storage() {
+                storages.release(storage, self.reader, 1);
             }
         }
         *self = Self::new(0);
     }
 }
 
-/// The rows that a gathering answer is made of; their numbers were checked when they came.
+/// The rows of a gathering answer; their numbers were checked when they were received.
 fn each_row(
     tensor: Span,
     row_bytes: usize,
@@ -300,12 +303,12 @@ fn each_row(
     })
 }
 
-/// `reader` is who holds what the answer reads.
+/// Begin an answer. `reader` is the peer that holds its storage.
 fn send<K>(
     answer: Answer,
     slot: &Slot,
     outbox: &mut Outbox,
-    (grounds, reader): (&mut Grounds<K>, u32),
+    (storages, reader): (&mut Storages<K>, u32),
 ) {
     let mut header = ResponseHeader {
         status: Status::Ok,
@@ -320,19 +323,19 @@ fn send<K>(
             header.status = Status::Canceled;
             outbox.push(&header.encode());
         }
-        Body::Rows { ground, rows } => {
+        Body::Rows { storage, rows } => {
             header.bytes = rows.bytes() as u64;
             outbox.push(&header.encode());
             if rows.bytes() <= COPY_BYTES {
                 outbox.push_copy(rows);
-                grounds.release(ground, reader, 1);
+                storages.release(storage, reader, 1);
             } else {
-                // Its hold on the memory goes with the span.
-                outbox.push_lent(rows, ground);
+                // The span carries the hold on its storage: `Peer::sent` releases it.
+                outbox.push_lent(rows, storage);
             }
         }
         Body::Gather {
-            ground,
+            storage,
             tensor,
             row_bytes,
             from,
@@ -343,11 +346,11 @@ fn send<K>(
             for row in each_row(tensor, row_bytes, &slot.indices, from, rows) {
                 if row_bytes <= COPY_BYTES {
                     outbox.push_copy(row);
-                } else if outbox.push_lent(row, ground) {
-                    grounds.hold(ground, reader, 1);
+                } else if outbox.push_lent(row, storage) {
+                    storages.hold(storage, reader, 1);
                 }
             }
-            grounds.release(ground, reader, 1);
+            storages.release(storage, reader, 1);
         }
         Body::Owned(bytes) => {
             header.bytes = bytes.len() as u64;
@@ -355,7 +358,7 @@ fn send<K>(
             outbox.push_owned(bytes);
         }
         Body::Staged {
-            ground,
+            storage,
             memory,
             row_bytes,
             stride_bytes,
@@ -363,10 +366,10 @@ fn send<K>(
             let rows = memory.bytes() / stride_bytes;
             header.bytes = (rows * row_bytes) as u64;
             outbox.push(&header.encode());
-            let held = (ground, reader);
-            reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, grounds);
+            let held = (storage, reader);
+            reads::send_rows(held, memory, (row_bytes, stride_bytes), outbox, storages);
         }
-        Body::Unread(_) => unreachable!("it is no answer before it was read"),
+        Body::Unread(_) => unreachable!("linked only once it was read"),
         Body::Refusal(error) => send_refusal(header, &error, outbox),
     }
 }

@@ -1,12 +1,13 @@
-//! The peers of one shard: what they ask for, in which order it is answered. Sans-I/O.
+//! The peers of one shard: their requests, and the order of the answers. Sans-I/O.
 //!
 //! # Invariants
 //!
-//! 1. Each entry of a request that keeps to the protocol is answered once, with its rows or with why not.
-//! 2. A peer has at most `slots` requests and `grant_bytes` of answers that have not begun; one more breaks the protocol.
-//! 3. A push is applied whole, when all of its values have come, and between answers:
-//!    what has not gone out is copied before its rows change.
-//! 4. Memory of a tensor is read by answers that hold its ground, and by nothing after a disconnect.
+//! 1. Each entry of a valid request is answered once, with its rows or with a refusal.
+//! 2. A peer has at most `slots` requests and `grant_bytes` of answers that have not begun; one more violates the
+//!    protocol.
+//! 3. A push is applied as a whole, once all of its values are received, and between answers: unsent answers that
+//!    read its rows are copied first, so an answer never mixes versions.
+//! 4. Memory of a tensor is read only by answers that hold its storage, and by nothing after a disconnect.
 mod answers;
 mod peer;
 mod reads;
@@ -15,34 +16,35 @@ mod sends;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::board::Board;
+use forebay_base::slots::{self, Slots};
+
 use crate::error::Error;
 use crate::inbox::fill;
 use crate::names::{Meaning, Unknown};
 use crate::requester::Rows;
-use crate::shm::Stand;
-use crate::slab::{Id, Slab};
+use crate::shm::SharedIndex;
 use crate::sys::span::Span;
-use crate::table::{Changed, Description, Found, Key, Known, Table, check_indices, check_slice};
+use crate::table::{Changed, Description, Exports, Found, Key, Table, check_indices, check_slice};
+use crate::version_table::VersionTable;
 use crate::wire::Operation;
 use peer::{Peer, Step};
 pub use reads::{ReadId, Room};
 use sends::Sends;
 
-/// What a shard grants its peers, and how many there may be.
+/// Limits of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardLimits {
-    /// Requests that each peer may have with us at most, 1 to 1024.
+    /// Requests in flight of each peer, 1 to 1024.
     pub slots: u32,
-    /// Bytes of responses that each peer may have with us.
+    /// Bytes of outstanding responses of each peer.
     pub grant_bytes: u64,
-    /// Tensors that there may be.
+    /// Number of tensors.
     pub tensors_max: u32,
-    /// Peers that there may be.
+    /// Number of peers.
     pub peers_max: u32,
-    /// How long a peer may take nothing while something is to be sent to it, or leave a request half sent.
+    /// How long a peer may accept no bytes while an answer waits, or leave a request half sent.
     pub liveness: Duration,
-    /// Memory for rows that are read from files, until they have gone out; pulls wait for it.
+    /// Memory for rows that are read from files, until they are sent; pulls wait for it.
     pub staging_bytes: u64,
 }
 
@@ -59,12 +61,12 @@ impl Default for ShardLimits {
     }
 }
 
-/// Names a peer of a shard, for ever.
+/// Identifies a peer of a shard until it is disconnected; a stale one finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PeerId(Id);
+pub struct PeerId(slots::Key);
 
 impl PeerId {
-    /// Its place, for a table of the caller's; another peer may have it later.
+    /// Its slot, for a table of the caller; a later peer may reuse it.
     pub fn index(self) -> usize {
         self.0.index as usize
     }
@@ -72,18 +74,18 @@ impl PeerId {
 
 /// The tensors of one server thread, and the peers that pull and push their rows.
 ///
-/// `K` keeps the memory of a tensor; it comes back by [`Shard::take_retired`] when nothing reads that any more.
+/// `K` keeps the memory of a tensor; [`Shard::take_retired`] returns it when nothing reads the memory any more.
 /// Used by one thread at a time.
 #[derive(Debug)]
 pub struct Shard<K> {
     limits: ShardLimits,
     table: Table<K>,
-    peers: Slab<Box<Peer>>,
-    /// Peers that have something to read, in the order of their turns.
+    peers: Slots<Box<Peer>>,
+    /// Peers with rows to read from files, in the order of their turns.
     readers: VecDeque<PeerId>,
-    /// What is about to change, while it is.
+    /// The rows that the current write changes; kept for its capacity.
     changed: Changed,
-    /// Devices that read rows by themselves.
+    /// The hook of the fabric, whose device reads rows by itself.
     sends: Sends,
 }
 
@@ -92,7 +94,7 @@ impl<K> Shard<K> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for slots that are not 1 to 1024, or a grant of nothing or above 2^40 bytes.
+    /// [`Error::Config`] for slots outside of 1 to 1024, or a grant outside of 1 to 2^40 bytes.
     pub fn new(limits: ShardLimits) -> Result<Self, Error> {
         crate::requester::check_limits(limits.slots, limits.grant_bytes)?;
         let mut table = Table::new(limits.tensors_max);
@@ -100,21 +102,22 @@ impl<K> Shard<K> {
         Ok(Self {
             limits,
             table,
-            peers: Slab::new(),
+            peers: Slots::new(),
             readers: VecDeque::new(),
             changed: Changed::new(),
             sends: Sends::default(),
         })
     }
 
-    /// Make a name mean the tensor in `memory`; one that had the name is replaced.
+    /// Publish the tensor in `memory` under a name; it replaces a tensor of that name.
     ///
-    /// The memory is the shard's until the keeper comes back: only [`Shard::write`] and pushes change it.
+    /// The shard borrows the memory until the keeper is returned: only [`Shard::write`] and pushes may change it.
     ///
     /// # Errors
     ///
-    /// With the keeper: [`Error::Name`] for a name that cannot be one; [`Error::Config`] for a shape without rows or
-    /// with rows of no bytes, or where the memory has another size; [`Error::Limit`] for one tensor too many.
+    /// Returned with the keeper: [`Error::Name`] for an invalid name; [`Error::Config`] for a shape without
+    /// dimensions or with rows of no bytes, or if the memory has another size; [`Error::Limit`] for one tensor too
+    /// many.
     pub fn publish(
         &mut self,
         name: &str,
@@ -122,20 +125,20 @@ impl<K> Shard<K> {
         memory: Span,
         keeper: K,
     ) -> Result<Key, (Error, K)> {
-        self.publish_known(name, description, (memory, Known::default()), keeper)
+        self.publish_exported(name, description, (memory, Exports::default()), keeper)
     }
 
-    /// The same with what others reach the memory by.
-    pub(crate) fn publish_known(
+    /// The same for memory that other processes or a device can read.
+    pub(crate) fn publish_exported(
         &mut self,
         name: &str,
         description: Description,
-        (memory, known): (Span, Known),
+        (memory, exports): (Span, Exports),
         keeper: K,
     ) -> Result<Key, (Error, K)> {
         match self.table.check(name, &description, memory) {
             Ok(row_bytes) => {
-                let memory = (memory, known);
+                let memory = (memory, exports);
                 let table = &mut self.table;
                 Ok(table.publish(name, description, row_bytes, memory, keeper))
             }
@@ -143,21 +146,21 @@ impl<K> Shard<K> {
         }
     }
 
-    /// Have `board` say which tensors may be read from shared memory, from now on.
-    pub fn attach(&mut self, board: Board) {
-        self.table.attach(board);
+    /// Maintain this version table from now on, so that readers can use shared memory.
+    pub fn attach_versions(&mut self, versions: VersionTable) {
+        self.table.attach_versions(versions);
     }
 
-    /// Have tensors told of where others can map them; none is there yet.
+    /// Maintain this shared index from now on; no tensor is published yet.
     ///
     /// # Errors
     ///
-    /// As [`Board::new`].
-    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
-        self.table.attach_stand(stand)
+    /// As [`VersionTable::new`].
+    pub(crate) fn attach_index(&mut self, index: SharedIndex) -> Result<(), Error> {
+        self.table.attach_index(index)
     }
 
-    /// Make a name mean nothing. Answers that have been asked for still go out.
+    /// Drop the tensor of a name. Answers that were requested before are still sent.
     ///
     /// # Errors
     ///
@@ -166,21 +169,21 @@ impl<K> Shard<K> {
         self.table.drop_tensor(name)
     }
 
-    /// What a name means.
+    /// The tensor of a name.
     ///
     /// # Errors
     ///
-    /// The nearest names that there are.
+    /// The most similar names.
     pub fn meaning(&self, name: &str) -> Result<Meaning, Unknown> {
         self.table.meaning(name)
     }
 
-    /// Set rows, or add to them, as a push does; returns the version that this makes.
+    /// Set rows, or add to them, as a push does; returns the new version.
     ///
     /// # Errors
     ///
     /// [`Error::Stale`], [`Error::OutOfRange`]; [`Error::Config`] for values of another size,
-    /// or a dtype that cannot be added.
+    /// or a dtype without addition.
     pub fn write(
         &mut self,
         key: Key,
@@ -206,7 +209,7 @@ impl<K> Shard<K> {
             return Err(Error::Config {
                 setting: "the size of the values",
                 value: values.bytes() as u64,
-                advice: "they are to have as many bytes as the rows",
+                advice: "they must have as many bytes as the rows",
             });
         }
         if tensor.file.is_some() {
@@ -216,15 +219,15 @@ impl<K> Shard<K> {
             return Err(Error::Config {
                 setting: "the operation \"add\" on tensor",
                 value: u64::from(key.id),
-                advice: "its dtype is no number; use \"set\"",
+                advice: "its dtype has no addition; use \"set\"",
             });
         }
         if rows.count() == 0 {
             return Ok(tensor.version);
         }
-        let (ground, memory) = (tensor.ground, tensor.memory);
-        if self.table.grounds.has_readers(ground) {
-            self.changed.set(ground, (memory, tensor.row_bytes), rows);
+        let (storage, memory) = (tensor.storage, tensor.memory);
+        if self.table.storages.has_readers(storage) {
+            self.changed.set(storage, (memory, tensor.row_bytes), rows);
             self.preserve();
         }
         self.sends.settle(memory);
@@ -233,10 +236,10 @@ impl<K> Shard<K> {
 
     /// The keeper of memory that nothing reads any more.
     pub fn take_retired(&mut self) -> Option<K> {
-        self.table.grounds.take_retired()
+        self.table.storages.take_retired()
     }
 
-    /// A peer has connected, which was granted `slots`: the shard's limit at most.
+    /// Add a peer that was granted `slots`, at most the shard's limit.
     ///
     /// # Errors
     ///
@@ -249,28 +252,26 @@ impl<K> Shard<K> {
                 limit: "peers of a server",
                 value,
                 maximum,
-                advice: "let others go first, or use more shards",
+                advice: "disconnect other peers, or use more shards",
             });
         }
         let slots = slots.min(self.limits.slots);
-        let peer = Peer::new(slots, self.limits.grant_bytes, now);
-        let id = self.peers.insert(Box::new(peer));
-        if let Some(peer) = self.peers.get_mut(id.index) {
-            peer.answers.reader = id.index;
-        }
-        Ok(PeerId(id))
+        let key = self.peers.insert_with(|key| {
+            let mut peer = Box::new(Peer::new(slots, self.limits.grant_bytes, now));
+            peer.answers.reader = key.index;
+            peer
+        });
+        Ok(PeerId(key))
     }
 
-    /// A peer is gone, and fenced: its socket is closed. Idempotent.
+    /// Remove a peer. It is fenced: its socket is closed. Idempotent.
     pub fn disconnect(&mut self, peer: PeerId) {
-        if self.peers.has(peer.0)
-            && let Some(mut gone) = self.peers.remove(peer.0.index)
-        {
+        if let Some(mut gone) = self.peers.remove(peer.0) {
             gone.clear(&mut self.table);
         }
     }
 
-    /// The next bytes to send to a peer, in order; returns how many of `into` were set, 0 where there is nothing.
+    /// The next bytes to send to a peer, in order; returns how many of `into` were set, 0 if there is nothing.
     ///
     /// They are valid until the shard is changed.
     pub fn outgoing(&mut self, peer: PeerId, into: &mut [Span]) -> usize {
@@ -278,15 +279,15 @@ impl<K> Shard<K> {
             return 0;
         };
         let (found, table) = found;
-        found.answers.begin(&mut found.outbox, &mut table.grounds);
+        found.answers.begin(&mut found.outbox, &mut table.storages);
         found.outbox.gather(into)
     }
 
-    /// So many of the bytes that `outgoing` gave have been taken.
+    /// `bytes` of `outgoing` were sent.
     ///
     /// # Panics
     ///
-    /// Where it gave fewer.
+    /// If there were fewer.
     pub fn sent(&mut self, peer: PeerId, bytes: usize, now: Instant) {
         if let Some((found, table)) = self.peer(peer) {
             found.sent(bytes, now, table);
@@ -295,11 +296,12 @@ impl<K> Shard<K> {
 
     /// Whether there is something to send.
     pub fn wants_write(&self, peer: PeerId) -> bool {
-        let found = self.peers.at(peer.0.index);
-        found.is_some_and(|(number, found)| number == peer.0 && found.wants_write())
+        self.peers
+            .get(peer.0)
+            .is_some_and(|found| found.wants_write())
     }
 
-    /// Where the next bytes from a peer go, in order; the second may be empty, the first only for a peer that is gone.
+    /// Where to receive the next bytes of a peer, in order; the first span is empty only for an unknown peer.
     pub fn incoming(&mut self, peer: PeerId) -> [Span; 2] {
         match self.peer(peer) {
             Some((found, _)) => found.incoming(),
@@ -307,7 +309,7 @@ impl<K> Shard<K> {
         }
     }
 
-    /// So many bytes have come where `incoming` said. Carries out what they ask for.
+    /// `bytes` were received into the spans of `incoming`; processes the requests in them.
     ///
     /// # Errors
     ///
@@ -323,10 +325,7 @@ impl<K> Shard<K> {
                 changed,
                 ..
             } = self;
-            if !peers.has(peer.0) {
-                break;
-            }
-            let Some(found) = peers.get_mut(peer.0.index) else {
+            let Some(found) = peers.get_mut(peer.0) else {
                 break;
             };
             match found.step(table)? {
@@ -348,7 +347,7 @@ impl<K> Shard<K> {
         Ok(())
     }
 
-    /// As `incoming` and `received`, for bytes that are in a buffer of the caller's.
+    /// As `incoming` and `received`, for bytes in a buffer of the caller.
     ///
     /// # Errors
     ///
@@ -365,7 +364,7 @@ impl<K> Shard<K> {
         Ok(())
     }
 
-    /// Look after a peer's silence; returns by when to look again.
+    /// Check a peer's silence; returns when to check again.
     ///
     /// # Errors
     ///
@@ -378,17 +377,13 @@ impl<K> Shard<K> {
         }
     }
 
-    /// Whether nothing of a peer is half received, and nothing is to be sent to it.
+    /// Whether no request of a peer is half received, and nothing waits to be sent to it.
     pub fn is_quiet(&self, peer: PeerId) -> bool {
-        let found = self.peers.at(peer.0.index);
-        found.is_none_or(|(number, found)| number != peer.0 || found.is_quiet())
+        self.peers.get(peer.0).is_none_or(|found| found.is_quiet())
     }
 
     fn peer(&mut self, peer: PeerId) -> Option<(&mut Peer, &mut Table<K>)> {
-        if !self.peers.has(peer.0) {
-            return None;
-        }
-        let found = self.peers.get_mut(peer.0.index)?;
+        let found = self.peers.get_mut(peer.0)?;
         Some((found, &mut self.table))
     }
 
@@ -396,12 +391,12 @@ impl<K> Shard<K> {
     #[cfg(test)]
     pub(crate) fn readers(&self, key: Key) -> usize {
         match self.table.find(key) {
-            Found::Live(tensor) => self.table.grounds.readers(tensor.ground),
+            Found::Live(tensor) => self.table.storages.readers(tensor.storage),
             _ => 0,
         }
     }
 
-    /// Have all answers that read what is about to change copied.
+    /// Copy the rows of all unsent answers that the current write changes.
     fn preserve(&mut self) {
         let Self {
             peers,
@@ -409,10 +404,10 @@ impl<K> Shard<K> {
             changed,
             ..
         } = self;
-        // From the last one on: a reader that is left with nothing leaves the list.
-        for at in (0..table.grounds.readers(changed.ground)).rev() {
-            let (peer, pieces) = table.grounds.reader(changed.ground, at);
-            if let Some(peer) = peers.get_mut(peer) {
+        // Backwards: a reader whose last piece is copied is removed from the list.
+        for at in (0..table.storages.readers(changed.storage)).rev() {
+            let (peer, pieces) = table.storages.reader(changed.storage, at);
+            if let Some((_, peer)) = peers.at_mut(peer) {
                 peer.preserve(changed, pieces, table);
             }
         }

@@ -1,4 +1,4 @@
-//! One peer: its requests as their bytes come, checked against the table.
+//! One peer: decodes its requests as they are received, and checks them against the table.
 mod names;
 mod push;
 
@@ -14,50 +14,50 @@ use crate::sys::span::Span;
 use crate::table::{Changed, Found, Key, Table, Tensor, check_indices};
 use crate::wire::{ENTRY_BYTES, Entry, Kind, NO_SLOT, Operation, REQUEST_BYTES, RequestHeader};
 
-/// Room for what comes: entries and indices of several requests, or a few small pushes.
+/// Size of the receive buffer: entries and indices of several requests, or a few small pushes.
 const INBOX_BYTES: usize = 32 << 10;
-/// Buffers above this are given back while the peer is quiet.
+/// Larger staging buffers are freed while the peer is quiet.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// An entry of the request that is coming in.
+/// An entry of the request that is being received.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     entry: Entry,
-    /// Where its indices begin among those of the request, in bytes.
+    /// The offset of its indices among those of the request, in bytes.
     indices_from: usize,
     /// Bytes of its rows.
     bytes: u64,
 }
 
-/// What is awaited.
+/// What is received next.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Header,
     Entries(RequestHeader),
-    /// Row numbers are coming to the slot.
+    /// Row numbers, into the slot's list.
     Indices(RequestHeader),
-    /// The values of an entry of a push; `staged` where they are coming to the staging buffer.
+    /// The values of an entry of a push; `staged` if they go to the staging buffer.
     Values {
         slot: u32,
         operation: Operation,
         at: usize,
         staged: bool,
     },
-    /// Names are coming to the staging buffer.
+    /// Names, into the staging buffer.
     Names(RequestHeader),
     Cancel(RequestHeader),
 }
 
-/// What a look at the bytes that came has led to.
+/// What to do after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// More bytes are needed.
+    /// Wait for more bytes.
     Wait,
-    /// Look again.
+    /// Take another step.
     Again,
-    /// Rows of a file are to be read; then look again.
+    /// Queue reads of a file; then take another step.
     Read,
-    /// The values of a push are all here: [`Peer::apply`] it.
+    /// All values of a push are received: [`Peer::apply`] it.
     Apply,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Peer {
     asked: Vec<Asked>,
     staging: Vec<u8>,
     grant_bytes: u64,
-    /// When it last sent a byte.
+    /// When it last sent bytes.
     heard: Instant,
-    /// When it last took a byte, or there was something to take at last.
+    /// When it last accepted bytes, or output began to wait.
     taken: Instant,
-    /// It is on the list of those that have something to read.
+    /// It is in the shard's queue of peers with reads.
     pub(super) reads: bool,
 }
 
@@ -103,7 +103,7 @@ impl Peer {
         if count > 0 {
             self.heard = now;
         }
-        self.will_owe(now);
+        self.note_output(now);
         self.inbox.received(count);
     }
 
@@ -113,11 +113,11 @@ impl Peer {
         }
         let reader = self.answers.reader;
         self.outbox
-            .sent(count, |ground| table.grounds.release(ground, reader, 1));
+            .sent(count, |storage| table.storages.release(storage, reader, 1));
     }
 
-    /// There may be something to send from now on.
-    pub(super) fn will_owe(&mut self, now: Instant) {
+    /// Output may be added now: if none was waiting, the time to accept it begins.
+    pub(super) fn note_output(&mut self, now: Instant) {
         if !self.wants_write() {
             self.taken = now;
         }
@@ -127,21 +127,21 @@ impl Peer {
         !self.outbox.is_empty() || self.answers.is_ready()
     }
 
-    /// Whether there will be something to send without anything being received.
-    pub(super) fn is_owed(&self) -> bool {
+    /// Whether there is or will be output without further input.
+    pub(super) fn has_pending_output(&self) -> bool {
         self.wants_write() || self.answers.is_reading()
     }
 
     /// Nothing half received, and nothing to send.
     pub(super) fn is_quiet(&self) -> bool {
-        self.is_between() && !self.is_owed()
+        self.is_between() && !self.has_pending_output()
     }
 
     fn is_between(&self) -> bool {
         matches!(self.phase, Phase::Header) && self.inbox.bytes().is_empty()
     }
 
-    /// By when to look again, or why the peer is to be given up.
+    /// When to check again, or why the peer must be disconnected.
     pub(super) fn expire(
         &mut self,
         now: Instant,
@@ -154,10 +154,10 @@ impl Peer {
             return Ok(None);
         }
         let sends = (!self.is_between()).then_some(self.heard);
-        // What it sends does not count here: it would keep what it is sent, and staging memory, for as long as it likes.
+        // Input does not count here: a peer that sends but never reads would hold answers and staging memory for ever.
         let takes = self.wants_write().then_some(self.taken);
         let Some(since) = sends.into_iter().chain(takes).min() else {
-            return Ok(Some(now + liveness)); // it waits for a disk, and we for nothing of it
+            return Ok(Some(now + liveness)); // it waits for a disk, and owes nothing
         };
         let silent = now.saturating_duration_since(since);
         if silent >= liveness {
@@ -169,28 +169,28 @@ impl Peer {
         Ok(Some(since + liveness))
     }
 
-    /// Copy what is to be sent and would change; `readers` pieces of its answers read that memory.
+    /// Copy unsent rows that are about to change; `readers` pieces of its answers read that storage.
     pub(super) fn preserve<K>(&mut self, changed: &Changed, readers: u32, table: &mut Table<K>) {
-        let ground = changed.ground;
-        let (marked, copied) = self.outbox.preserve(ground, |lent| changed.touches(lent));
+        let storage = changed.storage;
+        let (marked, copied) = self.outbox.preserve(storage, |lent| changed.touches(lent));
         if copied > 0 {
             let reader = self.answers.reader;
-            table.grounds.release(ground, reader, copied);
+            table.storages.release(storage, reader, copied);
         }
         self.answers
-            .preserve(changed, readers - marked, &mut table.grounds);
+            .preserve(changed, readers - marked, &mut table.storages);
     }
 
-    /// Let go of all memory. The peer is fenced.
+    /// Release all storages. The peer is fenced.
     pub(super) fn clear<K>(&mut self, table: &mut Table<K>) {
         self.inbox.clear();
         let reader = self.answers.reader;
         self.outbox
-            .clear(|ground| table.grounds.release(ground, reader, 1));
-        self.answers.clear(&mut table.grounds);
+            .clear(|storage| table.storages.release(storage, reader, 1));
+        self.answers.clear(&mut table.storages);
     }
 
-    /// Take one step with what has come.
+    /// Process what was received by one step.
     ///
     /// # Errors
     ///
@@ -246,22 +246,22 @@ impl Peer {
         } = header;
         let entry_bytes = u64::from(entries) * ENTRY_BYTES as u64;
         let (least, most) = match header.kind {
-            // Rows and row numbers of a push are bounded by the grant each, or are those of a single row.
+            // Values and row numbers of a push are bounded by the grant each, or belong to a single row.
             Kind::Push(_) => (entry_bytes, entry_bytes + 2 * self.grant_bytes + 8),
-            // What a pull asks for is checked when its entries are known.
+            // The size of the answers is checked when the entries are decoded.
             Kind::Pull => (entry_bytes, entry_bytes + self.grant_bytes),
             Kind::Cancel => (4 * u64::from(entries), 4 * u64::from(entries)),
             Kind::Names => (TAG_BYTES as u64, LIST_BYTES_MAX as u64),
         };
         if bytes < least || bytes > most {
             return Err(self.violation(format!(
-                "a request of {entries} entries says that {bytes} bytes follow, where {least} to {most} may"
+                "a request of {entries} entries declares {bytes} bytes instead of {least} to {most}"
             )));
         }
         if header.kind == Kind::Names && entries == 0 {
             return match slot {
                 NO_SLOT => Ok(()),
-                _ => Err(self.violation(format!("a question whether we live with slot {slot}"))),
+                _ => Err(self.violation(format!("a liveness probe with slot {slot}"))),
             };
         }
         match self.answers.is_free(slot) {
@@ -269,7 +269,7 @@ impl Peer {
                 Err(self.violation(format!("a request with slot {slot}, which was not granted")))
             }
             Some(false) if header.kind != Kind::Cancel => {
-                Err(self.violation(format!("a request with slot {slot}, which is still taken")))
+                Err(self.violation(format!("a request with slot {slot}, which is in use")))
             }
             Some(_) if header.kind == Kind::Names => {
                 self.check_grant(answers_cost(entries, self.grant_bytes))
@@ -279,7 +279,7 @@ impl Peer {
     }
 
     fn check_grant(&self, cost: u64) -> Result<(), Error> {
-        let left = self.grant_bytes - self.answers.owed_bytes();
+        let left = self.grant_bytes - self.answers.grant_used();
         if cost <= left {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Peer {
                 Found::Live(tensor) => tensor.row_bytes,
                 Found::Stale { row_bytes, .. } => match row_bytes {
                     Some(row_bytes) => row_bytes,
-                    None if is_pull => 0, // nothing of its rows follows, and none will be sent
+                    None if is_pull => 0, // a stale pull has no values and gets no rows, so their size is not needed
                     None => return Err(self.violation(forgotten(&entry))),
                 },
                 Found::Never => return Err(self.violation(never(&entry))),
@@ -311,7 +311,7 @@ impl Peer {
             let bytes = row_bytes.saturating_mul(u64::from(entry.rows));
             self.asked.push(Asked {
                 entry,
-                // Bounded by what the header was allowed to say, or the request is refused below.
+                // Bounded by the checked header, or the request is refused below.
                 indices_from: usize::try_from(index_bytes).unwrap_or(usize::MAX),
                 bytes,
             });
@@ -322,7 +322,7 @@ impl Peer {
         let body = index_bytes.saturating_add(if is_pull { 0 } else { value_bytes });
         if header.bytes != body.saturating_add(entries_bytes as u64) {
             return Err(self.violation(format!(
-                "a request says that {} bytes follow, its entries make it {}",
+                "a request declares {} bytes, but its entries need {}",
                 header.bytes,
                 body.saturating_add(entries_bytes as u64)
             )));
@@ -341,7 +341,7 @@ impl Peer {
         Ok(Step::Again)
     }
 
-    /// Entries and row numbers are here: answer a pull, or begin with the values of a push.
+    /// Entries and row numbers are received: answer a pull, or begin to receive the values of a push.
     fn body_begins<K>(&mut self, header: RequestHeader, table: &mut Table<K>) -> Step {
         if let Kind::Push(operation) = header.kind {
             self.phase = Phase::Values {
@@ -368,14 +368,14 @@ impl Peer {
                 step = Step::Read;
             }
             self.answers
-                .add(header.slot, tag, version, cost, body, &mut table.grounds);
+                .add(header.slot, tag, version, cost, body, &mut table.storages);
         }
         self.answers.opened(header.slot);
         self.phase = Phase::Header;
         step
     }
 
-    /// The tensor and the rows of an entry, if they are there.
+    /// The tensor and the rows of an entry, if they exist.
     fn resolve<'a, K>(
         &self,
         slot: u32,
@@ -417,7 +417,7 @@ impl Peer {
         }
     }
 
-    /// The next `bytes` go to the staging buffer.
+    /// Receive the next `bytes` into the staging buffer.
     fn stage(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).expect("bounded by the grant");
         if self.staging.len() < bytes {
@@ -430,7 +430,7 @@ impl Peer {
 fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Result<Body, Error> {
     if let Some(filed) = tensor.file {
         let unread = Unread::new(
-            tensor.ground,
+            tensor.storage,
             filed,
             (rows, asked.indices_from),
             staging_bytes,
@@ -439,11 +439,11 @@ fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Res
     }
     Ok(match rows {
         Rows::Slice { first, count } => Body::Rows {
-            ground: tensor.ground,
+            storage: tensor.storage,
             rows: tensor.rows_at(first, count),
         },
         Rows::Indices(words) => Body::Gather {
-            ground: tensor.ground,
+            storage: tensor.storage,
             tensor: tensor.memory,
             row_bytes: tensor.rows_at(0, 1).bytes(),
             from: asked.indices_from,
@@ -454,7 +454,7 @@ fn answer(tensor: &Tensor, rows: Rows, asked: &Asked, staging_bytes: u64) -> Res
 
 fn forgotten(entry: &Entry) -> String {
     format!(
-        "a push to generation {} of tensor {}, which was dropped so long ago that its row size is not known; \
+        "a push to generation {} of tensor {}, which was dropped too long ago to know its row size; \
          look its name up again",
         entry.generation, entry.tensor
     )
@@ -462,7 +462,7 @@ fn forgotten(entry: &Entry) -> String {
 
 fn never(entry: &Entry) -> String {
     format!(
-        "tag {} names generation {} of tensor {}, which there never was",
+        "tag {} names generation {} of tensor {}, which never existed",
         entry.tag, entry.generation, entry.tensor
     )
 }

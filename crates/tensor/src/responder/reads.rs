@@ -1,60 +1,60 @@
-//! Rows of files: which read is next, and what becomes of it.
+//! Rows of files: which read is next, and how it ends.
 //!
-//! Peers take turns, one answer each. A peer has a quarter of the staging memory at most, or one answer that is larger:
-//! so one that takes nothing from its socket does not keep the others waiting.
-//! Its part is taken until the driver has the memory back: neither an answer that has begun nor a read that was canceled
-//! has let go of it.
+//! Peers take turns, one answer each. A peer has at most a quarter of the staging memory, or one larger answer: so a
+//! peer that accepts no bytes does not starve the others. Its part counts until the driver has the memory back: an
+//! answer that has begun and a canceled read still use it.
 use std::time::Instant;
+
+use forebay_base::slots;
 
 use super::answers::{Body, Next};
 use super::{PeerId, Shard};
 use crate::error::Error;
-use crate::slab::Id;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Filed, Keeper, Key, LetGo, Run, Share};
+use crate::table::{Description, FileRows, Filed, Keeper, Key, Released, Run, StagingShare};
 
-/// Of the staging memory, one peer has this part at most.
+/// One peer has at most the staging memory divided by this.
 const SHARES: u64 = 4;
 
-/// One read, for ever.
+/// Identifies a read until it has ended; a stale one finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadId {
     pub(crate) peer: PeerId,
     slot: u32,
-    answer: Id,
-    part: Id,
+    answer: slots::Key,
+    part: slots::Key,
 }
 
 impl ReadId {
-    /// Who waits for it.
+    /// The peer that waits for it.
     pub fn peer(&self) -> PeerId {
         self.peer
     }
 }
 
-/// What a read takes.
+/// The resources of a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// What the driver calls the file.
+    /// The driver's number of the file.
     pub file: u32,
-    /// Of the rows, with their strides.
+    /// Bytes of the rows, with their strides.
     pub rows_bytes: usize,
-    /// Of these, and what describes the reads.
+    /// Bytes of the rows and of the read descriptions.
     pub bytes: usize,
-    /// Reads of the file that it takes.
+    /// Reads of the file.
     pub runs: usize,
     pub(crate) filed: Filed,
 }
 
 impl<K> Shard<K> {
-    /// Make a name mean rows of a file, which the driver calls `number`; one that had the name is replaced.
+    /// Publish the rows of a file, which the driver calls `number`, under a name; it replaces a tensor of that name.
     ///
-    /// Pulls of its rows come by [`Shard::next_read`]; the number comes back by [`Shard::take_let_go`] once the tensor is
-    /// gone and nothing is to be read any more. Nobody writes such a tensor.
+    /// [`Shard::next_read`] returns reads of its rows; [`Shard::take_released`] returns the number once the tensor is
+    /// dropped and its reads have ended. Such a tensor is read-only.
     ///
     /// # Errors
     ///
-    /// As [`Shard::publish`], and [`Error::Config`] for rows that do not fit into their stride, or into any file.
+    /// As [`Shard::publish`], and [`Error::Config`] for rows that do not fit their stride or any file.
     pub fn publish_file(
         &mut self,
         name: &str,
@@ -68,8 +68,8 @@ impl<K> Shard<K> {
             .publish_file(name, description, row_bytes, (rows, number)))
     }
 
-    /// Begin the next read, of the peer whose turn it is; none where nothing is to be read, or whoever waits has its
-    /// share of the staging memory. Its end is told by [`Shard::read`].
+    /// Begin the next read; `None` if nothing has to be read, or all waiting peers have used their share of the staging
+    /// memory. The driver reports its end by [`Shard::read`].
     pub fn next_read(&mut self) -> Option<(ReadId, Room)> {
         let share = usize::try_from(self.limits.staging_bytes / SHARES).unwrap_or(usize::MAX);
         for _ in 0..self.readers.len() {
@@ -112,39 +112,36 @@ impl<K> Shard<K> {
         self.limits.staging_bytes
     }
 
-    /// Whether anybody waits for rows that are to be read.
+    /// Whether peers wait for reads that have not begun.
     pub(crate) fn has_reads(&self) -> bool {
         !self.readers.is_empty()
     }
 
-    /// Have `each` see what a read takes; nothing where nobody waits for it any more.
+    /// Call `each` for each run of a read; not at all if its peer or answer is gone.
     pub(crate) fn each_run(&self, read: ReadId, each: impl FnMut(&Filed, Run)) {
-        if let Some((number, peer)) = self.peers.at(read.peer.0.index)
-            && number == read.peer.0
-        {
+        if let Some(peer) = self.peers.get(read.peer.0) {
             peer.answers.each_run(read.slot, read.answer, each);
         }
     }
 
-    /// Whether anybody waits for a read; otherwise [`Shard::give_up`] it, if it has not begun.
+    /// Whether a peer still waits for a read; otherwise [`Shard::give_up`] it, if it has not begun.
     pub fn is_wanted(&self, read: ReadId) -> bool {
-        let peer = self.peers.at(read.peer.0.index);
-        peer.is_some_and(|(number, peer)| {
-            number == read.peer.0 && peer.answers.unread(read.answer).is_some()
-        })
+        self.peers
+            .get(read.peer.0)
+            .is_some_and(|peer| peer.answers.unread(read.answer).is_some())
     }
 
-    /// The driver will not read what nobody waits for. Idempotent.
+    /// The driver will not make this read, because no peer waits for it. Idempotent.
     pub fn give_up(&mut self, read: ReadId) {
         if let Some((peer, _)) = self.peer(read.peer) {
             peer.answers.give_part(read.part);
         }
     }
 
-    /// A read has ended: its rows are in memory, which the driver calls `number` and gets back by
-    /// [`Shard::take_let_go`] once they have gone out; or why there are none.
+    /// A read has ended, with its rows in memory that the driver calls `number`, or an error.
+    /// [`Shard::take_released`] returns the number once the rows are sent.
     ///
-    /// Returns whether anybody waited for it: otherwise the memory is the driver's still.
+    /// Returns whether a peer waited for it: otherwise the driver keeps the memory.
     pub fn read(
         &mut self,
         read: ReadId,
@@ -165,35 +162,35 @@ impl<K> Shard<K> {
                 (Body::Refusal(Box::new(error)), None)
             }
             Ok((memory, number)) => {
-                let share = Share {
+                let share = StagingShare {
                     peer: read.peer.0,
                     part: read.part,
                 };
-                let ground = table.grounds.insert(Keeper::Staged(number, share));
+                let storage = table.storages.insert(Keeper::Staged(number, share));
                 let (row_bytes, stride_bytes) = filed.sizes();
                 let body = Body::Staged {
-                    ground,
+                    storage,
                     memory,
                     row_bytes,
                     stride_bytes,
                 };
-                (body, Some(ground))
+                (body, Some(storage))
             }
         };
-        peer.will_owe(now);
+        peer.note_output(now);
         let known = peer
             .answers
-            .read(read.slot, read.answer, body, &mut table.grounds);
-        if let Some(ground) = staged {
-            table.grounds.retire(ground); // the answer alone needs it
+            .read(read.slot, read.answer, body, &mut table.storages);
+        if let Some(storage) = staged {
+            table.storages.retire(storage); // released with the answer, which alone uses it
         }
         known
     }
 
-    /// A file or memory of the driver's that nothing needs any more.
-    pub fn take_let_go(&mut self) -> Option<LetGo> {
-        let (gone, share) = self.table.grounds.take_let_go()?;
-        if let Some(Share { peer, part }) = share
+    /// A file or memory of the driver that nothing uses any more.
+    pub fn take_released(&mut self) -> Option<Released> {
+        let (gone, share) = self.table.storages.take_released()?;
+        if let Some(StagingShare { peer, part }) = share
             && let Some((peer, _)) = self.peer(PeerId(peer))
         {
             peer.answers.give_part(part);
@@ -201,13 +198,14 @@ impl<K> Shard<K> {
         Some(gone)
     }
 
-    /// Whether there will be something to send to a peer without anything being received.
-    pub fn is_owed(&self, peer: PeerId) -> bool {
-        let found = self.peers.at(peer.0.index);
-        found.is_some_and(|(number, found)| number == peer.0 && found.is_owed())
+    /// Whether there is or will be output for a peer without further input.
+    pub fn has_pending_output(&self, peer: PeerId) -> bool {
+        self.peers
+            .get(peer.0)
+            .is_some_and(|found| found.has_pending_output())
     }
 
-    /// A peer has something to read.
+    /// A peer has rows to read.
     pub(super) fn reads(&mut self, id: PeerId) {
         if let Some((peer, _)) = self.peer(id)
             && !std::mem::replace(&mut peer.reads, true)

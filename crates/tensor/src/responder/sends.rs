@@ -1,19 +1,19 @@
-//! Rows that a fabric reads by itself, for clients that pull over one such as RDMA verbs.
+//! Rows that a device reads by itself, for clients that pull over a fabric such as RDMA verbs.
 //!
-//! Bytes that a device has been told to send cannot be copied out of its way, as those of a stream are: nobody can say
-//! which of them it has read. So a write waits until it has read those that the write changes; no new ones are begun
-//! meanwhile, because the thread that would begin them is the one that waits.
+//! Rows that are queued for a stream can be copied before a write, but not those that a device is sending: it does not
+//! report which bytes it has read. So a write waits until the device has sent the rows that it changes. No new sends
+//! begin meanwhile, because the waiting thread is the one that would begin them.
 use std::fmt;
 
 use forebay_memory::Lease;
 
 use super::{Shard, stale};
 use crate::error::Error;
-use crate::fabric::{Place, Source};
+use crate::fabric::{BlockRange, Source};
 use crate::sys::span::Span;
 use crate::table::{Found, Key};
 
-/// Returns once no fabric reads a byte of the span for whoever could still get it.
+/// Returns once the fabric reads no byte of the span for a connected peer.
 type Settle = Box<dyn FnMut(Span) + Send>;
 
 #[derive(Default)]
@@ -35,14 +35,14 @@ impl fmt::Debug for Sends {
 }
 
 impl<K> Shard<K> {
-    /// Call `settle` before bytes of a tensor change, with where they lie.
+    /// Call `settle` before bytes of a tensor change, with their memory.
     pub(crate) fn before_writes(&mut self, settle: impl FnMut(Span) + Send + 'static) {
         self.sends = Sends(Some(Box::new(settle)));
     }
 }
 
 impl<K> Source for Shard<K> {
-    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<Place<'_>>, Error> {
+    fn rows(&self, key: Key, first: u64, rows: u64) -> Result<Option<BlockRange<'_>>, Error> {
         let tensor = match self.table.find(key) {
             Found::Live(tensor) => tensor,
             Found::Stale { current, .. } => return Err(stale(key, current)),
@@ -54,16 +54,22 @@ impl<K> Source for Shard<K> {
             row,
             rows: tensor.rows,
         })?;
-        let Some(block) = &tensor.known.block else {
+        let Some(block) = &tensor.exports.block else {
             return Ok(None);
         };
         let memory = tensor.rows_at(first, rows);
         let start = block.as_ptr().as_ptr() as usize;
         let at = (memory.address().as_ptr() as usize).checked_sub(start);
-        Ok(at.map(|at| (block, at, memory.bytes())))
+        let bytes = memory.bytes();
+        Ok(at.map(|offset| BlockRange {
+            block,
+            offset,
+            bytes,
+        }))
     }
 
-    /// None: a tensor is written by pushes, and who reads it by itself would not know of which version rows are.
+    /// `None`: tensors of a shard are written by pushes, and a peer that reads one by itself would not know the
+    /// version of its rows.
     fn whole(&self, _: Key) -> Result<Option<&Lease>, Error> {
         Ok(None)
     }

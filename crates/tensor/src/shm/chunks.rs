@@ -1,4 +1,4 @@
-//! Descriptors of the chunks in which published tensors lie, one for each chunk.
+//! Descriptors of the chunks that hold published tensors, one per chunk.
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use forebay_memory::Lease;
 
 use super::directory::File;
-use crate::sys::near;
+use crate::sys::arena;
 use crate::sys::span::Span;
 
 #[derive(Debug)]
@@ -15,15 +15,15 @@ struct Chunk {
     file: File,
 }
 
-/// Where a tensor lies that others may map; keeps the descriptor open by which they do.
+/// Where a mappable tensor is; keeps the descriptor open through which readers map it.
 #[derive(Clone, Debug)]
-pub(crate) struct Lying {
+pub(crate) struct ChunkLocation {
     chunk: Arc<Chunk>,
     /// From the chunk's beginning.
     pub(super) offset: u64,
 }
 
-impl Lying {
+impl ChunkLocation {
     pub(super) fn descriptor(&self) -> u32 {
         self.chunk.descriptor.as_raw_fd().unsigned_abs()
     }
@@ -40,11 +40,11 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Where `memory` lies, which is of the block of `lease`.
+    /// Where `memory`, a part of the block of `lease`, is.
     ///
-    /// None: it is not inside, or no descriptor is left; then it can be pulled by the stream alone.
-    pub(crate) fn find(&self, lease: &Lease, memory: Span) -> Option<Lying> {
-        let block = near::of_lease(lease);
+    /// `None` if it is not inside, or no descriptor is left; then only the stream can pull it.
+    pub(crate) fn find(&self, lease: &Lease, memory: Span) -> Option<ChunkLocation> {
+        let block = arena::of_lease(lease);
         let start = block.address().as_ptr() as usize;
         let skipped = (memory.address().as_ptr() as usize).checked_sub(start)?;
         if skipped.checked_add(memory.bytes())? > block.bytes() {
@@ -53,15 +53,15 @@ impl Chunks {
         let reference = lease.reference();
         let offset = reference.offset + skipped as u64;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (reference.region, reference.chunk);
-        if let Some(chunk) = open.get(&place).and_then(Weak::upgrade) {
-            return Some(Lying { chunk, offset });
+        let key = (reference.region, reference.chunk);
+        if let Some(chunk) = open.get(&key).and_then(Weak::upgrade) {
+            return Some(ChunkLocation { chunk, offset });
         }
         open.retain(|_, chunk| chunk.strong_count() > 0);
         let descriptor = lease.share_chunk().ok()?;
         let file = File::behind(&descriptor).ok()?;
         let chunk = Arc::new(Chunk { descriptor, file });
-        open.insert(place, Arc::downgrade(&chunk));
-        Some(Lying { chunk, offset })
+        open.insert(key, Arc::downgrade(&chunk));
+        Some(ChunkLocation { chunk, offset })
     }
 }

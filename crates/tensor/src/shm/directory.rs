@@ -1,14 +1,14 @@
-//! Where each tensor lies, in memory that others map for reading.
+//! Where each tensor is, in memory that readers map.
 //!
-//! An entry is written while the board says that its id means nothing, and read as rows are: between two looks at the
-//! board, so that it is of the generation that was asked for.
+//! An entry is written while the version table has no generation for its id, and read as rows are: between two loads
+//! of the version table, so that it belongs to the requested generation.
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use crate::sys::board::SharedWords;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 
 /// Bytes of an entry.
@@ -34,9 +34,9 @@ impl File {
     }
 }
 
-/// Where a tensor lies.
+/// Where a tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct DirectoryEntry {
     /// The number of the owner's descriptor of the chunk.
     pub(super) descriptor: u32,
     /// What the descriptor is of.
@@ -54,14 +54,14 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// None where the memory is not aligned.
+    /// `None` if the memory is not aligned.
     pub(super) fn new(memory: Span) -> Option<Self> {
         SharedWords::new(memory).map(|words| Self { words })
     }
 
-    /// Say where a tensor lies; None: nowhere that others can map.
-    pub(super) fn set(&self, id: u32, entry: Option<Entry>) {
-        let Some(at) = self.place(id) else {
+    /// Set where a tensor is; `None` if it cannot be mapped.
+    pub(super) fn set(&self, id: u32, entry: Option<DirectoryEntry>) {
+        let Some(at) = self.position(id) else {
             return;
         };
         let words = entry.map_or([0; ENTRY_WORDS], |entry| {
@@ -70,18 +70,18 @@ impl Directory {
             let first = u64::from(entry.file.device) << 32 | descriptor;
             [first, entry.file.inode, entry.offset, entry.bytes]
         });
-        for (place, word) in (at..).zip(words) {
-            self.words.at(place).store(word, Relaxed);
+        for (index, word) in (at..).zip(words) {
+            self.words.at(index).store(word, Relaxed);
         }
     }
 
-    /// Where it lies, if the board has said before, and says after, that the id means it.
-    pub(super) fn get(&self, id: u32) -> Option<Entry> {
-        let at = self.place(id)?;
-        let word = |place: usize| self.words.at(at + place).load(Relaxed);
+    /// Where the tensor is; valid only if the version table has its generation both before and after the call.
+    pub(super) fn get(&self, id: u32) -> Option<DirectoryEntry> {
+        let at = self.position(id)?;
+        let word = |word: usize| self.words.at(at + word).load(Relaxed);
         let first = word(0);
         let half = |word: u64| u32::try_from(word & u64::from(u32::MAX)).ok();
-        Some(Entry {
+        Some(DirectoryEntry {
             descriptor: half(first)?.checked_sub(1)?,
             file: File {
                 device: half(first >> 32)?,
@@ -92,7 +92,7 @@ impl Directory {
         })
     }
 
-    fn place(&self, id: u32) -> Option<usize> {
+    fn position(&self, id: u32) -> Option<usize> {
         let at = id as usize * ENTRY_WORDS;
         (at + ENTRY_WORDS <= self.words.count()).then_some(at)
     }

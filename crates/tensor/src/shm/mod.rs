@@ -1,54 +1,54 @@
-//! Pulls without the server: a requester on the same host, of the same user, reads tensors where their owner has them.
+//! Pulls without the server: a requester on the same host, of the same user, maps the owner's memory and reads it.
 //!
-//! The owner has a memfd of its own for the board and the directory, which say what may be read and where it lies; the
-//! welcome tells its process and descriptor. A requester opens that, and the chunks of the arena as it needs them,
-//! by `/proc/<pid>/fd`, and maps them for reading. Pushes, names, and whatever cannot be read so go by the stream.
+//! The owner keeps the version table and the directory in a memfd, the shared index; the welcome names its process and
+//! descriptor. A requester opens the index, and chunks of the arena as it needs them, through `/proc/<pid>/fd`, and
+//! maps them for reading. Pushes, look-ups and everything that cannot be read this way use the stream.
 //!
 //! # Why by `/proc`
 //!
 //! `SCM_RIGHTS` needs a Unix socket, and a turn in which both sides expect descriptors beside the transport's frames.
 //! `/proc` works beside TCP and TLS too, a chunk is opened when it is first used, and the kernel's check is that of
-//! `ptrace`: the same user. Where it is not to be had (another host, another PID namespace) nothing opens, or what opens
-//! is not what was announced, by its inode and incarnation; then the stream carries everything.
-//! The folder of the process is kept open: after the process has ended it finds nothing, whoever has its number then.
+//! `ptrace`: the same user. On another host or in another PID namespace the open fails, or finds a
+//! file with another inode or incarnation; then the stream carries everything.
+//! The folder of the process is kept open: once the process has ended it is empty, even if its number is reused.
 //!
 //! | module | what |
 //! |---|---|
-//! | `directory` | where each tensor lies: descriptor, device, inode, offset, bytes |
-//! | `stand` | the owner's memfd: header, board, directory |
-//! | `chunks` | descriptors of the chunks in which tensors lie |
+//! | `directory` | where each tensor is: descriptor, device, inode, offset, bytes |
+//! | `index` | the owner's memfd: header, version table, directory |
+//! | `chunks` | descriptors of the chunks that hold tensors |
 //! | `process` | descriptors of another process |
-//! | `known` | the requester's windows on chunks, and the tensors that lie in them |
+//! | `mapped` | the requester's windows on chunks, and the tensors in them |
 //! | `reader` | the requester: pulls |
 mod chunks;
 mod directory;
-mod known;
+mod index;
+mod mapped;
 mod process;
 mod reader;
-mod stand;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use chunks::{Chunks, Lying};
-pub(crate) use stand::Stand;
+pub(crate) use chunks::{ChunkLocation, Chunks};
+pub(crate) use index::SharedIndex;
 
-pub use reader::{Counters, Reader};
+pub use reader::{Reader, ShmCounters};
 
-/// Where an owner's board is, as its welcome tells it.
+/// Where an owner's shared index is; part of its welcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Announced {
-    /// Its process.
+pub struct IndexLocation {
+    /// The owner's process.
     pub process: u32,
-    /// The number of its descriptor of the board.
+    /// The number of its descriptor.
     pub descriptor: u32,
-    /// What the descriptor is of.
+    /// The inode of its memfd.
     pub inode: u64,
 }
 
-/// The memory of a stand: a header, then the board, then the directory.
+/// The memory of a shared index: a header, then the version table, then the directory.
 mod layout {
     use super::directory::ENTRY_BYTES;
-    use crate::board::BOARD_BYTES;
+    use crate::version_table::VERSION_BYTES;
 
     /// "FBTN", and the version of this layout.
     pub(super) const MAGIC: u64 = 0x4642_544e_0000_0002;
@@ -62,6 +62,6 @@ mod layout {
     pub(super) const WORD_CLOSED: usize = 8;
 
     pub(super) const fn bytes(tensors: usize) -> usize {
-        HEADER_BYTES + tensors * (BOARD_BYTES + ENTRY_BYTES)
+        HEADER_BYTES + tensors * (VERSION_BYTES + ENTRY_BYTES)
     }
 }

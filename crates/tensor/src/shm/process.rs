@@ -10,7 +10,7 @@ use super::directory::File;
 /// What the link of a memfd begins with.
 const MEMFD: &[u8] = b"/memfd:";
 
-/// A process, by its folder: it finds nothing any more once the process has ended.
+/// A process, by its folder in `/proc`, which is empty once the process has ended.
 #[derive(Debug)]
 pub(super) struct Process {
     end: OwnedFd,
@@ -18,21 +18,21 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process of this number, whoever it is.
+    /// The process with this number.
     ///
     /// # Errors
     ///
-    /// There is none here, or `/proc` is not to be had.
+    /// There is no such process, or no `/proc`.
     pub(super) fn open(number: u32) -> Result<Self, Errno> {
         let id = i32::try_from(number).ok().and_then(Pid::from_raw);
-        // Before its folder: as long as this one lives, the number is nobody else's.
+        // Before its folder: while the pidfd's process lives, the number cannot be reused.
         let end = pidfd_open(id.ok_or(Errno::SRCH)?, PidfdFlags::empty())?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = openat(CWD, format!("/proc/{number}/fd"), flags, Mode::empty())?;
         Ok(Self { end, descriptors })
     }
 
-    /// What is readable once it has ended.
+    /// A descriptor that is readable once the process has ended.
     pub(super) fn end(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
@@ -41,14 +41,14 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Why not: it has ended, belongs to another user, or has something else there.
+    /// Why not: the process has ended, belongs to another user, or has another file there.
     pub(super) fn memory(
         &self,
         descriptor: u32,
         is_it: impl Fn(File) -> bool,
     ) -> Result<OwnedFd, Errno> {
         let number = descriptor.to_string();
-        // Looked at first: to open other things may wait, or do something.
+        // Checked first: opening another kind of file may block or have side effects.
         let link = readlinkat(&self.descriptors, &number, Vec::new())?;
         if !link.as_bytes().starts_with(MEMFD) {
             return Err(Errno::BADF);

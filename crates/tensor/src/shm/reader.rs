@@ -1,7 +1,7 @@
 //! A requester of the same host and user: it copies rows out of the owner's chunks.
 //!
-//! A pull looks at the board, copies, and looks again (see [`crate::board`]). What cannot be read is asked for by the
-//! stream, which has the last word about everything: rows outside, tensors that were dropped, an owner that is gone.
+//! A pull copies rows between two loads of the version table (see [`crate::version_table`]). What cannot be read is
+//! requested over the stream, which decides every error: rows out of range, dropped tensors, an owner that is gone.
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -9,35 +9,35 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use forebay_memory::Window;
 
 use super::directory::Directory;
-use super::known::{Known, Place};
+use super::mapped::{MappedTensor, MappedTensors};
 use super::process::Process;
-use super::{Announced, layout};
-use crate::board::{BOARD_BYTES, Board, Missed};
+use super::{IndexLocation, layout};
 use crate::requester::{Pull, Rows};
-use crate::sys::board::SharedWords;
-use crate::sys::near;
+use crate::sys::arena;
+use crate::sys::shared_words::SharedWords;
 use crate::sys::span::Span;
 use crate::table::{Key, check_slice};
+use crate::version_table::{Missed, VERSION_BYTES, VersionTable};
 
-/// How often pulls were answered from memory, and how often not.
+/// How many pulls were answered from memory, and why others were not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ShmCounters {
     /// Pulls that were answered from memory.
     pub pulls: u64,
-    /// Their rows' bytes.
+    /// Bytes of their rows.
     pub bytes: u64,
-    /// The owner wrote each time that they were read.
+    /// The owner was writing at each attempt.
     pub busy: u64,
-    /// The tensor is not there any more, or is another one.
+    /// The tensor was dropped or replaced.
     pub stale: u64,
-    /// The tensor does not lie in memory that can be mapped, or what is asked for is not inside of it.
+    /// The tensor is not in mappable memory, or the rows are out of range.
     pub elsewhere: u64,
     /// Chunks of the owner that are mapped now.
     pub chunks: u64,
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct Metrics {
     pulls: AtomicU64,
     bytes: AtomicU64,
     busy: AtomicU64,
@@ -45,56 +45,57 @@ struct Tally {
     elsewhere: AtomicU64,
 }
 
-/// The board, the directory and the chunks of one owner, mapped for reading. Any thread may use it.
+/// The shared index and the chunks of one owner, mapped for reading. Any thread may use it.
 #[derive(Debug)]
 pub struct Reader {
     header: SharedWords,
-    board: Board,
+    versions: VersionTable,
     directory: Directory,
     process: Process,
-    known: Known,
-    tally: Tally,
-    /// Keeps the memory of header, board and directory mapped.
+    mapped: MappedTensors,
+    metrics: Metrics,
+    /// Keeps the memory of header, version table and directory mapped.
     _window: Window,
 }
 
 impl Reader {
-    /// Map what the owner announced.
+    /// Map the owner's shared index.
     ///
     /// # Errors
     ///
-    /// Why that cannot be, in words: it is on another host, of another user, or has ended.
-    pub fn open(announced: Announced, incarnation: u64) -> Result<Self, String> {
-        let process = Process::open(announced.process)
-            .map_err(|errno| format!("its process is not to be found here: {errno}"))?;
+    /// Why that fails: the owner is on another host, belongs to another user, or has ended.
+    pub fn open(location: IndexLocation, incarnation: u64) -> Result<Self, String> {
+        let process = Process::open(location.process)
+            .map_err(|errno| format!("the owner's process was not found on this host: {errno}"))?;
         let memory = process
-            .memory(announced.descriptor, |file| file.inode == announced.inode)
-            .map_err(|errno| format!("its board cannot be opened: {errno}"))?;
+            .memory(location.descriptor, |file| file.inode == location.inode)
+            .map_err(|errno| format!("its index cannot be opened: {errno}"))?;
         let window = Window::open(&memory).map_err(|error| error.to_string())?;
-        let other = || "its board is another one's".to_owned();
-        let all = near::of_window(&window);
+        let other = || "the index belongs to another server".to_owned();
+        let all = arena::of_window(&window);
         if all.bytes() < layout::HEADER_BYTES {
             return Err(other());
         }
         let header = SharedWords::new(all.part(0, layout::HEADER_BYTES)).ok_or_else(other)?;
-        let word = |place: usize| header.at(place).load(Acquire);
+        let word = |at: usize| header.at(at).load(Acquire);
         let is_it = word(layout::WORD_MAGIC) == layout::MAGIC
             && word(layout::WORD_INCARNATION) == incarnation;
         let rest = all.after(layout::HEADER_BYTES);
         let tensors = usize::try_from(word(layout::WORD_TENSORS)).unwrap_or(usize::MAX);
-        let board_bytes = tensors.saturating_mul(BOARD_BYTES);
-        if !is_it || board_bytes > rest.bytes() {
+        let versions_bytes = tensors.saturating_mul(VERSION_BYTES);
+        if !is_it || versions_bytes > rest.bytes() {
             return Err(other());
         }
-        let board = Board::new(rest.part(0, board_bytes)).map_err(|error| error.to_string())?;
-        let directory = Directory::new(rest.after(board_bytes)).ok_or_else(other)?;
+        let versions =
+            VersionTable::new(rest.part(0, versions_bytes)).map_err(|error| error.to_string())?;
+        let directory = Directory::new(rest.after(versions_bytes)).ok_or_else(other)?;
         Ok(Self {
             header,
-            board,
+            versions,
             directory,
             process,
-            known: Known::default(),
-            tally: Tally::default(),
+            mapped: MappedTensors::default(),
+            metrics: Metrics::default(),
             _window: window,
         })
     }
@@ -104,104 +105,104 @@ impl Reader {
         self.header.at(layout::WORD_CLOSED).load(Acquire) != 0
     }
 
-    /// What is readable once the owner's process has ended, whoever else has its sockets then.
+    /// A descriptor that is readable once the owner's process has ended, even if a child still holds its sockets.
     pub(crate) fn end(&self) -> BorrowedFd<'_> {
         self.process.end()
     }
 
-    /// Copy the rows of a pull; the version that they are of. None: they are to be asked for.
+    /// Copy the rows of a pull; returns their version, or `None` if they must be requested over the stream.
     ///
-    /// Where there are none, `out` may have been written: nothing that is in it means anything.
+    /// After `None` the content of `out` is undefined.
     pub fn pull(&self, pull: &Pull) -> Option<u64> {
         if pull.rows.count() == 0 {
-            return None; // which is over at once, and of no version
+            return None; // the requester ends it at once, without a version
         }
-        let read = match self.known.place(pull.tensor) {
-            Some(place) => self.copy(pull, &place),
+        let read = match self.mapped.get(pull.tensor) {
+            Some(tensor) => self.copy(pull, &tensor),
             None => self.find(pull.tensor).and_then(|found| match found {
-                Some(place) => self.copy(pull, &place),
+                Some(tensor) => self.copy(pull, &tensor),
                 None => Err(Missed::Absent),
             }),
         };
-        let tally = &self.tally;
+        let metrics = &self.metrics;
         match read {
             Ok(version) => return Some(version),
-            Err(Missed::Busy) => tally.busy.fetch_add(1, Relaxed),
-            Err(Missed::Absent) => tally.elsewhere.fetch_add(1, Relaxed),
+            Err(Missed::Busy) => metrics.busy.fetch_add(1, Relaxed),
+            Err(Missed::Absent) => metrics.elsewhere.fetch_add(1, Relaxed),
             Err(Missed::Stale(_)) => {
-                self.known.forget(pull.tensor.id);
-                tally.stale.fetch_add(1, Relaxed)
+                self.mapped.forget(pull.tensor.id);
+                metrics.stale.fetch_add(1, Relaxed)
             }
         };
         None
     }
 
-    /// The same for a tensor that was pulled before: nothing is mapped, unmapped or waited for.
+    /// The same for a tensor that was pulled before: it maps, unmaps and waits for nothing.
     ///
-    /// None: [`Self::pull`] is to be tried, which counts why.
-    pub(crate) fn pull_known(&self, pull: &Pull) -> Option<u64> {
+    /// After `None` call [`Self::pull`], which counts the reason.
+    pub(crate) fn pull_mapped(&self, pull: &Pull) -> Option<u64> {
         if pull.rows.count() == 0 {
             return None;
         }
-        let place = self.known.place(pull.tensor)?;
-        self.copy(pull, &place).ok()
+        let tensor = self.mapped.get(pull.tensor)?;
+        self.copy(pull, &tensor).ok()
     }
 
-    /// Look whether tensors are known here that were dropped, some of them each time; below a microsecond.
-    pub(crate) fn look_over(&self) {
-        self.known.look_over(&self.board);
+    /// Check some known tensors for whether they were dropped; takes less than a microsecond.
+    pub(crate) fn check_some(&self) {
+        self.mapped.check_some(&self.versions);
     }
 
-    /// Whether [`Self::sweep`] is to be called.
+    /// Whether [`Self::sweep`] should be called.
     pub(crate) fn has_stale(&self) -> bool {
-        self.known.has_stale()
+        self.mapped.has_stale()
     }
 
-    /// Let go of tensors that were dropped, and unmap the chunks in which no other is known.
+    /// Forget dropped tensors, and unmap chunks without known tensors.
     pub(crate) fn sweep(&self) {
-        self.known.sweep(&self.board);
+        self.mapped.sweep(&self.versions);
     }
 
     /// What was counted.
-    pub fn counters(&self) -> Counters {
-        let tally = &self.tally;
-        Counters {
-            pulls: tally.pulls.load(Relaxed),
-            bytes: tally.bytes.load(Relaxed),
-            busy: tally.busy.load(Relaxed),
-            stale: tally.stale.load(Relaxed),
-            elsewhere: tally.elsewhere.load(Relaxed),
-            chunks: self.known.windows() as u64,
+    pub fn counters(&self) -> ShmCounters {
+        let metrics = &self.metrics;
+        ShmCounters {
+            pulls: metrics.pulls.load(Relaxed),
+            bytes: metrics.bytes.load(Relaxed),
+            busy: metrics.busy.load(Relaxed),
+            stale: metrics.stale.load(Relaxed),
+            elsewhere: metrics.elsewhere.load(Relaxed),
+            chunks: self.mapped.windows() as u64,
         }
     }
 
-    /// Copy rows from where they lie; the version that they are of.
-    fn copy(&self, pull: &Pull, place: &Place) -> Result<u64, Missed> {
-        if !fits(pull, place.memory) {
+    /// Copy rows out of a mapped tensor; returns their version.
+    fn copy(&self, pull: &Pull, tensor: &MappedTensor) -> Result<u64, Missed> {
+        if !fits(pull, tensor.memory) {
             return Err(Missed::Absent);
         }
         let mut is_inside = true;
-        let version = self.board.read(pull.tensor, || {
-            is_inside = copy(pull, place.memory);
+        let version = self.versions.read(pull.tensor, || {
+            is_inside = copy(pull, tensor.memory);
         })?;
         if !is_inside {
             return Err(Missed::Absent);
         }
-        self.tally.pulls.fetch_add(1, Relaxed);
+        self.metrics.pulls.fetch_add(1, Relaxed);
         let bytes = pull.rows.count() * pull.row_bytes;
-        self.tally.bytes.fetch_add(bytes, Relaxed);
+        self.metrics.bytes.fetch_add(bytes, Relaxed);
         Ok(version)
     }
 
-    /// Where a tensor lies; its chunk is mapped on first use, and those that are of no use any more are unmapped.
-    fn find(&self, key: Key) -> Result<Option<Place>, Missed> {
+    /// Find a tensor through the directory; maps its chunk on first use, and unmaps chunks that are no longer used.
+    fn find(&self, key: Key) -> Result<Option<MappedTensor>, Missed> {
         let mut entry = None;
-        self.board
+        self.versions
             .read(key, || entry = self.directory.get(key.id))?;
         let Some(entry) = entry else {
             return Ok(None);
         };
-        let opened = self.known.window(entry.file, || {
+        let opened = self.mapped.window(entry.file, || {
             self.sweep();
             let is_it = |file| file == entry.file;
             let memory = self.process.memory(entry.descriptor, is_it).ok()?;
@@ -210,7 +211,7 @@ impl Reader {
         let Some(window) = opened else {
             return Ok(None);
         };
-        let all = near::of_window(&window);
+        let all = arena::of_window(&window);
         let range = (usize::try_from(entry.offset), usize::try_from(entry.bytes));
         let memory = match range {
             (Ok(offset), Ok(bytes)) if offset <= all.bytes() && bytes <= all.bytes() - offset => {
@@ -218,14 +219,14 @@ impl Reader {
             }
             _ => return Ok(None),
         };
-        let place = Place::new(key.generation, memory, window);
-        self.known.add(key.id, place.clone());
-        Ok(Some(place))
+        let tensor = MappedTensor::new(key.generation, memory, window);
+        self.mapped.add(key.id, tensor.clone());
+        Ok(Some(tensor))
     }
 }
 
-/// Whether a pull is of the tensor that lies there, of rows that it has, and into memory for them.
-/// Whatever is not is refused by who carries pulls over the stream, in words.
+/// Whether a pull matches the mapped tensor, its rows and the size of the destination.
+/// The requester refuses a pull that does not, with a message.
 fn fits(pull: &Pull, memory: Span) -> bool {
     let all = pull.rows_total.checked_mul(pull.row_bytes);
     let count = pull.rows.count();
@@ -236,13 +237,13 @@ fn fits(pull: &Pull, memory: Span) -> bool {
     };
     let has_rows = match pull.rows {
         Rows::Slice { first, count } => check_slice(pull.rows_total, first, count).is_ok(),
-        Rows::Indices(_) => true, // looked at as they are used
+        Rows::Indices(_) => true, // checked as they are used
     };
     pull.row_bytes > 0 && all == Some(memory.bytes() as u64) && has_room && has_rows
 }
 
-/// Copy the rows of a pull that fits; whether all row numbers and places were inside.
-#[allow(clippy::cast_possible_truncation)] // inside of memory, whose size is counted in `usize`
+/// Copy the rows of a pull that fits; returns whether all row numbers and places were in range.
+#[allow(clippy::cast_possible_truncation)] // bounded by the memory's size, a `usize`
 fn copy(pull: &Pull, memory: Span) -> bool {
     let row_bytes = pull.row_bytes as usize;
     let row = |number: u64| memory.part(number as usize * row_bytes, row_bytes);
@@ -253,7 +254,7 @@ fn copy(pull: &Pull, memory: Span) -> bool {
     }
     let room = (pull.out.bytes() / row_bytes) as u64;
     for at in 0..pull.rows.count() {
-        // By value: whoever lent them may change them meanwhile.
+        // Read once, by value: the lender may change them concurrently.
         let number = match pull.rows {
             Rows::Slice { first, .. } => first + at,
             Rows::Indices(words) => words.get(at as usize),

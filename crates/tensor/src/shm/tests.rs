@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_memory::{Backing, Config, Lease, Region};
 
-use super::{Announced, Chunks, Reader, Stand};
+use super::{Chunks, IndexLocation, Reader, SharedIndex};
 use crate::names::{Dtype, Number};
 use crate::requester::{Pull, Rows};
 use crate::responder::{Shard, ShardLimits};
-use crate::sys::near;
+use crate::sys::arena;
 use crate::sys::span::{Span, Words};
-use crate::table::{Description, Key, Known};
+use crate::table::{Description, Exports, Key};
 use crate::wire::Operation;
 
 const INCARNATION: u64 = 0x1234_5678_9abc_def0;
@@ -22,7 +22,7 @@ struct Owner {
     shard: Shard<Lease>,
     chunks: Chunks,
     region: Region,
-    announced: Announced,
+    location: IndexLocation,
 }
 
 impl Owner {
@@ -37,9 +37,9 @@ impl Owner {
             ..ShardLimits::default()
         };
         let mut shard = Shard::new(limits).expect("limits");
-        let stand = Stand::new(limits.tensors_max, INCARNATION).expect("memory");
-        let announced = stand.announced();
-        shard.attach_stand(stand).expect("aligned");
+        let index = SharedIndex::new(limits.tensors_max, INCARNATION).expect("memory");
+        let location = index.location();
+        shard.attach_index(index).expect("aligned");
         let config = Config::new(region, 64 << 20)
             .chunk_bytes(1 << 20)
             .backing(Backing::Pages);
@@ -47,27 +47,27 @@ impl Owner {
             shard,
             chunks: Chunks::default(),
             region: Region::new(config).expect("a region"),
-            announced,
+            location,
         }
     }
 
     fn reader(&self) -> Reader {
-        Reader::open(self.announced, INCARNATION).expect("it is this process's")
+        Reader::open(self.location, INCARNATION).expect("it is this process's")
     }
 
     /// Publish rows of 64 bytes, all of which are `value`.
     fn publish(&mut self, name: &str, rows: usize, value: u8) -> Key {
         let mut lease = self.region.allocate(rows * ROW_BYTES).expect("room");
         lease.bytes_mut().expect("sole").fill(value);
-        let memory = near::of_lease(&lease);
-        let known = Known {
-            lying: self.chunks.find(&lease, memory),
+        let memory = arena::of_lease(&lease);
+        let exports = Exports {
+            location: self.chunks.find(&lease, memory),
             block: None,
         };
-        assert!(known.lying.is_some(), "it lies in the region");
-        let published = self
-            .shard
-            .publish_known(name, described(rows), (memory, known), lease);
+        assert!(exports.location.is_some(), "it lies in the region");
+        let published =
+            self.shard
+                .publish_exported(name, described(rows), (memory, exports), lease);
         self.retire();
         published.map_err(|(error, _)| error).expect("published")
     }
@@ -292,26 +292,26 @@ fn nothing_is_read_of_an_owner_that_has_closed() {
 }
 
 #[test]
-fn what_is_not_the_announced_board_is_refused() {
+fn memory_that_is_not_the_announced_index_is_refused() {
     let owner = Owner::new();
-    let refused = |announced, incarnation| {
-        Reader::open(announced, incarnation).expect_err("it is another one's")
+    let refused = |location, incarnation| {
+        Reader::open(location, incarnation).expect_err("it is another one's")
     };
-    let right = owner.announced;
+    let right = owner.location;
     assert!(refused(right, INCARNATION + 1).contains("another"));
-    let other_memory = Announced {
+    let other_memory = IndexLocation {
         inode: right.inode + 1,
         ..right
     };
     assert!(refused(other_memory, INCARNATION).contains("opened"));
-    let no_memory = Announced {
+    let no_memory = IndexLocation {
         descriptor: 0,
         ..right
     };
     assert!(refused(no_memory, INCARNATION).contains("opened"));
-    let nobody = Announced {
+    let no_process = IndexLocation {
         process: i32::MAX.unsigned_abs(),
         ..right
     };
-    assert!(refused(nobody, INCARNATION).contains("process"));
+    assert!(refused(no_process, INCARNATION).contains("process"));
 }

@@ -1,49 +1,49 @@
-//! Pulls and pushes that were asked for together: which have ended, how, and who is to hear of it.
+//! Pulls and pushes that were submitted together: which have ended, how, and which port or thread to notify.
 //!
-//! A batch is made once for many of them, so that none costs an allocation of its own.
-//! Its lock is held for moments, and taken inside of its link's.
+//! One batch holds the state of many operations, so that an operation costs no allocation of its own.
+//! Its lock is held briefly, and may be taken while the link's is held (never the reverse).
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
-use super::error::Error;
-use super::port::Bell;
+use super::error::StreamError;
+use super::port::ReadyList;
 use crate::names::{Meaning, Unknown};
 use crate::requester::{Outcome, Ticket};
 
-/// What the names of a look-up mean.
+/// The result of a look-up, per name.
 pub type Meanings = Vec<Result<Meaning, Unknown>>;
 
-/// How one of a batch stands.
+/// The state of one operation of a batch.
 #[derive(Clone, Debug)]
-pub enum Ended {
-    /// It goes on.
-    No,
-    /// It went well; the tensor's version.
-    Well(u64),
-    /// It did not.
-    Failed(Error),
+pub enum OperationState {
+    /// It has not ended.
+    Pending,
+    /// It succeeded; the tensor's version.
+    Done(u64),
+    /// It failed.
+    Failed(StreamError),
 }
 
-/// Pulls and pushes, or one look-up, and `M`, which keeps their memory until nobody moves bytes there any more.
+/// Pulls and pushes, or one look-up, and `M`, which keeps their memory while bytes may be moved there.
 pub struct Batch<M> {
     /// Dropped with the last reference to the batch, of which each operation holds one.
     pub memory: M,
     count: usize,
     left: AtomicUsize,
     state: Mutex<State>,
-    told: Told,
+    observers: Observers,
 }
 
-/// Who hears of a batch.
-struct Told {
-    /// A port, and the number by which it knows the batch.
-    port: Option<(Arc<Bell>, u64)>,
-    /// Of the port that drives it, which may be another one.
-    driver: Option<Arc<Bell>>,
-    /// Whether each end is news, rather than the last one alone.
+/// Which ports to notify of a batch.
+struct Observers {
+    /// The ready list of a port, and its ticket for the batch.
+    port: Option<(Arc<ReadyList>, u64)>,
+    /// The ready list of the port that drives the batch, which may be another port.
+    driver: Option<Arc<ReadyList>>,
+    /// Whether to notify at each end, rather than at the last one only.
     each: bool,
-    /// It is on the port's list already.
+    /// It is on the port's ready list already.
     listed: AtomicBool,
 }
 
@@ -51,60 +51,60 @@ struct Told {
 struct State {
     tickets: Vec<Option<Ticket>>,
     versions: Vec<u64>,
-    /// In the order of their ends.
+    /// Ended operations, in the order of their ends.
     arrived: Vec<u32>,
-    /// How many of these its owner has been told of.
+    /// How many of these `take_arrived` has returned.
     taken: usize,
-    failures: Vec<(u32, Error)>,
+    failures: Vec<(u32, StreamError)>,
     meanings: Option<Meanings>,
-    /// A thread that sleeps, and whether it wants to hear of each end.
+    /// A sleeping thread, and whether to wake it at each end.
     waiter: Option<(Thread, bool)>,
 }
 
-/// In place of a version.
-const GOES_ON: u64 = u64::MAX;
+/// Values in place of a version.
+const PENDING: u64 = u64::MAX;
 const FAILED: u64 = u64::MAX - 1;
 
 impl<M> Batch<M> {
-    /// For `count` operations, of which nobody is told but who waits.
+    /// A batch of `count` operations that notifies no port; a thread can wait for it.
     pub fn new(memory: M, count: usize) -> Arc<Self> {
-        let nobody = Told {
+        let none = Observers {
             port: None,
             driver: None,
             each: false,
             listed: AtomicBool::new(false),
         };
-        Arc::new(Self::made(memory, count, nobody))
+        Arc::new(Self::build(memory, count, none))
     }
 
-    /// For `count` operations that `driver` drives; the bell hears of the last end, or of each, under a number.
-    pub(super) fn ported(
+    /// A batch of `count` operations that `driver` drives; `ready` gets the ticket at the last end, or at `each` end.
+    pub(super) fn with_port(
         (memory, count): (M, usize),
-        (bell, ticket): (&Arc<Bell>, u64),
-        driver: &Arc<Bell>,
+        (ready, ticket): (&Arc<ReadyList>, u64),
+        driver: &Arc<ReadyList>,
         each: bool,
     ) -> Arc<Self> {
-        let told = Told {
-            port: Some((Arc::clone(bell), ticket)),
+        let observers = Observers {
+            port: Some((Arc::clone(ready), ticket)),
             driver: Some(Arc::clone(driver)),
             each,
             listed: AtomicBool::new(false),
         };
-        Arc::new(Self::made(memory, count, told))
+        Arc::new(Self::build(memory, count, observers))
     }
 
-    fn made(memory: M, count: usize, told: Told) -> Self {
+    fn build(memory: M, count: usize, observers: Observers) -> Self {
         Self {
             memory,
             count,
             left: AtomicUsize::new(count),
             state: Mutex::new(State {
                 tickets: vec![None; count],
-                versions: vec![GOES_ON; count],
+                versions: vec![PENDING; count],
                 arrived: Vec::with_capacity(count),
                 ..State::default()
             }),
-            told,
+            observers,
         }
     }
 
@@ -123,76 +123,76 @@ impl<M> Batch<M> {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// How operation `index` stands.
+    /// The state of operation `index`.
     ///
     /// # Panics
     ///
-    /// Where there is no such operation.
-    pub fn ended(&self, index: usize) -> Ended {
-        let state = self.state();
-        let failed = |(at, _): &&(u32, Error)| *at as usize == index;
+    /// If there is no such operation.
+    pub fn state_of(&self, index: usize) -> OperationState {
+        let state = self.lock();
+        let failed = |(at, _): &&(u32, StreamError)| *at as usize == index;
         match state.versions[index] {
-            GOES_ON => Ended::No,
+            PENDING => OperationState::Pending,
             FAILED => match state.failures.iter().find(failed) {
-                Some((_, error)) => Ended::Failed(error.clone()),
-                None => Ended::No,
+                Some((_, error)) => OperationState::Failed(error.clone()),
+                None => OperationState::Pending,
             },
-            version => Ended::Well(version),
+            version => OperationState::Done(version),
         }
     }
 
-    /// The first operation, by its index, that failed.
-    pub fn first_failure(&self) -> Option<(usize, Error)> {
-        let state = self.state();
+    /// The failed operation with the lowest index.
+    pub fn first_failure(&self) -> Option<(usize, StreamError)> {
+        let state = self.lock();
         let first = state.failures.iter().min_by_key(|(index, _)| *index)?;
         Some((first.0 as usize, first.1.clone()))
     }
 
-    /// Copy the versions of those that went well, and zeros for the others.
+    /// Pass on the versions of operations that succeeded, and 0 for the others.
     pub fn versions(&self, into: &mut dyn FnMut(usize, u64)) {
-        for (index, &version) in self.state().versions.iter().enumerate() {
+        for (index, &version) in self.lock().versions.iter().enumerate() {
             into(index, if version >= FAILED { 0 } else { version });
         }
     }
 
-    /// Append the indices of those that have ended since this was asked for last, in the order of their ends.
+    /// Append the indices of operations that have ended since the last call, in the order of their ends.
     pub fn take_arrived(&self, into: &mut Vec<u32>) {
-        let mut state = self.state();
-        self.told.listed.store(false, Ordering::Release);
+        let mut state = self.lock();
+        self.observers.listed.store(false, Ordering::Release);
         into.extend_from_slice(&state.arrived[state.taken..]);
         state.taken = state.arrived.len();
     }
 
-    /// What the names mean, once, of a look-up that went well.
+    /// The result of a look-up that succeeded; returned once.
     pub fn take_meanings(&self) -> Option<Meanings> {
-        self.state().meanings.take()
+        self.lock().meanings.take()
     }
 
-    /// Whether there are ends of which its owner was not told.
-    pub(super) fn has_news(&self) -> bool {
-        let state = self.state();
+    /// Whether operations have ended that `take_arrived` did not return.
+    pub(super) fn has_arrivals(&self) -> bool {
+        let state = self.lock();
         state.taken < state.arrived.len()
     }
 
     /// An operation was begun.
     pub(super) fn begin(&self, index: u32, ticket: Ticket) {
-        self.state().tickets[index as usize] = Some(ticket);
+        self.lock().tickets[index as usize] = Some(ticket);
     }
 
-    /// What has not ended, for a cancel.
+    /// The operations that have not ended, for a cancel.
     pub(super) fn unfinished(&self) -> Vec<(u32, Ticket)> {
-        let state = self.state();
+        let state = self.lock();
         let numbered = state.tickets.iter().zip(0u32..);
         numbered
             .filter_map(|(ticket, index)| ticket.map(|ticket| (index, ticket)))
             .collect()
     }
 
-    /// An operation has ended; whether it was the last one. A second end of one changes nothing.
-    pub(super) fn end(&self, index: u32, result: Result<Outcome, Error>) -> bool {
-        let mut state = self.state();
+    /// End an operation; returns whether it was the last one. A second end is ignored.
+    pub(super) fn end(&self, index: u32, result: Result<Outcome, StreamError>) -> bool {
+        let mut state = self.lock();
         let at = index as usize;
-        if state.versions[at] != GOES_ON {
+        if state.versions[at] != PENDING {
             return false;
         }
         state.tickets[at] = None;
@@ -215,32 +215,32 @@ impl<M> Batch<M> {
             waiter.unpark();
         }
         drop(state);
-        if (last || self.told.each)
-            && let Some((bell, ticket)) = &self.told.port
-            && !self.told.listed.swap(true, Ordering::AcqRel)
+        if (last || self.observers.each)
+            && let Some((ready, ticket)) = &self.observers.port
+            && !self.observers.listed.swap(true, Ordering::AcqRel)
         {
-            bell.tell(*ticket);
+            ready.push(*ticket);
         }
         last
     }
 
-    /// Of the port that drives it, if one does.
-    pub(super) fn driver(&self) -> Option<&Arc<Bell>> {
-        self.told.driver.as_ref()
+    /// The ready list of the port that drives the batch, if one does.
+    pub(super) fn driver(&self) -> Option<&Arc<ReadyList>> {
+        self.observers.driver.as_ref()
     }
 
-    /// Wake this thread at the last end, or at each.
-    pub(super) fn wake(&self, waiter: Option<(Thread, bool)>) {
-        self.state().waiter = waiter;
+    /// Wake this thread at the last end, or at each end.
+    pub(super) fn set_waiter(&self, waiter: Option<(Thread, bool)>) {
+        self.lock().waiter = waiter;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One operation of a batch: what a requester keeps of it.
-pub(super) struct Job<M> {
+/// One operation of a batch: the keeper that a requester holds.
+pub(super) struct BatchEntry<M> {
     pub(super) batch: Arc<Batch<M>>,
     pub(super) index: u32,
 }

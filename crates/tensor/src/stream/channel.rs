@@ -6,14 +6,14 @@ use std::sync::Arc;
 use forebay_transport::Cause;
 use forebay_transport::stream::{Socket, Stream, StreamFault, Wire};
 
-use super::error::Error;
+use super::error::StreamError;
 use super::sys;
 use crate::sys::span::Span;
 
-/// Opened bytes of TLS go through a buffer of this size.
+/// Size of the buffer for decrypted bytes of TLS.
 const OPENED_BYTES: usize = 64 << 10;
 
-/// One end of a connection that carries frames of tensors alone.
+/// One end of a connection that carries tensor frames only.
 pub(super) enum Channel {
     Plain(Socket),
     Sealed {
@@ -23,7 +23,7 @@ pub(super) enum Channel {
 }
 
 impl Channel {
-    pub(super) fn new(wire: Wire) -> Result<Self, Error> {
+    pub(super) fn new(wire: Wire) -> Result<Self, StreamError> {
         match wire {
             Wire::Socket(socket) => Ok(Self::Plain(socket)),
             Wire::Tls(_) => Ok(Self::Sealed {
@@ -31,13 +31,13 @@ impl Channel {
                 opened: Box::new_uninit_slice(OPENED_BYTES),
             }),
             Wire::Local(_) | Wire::Shared(_) => {
-                let what = "tensors go over tcp://, tls:// and unix://".to_owned();
+                let what = "tensors need tcp://, tls:// or unix://".to_owned();
                 Err(forebay_transport::Error::Config(what).into())
             }
         }
     }
 
-    /// What is slept on.
+    /// The socket to wait on.
     pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
@@ -49,7 +49,7 @@ impl Channel {
         matches!(self, Self::Sealed { .. })
     }
 
-    /// Send what fits; none where it would block.
+    /// Send as many bytes as fit; `None` if it would block.
     pub(super) fn send(&mut self, spans: &[Span]) -> Result<Option<usize>, StreamFault> {
         let sent = match self {
             Self::Plain(socket) => sys::send(socket.as_fd(), spans).map_err(StreamFault::Errno),
@@ -58,13 +58,13 @@ impl Channel {
         unblocked(sent)
     }
 
-    /// Receive straight into the spans; for a plain socket. None where it would block, 0 at the end.
+    /// Receive directly into the spans; for a plain socket. `None` if it would block, 0 at the end.
     pub(super) fn receive(&mut self, spans: &[Span]) -> Result<Option<usize>, StreamFault> {
         let received = sys::receive(self.socket().as_fd(), spans);
         unblocked(received.map_err(StreamFault::Errno))
     }
 
-    /// Receive and open records; for TLS. None where it would block, empty at the end.
+    /// Receive and decrypt records; for TLS. `None` if it would block, empty at the end.
     pub(super) fn open(&mut self) -> Result<Option<&[u8]>, StreamFault> {
         match self {
             Self::Plain(_) => Ok(None),
@@ -72,7 +72,7 @@ impl Channel {
         }
     }
 
-    /// Hand over what the stream itself holds; whether it still holds some.
+    /// Send what the stream has buffered; returns whether some is left.
     pub(super) fn flush(&mut self) -> Result<bool, StreamFault> {
         match self {
             Self::Plain(_) => Ok(false),
@@ -83,7 +83,7 @@ impl Channel {
         }
     }
 
-    /// Whether bytes lie here of which the socket says nothing.
+    /// Whether received bytes are buffered here, for which the socket does not become readable.
     pub(super) fn holds_received(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -91,7 +91,7 @@ impl Channel {
         }
     }
 
-    /// End both directions; whoever sleeps on the socket wakes up.
+    /// Shut both directions down, which wakes every thread that sleeps on the socket.
     pub(super) fn hang_up(self) {
         match self {
             Self::Plain(socket) => Wire::Socket(socket).hang_up(),
@@ -99,7 +99,7 @@ impl Channel {
         }
     }
 
-    /// A further handle of the socket, to sleep on.
+    /// Another handle of the socket, to sleep on.
     pub(super) fn watch(&self) -> Socket {
         Arc::clone(self.socket())
     }
@@ -113,18 +113,18 @@ fn unblocked<T>(outcome: Result<T, StreamFault>) -> Result<Option<T>, StreamFaul
     }
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection is unusable.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// The peer sends nothing more.
+    /// The peer closed the stream.
     Ended,
     Failed(StreamFault),
-    /// The machine's word: the peer broke the protocol, or is silent.
+    /// Reported by the state machine: the peer violated the protocol, or is silent.
     Peer(crate::Error),
 }
 
 impl Fault {
-    /// As the machine passes it on to whoever waits.
+    /// The error that ends outstanding operations.
     pub(super) fn into_error(self) -> crate::Error {
         let why = |cause: Cause| crate::Error::Broken {
             why: cause.to_string(),

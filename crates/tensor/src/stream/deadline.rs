@@ -1,10 +1,10 @@
-//! Until when something may take, and how long that was to be.
+//! A deadline, and how long it was from its start.
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::error::Error;
+use super::error::StreamError;
 
-/// A time that is allowed, and its end.
+/// An allowed time, and when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     pub(super) due: Instant,
@@ -12,7 +12,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// So much from now on; none where the clock does not go so far.
+    /// A deadline `allowed` from now; `None` if the clock cannot represent it.
     pub fn after(allowed: Duration) -> Option<Self> {
         Self::since(Instant::now(), allowed)
     }
@@ -26,9 +26,9 @@ impl Deadline {
         self.due <= now
     }
 
-    /// `peer` did not end it within that time.
-    pub(super) fn missed_by(&self, peer: &Arc<str>) -> Error {
-        Error::Deadline {
+    /// The error of an operation that `peer` did not complete in time.
+    pub(super) fn missed_by(&self, peer: &Arc<str>) -> StreamError {
+        StreamError::Deadline {
             peer: Arc::clone(peer),
             allowed: self.allowed,
         }

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// Why something was refused or ended.
+/// Why an operation was refused or failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// The machine's own word, about what it was asked for or about its peer.
+pub enum StreamError {
+    /// An error of the state machine, about an operation or about the peer.
     #[error("{peer}: {error}")]
     Tensor {
         /// The other end.
         peer: Arc<str>,
-        /// What it was.
+        /// The error.
         error: crate::Error,
     },
-    /// It was closed here.
+    /// The caller closed it.
     #[error("{what} is closed; open another one")]
     Closed {
         /// The link or server.
         what: Arc<str>,
     },
-    /// Its thread has panicked, which is a defect of ours.
+    /// Its thread has panicked, which is a bug.
     #[error(
         "the thread of {what} has panicked, which is a bug: its stderr says where; start another one"
     )]
@@ -30,27 +30,25 @@ pub enum Error {
         /// The server.
         what: Arc<str>,
     },
-    /// It was canceled here.
-    #[error("{what}: it was canceled")]
+    /// The caller canceled it.
+    #[error("{what}: the operation was canceled")]
     Canceled {
         /// The link.
         what: Arc<str>,
     },
-    /// Time ran out: for an operation, which has ended with this, or for a wait, and what is waited for goes on.
-    #[error("{peer} did not end it within {} s", allowed.as_secs_f64())]
+    /// The deadline passed: of an operation, which has ended, or of a wait, whose operations continue.
+    #[error("{peer} did not complete the operation within {} s", allowed.as_secs_f64())]
     Deadline {
         /// The other end.
         peer: Arc<str>,
-        /// The time that there was.
+        /// The time that was allowed.
         allowed: Duration,
     },
-    /// A signal came while waiting; wait again.
+    /// A signal interrupted the wait; wait again.
     #[error("a signal interrupted the wait")]
     Interrupted,
-    /// A forked child must not use what is its parent's.
-    #[error(
-        "{what} belongs to the process that made it, of which this one was forked; open another one here"
-    )]
+    /// A forked child must not use its parent's connection.
+    #[error("{what} belongs to the process that this one was forked from; open another one here")]
     Forked {
         /// The link or server.
         what: Arc<str>,
@@ -68,7 +66,15 @@ pub enum Error {
     Transport(#[from] forebay_transport::Error),
 }
 
-impl Error {
+impl StreamError {
+    /// No eventfd: as a rule no descriptor is left.
+    pub(super) fn eventfd(error: &std::io::Error) -> Self {
+        Self::System {
+            what: "eventfd",
+            errno: Errno::from_io_error(error).unwrap_or(Errno::MFILE),
+        }
+    }
+
     pub(super) fn system(what: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::System { what, errno }
     }

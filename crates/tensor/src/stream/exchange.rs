@@ -1,18 +1,18 @@
-//! One bounded turn of a machine at a channel: what it wants to send, what came for it.
+//! One bounded turn of a state machine at a channel: send its output, and receive its input.
 use std::time::Instant;
 
 use super::channel::{Channel, Fault};
 use crate::error::Error;
 use crate::sys::span::Span;
 
-/// Bytes moved in one turn in each direction, so that one peer cannot keep a thread from the others.
+/// Bytes moved per turn in each direction, so that one peer cannot starve the others of a thread.
 const TURN_BYTES: usize = 2 << 20;
-/// System calls of one turn in each direction.
+/// System calls per turn in each direction.
 const TURN_CALLS: usize = 16;
-/// Pieces of one send: headers and rows of 128 answers.
+/// Spans of one send: headers and rows of 128 answers.
 pub(super) const PIECES: usize = 256;
 
-/// What a machine of one peer needs of a fabric.
+/// A state machine of one peer, as the stream drives it.
 pub(super) trait Machine {
     fn outgoing(&mut self, into: &mut [Span]) -> usize;
     fn sent(&mut self, bytes: usize, now: Instant);
@@ -21,35 +21,35 @@ pub(super) trait Machine {
     fn feed(&mut self, bytes: &[u8], now: Instant) -> Result<(), Error>;
 }
 
-/// Where a turn led.
+/// What a turn did, and what is left to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
-    /// The socket takes no more: it is to be watched for room.
+pub(super) struct Progress {
+    /// The socket is full: watch it for writability.
     pub blocked: bool,
-    /// The budget ended the turn: there is more to do at once.
+    /// The budget ended the turn: there is more to do without waiting.
     pub again: bool,
     pub sent: usize,
     pub received: usize,
 }
 
-/// Room for the pieces of a send, made once.
+/// The spans of a send, allocated once.
 pub(super) type Pieces = Box<[Span]>;
 
 pub(super) fn pieces() -> Pieces {
     vec![Span::EMPTY; PIECES].into_boxed_slice()
 }
 
-/// Send what the machine has, until it has none, the socket takes none, or the budget is spent.
+/// Send the machine's output until it has none, the socket is full, or the budget is spent.
 pub(super) fn send(
     channel: &mut Channel,
     machine: &mut impl Machine,
     pieces: &mut [Span],
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<(), Fault> {
-    standing.blocked = channel.flush()?;
+    progress.blocked = channel.flush()?;
     for _ in 0..TURN_CALLS {
-        if standing.blocked {
+        if progress.blocked {
             return Ok(());
         }
         let count = machine.outgoing(pieces);
@@ -57,50 +57,50 @@ pub(super) fn send(
             return Ok(());
         }
         let Some(sent) = channel.send(&pieces[..count])? else {
-            standing.blocked = true;
+            progress.blocked = true;
             return Ok(());
         };
         machine.sent(sent, now);
-        standing.sent += sent;
-        standing.blocked = channel.flush()?;
-        if standing.sent >= TURN_BYTES {
+        progress.sent += sent;
+        progress.blocked = channel.flush()?;
+        if progress.sent >= TURN_BYTES {
             break;
         }
     }
-    standing.again = true;
+    progress.again = true;
     Ok(())
 }
 
-/// Receive what is there for the machine, until nothing is or the budget is spent.
+/// Receive for the machine until nothing is available or the budget is spent.
 pub(super) fn receive(
     channel: &mut Channel,
     machine: &mut impl Machine,
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<(), Fault> {
     for _ in 0..TURN_CALLS {
         let more = if channel.is_sealed() {
-            open(channel, machine, now, standing)?
+            open(channel, machine, now, progress)?
         } else {
-            receive_once(channel, machine, now, standing)?
+            receive_once(channel, machine, now, progress)?
         };
         if !more {
             return Ok(());
         }
-        if standing.received >= TURN_BYTES {
+        if progress.received >= TURN_BYTES {
             break;
         }
     }
-    standing.again = true;
+    progress.again = true;
     Ok(())
 }
 
-/// One receive into where the machine wants it; whether there is probably more.
+/// One receive into the machine's spans; returns whether more is probably available.
 fn receive_once(
     channel: &mut Channel,
     machine: &mut impl Machine,
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<bool, Fault> {
     let spans = machine.incoming();
     let room = spans[0].bytes() + spans[1].bytes();
@@ -110,7 +110,7 @@ fn receive_once(
         Some(count) => count,
     };
     machine.received(count, now).map_err(Fault::Peer)?;
-    standing.received += count;
+    progress.received += count;
     Ok(count == room)
 }
 
@@ -118,7 +118,7 @@ fn open(
     channel: &mut Channel,
     machine: &mut impl Machine,
     now: Instant,
-    standing: &mut Standing,
+    progress: &mut Progress,
 ) -> Result<bool, Fault> {
     let bytes = match channel.open()? {
         None => return Ok(false),
@@ -126,6 +126,6 @@ fn open(
         Some(bytes) => bytes,
     };
     machine.feed(bytes, now).map_err(Fault::Peer)?;
-    standing.received += bytes.len();
+    progress.received += bytes.len();
     Ok(true)
 }

@@ -1,21 +1,21 @@
 //! TCP and Unix sockets, with or without TLS: the thread of a server, and the links of clients.
 //!
-//! Both sides drive a machine that knows no socket (`Shard`, `Requester`): it says where the next bytes go and which ones
-//! are to be sent, and this moves them, straight between the socket and the memory that the rows lie in.
+//! Both sides drive a sans-I/O state machine (`Shard`, `Requester`), which names the memory to receive into and to send
+//! from; this module moves the bytes directly between the socket and the memory of the rows.
 //!
-//! A connection begins as one of [`forebay_transport`], which is where tokens, certificates and users are checked.
-//! After one message each way ([`Hello`](crate::Hello), [`Welcome`](crate::Welcome)) its stream is taken over.
+//! A connection begins as one of [`forebay_transport`], which checks tokens, certificates and users.
+//! After one message each way ([`Hello`](crate::Hello), [`Welcome`](crate::Welcome)) this module takes its stream over.
 //!
 //! | module | what |
 //! |---|---|
-//! | `channel` | the stream that was taken over: vectored sends and receives, TLS |
-//! | `exchange` | one bounded turn of a machine at a channel |
-//! | `server` | a shard's thread: accepting, greeting, serving, the owner's commands |
-//! | `link` | a client's connection, driven by whoever waits for it |
-//! | `batch` | pulls and pushes that were asked for together, and what became of them |
-//! | `deadline` | the time that a call or a wait may take |
-//! | `port` | where an event loop or a thread drives links and hears of batches |
-//! | `sys` | system calls on memory that is lent: the `unsafe` of this module |
+//! | `channel` | the stream that was taken over: gathered sends, scattered receives, TLS |
+//! | `exchange` | one bounded turn of a state machine at a channel |
+//! | `server` | a shard's thread: accepting, handshakes, serving, the owner's commands |
+//! | `link` | a client's connection, driven by the threads and ports that wait for it |
+//! | `batch` | pulls and pushes that were submitted together, and their results |
+//! | `deadline` | how long a call or a wait may take |
+//! | `port` | how an event loop or a thread drives links and learns of finished batches |
+//! | `sys` | system calls on lent memory: the `unsafe` of this module |
 mod batch;
 mod channel;
 mod deadline;
@@ -26,11 +26,9 @@ mod port;
 mod server;
 mod sys;
 
-pub use batch::{Batch, Ended};
+pub use batch::{Batch, OperationState};
 pub use deadline::Deadline;
-pub use error::Error;
-pub use link::{
-    Counters as LinkCounters, Fabric, FarCounters, Link, Settings, Until, Wanted, Work,
-};
+pub use error::StreamError;
+pub use link::{Fabric, Link, LinkCounters, Settings, Submission, Until, VerbsCounters, Work};
 pub use port::Port;
-pub use server::{Counters, Entrance, Options, Server};
+pub use server::{Entrance, Options, Server, ServerCounters};

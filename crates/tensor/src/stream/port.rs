@@ -1,105 +1,131 @@
-//! Where an event loop, or the thread that completes futures, drives links and hears of its batches.
+//! How an event loop, or the thread that completes futures, drives links and learns of its finished batches.
 //!
-//! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a timer
-//! for their deadlines, and of an eventfd, which tells of batches whose link somebody else led.
+//! One descriptor is readable when anything is due: an `epoll` of the sockets of the links that this port leads, of a
+//! timer for their deadlines, and of an eventfd for batches that finished while another thread or port led their
+//! link.
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use forebay_base::time::timespec;
+use forebay_base::wakeup::Wakeup;
 use forebay_transport::drive::Look;
 use forebay_transport::stream::Socket;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::error::Error;
+use super::error::StreamError;
 use super::link::Link;
 
 const EVENTS: usize = 64;
-/// Beyond every link.
-const WAKE: u64 = u64::MAX;
-const TIMER: u64 = u64::MAX - 1;
 
-/// Batches that have news, and what wakes whoever takes them.
-pub(super) struct Bell {
-    wake: OwnedFd,
-    news: Mutex<News>,
+/// What an event of the port belongs to.
+#[derive(Clone, Copy)]
+enum Token {
+    /// The ready list.
+    Ready,
+    Timer,
+    /// The link with this index.
+    Link(u32),
+}
+
+impl Token {
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Ready => 0,
+            Self::Timer => 1,
+            Self::Link(index) => 2 + u64::from(index),
+        })
+    }
+
+    fn of(data: EventData) -> Option<Self> {
+        match data.u64() {
+            0 => Some(Self::Ready),
+            1 => Some(Self::Timer),
+            link => u32::try_from(link - 2).ok().map(Self::Link),
+        }
+    }
+}
+
+/// Tickets of batches with ended operations, and what wakes the thread that takes them.
+///
+/// Not a [`Queue`](forebay_base::Queue), whose `drain` reads the eventfd each time: a port takes the tickets at the end of
+/// every turn, and most turns need no wake-up.
+pub(super) struct ReadyList {
+    wakeup: Wakeup,
+    state: Mutex<ReadyState>,
 }
 
 #[derive(Default)]
-struct News {
+struct ReadyState {
     tickets: Vec<u64>,
-    /// The port's turn goes on, at whose end the tickets are taken: nobody has to be woken.
-    attended: bool,
+    /// The port is in a turn, which takes the tickets at its end: no wake-up is needed.
+    is_turning: bool,
     closed: bool,
 }
 
-impl Bell {
-    /// A batch has news.
-    pub(super) fn tell(&self, ticket: u64) {
-        let mut news = self.news();
-        if news.closed {
+impl ReadyList {
+    /// Operations of a batch have ended.
+    pub(super) fn push(&self, ticket: u64) {
+        let mut state = self.lock();
+        if state.closed {
             return;
         }
-        news.tickets.push(ticket);
-        if !news.attended && news.tickets.len() == 1 {
-            self.ring();
+        state.tickets.push(ticket);
+        if !state.is_turning && state.tickets.len() == 1 {
+            self.wakeup.raise();
         }
     }
 
-    fn ring(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
-    }
-
-    fn news(&self) -> MutexGuard<'_, News> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReadyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What links know of a port.
+/// The part of a port that links refer to.
 pub(super) struct Core<M> {
-    pub(super) bell: Arc<Bell>,
+    pub(super) ready: Arc<ReadyList>,
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// A thread sleeps in it, or is about to.
-    waited: AtomicBool,
+    /// A thread sleeps in the port, or is about to.
+    has_waiter: AtomicBool,
     state: Mutex<State<M>>,
 }
 
 struct State<M> {
     links: Vec<Weak<Link<M>>>,
-    /// When the timer rings.
+    /// When the timer expires.
     armed: Option<Instant>,
-    /// Whether who waits here looks for a while before it sleeps.
+    /// Whether a waiting thread spins for a while before it sleeps.
     look: Look,
 }
 
 impl<M> Core<M> {
-    /// Have the link a place here.
-    pub(super) fn seat(&self, link: &Weak<Link<M>>) -> u64 {
+    /// Register a link; returns its index, which its events carry.
+    pub(super) fn register(&self, link: &Weak<Link<M>>) -> u32 {
         let mut state = self.state();
         let free = state
             .links
             .iter()
-            .position(|seated| seated.strong_count() == 0);
-        let place = free.unwrap_or_else(|| {
+            .position(|registered| registered.strong_count() == 0);
+        let index = free.unwrap_or_else(|| {
             state.links.push(Weak::new());
             state.links.len() - 1
         });
-        state.links[place] = Weak::clone(link);
-        place as u64
+        state.links[index] = Weak::clone(link);
+        u32::try_from(index).expect("limits are below 2^32")
     }
 
-    /// Be told of what the socket can do.
-    pub(super) fn watch(&self, place: u64, socket: &OwnedFd, blocked: bool, added: bool) {
+    /// Watch a link's socket.
+    pub(super) fn watch(&self, link: u32, socket: &OwnedFd, blocked: bool, added: bool) {
         let mut wanted = EventFlags::IN;
         wanted.set(EventFlags::OUT, blocked);
-        let data = EventData::new_u64(place);
-        // A refusal means that no memory is left for it: then the timer finds out.
+        let data = Token::Link(link).data();
+        // Fails only without kernel memory; then the link is turned when the timer expires.
         _ = if added {
             epoll::modify(&self.epoll, socket, data, wanted)
         } else {
@@ -107,18 +133,18 @@ impl<M> Core<M> {
         };
     }
 
-    /// Be told of what came over a link's fabric, or of its end.
-    pub(super) fn watch_far(&self, place: u64, [completed, lifeline]: [&Socket; 2]) {
-        let data = EventData::new_u64(place);
-        _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as above
+    /// Watch a link's verbs connection for completions and for its end.
+    pub(super) fn watch_verbs(&self, link: u32, [completed, lifeline]: [&Socket; 2]) {
+        let data = Token::Link(link).data();
+        _ = epoll::add(&self.epoll, completed, data, EventFlags::IN); // as in `watch`
         _ = epoll::add(&self.epoll, lifeline, data, EventFlags::RDHUP);
     }
 
-    pub(super) fn forget(&self, socket: &OwnedFd) {
-        _ = epoll::delete(&self.epoll, socket); // it may not be there
+    pub(super) fn unwatch(&self, socket: &OwnedFd) {
+        _ = epoll::delete(&self.epoll, socket); // fails if it was not watched, which is fine
     }
 
-    /// Come back by then.
+    /// Turn the links no later than `due`.
     pub(super) fn arm(&self, due: Instant) {
         let mut state = self.state();
         if state.armed.is_some_and(|armed| armed <= due) {
@@ -126,74 +152,69 @@ impl<M> Core<M> {
         }
         state.armed = Some(due);
         let until = due.saturating_duration_since(Instant::now());
-        let value = Timespec {
-            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: until.subsec_nanos().max(1).into(), // zero would disarm it
-        };
         let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: value,
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(until.max(Duration::from_nanos(1))), // zero would disarm the timer
         };
         _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    pub(super) fn is_waited(&self) -> bool {
-        self.waited.load(Ordering::SeqCst)
+    pub(super) fn has_waiter(&self) -> bool {
+        self.has_waiter.load(Ordering::SeqCst)
     }
 
-    /// Come back at once.
-    pub(super) fn ring(&self) {
-        self.bell.ring();
+    /// Have the port turn at once.
+    pub(super) fn wake_up(&self) {
+        self.ready.wakeup.raise();
     }
 
     fn state(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn link(&self, place: u64) -> Option<Arc<Link<M>>> {
-        let place = usize::try_from(place).ok()?;
-        self.state().links.get(place)?.upgrade()
+    fn link(&self, index: u32) -> Option<Arc<Link<M>>> {
+        self.state().links.get(index as usize)?.upgrade()
     }
 }
 
-/// Drives links for whoever calls [`Port::turn`] or [`Port::wait`], one thread at a time.
+/// Drives links in the thread that calls [`Port::turn`] or [`Port::wait`]; one thread at a time.
 ///
-/// A link is led by its port while batches of that port are outstanding, unless a thread that waits for a batch of its own
-/// leads it already.
+/// A port leads a link while batches of the port are outstanding there, unless a thread that waits for its own batch
+/// leads the link already.
 pub struct Port<M: Send + Sync + 'static> {
     pub(super) core: Arc<Core<M>>,
     epoch: u64,
 }
 
 impl<M: Send + Sync + 'static> Port<M> {
-    /// A port without links; [`Link::start`](super::Link::start) brings them.
+    /// A port without links; [`Link::start`](super::Link::start) adds them.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where no descriptor is left: it takes three.
-    pub fn new() -> Result<Self, Error> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("epoll"))?;
+    /// [`StreamError::System`] if no descriptor is left: a port needs three.
+    pub fn new() -> Result<Self, StreamError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(StreamError::system("epoll"))?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags);
-        let timer = timer.map_err(Error::system("timerfd"))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(Error::system("eventfd"))?;
-        for (descriptor, data) in [(&wake, WAKE), (&timer, TIMER)] {
-            epoll::add(&epoll, descriptor, EventData::new_u64(data), EventFlags::IN)
-                .map_err(Error::system("epoll"))?;
+        let timer = timer.map_err(StreamError::system("timerfd"))?;
+        let wakeup = Wakeup::new().map_err(|error| StreamError::eventfd(&error))?;
+        let watched = [
+            (wakeup.as_fd(), Token::Ready),
+            (timer.as_fd(), Token::Timer),
+        ];
+        for (descriptor, token) in watched {
+            epoll::add(&epoll, descriptor, token.data(), EventFlags::IN)
+                .map_err(StreamError::system("epoll"))?;
         }
         Ok(Self {
             core: Arc::new(Core {
-                bell: Arc::new(Bell {
-                    wake,
-                    news: Mutex::default(),
+                ready: Arc::new(ReadyList {
+                    wakeup,
+                    state: Mutex::default(),
                 }),
                 epoll,
                 timer,
-                waited: AtomicBool::new(false),
+                has_waiter: AtomicBool::new(false),
                 state: Mutex::new(State {
                     links: Vec::new(),
                     armed: None,
@@ -209,84 +230,90 @@ impl<M: Send + Sync + 'static> Port<M> {
         self.core.epoll.as_raw_fd()
     }
 
-    /// Do what can be done without waiting, and append the numbers of the batches that have news, each once.
+    /// Do all work that needs no waiting, and append the tickets of batches with newly ended operations, each once.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`], [`Error::System`].
-    pub fn turn(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    /// [`StreamError::Closed`], [`StreamError::Forked`], [`StreamError::System`].
+    pub fn turn(&self, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.drive(false, tickets)
     }
 
-    /// The same, after sleeping until something is due, which need not bring news.
+    /// The same after sleeping until something is due; it may return without a ticket.
     ///
     /// # Errors
     ///
-    /// As [`Self::turn`]; [`Error::Interrupted`].
-    pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    /// As [`Self::turn`]; [`StreamError::Interrupted`].
+    pub fn wait(&self, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
-        // Set before links are looked at and unset before: of two ports that are looked at in turn one sees the other.
-        self.core.waited.store(true, Ordering::SeqCst);
-        self.each_link(Link::claim);
+        // Set before `claim_lead` looks at the links, and cleared before `yield_lead` does: of two ports that claim a
+        // link concurrently, at least one sees the other's flag. The link's lock orders the two looks.
+        self.core.has_waiter.store(true, Ordering::SeqCst);
+        self.each_link(Link::claim_lead);
         let driven = self.drive(true, tickets);
-        self.core.waited.store(false, Ordering::SeqCst);
-        self.each_link(Link::rest);
+        self.core.has_waiter.store(false, Ordering::SeqCst);
+        self.each_link(Link::yield_lead);
         driven
     }
 
     fn each_link(&self, act: impl Fn(&Link<M>, &Arc<Core<M>>)) {
-        let count = self.core.state().links.len() as u64;
-        for link in (0..count).filter_map(|place| self.core.link(place)) {
+        let count = self.core.state().links.len();
+        for link in (0..).take(count).filter_map(|index| self.core.link(index)) {
             act(&link, &self.core);
         }
     }
 
-    fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), Error> {
+    fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
-        // What a close rang may have been taken by a turn that had tickets to tell.
-        let closed_already = self.core.bell.news().closed;
-        if sleeps && !closed_already {
+        // An earlier turn may have consumed the wake-up of `close` and returned tickets: do not sleep again.
+        let was_closed = self.core.ready.lock().closed;
+        if sleeps && !was_closed {
             self.sleep()?;
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        let (events, _) = match epoll::wait(&self.core.epoll, &mut events[..], Some(&NOW)) {
+        let (events, _) = match epoll::wait(
+            &self.core.epoll,
+            &mut events[..],
+            Some(&timespec(Duration::ZERO)),
+        ) {
             Ok(found) => found,
-            Err(Errno::INTR) => return Err(Error::Interrupted),
-            Err(errno) => return Err(Error::system("epoll_wait")(errno)),
+            Err(Errno::INTR) => return Err(StreamError::Interrupted),
+            Err(errno) => return Err(StreamError::system("epoll_wait")(errno)),
         };
-        self.core.bell.news().attended = true;
+        self.core.ready.lock().is_turning = true;
         let now = Instant::now();
         for event in events {
-            match event.data.u64() {
-                WAKE => _ = rustix::io::read(&self.core.bell.wake, &mut [0; 8]),
-                TIMER => self.expire(now),
-                place => {
-                    if let Some(link) = self.core.link(place) {
+            match Token::of(event.data) {
+                Some(Token::Ready) => self.core.ready.wakeup.clear(),
+                Some(Token::Timer) => self.expire(now),
+                Some(Token::Link(index)) => {
+                    if let Some(link) = self.core.link(index) {
                         link.turn_of(&self.core, now);
                     }
                 }
+                None => {}
             }
         }
-        let mut news = self.core.bell.news();
-        news.attended = false;
-        tickets.append(&mut news.tickets);
-        if news.closed && tickets.is_empty() {
+        let mut state = self.core.ready.lock();
+        state.is_turning = false;
+        tickets.append(&mut state.tickets);
+        if state.closed && tickets.is_empty() {
             return Err(closed());
         }
         Ok(())
     }
 
-    fn sleep(&self) -> Result<(), Error> {
+    fn sleep(&self) -> Result<(), StreamError> {
         let mut look = self.core.state().look;
         let slept = look.await_input(self.core.epoll.as_fd(), None);
         self.core.state().look = look;
         slept.map_err(|errno| match errno {
-            Errno::INTR => Error::Interrupted,
-            errno => Error::system("poll")(errno),
+            Errno::INTR => StreamError::Interrupted,
+            errno => StreamError::system("poll")(errno),
         })
     }
 
-    /// Time has passed for some link.
+    /// The timer has expired: turn all links.
     fn expire(&self, now: Instant) {
         _ = rustix::io::read(&self.core.timer, &mut [0; 8]);
         let links = {
@@ -299,24 +326,24 @@ impl<M: Send + Sync + 'static> Port<M> {
         }
     }
 
-    /// Give the links back; whoever waits here wakes up. Idempotent. In a forked child it does nothing.
+    /// Give the links up, and wake the thread that waits here. Idempotent. Does nothing in a forked child.
     pub fn close(&self) {
         if self.check().is_err() {
             return;
         }
-        self.core.bell.news().closed = true;
+        self.core.ready.lock().closed = true;
         let links = std::mem::take(&mut self.core.state().links);
         for link in links.iter().filter_map(Weak::upgrade) {
-            link.leave(&self.core);
+            link.remove_port(&self.core);
         }
-        self.core.ring();
+        self.core.wake_up();
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), StreamError> {
         if self.epoch == forebay_memory::epoch() {
             return Ok(());
         }
-        Err(Error::Forked {
+        Err(StreamError::Forked {
             what: "the port".into(),
         })
     }
@@ -328,13 +355,8 @@ impl<M: Send + Sync + 'static> Drop for Port<M> {
     }
 }
 
-pub(super) const NOW: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
-
-fn closed() -> Error {
-    Error::Closed {
+fn closed() -> StreamError {
+    StreamError::Closed {
         what: "the port".into(),
     }
 }

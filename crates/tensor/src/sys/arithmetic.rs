@@ -18,7 +18,7 @@ unsafe fn add_each<T: Copy>(
     let memory = memory.cast::<T>();
     let values = values.cast::<T>();
     for at in 0..count {
-        // SAFETY: in range as promised; at any alignment, and by value, so that nobody's reference is in the way.
+        // SAFETY: in range as promised; at any alignment, and by value, so no reference is made.
         unsafe {
             let place = memory.add(at);
             ptr::write_unaligned(

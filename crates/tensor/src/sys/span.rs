@@ -1,11 +1,12 @@
-//! Memory that others lend: rows of tensors, destinations of pulls, sources of pushes.
+//! Lent memory: rows of tensors, destinations of pulls, sources of pushes.
 //!
-//! No reference to it is ever made here: bytes are copied in and out, and values checked after they were copied.
+//! No reference to it is ever made here, because the lender or a peer may write it concurrently: bytes are copied in
+//! and out, and values are checked after they were copied.
 use std::ptr::{self, NonNull};
 
 /// `bytes` of memory at `address`, laid out as C's `iovec` is.
 ///
-/// Who makes one promises for how long it is valid; machines pass it on to whoever moves the bytes.
+/// Its maker promises how long it is valid; state machines pass it on to the fabric that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Span {
@@ -13,7 +14,7 @@ pub struct Span {
     bytes: usize,
 }
 
-// SAFETY: an address and a number; whoever made it promised that the memory is valid from any thread.
+// SAFETY: an address and a number; its maker promised that the memory is valid from any thread.
 unsafe impl Send for Span {}
 // SAFETY: as above; reading and writing through it is for the machines that hold it exclusively.
 unsafe impl Sync for Span {}
@@ -30,7 +31,7 @@ impl Span {
     /// # Safety
     ///
     /// The memory is readable, and writable where it is a destination or a tensor,
-    /// until whoever is given the span hands its keeper back.
+    /// until the receiver of the span hands its keeper back.
     /// No reference to a destination or a tensor is used meanwhile; a source may be read by others.
     pub unsafe fn new(address: NonNull<u8>, bytes: usize) -> Self {
         Self { address, bytes }
@@ -107,7 +108,7 @@ impl Span {
         }
     }
 
-    /// Copy `source` here, from the front. Memory that overlaps is copied as if through a third place.
+    /// Copy `source` here, from the front. Memory that overlaps is copied as if through a temporary buffer.
     pub(crate) fn write(&self, source: &[u8]) {
         self.copy_from(Self::sending(source));
     }
@@ -124,7 +125,7 @@ impl Span {
     /// Append a copy of all of it.
     pub(crate) fn append_to(&self, buffer: &mut Vec<u8>) {
         buffer.reserve(self.bytes);
-        // SAFETY: readable as its maker promised; the room was reserved, and is nobody else's.
+        // SAFETY: readable as its maker promised; the room was reserved, and is not shared.
         unsafe {
             let end = buffer.as_mut_ptr().add(buffer.len());
             forebay_memory::copy(self.address.as_ptr(), end, self.bytes);
@@ -141,7 +142,7 @@ pub struct Words {
 
 impl Words {
     /// Row numbers that fill `memory`, which is read while its keeper is lent.
-    /// Somebody else may change them meanwhile: what is then asked for is some row, or an error.
+    /// The lender may change them concurrently: the request is then for an arbitrary row, or refused.
     ///
     /// # Panics
     ///
@@ -168,7 +169,7 @@ impl Words {
         assert!(index < self.count(), "beyond what was lent");
         let mut word = [0; 8];
         let from = self.memory.part(index * 8, 8).address;
-        // SAFETY: in range and readable as promised; by value, so that whoever changes it makes it another number.
+        // SAFETY: in range and readable as promised; by value, so a concurrent change yields another number.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), word.as_mut_ptr(), 8) };
         u64::from_ne_bytes(word)
     }

@@ -1,4 +1,5 @@
-//! Memory that rows of files are read into: a part of one block, with what describes its reads behind the rows.
+//! Memory that rows of files are read into: parts of one block, each with the descriptions of its reads behind the
+//! rows.
 use std::ptr::NonNull;
 
 use forebay_blockio::{
@@ -8,13 +9,13 @@ use forebay_memory::Lease;
 
 use super::span::Span;
 
-/// What describes a read and its result.
+/// Bytes that describe a read and its result.
 pub(crate) const RUN_RECORD_BYTES: usize = size_of::<Operation>() + size_of::<i64>();
 
 /// A part of a block of staging memory: rows, then the operations that read them, then their results.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Where it begins, a multiple of 8.
+    /// Its offset in the block, a multiple of 8.
     pub(crate) from: usize,
     pub(crate) rows_bytes: usize,
     pub(crate) runs: usize,
@@ -33,7 +34,7 @@ impl Part {
     ///
     /// # Panics
     ///
-    /// Where the part is not inside.
+    /// If the part is not inside.
     fn at<T>(&self, block: &Lease, at: usize) -> NonNull<T> {
         let end = self.results_at() + self.runs * size_of::<i64>();
         assert!(
@@ -48,18 +49,18 @@ impl Part {
     pub(crate) fn set(&self, block: &Lease, index: usize, operation: Operation) {
         assert!(index < self.runs, "more reads than there is room for");
         let first: NonNull<Operation> = self.at(block, self.operations_at());
-        // SAFETY: in range and aligned, because the block and `from` are multiples of 8; nobody reads it yet.
+        // SAFETY: in range and aligned, because the block and `from` are multiples of 8; no read has started.
         unsafe { first.add(index).write(operation) };
     }
 
-    /// A batch of the reads that were described. Whoever submits it keeps a lease of the block until it is done.
+    /// A batch of the described reads. The caller that submits it keeps a lease of the block until it is done.
     ///
     /// # Errors
     ///
     /// As [`Batch::new`].
     pub(crate) fn batch(&self, block: &Lease, file: BlockFile) -> Result<Batch, Error> {
-        // SAFETY: all three are inside of the block and aligned; the keeper that the batch is submitted with holds a lease
-        // of it, so it stays mapped, and the part is given to nobody else before the batch is done.
+        // SAFETY: all three are inside of the block and aligned; the keeper that the batch is submitted with holds a
+        // lease of it, so it stays mapped, and the part is not reused before the batch is done.
         unsafe {
             let operations = Lent::new(self.at(block, self.operations_at()), self.runs);
             let memory = Memory::new(self.at(block, self.from), self.rows_bytes, true);
@@ -74,7 +75,7 @@ impl Part {
         }
     }
 
-    /// What read `index` brought: bytes, or a negative `errno`. The batch is done.
+    /// The result of read `index`: bytes, or a negative `errno`. The batch is done.
     pub(crate) fn result(&self, block: &Lease, index: usize) -> i64 {
         assert!(index < self.runs, "beyond the reads");
         let first: NonNull<i64> = self.at(block, self.results_at());
@@ -82,13 +83,13 @@ impl Part {
         unsafe { first.add(index).read() }
     }
 
-    /// The rows. Valid while a lease of the block is held, and the part is given to nobody else.
+    /// The rows. Valid while a lease of the block is held, and the part is not reused.
     pub(crate) fn rows(&self, block: &Lease) -> Span {
         // SAFETY: inside of the block; the driver keeps block and part until the shard has given them back.
         unsafe { Span::new(self.at(block, self.from), self.rows_bytes) }
     }
 
-    /// Have `look` see bytes of the rows. The batch is done.
+    /// Call `look` with bytes of the rows. The batch is done.
     pub(crate) fn with_bytes<T>(
         &self,
         block: &Lease,
@@ -96,7 +97,7 @@ impl Part {
         look: impl FnOnce(&[u8]) -> T,
     ) -> T {
         let part = self.rows(block).part(from, bytes);
-        // SAFETY: initialised, because a batch that read all of it is done; nobody writes it before it is given back.
+        // SAFETY: initialised, because a batch that read all of it is done; nothing writes it before it is given back.
         look(unsafe { std::slice::from_raw_parts(part.address().as_ptr(), bytes) })
     }
 }

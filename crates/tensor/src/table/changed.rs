@@ -1,25 +1,25 @@
-//! Rows that are about to change, and who reads them.
+//! Rows that a write is about to change.
 use crate::requester::Rows;
 use crate::sys::span::Span;
 
-/// Rows of one memory that are about to change.
+/// Rows of one storage that are about to change.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    pub(crate) ground: u32,
-    /// Where those lie that follow each other.
+    pub(crate) storage: u32,
+    /// Their memory, if they are consecutive.
     span: Span,
-    /// The tensor's memory and the size of its rows, where they have numbers.
+    /// The tensor's memory and row size, if the rows are given by number.
     tensor: Span,
     row_bytes: usize,
-    /// Their numbers in ascending order.
+    /// Their numbers, ascending.
     numbers: Vec<u64>,
 }
 
 impl Changed {
-    /// Nothing, with room for numbers.
+    /// No rows.
     pub(crate) const fn new() -> Self {
         Self {
-            ground: 0,
+            storage: 0,
             span: Span::EMPTY,
             tensor: Span::EMPTY,
             row_bytes: 0,
@@ -27,10 +27,10 @@ impl Changed {
         }
     }
 
-    /// These rows of the tensor in `memory`, all of which are inside.
-    #[allow(clippy::cast_possible_truncation)] // rows that are in memory are counted in `usize`
-    pub(crate) fn set(&mut self, ground: u32, (memory, row_bytes): (Span, u64), rows: Rows) {
-        self.ground = ground;
+    /// These rows of the tensor in `memory`, all of which are in range.
+    #[allow(clippy::cast_possible_truncation)] // bounded by the memory's size, a `usize`
+    pub(crate) fn set(&mut self, storage: u32, (memory, row_bytes): (Span, u64), rows: Rows) {
+        self.storage = storage;
         self.tensor = memory;
         self.row_bytes = row_bytes as usize;
         self.numbers.clear();
@@ -48,7 +48,7 @@ impl Changed {
         }
     }
 
-    /// Whether one of them has a byte in `rows`, which are of the same tensor.
+    /// Whether one of them overlaps `rows`, which belong to the same tensor.
     pub(crate) fn touches(&self, rows: Span) -> bool {
         if self.numbers.is_empty() || rows.bytes() == 0 {
             return rows.overlaps(self.span);

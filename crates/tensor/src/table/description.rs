@@ -1,28 +1,28 @@
-//! What a tensor's memory holds.
+//! Keys and descriptions of tensors.
 use crate::error::Error;
 use crate::names::Dtype;
 use crate::names::frame::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
 
-/// Names a tensor of a server until that is dropped or replaced.
+/// Identifies a tensor of a server until it is dropped or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Its id.
     pub id: u32,
-    /// Which tensor the id means; 1 or more.
+    /// The generation of the id; 1 or more.
     pub generation: u32,
 }
 
-/// What a tensor's memory holds.
+/// Dtype and shape of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Of its elements.
+    /// The type of its elements.
     pub dtype: Dtype,
     /// Rows first.
     pub shape: Vec<u64>,
 }
 
 impl Description {
-    /// Rows: the first number of the shape.
+    /// Number of rows: the first dimension.
     pub fn rows(&self) -> u64 {
         self.shape.first().copied().unwrap_or(0)
     }
@@ -31,12 +31,12 @@ impl Description {
     ///
     /// # Panics
     ///
-    /// Where [`Description::check`] would refuse it.
+    /// If [`Description::check`] refuses it.
     pub fn row_bytes(&self) -> u64 {
         self.sizes().expect("checked before").0
     }
 
-    /// Check that it can be published, and return the bytes that it takes.
+    /// Check that it can be published, and return its size in bytes.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Description {
             return wrong(
                 "the text of a dtype",
                 length,
-                "it is to have at most 1024 bytes",
+                "it must have at most 1024 bytes",
             );
         }
         let dimensions = self.shape.len();
@@ -62,21 +62,21 @@ impl Description {
             return wrong(
                 "the number of dimensions",
                 dimensions as u64,
-                "1 to 64 are possible, of which the first counts rows",
+                "use 1 to 64, of which the first counts rows",
             );
         }
         match self.sizes() {
-            Some((0, _)) => wrong("the size of a row", 0, "a row is to have a byte at least"),
+            Some((0, _)) => wrong("the size of a row", 0, "a row must have at least one byte"),
             Some((_, bytes)) if isize::try_from(bytes).is_ok() => Ok(bytes),
             _ => wrong(
                 "rows",
                 self.rows(),
-                "no memory has room for so many of this shape and dtype",
+                "no memory can hold so many rows of this shape and dtype",
             ),
         }
     }
 
-    /// Bytes of a row and of all rows, where 64 bits can count them.
+    /// Bytes of a row and of all rows; `None` on overflow.
     fn sizes(&self) -> Option<(u64, u64)> {
         let item_bytes = u64::from(self.dtype.item_bytes);
         let mut each = self.shape.iter().skip(1);

@@ -1,29 +1,29 @@
-//! How the rows of a tensor lie in a file.
+//! The layout of a tensor's rows in a file.
 use super::Description;
 use crate::error::Error;
 
-/// Rows that follow each other are read together up to this size: larger reads gain nothing from a disk.
+/// Consecutive rows are read together up to this size: larger reads are not faster.
 const RUN_BYTES_MAX: u64 = 1 << 20;
 
-/// Behind a row that has one.
+/// Size of the checksum behind a row.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
-/// How rows lie in a file. Somebody may append further ones meanwhile; nobody changes these.
+/// The layout of rows in a file. Rows may be appended concurrently; these must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRows {
-    /// Where the first row begins, in bytes.
+    /// The offset of the first row, in bytes.
     pub offset: u64,
-    /// From the beginning of a row to that of the next.
+    /// Bytes from the start of a row to the start of the next.
     pub stride_bytes: u64,
-    /// The first row's number in the file, which messages name and checksums cover.
+    /// The number of the first row in the file: for messages, and covered by checksums.
     pub first: u64,
-    /// Each row is followed by the CRC-32C of its bytes and its number, which is compared when it was read; both are
-    /// little endian, as `RecordFile` writes them.
+    /// Each row is followed by the CRC-32C of its bytes and its number, which is checked after each read. Number and
+    /// checksum are little endian, as `RecordFile` writes them.
     pub checksums: bool,
 }
 
 impl FileRows {
-    /// Check them against what the tensor is.
+    /// Check the layout against the tensor's description.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl FileRows {
             return Err(Error::Config {
                 setting: "stride_bytes",
                 value: self.stride_bytes,
-                advice: "a row with its checksum is to fit into it",
+                advice: "it must hold a row with its checksum",
             });
         }
         let bytes = description.rows().checked_mul(self.stride_bytes);
@@ -47,7 +47,7 @@ impl FileRows {
             return Err(Error::Config {
                 setting: "the number of rows",
                 value: description.rows(),
-                advice: "no file has room for so many of this stride",
+                advice: "no file can hold so many rows of this stride",
             });
         }
         Ok(())
@@ -57,23 +57,23 @@ impl FileRows {
 /// A tensor's rows in a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filed {
-    /// What the driver calls the file.
+    /// The driver's number of the file.
     pub(crate) number: u32,
     pub(crate) rows: FileRows,
-    /// Of a row without its checksum.
+    /// Bytes of a row without its checksum.
     pub(crate) row_bytes: u64,
 }
 
-/// Rows that follow each other in the file, and are read together.
+/// Consecutive rows that are read together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Of the tensor.
+    /// The first row, counted in the tensor.
     pub(crate) first: u64,
     pub(crate) rows: u64,
 }
 
 impl Filed {
-    /// Where a run begins in the file.
+    /// The offset of a run in the file.
     pub(crate) fn offset(&self, run: Run) -> u64 {
         self.rows.offset + run.first * self.rows.stride_bytes
     }
@@ -83,13 +83,13 @@ impl Filed {
         run.rows * self.rows.stride_bytes
     }
 
-    /// Bytes of a row, and of its stride, where rows are in memory.
+    /// Bytes of a row and of its stride, as sizes in memory.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let size = |bytes: u64| usize::try_from(bytes).expect("it is in memory");
         (size(self.row_bytes), size(self.rows.stride_bytes))
     }
 
-    /// Have `each` see the runs that rows are read in, in the order of the rows.
+    /// Call `each` for each run of the rows, in order.
     pub(crate) fn each_run(&self, rows: impl Iterator<Item = u64>, mut each: impl FnMut(Run)) {
         let rows_max = (RUN_BYTES_MAX / self.rows.stride_bytes).max(1);
         let mut run = Run { first: 0, rows: 0 };

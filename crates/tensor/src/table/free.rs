@@ -1,15 +1,15 @@
-//! Ids of tensors that were dropped, for tensors that come.
+//! Ids of dropped tensors, for reuse.
 use std::collections::{BTreeMap, VecDeque};
 
-/// An id is known by its row size until so many others were dropped after it, and only then has another one.
+/// An id keeps its row size until this many others were dropped after it.
 pub(super) const REMEMBERED: usize = 64;
 
-/// Ids that mean nothing, by the size of their rows and in the order in which they were dropped.
+/// Free ids, by row size and in the order of their drops.
 #[derive(Debug, Default)]
 pub(super) struct FreeIds {
-    /// By when they were dropped: each with the size of its rows.
+    /// By drop number: each id with its row size.
     order: BTreeMap<u64, (u32, u64)>,
-    /// By that size: when they were dropped, ascending.
+    /// By row size: drop numbers, ascending.
     sizes: BTreeMap<u64, VecDeque<u64>>,
     drops: u64,
 }
@@ -24,7 +24,7 @@ impl FreeIds {
             .push_back(self.drops);
     }
 
-    /// The one of this size that was dropped last.
+    /// The id with this row size that was dropped last.
     pub(super) fn take(&mut self, row_bytes: u64) -> Option<u32> {
         let drops = self.sizes.get_mut(&row_bytes)?;
         let dropped = drops.pop_back();
@@ -34,7 +34,7 @@ impl FreeIds {
         self.order.remove(&dropped?).map(|(id, _)| id)
     }
 
-    /// The one that was dropped first, whatever its size is, where there are more than are remembered.
+    /// The id that was dropped first, of any row size, if more than [`REMEMBERED`] are free.
     pub(super) fn take_oldest(&mut self) -> Option<u32> {
         if self.order.len() <= REMEMBERED {
             return None;

@@ -2,15 +2,16 @@
 //!
 //! # Invariants
 //!
-//! 1. An id has one row size while there are ids enough, so that the length of a push to a tensor that is gone is known.
-//!    Then the one that was dropped first has another: its generations before are known, their row size is not.
-//! 2. A generation of an id is never used twice: a handle from before a drop is refused always.
-//! 3. The memory of a tensor is given back when it was dropped or replaced *and* no answer that reads it is left.
+//! 1. An id keeps its row size while there are enough ids, so that the length of a push to a dropped tensor is known
+//!    and the stream stays in step. When ids run out, the one dropped first gets a new row size: its earlier
+//!    generations are still known as stale, but a push to them must end the connection.
+//! 2. A generation of an id is never used twice: a handle from before a drop is always refused.
+//! 3. The memory of a tensor is returned once it was dropped or replaced *and* no answer reads it any more.
 mod changed;
 mod description;
 mod file;
 mod free;
-mod ground;
+mod storage;
 
 use std::collections::BTreeMap;
 
@@ -19,22 +20,22 @@ pub use description::{Description, Key};
 pub use file::FileRows;
 pub(crate) use file::{CHECKSUM_BYTES, Filed, Run};
 use free::FreeIds;
-pub use ground::LetGo;
-pub(crate) use ground::{Grounds, Keeper, Share};
+pub use storage::Released;
+pub(crate) use storage::{Keeper, StagingShare, Storages};
 
 use forebay_memory::Lease;
 
-use crate::board::Board;
 use crate::error::Error;
 use crate::names::frame::NAME_BYTES_MAX;
 use crate::names::{Meaning, Unknown, nearest};
 use crate::requester::Rows;
-use crate::shm::{Lying, Stand};
+use crate::shm::{ChunkLocation, SharedIndex};
 use crate::sys::arithmetic;
 use crate::sys::span::{Span, Words};
+use crate::version_table::VersionTable;
 use crate::wire::Operation;
 
-/// One id: the tensor that it means, or meant last.
+/// One id: its current tensor, or its last one.
 #[derive(Debug)]
 pub(crate) struct Tensor {
     name: String,
@@ -46,29 +47,29 @@ pub(crate) struct Tensor {
     pub(crate) row_bytes: u64,
     pub(crate) rows: u64,
     pub(crate) version: u64,
-    /// Empty where its rows are in a file.
+    /// Empty if its rows are in a file.
     pub(crate) memory: Span,
-    /// Where its rows are, if that is a file: then nobody writes them here.
+    /// The file of its rows, if they are in one: then the tensor is read-only.
     pub(crate) file: Option<Filed>,
-    /// The number of its memory, or of its file's.
-    pub(crate) ground: u32,
-    /// What others reach it by.
-    pub(crate) known: Known,
+    /// The storage of its memory or file.
+    pub(crate) storage: u32,
+    /// How readers outside of the server reach it.
+    pub(crate) exports: Exports,
 }
 
-/// What others reach a tensor's memory by.
+/// How readers outside of the server reach a tensor's memory.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// Keeps the descriptor by which they map it.
-    pub(crate) lying: Option<Lying>,
-    /// The block that it lies in, for a device.
+pub(crate) struct Exports {
+    /// For processes that map it; keeps the descriptor open.
+    pub(crate) location: Option<ChunkLocation>,
+    /// For a device: the block that contains it.
     pub(crate) block: Option<Lease>,
 }
 
 /// Where the rows of a tensor are.
-struct Place {
+struct Location {
     memory: Span,
-    known: Known,
+    exports: Exports,
     file: Option<Filed>,
 }
 
@@ -78,25 +79,25 @@ pub(crate) struct Table<K> {
     tensors: Vec<Tensor>,
     names: BTreeMap<String, u32>,
     free: FreeIds,
-    pub(crate) grounds: Grounds<K>,
+    pub(crate) storages: Storages<K>,
     tensors_max: u32,
-    /// Memory for rows that are read from files; one pull has to do with it.
+    /// Memory for rows that are read from files, which bounds one pull.
     pub(crate) staging_bytes: u64,
-    board: Option<Board>,
-    /// What the board is on, where others can map it.
-    stand: Option<Stand>,
+    versions: Option<VersionTable>,
+    /// The memory of the version table, if processes can map it.
+    shared_index: Option<SharedIndex>,
 }
 
-/// What an entry's tensor is.
+/// The result of a look-up by key.
 pub(crate) enum Found<'a> {
     Live(&'a Tensor),
-    /// It was dropped or replaced; the rest of the request can still be told from its rows.
+    /// It was dropped or replaced.
     Stale {
         current: u32,
-        /// `None` where that was so long ago that it is forgotten.
+        /// The row size, from which the length of a push is known; `None` if it is forgotten.
         row_bytes: Option<u64>,
     },
-    /// It never was.
+    /// It never existed.
     Never,
 }
 
@@ -106,35 +107,35 @@ impl<K> Table<K> {
             tensors: Vec::new(),
             names: BTreeMap::new(),
             free: FreeIds::default(),
-            grounds: Grounds::new(),
+            storages: Storages::new(),
             tensors_max,
             staging_bytes: 0,
-            board: None,
-            stand: None,
+            versions: None,
+            shared_index: None,
         }
     }
 
-    /// Tell `board` of the tensors, those that are there and those that come.
-    pub(crate) fn attach(&mut self, board: Board) {
+    /// Maintain this version table, for present and later tensors.
+    pub(crate) fn attach_versions(&mut self, versions: VersionTable) {
         for (id, tensor) in (0..)
             .zip(&self.tensors)
             .filter(|(_, tensor)| tensor.is_live && tensor.file.is_none())
         {
             let generation = tensor.generation;
-            board.publish(Key { id, generation });
-            board.end(id, tensor.version);
+            versions.publish(Key { id, generation });
+            versions.end(id, tensor.version);
         }
-        self.board = Some(board);
+        self.versions = Some(versions);
     }
 
-    /// The same with a board that others can map.
+    /// The same with the version table of a shared index.
     ///
     /// # Errors
     ///
-    /// As [`Board::new`].
-    pub(crate) fn attach_stand(&mut self, stand: Stand) -> Result<(), Error> {
-        self.attach(stand.board()?);
-        self.stand = Some(stand);
+    /// As [`VersionTable::new`].
+    pub(crate) fn attach_index(&mut self, index: SharedIndex) -> Result<(), Error> {
+        self.attach_versions(index.versions()?);
+        self.shared_index = Some(index);
         Ok(())
     }
 
@@ -154,7 +155,7 @@ impl<K> Table<K> {
             return Err(Error::Config {
                 setting: "the memory of a tensor",
                 value: memory.bytes() as u64,
-                advice: "it is to have as many bytes as the shape and dtype make",
+                advice: "it must have as many bytes as shape and dtype need",
             });
         }
         Ok(description.row_bytes())
@@ -176,12 +177,12 @@ impl<K> Table<K> {
         Ok(description.row_bytes())
     }
 
-    /// Check that there may be a tensor of this name, and return the bytes of its rows.
+    /// Check name and shape of a tensor, and return the bytes of its rows.
     fn check_name(&self, name: &str, description: &Description) -> Result<u64, Error> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\n') {
             return Err(Error::Name {
                 name: name.into(),
-                advice: "is to have 1 to 255 bytes in one line",
+                advice: "must have 1 to 255 bytes in one line",
             });
         }
         let live = u64::try_from(self.names.len()).unwrap_or(u64::MAX);
@@ -196,27 +197,26 @@ impl<K> Table<K> {
         description.check()
     }
 
-    /// Make a name mean this memory; what it meant before is dropped. `row_bytes` is what `check` returned,
-    /// `known` is what others reach the memory by.
+    /// Publish memory under a name; a tensor of that name is dropped. `row_bytes` is the result of `check`.
     pub(crate) fn publish(
         &mut self,
         name: &str,
         description: Description,
         row_bytes: u64,
-        (memory, known): (Span, Known),
+        (memory, exports): (Span, Exports),
         keeper: K,
     ) -> Key {
-        let ground = self.grounds.insert(Keeper::Lender(keeper));
-        self.offer(
+        let storage = self.storages.insert(Keeper::Lender(keeper));
+        self.insert(
             name,
             description,
             row_bytes,
-            Place {
+            Location {
                 memory,
-                known,
+                exports,
                 file: None,
             },
-            ground,
+            storage,
         )
     }
 
@@ -228,33 +228,33 @@ impl<K> Table<K> {
         row_bytes: u64,
         (rows, number): (FileRows, u32),
     ) -> Key {
-        let ground = self.grounds.insert(Keeper::File(number));
+        let storage = self.storages.insert(Keeper::File(number));
         let filed = Filed {
             number,
             rows,
             row_bytes,
         };
-        let place = Place {
+        let location = Location {
             memory: Span::EMPTY,
-            known: Known::default(),
+            exports: Exports::default(),
             file: Some(filed),
         };
-        self.offer(name, description, row_bytes, place, ground)
+        self.insert(name, description, row_bytes, location, storage)
     }
 
-    fn offer(
+    fn insert(
         &mut self,
         name: &str,
         description: Description,
         row_bytes: u64,
-        place: Place,
-        ground: u32,
+        location: Location,
+        storage: u32,
     ) -> Key {
-        let Place {
+        let Location {
             memory,
-            known,
+            exports,
             file,
-        } = place;
+        } = location;
         let is_here = file.is_none();
         if let Some(&id) = self.names.get(name) {
             self.retire(id);
@@ -271,8 +271,8 @@ impl<K> Table<K> {
             version: 0,
             memory,
             file,
-            ground,
-            known,
+            storage,
+            exports,
         };
         match self.tensors.get_mut(id as usize) {
             Some(reused) => *reused = tensor,
@@ -280,19 +280,19 @@ impl<K> Table<K> {
         }
         self.names.insert(name.into(), id);
         let key = Key { id, generation };
-        if let Some(stand) = &self.stand {
-            let lying = self.tensors[id as usize].known.lying.as_ref();
-            stand.place(id, lying, memory.bytes());
+        if let Some(index) = &self.shared_index {
+            let location = self.tensors[id as usize].exports.location.as_ref();
+            index.set_location(id, location, memory.bytes());
         }
-        if let Some(board) = &self.board
+        if let Some(versions) = &self.versions
             && is_here
         {
-            board.publish(key);
+            versions.publish(key);
         }
         key
     }
 
-    /// The id of a tensor that comes, its generation, and the first one with this row size.
+    /// The id of a new tensor, its generation, and the first generation with this row size.
     fn next_id(&mut self, row_bytes: u64) -> (u32, u32, u32) {
         let reused = self.free.take(row_bytes).or_else(|| {
             let has_enough = self.tensors.len() < self.tensors_max as usize;
@@ -312,7 +312,7 @@ impl<K> Table<K> {
         )
     }
 
-    /// Drop the tensor that a name means.
+    /// Drop the tensor of a name.
     ///
     /// # Errors
     ///
@@ -335,12 +335,12 @@ impl<K> Table<K> {
         tensor.is_live = false;
         tensor.description.shape = Vec::new();
         let name = std::mem::take(&mut tensor.name);
-        if let Some(board) = &self.board {
-            board.retire(id);
+        if let Some(versions) = &self.versions {
+            versions.retire(id);
         }
-        tensor.known = Known::default();
-        self.grounds.retire(tensor.ground);
-        // After 2^32 drops an id has no generation left, and is not used again.
+        tensor.exports = Exports::default();
+        self.storages.retire(tensor.storage);
+        // After 2^32 drops an id has no generation left, and is retired.
         if tensor.generation < u32::MAX {
             self.free.add(id, tensor.row_bytes);
         }
@@ -363,20 +363,20 @@ impl<K> Table<K> {
         }
     }
 
-    /// What a name means.
+    /// The tensor of a name.
     pub(crate) fn meaning(&self, name: &str) -> Result<Meaning, Unknown> {
-        self.known(name).ok_or_else(|| self.unknown(name))
+        self.find_name(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// What is said of a name that means nothing.
+    /// The answer about an unknown name.
     pub(crate) fn unknown(&self, name: &str) -> Unknown {
         Unknown {
             nearest: self.nearest(name),
         }
     }
 
-    /// What a name means, if there is one.
-    pub(crate) fn known(&self, name: &str) -> Option<Meaning> {
+    /// The tensor of a name, if there is one.
+    pub(crate) fn find_name(&self, name: &str) -> Option<Meaning> {
         let &id = self.names.get(name)?;
         let tensor = &self.tensors[id as usize];
         Some(Meaning {
@@ -393,19 +393,19 @@ impl<K> Table<K> {
         nearest(name, &self.names)
     }
 
-    /// Set or add rows, all of which are inside, and return the version that this makes.
-    /// Answers that read them were copied before.
+    /// Set or add rows, all of which are in range, and return the new version.
+    /// Unsent answers that read them were copied before.
     pub(crate) fn write(&mut self, id: u32, rows: Rows, operation: Operation, values: Span) -> u64 {
         let tensor = &mut self.tensors[id as usize];
-        let put = |place: Span, values: Span| match operation {
-            Operation::Set => place.copy_from(values),
+        let put = |rows: Span, values: Span| match operation {
+            Operation::Set => rows.copy_from(values),
             Operation::Add => {
                 let dtype = &tensor.description.dtype;
-                arithmetic::add(place, values, dtype.number, dtype.item_bytes);
+                arithmetic::add(rows, values, dtype.number, dtype.item_bytes);
             }
         };
-        if let Some(board) = &self.board {
-            board.begin(id);
+        if let Some(versions) = &self.versions {
+            versions.begin(id);
         }
         match rows {
             Rows::Slice { first, count } => put(tensor.rows_at(first, count), values),
@@ -420,35 +420,35 @@ impl<K> Table<K> {
             }
         }
         tensor.version += 1;
-        if let Some(board) = &self.board {
-            board.end(id, tensor.version);
+        if let Some(versions) = &self.versions {
+            versions.end(id, tensor.version);
         }
         tensor.version
     }
 }
 
 impl<K> Drop for Table<K> {
-    /// Memory goes back to its keepers now: nobody may take it for tensors from here on.
+    /// The keepers free the memory now, so readers must not use it any more.
     fn drop(&mut self) {
-        if let Some(board) = &self.board {
+        if let Some(versions) = &self.versions {
             let live = (0..)
                 .zip(&self.tensors)
                 .filter(|(_, tensor)| tensor.is_live);
-            live.for_each(|(id, _)| board.retire(id));
+            live.for_each(|(id, _)| versions.retire(id));
         }
-        if let Some(stand) = &self.stand {
-            stand.close();
+        if let Some(index) = &self.shared_index {
+            index.close();
         }
     }
 }
 
 impl Tensor {
-    /// The memory of rows that follow each other.
+    /// The memory of consecutive rows.
     ///
     /// # Panics
     ///
-    /// Where they are not all inside.
-    #[allow(clippy::cast_possible_truncation)] // a tensor's bytes are counted in `usize`, and its rows have some
+    /// If they are out of range.
+    #[allow(clippy::cast_possible_truncation)] // bounded by the tensor's bytes, a `usize`
     pub(crate) fn rows_at(&self, first: u64, count: u64) -> Span {
         assert!(
             first <= self.rows && count <= self.rows - first,
@@ -459,27 +459,27 @@ impl Tensor {
             .part(first as usize * row_bytes, count as usize * row_bytes)
     }
 
-    /// Check rows that follow each other.
+    /// Check consecutive rows.
     ///
     /// # Errors
     ///
-    /// The first row that is outside.
+    /// The first row out of range.
     pub(crate) fn check_slice(&self, first: u64, count: u64) -> Result<(), u64> {
         check_slice(self.rows, first, count)
     }
 
-    /// Check whether values can be pushed so.
+    /// Whether the dtype supports the operation.
     pub(crate) fn can(&self, operation: Operation) -> bool {
         let dtype = &self.description.dtype;
         operation == Operation::Set || arithmetic::can_add(dtype.number, dtype.item_bytes)
     }
 }
 
-/// Check that rows that follow each other are among `rows`.
+/// Check that consecutive rows are below `rows`.
 ///
 /// # Errors
 ///
-/// The first row that is outside.
+/// The first row out of range.
 pub(crate) fn check_slice(rows: u64, first: u64, count: u64) -> Result<(), u64> {
     if first <= rows && count <= rows - first {
         Ok(())
@@ -492,7 +492,7 @@ pub(crate) fn check_slice(rows: u64, first: u64, count: u64) -> Result<(), u64> 
 ///
 /// # Errors
 ///
-/// The first number that is outside.
+/// The first number out of range.
 pub(crate) fn check_indices(rows: u64, words: Words) -> Result<(), u64> {
     match (0..words.count())
         .map(|at| words.get(at))

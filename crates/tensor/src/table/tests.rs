@@ -1,7 +1,7 @@
 //! What a table says of tensors that come, change and go.
 use super::*;
-use crate::board::Missed;
 use crate::names::{Dtype, Number};
+use crate::version_table::Missed;
 
 fn description(rows: u64, columns: u64) -> Description {
     Description {
@@ -23,7 +23,7 @@ fn publish(
     let span = Span::of(memory);
     let about = description(memory.len() as u64 / 4 / columns, columns);
     let row_bytes = table.check(name, &about, span).expect("it is right");
-    table.publish(name, about, row_bytes, (span, Known::default()), name)
+    table.publish(name, about, row_bytes, (span, Exports::default()), name)
 }
 
 fn current(table: &Table<&'static str>, key: Key) -> Option<u32> {
@@ -41,7 +41,7 @@ fn a_handle_from_before_a_drop_is_refused_for_ever() {
     let first = publish(&mut table, "a", &mut memory, 2);
     assert!(matches!(table.find(first), Found::Live(_)));
     table.drop_tensor("a").expect("it is there");
-    assert_eq!(table.grounds.take_retired(), Some("a"));
+    assert_eq!(table.storages.take_retired(), Some("a"));
     assert!(matches!(
         table.find(first),
         Found::Stale {
@@ -111,13 +111,13 @@ fn memory_is_given_back_when_the_last_answer_has_gone() {
     let Found::Live(tensor) = table.find(key) else {
         panic!("it is there");
     };
-    let ground = tensor.ground;
-    table.grounds.hold(ground, 0, 2);
+    let storage = tensor.storage;
+    table.storages.hold(storage, 0, 2);
     publish(&mut table, "a", &mut [0; 64], 2);
-    table.grounds.release(ground, 0, 1);
-    assert_eq!(table.grounds.take_retired(), None);
-    table.grounds.release(ground, 0, 1);
-    assert_eq!(table.grounds.take_retired(), Some("a"));
+    table.storages.release(storage, 0, 1);
+    assert_eq!(table.storages.take_retired(), None);
+    table.storages.release(storage, 0, 1);
+    assert_eq!(table.storages.take_retired(), Some("a"));
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn an_unknown_name_is_answered_with_those_near_it() {
 }
 
 #[test]
-fn a_board_follows_what_becomes_of_tensors() {
+fn a_version_table_follows_the_tensors() {
     let mut words = [0; 2];
     let mut readers = words;
     let (mine, theirs) = (Span::of_words(&mut words), Span::of_words(&mut readers));
     let read = |key: Key| {
         theirs.copy_from(mine);
-        Board::new(theirs)
+        VersionTable::new(theirs)
             .expect("words are aligned")
             .read(key, || {})
     };
@@ -217,7 +217,7 @@ fn a_board_follows_what_becomes_of_tensors() {
     let first = publish(&mut table, "a", &mut memory, 1);
     let row = Rows::Slice { first: 0, count: 1 };
     table.write(first.id, row, Operation::Set, Span::sending(&[1; 4]));
-    table.attach(Board::new(mine).expect("words are aligned"));
+    table.attach_versions(VersionTable::new(mine).expect("words are aligned"));
     assert_eq!(read(first), Ok(1));
     table.write(first.id, row, Operation::Set, Span::sending(&[2; 4]));
     assert_eq!(read(first), Ok(2));
@@ -238,7 +238,7 @@ fn ids_are_used_again_for_other_row_sizes_once_there_are_many() {
         let span = Span::of(&mut memory[..4 * columns]);
         let about = description(1, columns as u64);
         let row_bytes = table.check("a", &about, span).expect("it is right");
-        keys.push(table.publish("a", about, row_bytes, (span, Known::default()), "a"));
+        keys.push(table.publish("a", about, row_bytes, (span, Exports::default()), "a"));
     }
     let most = keys.iter().map(|key| key.id).max();
     assert!(most < Some(70), "{most:?}");

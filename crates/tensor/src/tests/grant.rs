@@ -1,4 +1,5 @@
-//! What two honest ends have with each other: messages for a pull, bytes for a request, answers that wait for the grant.
+//! What two honest ends have with each other: messages for a pull, bytes for a request, answers that wait for the
+//! grant.
 use super::world::World;
 use crate::wire::{REQUEST_BYTES, RESPONSE_BYTES, RequestHeader, ResponseHeader};
 use crate::{End, Limits, Operation, Outcome};

@@ -69,7 +69,7 @@ fn lie(change: impl Fn(&mut ResponseHeader), words: &str) {
 #[test]
 fn a_response_of_another_length_is_refused_before_a_byte_of_it_is_taken() {
     for bytes in [0, 15, 17, u64::MAX] {
-        lie(|header| header.bytes = bytes, "where 16 to 16 may be");
+        lie(|header| header.bytes = bytes, "instead of 16 to 16");
     }
 }
 
@@ -77,7 +77,7 @@ fn a_response_of_another_length_is_refused_before_a_byte_of_it_is_taken() {
 fn a_response_to_nothing_is_refused() {
     lie(|header| header.tag ^= 2, "which is not outstanding");
     lie(|header| header.tag |= 1 << 18, "which is not outstanding");
-    lie(|header| header.tag = u32::MAX, "was not asked");
+    lie(|header| header.tag = u32::MAX, "was not sent");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_refusal_longer_than_texts_may_be_is_refused() {
         header.status = Status::Config;
         header.bytes = 1025;
     };
-    lie(change, "where 0 to 1024 may be");
+    lie(change, "instead of 0 to 1024");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_slot_that_is_not_freed_by_its_last_response_is_a_lie() {
     answers[second + 2] = 0;
     assert_lie(
         receive(&mut world, &answers),
-        "says that it is not the last of slot",
+        "claims that it is not the last of slot",
     );
 }
 
@@ -151,7 +151,7 @@ fn an_answer_to_a_push_that_has_not_been_sent_is_refused() {
     };
     assert_lie(
         receive(&mut world, &header.encode()),
-        "has not been sent whole",
+        "is not sent completely",
     );
 }
 

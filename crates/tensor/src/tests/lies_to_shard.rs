@@ -111,7 +111,7 @@ fn a_tensor_or_generation_that_never_was_is_a_lie() {
     };
     assert_lie(
         &request(Kind::Pull, 0, &[unknown], &[]),
-        "generation 1 of tensor 1, which there never was",
+        "generation 1 of tensor 1, which never existed",
     );
     for generation in [0, 2] {
         let unknown = Entry {
@@ -120,7 +120,7 @@ fn a_tensor_or_generation_that_never_was_is_a_lie() {
         };
         assert_lie(
             &request(Kind::Pull, 0, &[unknown], &[]),
-            "which there never was",
+            "which never existed",
         );
     }
 }
@@ -136,7 +136,7 @@ fn a_slot_that_was_not_granted_or_is_taken_is_a_lie() {
         request(Kind::Pull, 1, &[entry()], &[]),
     ]
     .concat();
-    assert_lie(&twice, "slot 1, which is still taken");
+    assert_lie(&twice, "slot 1, which is in use");
     let cancel = RequestHeader {
         kind: Kind::Cancel,
         entries: 1,
@@ -178,11 +178,11 @@ fn more_than_the_grant_is_a_lie() {
 fn a_length_that_the_entries_do_not_make_is_a_lie() {
     assert_lie(
         &request(Kind::Pull, 0, &[entry()], &[0]),
-        "25 bytes follow, its entries make it 24",
+        "25 bytes, but its entries need 24",
     );
     assert_lie(
         &request(Kind::Push(Operation::Set), 0, &[entry()], &[0; 7]),
-        "31 bytes follow, its entries make it 32",
+        "31 bytes, but its entries need 32",
     );
     let huge = RequestHeader {
         kind: Kind::Pull,
@@ -190,14 +190,14 @@ fn a_length_that_the_entries_do_not_make_is_a_lie() {
         slot: 0,
         bytes: u64::MAX,
     };
-    assert_lie(&huge.encode(), "where 24 to 88 may");
+    assert_lie(&huge.encode(), "instead of 24 to 88");
     let short = RequestHeader {
         kind: Kind::Pull,
         entries: 2,
         slot: 0,
         bytes: 24,
     };
-    assert_lie(&short.encode(), "where 48 to 112 may");
+    assert_lie(&short.encode(), "instead of 48 to 112");
     // Of a push the grant bounds row numbers and values each; beside them is one number of a single row.
     let header = |kind, entries, bytes| RequestHeader {
         kind,
@@ -206,16 +206,16 @@ fn a_length_that_the_entries_do_not_make_is_a_lie() {
         bytes,
     };
     let push = |entries, bytes| header(Kind::Push(Operation::Set), entries, bytes).encode();
-    assert_lie(&push(1, 161), "161 bytes follow, where 24 to 160 may");
-    assert_lie(&push(2, 47), "47 bytes follow, where 48 to 184 may");
+    assert_lie(&push(1, 161), "161 bytes instead of 24 to 160");
+    assert_lie(&push(2, 47), "47 bytes instead of 48 to 184");
     for bytes in [7, 9] {
         let cancel = header(Kind::Cancel, 2, bytes).encode();
-        assert_lie(&cancel, "bytes follow, where 8 to 8 may");
+        assert_lie(&cancel, "bytes instead of 8 to 8");
     }
-    assert_lie(&header(Kind::Names, 1, 3).encode(), "where 4 to 65796 may");
+    assert_lie(&header(Kind::Names, 1, 3).encode(), "instead of 4 to 65796");
     assert_lie(
         &header(Kind::Names, 1, 65_797).encode(),
-        "where 4 to 65796 may",
+        "instead of 4 to 65796",
     );
     for (bytes, kind) in [(88, Kind::Pull), (160, Kind::Push(Operation::Set))] {
         let mut server = Server::new();
@@ -293,7 +293,10 @@ fn a_second_question_before_the_first_was_answered_is_a_lie() {
         bytes: 4,
     };
     let question = [&header.encode()[..], &[9, 0, 0, 0]].concat();
-    assert_lie(&[&question[..], &question].concat(), "a second question");
+    assert_lie(
+        &[&question[..], &question].concat(),
+        "a second liveness probe",
+    );
     let mut server = Server::new();
     server.feed(&question).expect("it may ask");
     let answer = ResponseHeader::decode(&server.answers()).expect("it answers well");
@@ -301,7 +304,7 @@ fn a_second_question_before_the_first_was_answered_is_a_lie() {
     server.feed(&question).expect("it may ask again");
     assert_lie(
         &RequestHeader { slot: 0, ..header }.encode(),
-        "whether we live with slot 0",
+        "a liveness probe with slot 0",
     );
 }
 

@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Entry, Kind, RESPONSE_BYTES, RequestHeader, ResponseHeader, Status};
 use crate::{
-    Description, Dtype, Error, FileRows, LetGo, Number, PeerId, ReadId, Room, Shard, ShardLimits,
-    Span,
+    Description, Dtype, Error, FileRows, Number, PeerId, ReadId, Released, Room, Shard,
+    ShardLimits, Span,
 };
 
 const ROW_BYTES: usize = 4096;
@@ -149,8 +149,8 @@ impl Server {
     }
 
     /// Memory that nothing needs any more.
-    fn let_go(&mut self) -> Vec<LetGo> {
-        std::iter::from_fn(|| self.shard.take_let_go()).collect()
+    fn let_go(&mut self) -> Vec<Released> {
+        std::iter::from_fn(|| self.shard.take_released()).collect()
     }
 
     /// All that goes out to a peer.
@@ -201,16 +201,16 @@ fn answers_that_need_no_read_go_out_first_and_the_last_says_so() {
     assert_eq!(server.sent(peer), [sent(Status::Ok, 11, false, 12)]);
     let (first, second) = (server.next(), server.next());
     assert!(server.shard.next_read().is_none());
-    assert!(!server.shard.wants_write(peer) && server.shard.is_owed(peer));
+    assert!(!server.shard.wants_write(peer) && server.shard.has_pending_output(peer));
     assert!(server.read(second, 2));
     assert_eq!(server.sent(peer), [sent(Status::Ok, 12, false, ROW_BYTES)]);
-    assert_eq!(server.shard.take_let_go(), Some(LetGo::Staged(2)));
+    assert_eq!(server.shard.take_released(), Some(Released::Staged(2)));
     assert!(server.read(first, 1));
     assert_eq!(
         server.sent(peer),
         [sent(Status::Ok, 10, true, 2 * ROW_BYTES)]
     );
-    assert_eq!(server.shard.take_let_go(), Some(LetGo::Staged(1)));
+    assert_eq!(server.shard.take_released(), Some(Released::Staged(1)));
     assert!(server.shard.is_quiet(peer));
 }
 
@@ -265,7 +265,7 @@ fn what_is_canceled_ends_at_once_and_its_memory_is_not_kept() {
     let read = server.next();
     assert!(server.read(read, 2));
     server.cancel(peer, 0, 10);
-    assert_eq!(server.shard.take_let_go(), Some(LetGo::Staged(2)));
+    assert_eq!(server.shard.take_released(), Some(Released::Staged(2)));
     assert_eq!(server.sent(peer), canceled);
     // the slot and the share are free again
     server.pull(peer, 0, &[(1, 4, 10)]);
@@ -367,11 +367,11 @@ fn a_peer_that_goes_gives_everything_back() {
     let (staged, reading) = (server.next(), server.next());
     assert!(server.read(staged, 1));
     server.shard.disconnect(peer);
-    assert_eq!(server.shard.take_let_go(), Some(LetGo::Staged(1)));
+    assert_eq!(server.shard.take_released(), Some(Released::Staged(1)));
     assert!(!server.read(reading, 2));
     assert!(server.shard.next_read().is_none());
     server.shard.drop_tensor("file").expect("it is there");
-    assert_eq!(server.shard.take_let_go(), Some(LetGo::File(FILE)));
+    assert_eq!(server.shard.take_released(), Some(Released::File(FILE)));
 }
 
 #[test]
@@ -380,11 +380,11 @@ fn a_dropped_file_is_kept_until_what_was_asked_for_is_read() {
     let peer = server.connect();
     server.pull(peer, 0, &[(1, 1, 10)]);
     server.shard.drop_tensor("file").expect("it is there");
-    assert_eq!(server.shard.take_let_go(), None);
+    assert_eq!(server.shard.take_released(), None);
     let read = server.next();
     assert_eq!(read.1.file, FILE);
     assert!(server.read(read, 1));
-    assert_eq!(server.shard.take_let_go(), Some(LetGo::File(FILE)));
+    assert_eq!(server.shard.take_released(), Some(Released::File(FILE)));
     assert_eq!(server.sent(peer), [sent(Status::Ok, 10, true, ROW_BYTES)]);
 }
 

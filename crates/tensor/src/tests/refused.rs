@@ -216,7 +216,7 @@ fn no_more_jobs_wait_than_may() {
     let refused = asking.requester.pull(pull, 2).expect_err("too many wait");
     assert_eq!(
         (setting(refused.error), refused.keeper),
-        (("waiting_max", 3), 2)
+        (("max_waiting", 3), 2)
     );
     let refused = asking.requester.look_up(&["a"], 3);
     assert_eq!(refused.expect_err("too many wait").keeper, 3);

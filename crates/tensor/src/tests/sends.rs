@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::world::World;
 use crate::fabric::Source;
-use crate::{Board, Error, Key, Limits, Missed, Operation, Span};
+use crate::{Error, Key, Limits, Missed, Operation, Span, VersionTable};
 
 const ROWS: usize = 8;
 
@@ -71,17 +71,17 @@ fn rows_that_lie_in_no_block_are_elsewhere_and_others_are_refused() {
     ));
 }
 
-/// Who maps the board reads rows of one version without asking, those of tensors from before it too.
+/// A reader that maps the version table reads rows of one version without the server, also of tensors published before.
 #[test]
-fn a_board_says_of_which_version_each_tensor_is() {
+fn a_version_table_has_the_version_of_each_tensor() {
     let mut words = [0; 8];
     let memory = Span::of_words(&mut words);
     let (mut world, _) = world();
     world.write(0, 0, 1);
-    let seen = Board::new(memory).expect("words are aligned");
+    let seen = VersionTable::new(memory).expect("words are aligned");
     world
         .shard
-        .attach(Board::new(memory).expect("words are aligned"));
+        .attach_versions(VersionTable::new(memory).expect("words are aligned"));
     world.publish("b", ROWS, 1);
     let keys = [0, 1].map(|model| world.models[model].key);
     let versions = || keys.map(|key| seen.read(key, || {}));

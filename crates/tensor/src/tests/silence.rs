@@ -137,14 +137,14 @@ fn a_peer_that_is_gone_has_nothing_whoever_comes_after_it() {
     received.expect("it keeps to the protocol");
     let late = at(world.now, 60.0);
     let shard = &mut world.shard;
-    assert!(!shard.wants_write(gone) && !shard.is_owed(gone) && shard.is_quiet(gone));
+    assert!(!shard.wants_write(gone) && !shard.has_pending_output(gone) && shard.is_quiet(gone));
     let mut spans = [crate::Span::EMPTY; 5];
     assert_eq!(shard.outgoing(gone, &mut spans), 0);
     assert_eq!(shard.expire(gone, late), Ok(None));
     shard.disconnect(gone);
     let peer = world.clients[0].peer;
-    assert!(shard.wants_write(peer) && shard.is_owed(peer) && !shard.is_quiet(peer));
+    assert!(shard.wants_write(peer) && shard.has_pending_output(peer) && !shard.is_quiet(peer));
     world.drain();
     assert_eq!(world.jobs[0].ends, 1);
-    assert!(world.shard.is_quiet(peer) && !world.shard.is_owed(peer));
+    assert!(world.shard.is_quiet(peer) && !world.shard.has_pending_output(peer));
 }

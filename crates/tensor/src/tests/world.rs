@@ -304,7 +304,7 @@ impl World {
         let at = &mut self.clients[client];
         let mut spans = [Span::EMPTY; 5];
         let wants = self.shard.wants_write(at.peer);
-        let owed = self.shard.is_owed(at.peer);
+        let owed = self.shard.has_pending_output(at.peer);
         assert_eq!(wants, owed, "no row is to be read from a file");
         let count = self.shard.outgoing(at.peer, &mut spans);
         assert_eq!(wants, count > 0, "whether a shard has something to send");

@@ -5,12 +5,12 @@ mod response;
 pub(crate) use request::{Entry, Kind, RequestHeader};
 pub(crate) use response::{ResponseHeader, Status};
 
-/// What a push does with the rows that are there.
+/// What a push does with the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Put the values in their place.
+    /// Replace them by the values.
     Set,
-    /// Add the values to them; rows that are named twice are added to twice. Integers wrap round.
+    /// Add the values to them; a row that is named twice is added to twice. Integers wrap around.
     Add,
 }
 
@@ -24,7 +24,7 @@ pub(crate) const RESPONSE_BYTES: usize = 24;
 pub(crate) const ENTRIES_MAX: usize = 256;
 /// Longest text of a response that refuses.
 pub(crate) const TEXT_BYTES_MAX: usize = 1024;
-/// The slot of a question whether the peer lives, which takes none.
+/// The slot field of a liveness probe, which uses no slot.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {

@@ -1,16 +1,16 @@
 //! What a requester sends: a header, its entries, their indices, the rows of pushes.
 use super::{ENTRIES_MAX, ENTRY_BYTES, Operation, REQUEST_BYTES, u16_at, u32_at, u64_at};
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Rows to the requester.
     Pull,
     /// Rows to the owner.
     Push(Operation),
-    /// What names mean; without names whether the peer lives.
+    /// Look names up; without names it is a liveness probe.
     Names,
-    /// That entries of a request are not needed any more.
+    /// Cancel entries of a request.
     Cancel,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct RequestHeader {
     pub(crate) kind: Kind,
     pub(crate) entries: u16,
     pub(crate) slot: u32,
-    /// Of everything after the header.
+    /// Bytes after the header.
     pub(crate) bytes: u64,
 }
 
@@ -42,11 +42,11 @@ impl RequestHeader {
         bytes
     }
 
-    /// Read it from the first bytes of `bytes`.
+    /// Decode it from the first bytes of `bytes`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, for a message.
+    /// What is wrong with it, for an error message.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let kind = match (bytes[0], bytes[1]) {
             (1, 0) => Kind::Pull,
@@ -59,7 +59,7 @@ impl RequestHeader {
         let entries = u16_at(bytes, 2);
         if usize::from(entries) > ENTRIES_MAX || (entries == 0 && kind != Kind::Names) {
             return Err(format!(
-                "a request with {entries} entries, where 1 to {ENTRIES_MAX} may be"
+                "a request with {entries} entries, instead of 1 to {ENTRIES_MAX}"
             ));
         }
         Ok(Self {
@@ -71,7 +71,7 @@ impl RequestHeader {
     }
 }
 
-/// Set in the tensor's number of an entry that has indices.
+/// Flag in the tensor field of an entry with indices.
 const INDICES: u32 = 1 << 31;
 
 /// One pull or push of a request, or a piece of one.
@@ -80,7 +80,7 @@ pub(crate) struct Entry {
     pub(crate) tensor: u32,
     pub(crate) indexed: bool,
     pub(crate) generation: u32,
-    /// The first row; with indices 0.
+    /// The first row; 0 with indices.
     pub(crate) first: u64,
     pub(crate) rows: u32,
     pub(crate) tag: u32,
@@ -98,11 +98,11 @@ impl Entry {
         bytes
     }
 
-    /// Read it from the first bytes of `bytes`.
+    /// Decode it from the first bytes of `bytes`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, for a message.
+    /// What is wrong with it, for an error message.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let tensor = u32_at(bytes, 0);
         let entry = Self {

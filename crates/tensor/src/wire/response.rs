@@ -1,4 +1,4 @@
-//! What a responder sends: a header, then rows or why there are none.
+//! What a responder sends: a header, then rows or the text of a refusal.
 use super::{RESPONSE_BYTES, u16_at, u32_at, u64_at};
 use crate::error::{Class, Error};
 
@@ -10,13 +10,13 @@ const LAST: u16 = 1;
 #[repr(u16)]
 pub(crate) enum Status {
     Ok = 0,
-    /// The tensor was dropped or replaced; the version is the generation that there is, or 0.
+    /// The tensor was dropped or replaced; the version field is its current generation, or 0.
     Stale = 1,
-    /// The version is the row that the tensor does not have.
+    /// The version field is the row that is out of range.
     OutOfRange = 2,
     Config = 3,
     Limit = 4,
-    /// It was taken back before its answer began.
+    /// It was canceled before its answer began.
     Canceled = 5,
     Broken = 6,
 }
@@ -35,7 +35,7 @@ impl Status {
         all.get(usize::from(number)).copied()
     }
 
-    /// How an error travels.
+    /// The status of an error.
     pub(crate) fn of(error: &Error) -> Self {
         match error.class() {
             Class::Config => Self::Config,
@@ -46,7 +46,7 @@ impl Status {
         }
     }
 
-    /// What the requester makes of a refusal that has its own words.
+    /// The class of a refusal with a text.
     pub(crate) fn class(self) -> Class {
         match self {
             Self::Stale => Class::Stale,
@@ -62,10 +62,10 @@ impl Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResponseHeader {
     pub(crate) status: Status,
-    /// Whether its slot is free with it.
+    /// Whether it is the last response of its slot, which is free then.
     pub(crate) last: bool,
     pub(crate) tag: u32,
-    /// Of the payload that follows.
+    /// Bytes of the payload that follows.
     pub(crate) bytes: u64,
     pub(crate) version: u64,
 }
@@ -81,15 +81,15 @@ impl ResponseHeader {
         bytes
     }
 
-    /// Read it from the first bytes of `bytes`.
+    /// Decode it from the first bytes of `bytes`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, for a message.
+    /// What is wrong with it, for an error message.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let number = u16_at(bytes, 0);
         let status = Status::decode(number)
-            .ok_or_else(|| format!("a response with status {number}, which nothing means"))?;
+            .ok_or_else(|| format!("a response with unknown status {number}"))?;
         let flags = u16_at(bytes, 2);
         if flags & !LAST != 0 {
             return Err(format!("a response with flags {flags}"));

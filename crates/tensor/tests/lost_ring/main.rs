@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::sync::Arc;
 
 use forebay_blockio::{BlockFile, Mode};
-use forebay_tensor::stream::{Error, Work};
+use forebay_tensor::stream::{StreamError, Work};
 use forebay_tensor::{Class, Description, FileRows, Number, Rows, Words};
 
 use connect::{Handle, assert_well, failure, fresh_path, link, numbers, publish, run, server};
@@ -91,7 +91,9 @@ fn pulls_of_rows_of_files_end_and_the_rest_goes_on() {
         let (kept, work) = scattered(&handle, count);
         let batch = run(&link, kept, vec![work]);
         match failure(&batch, 0) {
-            Error::Tensor { error, .. } => assert_eq!(error.class(), Class::Broken, "{error}"),
+            StreamError::Tensor { error, .. } => {
+                assert_eq!(error.class(), Class::Broken, "{error}");
+            }
             other => panic!("{other}"),
         }
         let (out, beside) = held.slice(2, 3);

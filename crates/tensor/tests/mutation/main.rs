@@ -69,7 +69,7 @@ fn greetings() -> [Vec<u8>; 3] {
         slots: 16,
         grant_bytes: 1 << 24,
         incarnation: 7,
-        announced: None,
+        shared_index: None,
         note: b"{}".to_vec(),
         verbs: Vec::new(),
     };

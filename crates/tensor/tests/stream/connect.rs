@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_tensor::stream::{
-    Batch, Deadline, Ended, Entrance, Error, Link, Options, Server, Settings, Until, Work,
+    Batch, Deadline, Entrance, Link, OperationState, Options, Server, Settings, StreamError, Until,
+    Work,
 };
 use forebay_tensor::{
     Description, Dtype, Hello, Key, Limits, Number, Operation, Pull, Push, Rows, Welcome,
@@ -247,15 +248,15 @@ pub fn finish(link: &TestLink, batch: &Arc<Batch<Kept>>) {
     loop {
         match link.wait(batch, Until::All, Deadline::after(PATIENCE)) {
             Ok(()) => return,
-            Err(Error::Interrupted) => {}
+            Err(StreamError::Interrupted) => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-pub fn failure(batch: &Batch<Kept>, index: usize) -> Error {
-    match batch.ended(index) {
-        Ended::Failed(error) => error,
+pub fn failure(batch: &Batch<Kept>, index: usize) -> StreamError {
+    match batch.state_of(index) {
+        OperationState::Failed(error) => error,
         other => panic!("operation {index} did not fail but {other:?}"),
     }
 }

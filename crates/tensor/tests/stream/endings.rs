@@ -3,15 +3,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_tensor::Class;
-use forebay_tensor::stream::{Batch, Deadline, Error, Options, Until};
+use forebay_tensor::stream::{Batch, Deadline, Options, StreamError, Until};
 
 use super::connect::{
     assert_well, begin, failure, finish, link, places, publish, run, server, server_at,
 };
 
-fn class_of(error: &Error) -> Class {
+fn class_of(error: &StreamError) -> Class {
     match error {
-        Error::Tensor { error, .. } => error.class(),
+        StreamError::Tensor { error, .. } => error.class(),
         other => panic!("{other}"),
     }
 }
@@ -86,10 +86,10 @@ fn a_closed_link_ends_what_is_outstanding_and_takes_nothing_more() {
     link.close();
     assert!(batch.is_done());
     let (_, error) = batch.first_failure().expect("it was cut off");
-    assert!(matches!(error, Error::Closed { .. }), "{error}");
+    assert!(matches!(error, StreamError::Closed { .. }), "{error}");
     let (out, work) = handle.slice(0, 1);
     let late = run(&link, vec![out], vec![work]);
-    assert!(matches!(failure(&late, 0), Error::Closed { .. }));
+    assert!(matches!(failure(&late, 0), StreamError::Closed { .. }));
     drop(batch);
     assert!(outs.iter().all(|out| Arc::strong_count(out) == 1));
 }
@@ -108,7 +108,7 @@ fn closing_wakes_a_thread_that_waits() {
         link.close();
         waiting.join().expect("no panic");
     });
-    assert!(matches!(failure(&batch, 0), Error::Closed { .. }));
+    assert!(matches!(failure(&batch, 0), StreamError::Closed { .. }));
     drop(stalled);
 }
 
@@ -121,7 +121,7 @@ fn a_wait_that_ends_early_leaves_the_batch_as_it_is() {
     let brief = Duration::from_millis(1);
     let waited = link.wait(&batch, Until::All, Deadline::after(brief));
     assert!(
-        matches!(waited, Err(Error::Deadline { allowed, .. }) if allowed == brief),
+        matches!(waited, Err(StreamError::Deadline { allowed, .. }) if allowed == brief),
         "{waited:?}"
     );
     assert!(!batch.is_done() && link.is_open());
@@ -139,10 +139,11 @@ fn time_that_runs_out_ends_the_batch_alone() {
     finish(&link, &batch);
     let late = failure(&batch, 0);
     assert!(
-        matches!(&late, Error::Deadline { allowed, .. } if *allowed == Duration::from_millis(20))
+        matches!(&late, StreamError::Deadline { allowed, .. } if *allowed == Duration::from_millis(20))
     );
     assert!(
-        late.to_string().ends_with("did not end it within 0.02 s"),
+        late.to_string()
+            .ends_with("did not complete the operation within 0.02 s"),
         "{late}"
     );
     assert!(link.is_open());

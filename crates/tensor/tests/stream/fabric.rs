@@ -9,7 +9,7 @@ use forebay_memory::{Config, Lease, Region};
 use forebay_tensor::fabric::{
     Completion, FabricPull, Provider, RequesterEndpoint, ResponderEndpoint, Source,
 };
-use forebay_tensor::stream::{self, Batch, Entrance, Fabric, Options, Server, Wanted, Work};
+use forebay_tensor::stream::{self, Batch, Entrance, Fabric, Options, Server, Submission, Work};
 use forebay_tensor::{
     Class, Description, Error, Hello, Key, Number, Operation, Pull, Rows, Welcome,
 };
@@ -54,8 +54,11 @@ impl State {
     /// Answer one request, or have its answer be on its way.
     fn answer(&mut self, pull: FabricPull, source: &dyn Source) {
         match source.rows(pull.tensor, pull.first, pull.rows) {
-            Ok(Some((block, at, _))) => self.sending.push((pull, block.clone(), at)),
-            Ok(None) => self.complete(pull.token, Err(Error::Elsewhere)),
+            Ok(Some(range)) => {
+                let block = range.block.clone();
+                self.sending.push((pull, block, range.offset));
+            }
+            Ok(None) => self.complete(pull.token, Err(Error::NotInBlock)),
             Err(error) => self.complete(pull.token, Err(error)),
         }
     }
@@ -121,7 +124,7 @@ impl Provider for CopyFabric {
         Ok(())
     }
 
-    fn meet(
+    fn accept(
         &self,
         introduction: &[u8],
         _: u32,
@@ -238,7 +241,7 @@ impl RequesterEndpoint for Requester {
         );
     }
 
-    fn leave_blocks(&mut self) -> Result<(), Error> {
+    fn release_blocks(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
@@ -323,7 +326,7 @@ impl World {
             liveness: Duration::from_secs(30),
             is_needed,
         };
-        link.pull_by(fabric).expect("attached");
+        link.attach_fabric(fabric).expect("attached");
         (link, held, connection)
     }
 
@@ -344,7 +347,7 @@ impl World {
         [before, now]
     }
 
-    fn pull(&self, tensor: Key, first: u64, count: u64) -> (Lease, Wanted) {
+    fn pull(&self, tensor: Key, first: u64, count: u64) -> (Lease, Submission) {
         let bytes = usize::try_from(count * ROW_BYTES).expect("small");
         let block = block_with(&self.region, &vec![255; bytes]);
         let pull = Pull {
@@ -355,7 +358,7 @@ impl World {
             out: of_lease(&block),
             places: None,
         };
-        let wanted = Wanted {
+        let wanted = Submission {
             work: Work::Pull(pull),
             block: Some(block.clone()),
         };
@@ -389,7 +392,7 @@ fn publish(server: &Server<Lease>, name: &str, memory: &Lease, block: Option<&Le
     published.expect("runs").expect("published")
 }
 
-fn run(link: &TestLink, wanted: Vec<Wanted>) -> Arc<Batch<Kept>> {
+fn run(link: &TestLink, wanted: Vec<Submission>) -> Arc<Batch<Kept>> {
     let batch = Batch::new(Vec::new(), wanted.len());
     link.begin(&batch, wanted, None).expect("begun");
     finish(link, &batch);
@@ -415,7 +418,7 @@ fn pulls_go_over_a_fabric_as_many_at_once_as_it_has_slots() {
     for (first, block) in (0..).zip(&blocks) {
         assert_eq!(content_of(block), world.rows(first, 7));
     }
-    let counted = link.far_counters().expect("attached").expect("connected");
+    let counted = link.verbs_counters().expect("attached").expect("connected");
     let bytes = 50 * 7 * ROW_BYTES;
     assert_eq!(
         (counted.pulls, counted.bytes, counted.refused),
@@ -447,7 +450,7 @@ fn what_a_fabric_refuses_is_carried_by_the_stream() {
     let (_block, outside) = world.pull(world.key, ROWS - 1, 2);
     let why = failure(&run(&link, vec![outside]), 0).to_string();
     assert!(why.contains("row 64"), "{why}");
-    let counted = link.far_counters().expect("attached").expect("connected");
+    let counted = link.verbs_counters().expect("attached").expect("connected");
     // A tensor that lies where the fabric does not reach it is asked for there once.
     assert_eq!((counted.pulls, counted.refused), (0, 2));
 }
@@ -461,9 +464,9 @@ fn the_stream_takes_over_where_a_fabric_is_lost() {
         let (block, wanted) = world.pull(world.key, 5, 9);
         assert_well(&run(&link, vec![wanted]));
         assert_eq!(content_of(&block), world.rows(5, 9));
-        matches!(link.far_counters(), Some(Err(_)))
+        matches!(link.verbs_counters(), Some(Err(_)))
     });
-    assert!(link.is_open() && !link.has_far());
+    assert!(link.is_open() && !link.has_verbs());
     let (block, wanted) = world.pull(world.key, 0, ROWS);
     assert_well(&run(&link, vec![wanted]));
     assert_eq!(content_of(&block), world.rows(0, ROWS));
@@ -484,7 +487,7 @@ fn a_link_that_needs_its_fabric_ends_with_it() {
     });
     let (_block, wanted) = world.pull(world.key, 5, 9);
     let why = failure(&run(&link, vec![wanted]), 0).to_string();
-    assert!(why.contains("ended"), "{why}");
+    assert!(why.contains("closed the verbs connection"), "{why}");
 }
 
 #[test]
@@ -523,7 +526,7 @@ fn a_peer_that_holds_a_write_up_is_fenced_and_pulls_by_its_stream() {
     finish(&link, &batch);
     assert_well(&batch);
     assert_eq!(content_of(&block), now);
-    assert!(matches!(link.far_counters(), Some(Err(_))) && link.is_open());
+    assert!(matches!(link.verbs_counters(), Some(Err(_))) && link.is_open());
     until("the server lets the connection go", || {
         world.server.counters().fabric_peers == 0
     });
@@ -544,15 +547,15 @@ fn a_batch_that_is_given_up_ends_before_its_rows_have_come() {
     finish(&link, &batch);
     for index in 0..batch.len() {
         let why = failure(&batch, index);
-        assert!(matches!(why, stream::Error::Canceled { .. }), "{why}");
+        assert!(matches!(why, stream::StreamError::Canceled { .. }), "{why}");
     }
     connection.state().is_slow = false;
     world.write(); // what is on its way lands
     let (block, wanted) = world.pull(world.key, 8, 1);
     assert_well(&run(&link, vec![wanted]));
     assert_eq!(content_of(&block), world.rows(8, 1));
-    link.leave_blocks();
-    assert!(link.has_far());
+    link.release_blocks();
+    assert!(link.has_verbs());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_blockio::{BlockFile, Mode, record_checksum};
-use forebay_tensor::stream::{Error, Options, Work};
+use forebay_tensor::stream::{Options, StreamError, Work};
 use forebay_tensor::{Class, Description, FileRows, Number, Operation, Rows, Words};
 
 use super::connect::{
@@ -110,7 +110,7 @@ fn indexed(handle: &Handle, rows: &[u64]) -> (Arc<Memory>, Arc<Memory>, Work) {
     (indices, out, work)
 }
 
-fn pull(link: &TestLink, handle: &Handle, rows: &[u64]) -> Result<Vec<u8>, Error> {
+fn pull(link: &TestLink, handle: &Handle, rows: &[u64]) -> Result<Vec<u8>, StreamError> {
     let (indices, out, work) = indexed(handle, rows);
     let batch = run(link, vec![indices, Arc::clone(&out)], vec![work]);
     match batch.first_failure() {
@@ -126,9 +126,9 @@ fn scattered(seed: u64, count: u64, rows: u64) -> Vec<u64> {
         .collect()
 }
 
-fn class_of(error: &Error) -> (Class, String) {
+fn class_of(error: &StreamError) -> (Class, String) {
     match error {
-        Error::Tensor { error, .. } => (error.class(), error.to_string()),
+        StreamError::Tensor { error, .. } => (error.class(), error.to_string()),
         other => panic!("{other}"),
     }
 }
@@ -239,7 +239,12 @@ fn a_file_that_was_truncated_fails_the_pulls_that_need_what_is_gone() {
         let (class, text) = class_of(&pull(&link, &handle, &[3, 50, 4]).expect_err("gone"));
         assert_eq!(class, Class::Broken);
         let path = table.path.display().to_string();
-        for part in ["row 50 of", &path, "errno 61", "the file ends before it"] {
+        for part in [
+            "row 50 of",
+            &path,
+            "errno 61",
+            "the file ends before the row",
+        ] {
             assert!(text.contains(part), "{text}");
         }
         assert!(pull(&link, &handle, &[49, 0]).expect("read") == table.of([49, 0]));

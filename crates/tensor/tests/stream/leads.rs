@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use forebay_tensor::stream::{Batch, Deadline, Error, Port, Until};
+use forebay_tensor::stream::{Batch, Deadline, Port, StreamError, Until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::{
@@ -95,9 +95,12 @@ fn a_port_has_its_batches_after_others_were_refused() {
     port.turn(&mut tickets).expect("turned");
     assert_eq!(tickets, [3, 4, 5, 6, 7]);
     let waited = link.wait(&late, Until::All, Deadline::after(Duration::from_millis(1)));
-    assert!(matches!(waited, Err(Error::Deadline { .. })), "{waited:?}");
+    assert!(
+        matches!(waited, Err(StreamError::Deadline { .. })),
+        "{waited:?}"
+    );
     assert_eq!(hear(&port), [1], "the thread gave the lead back");
-    assert!(matches!(failure(&late, 0), Error::Deadline { .. }));
+    assert!(matches!(failure(&late, 0), StreamError::Deadline { .. }));
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn memory_that_was_given_up_comes_back_though_nobody_waits() {
     drop(batch);
     assert!(Arc::strong_count(&out) > 1, "the server may still write it");
     let port: Port<Kept> = Port::new().expect("port");
-    link.attend(&port);
+    link.keep_driving(&port);
     while link.is_open() {
         let descriptor = borrow(port.fileno());
         let mut watched = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
@@ -158,7 +161,7 @@ fn a_port_that_attends_leads_after_a_thread_did() {
     let memory = Arc::clone(&outs[7]);
     let batch = Batch::new(outs, 8);
     link.begin(&batch, works, None).expect("begun");
-    link.attend(&port);
+    link.keep_driving(&port);
     let soon = Deadline::after(Duration::ZERO);
     assert!(link.wait(&batch, Until::All, soon).is_err(), "it leads");
     link.cancel(&batch);
@@ -179,15 +182,18 @@ fn whoever_wants_something_of_a_thread_that_panicked_hears_so() {
     let link = link(&address);
     let panicked = server.run(|_| panic!("as this test wants it"));
     assert!(
-        matches!(panicked, Err(Error::Panicked { .. })),
+        matches!(panicked, Err(StreamError::Panicked { .. })),
         "{panicked:?}"
     );
     let later = server.run(|_| ());
-    assert!(matches!(later, Err(Error::Panicked { .. })), "{later:?}");
+    assert!(
+        matches!(later, Err(StreamError::Panicked { .. })),
+        "{later:?}"
+    );
     let (out, work) = handle.slice(0, 4);
     assert!(matches!(
         failure(&run(&link, vec![out], vec![work]), 0),
-        Error::Tensor { .. }
+        StreamError::Tensor { .. }
     ));
 }
 
@@ -200,9 +206,9 @@ fn whether_there_are_verbs_is_told_while_somebody_else_has_the_link() {
     let works = std::iter::once_with(|| {
         // The link is locked while it takes what is asked for.
         let (asked, (tell, told)) = (Arc::clone(&link), channel());
-        let asks = Builder::new().spawn(move || tell.send(asked.has_far()));
-        let has_far = told.recv_timeout(Duration::from_secs(10));
-        assert_eq!(has_far, Ok(false), "it waited for the link");
+        let asks = Builder::new().spawn(move || tell.send(asked.has_verbs()));
+        let has_verbs = told.recv_timeout(Duration::from_secs(10));
+        assert_eq!(has_verbs, Ok(false), "it waited for the link");
         drop(asks.expect("a thread").join());
         work
     });

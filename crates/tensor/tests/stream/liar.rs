@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use forebay_tensor::stream::{Error, Work};
+use forebay_tensor::stream::{StreamError, Work};
 use forebay_tensor::{Class, Key, Welcome};
 use forebay_transport::stream::{Stream, Wire};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -35,7 +35,7 @@ fn accept(listener: &UnixListener) -> Wire {
         slots: 16,
         grant_bytes: 16 << 20,
         incarnation: 1,
-        announced: None,
+        shared_index: None,
         verbs: Vec::new(),
         note: Vec::new(),
     };
@@ -144,9 +144,9 @@ fn pull(link: &TestLink) -> (Arc<Memory>, Arc<forebay_tensor::stream::Batch<Kept
     (out, batch)
 }
 
-fn class_of(error: &Error) -> Class {
+fn class_of(error: &StreamError) -> Class {
     match error {
-        Error::Tensor { error, .. } => error.class(),
+        StreamError::Tensor { error, .. } => error.class(),
         other => panic!("{other}"),
     }
 }
@@ -234,7 +234,7 @@ fn a_pull_that_is_canceled_within_its_answer_keeps_its_memory_to_the_end() {
         }
         link.cancel(&batch);
         link.cancel(&batch);
-        assert!(matches!(failure(&batch, 0), Error::Canceled { .. }));
+        assert!(matches!(failure(&batch, 0), StreamError::Canceled { .. }));
         drop(batch);
         assert_eq!(
             Arc::strong_count(&out),

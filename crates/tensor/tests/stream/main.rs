@@ -11,10 +11,10 @@ mod files;
 mod leads;
 mod liar;
 mod moves;
-mod near;
 mod peers;
 mod ports;
 mod sealed;
+mod shm;
 mod sys;
 
 use forebay_transport::stream::tls; // where the authority looks for it

@@ -98,7 +98,7 @@ fn a_full_server_turns_peers_away_with_the_reason() {
     assert!(held.iter().all(Result::is_ok));
     let refused = greet(&address, 16).map(drop).expect_err("full");
     assert_eq!(refused.class(), Class::Limit);
-    assert!(refused.to_string().contains("peers_max"), "{refused}");
+    assert!(refused.to_string().contains("max_peers"), "{refused}");
     drop(held);
     while server.counters().peers > 0 {
         std::thread::yield_now();

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_tensor::stream::{Error, Port};
+use forebay_tensor::stream::{Port, StreamError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::{Kept, assert_well, failure, link, publish, run, server};
@@ -16,7 +16,7 @@ fn hear(port: &Port<Kept>, count: usize) -> HashSet<u64> {
     while heard.len() < count {
         let mut tickets = Vec::new();
         match port.wait(&mut tickets) {
-            Ok(()) | Err(Error::Interrupted) => heard.extend(tickets),
+            Ok(()) | Err(StreamError::Interrupted) => heard.extend(tickets),
             Err(error) => panic!("{error}"),
         }
     }
@@ -127,8 +127,8 @@ fn a_port_keeps_deadlines_and_hears_of_a_server_that_stops() {
     };
     let (late, broken) = (begin(1, Some(Duration::from_millis(20))), begin(2, None));
     assert_eq!(hear(&port, 2), HashSet::from([1, 2]));
-    assert!(matches!(failure(&late, 0), Error::Deadline { .. }));
-    assert!(matches!(failure(&broken, 0), Error::Tensor { .. }));
+    assert!(matches!(failure(&late, 0), StreamError::Deadline { .. }));
+    assert!(matches!(failure(&broken, 0), StreamError::Tensor { .. }));
     drop(stalled);
 }
 
@@ -147,7 +147,10 @@ fn a_closed_port_wakes_its_thread_and_gives_its_links_back() {
     super::connect::finish(&link, &batch);
     assert_well(&batch);
     let mut tickets = Vec::new();
-    assert!(matches!(port.wait(&mut tickets), Err(Error::Closed { .. })));
+    assert!(matches!(
+        port.wait(&mut tickets),
+        Err(StreamError::Closed { .. })
+    ));
 }
 
 #[test]
@@ -168,5 +171,8 @@ fn a_port_that_was_closed_tells_its_last_tickets_and_then_that_it_is_closed() {
     tickets.clear();
     // One eventfd rings for both, and the turn above has taken its ring.
     let closed = port.wait(&mut tickets);
-    assert!(matches!(closed, Err(Error::Closed { .. })), "{closed:?}");
+    assert!(
+        matches!(closed, Err(StreamError::Closed { .. })),
+        "{closed:?}"
+    );
 }

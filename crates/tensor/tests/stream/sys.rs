@@ -72,8 +72,8 @@ pub fn borrow<'a>(number: RawFd) -> BorrowedFd<'a> {
 /// A copy of what a block holds.
 pub fn content_of(lease: &Lease) -> Vec<u8> {
     let mut copy = vec![0; lease.len()];
-    // SAFETY: a block that is leased, into bytes that are nobody else's. The caller asks once the pull into it has ended,
-    // or for a block that its own thread writes.
+    // SAFETY: a block that is leased, into bytes that are nobody else's. The caller asks once the pull into it has
+    // ended, or for a block that its own thread writes.
     unsafe {
         let start = lease.as_ptr().as_ptr();
         start.copy_to_nonoverlapping(copy.as_mut_ptr(), copy.len());

@@ -561,7 +561,7 @@ fn check_outbox(state: &Guard<'_>) -> Result<()> {
         return Ok(());
     }
     Err(Error::Limit {
-        name: "outbox_bytes_max",
+        name: "max_outbox_bytes",
         limit: limit as u64,
         value: value as u64,
     })
@@ -582,7 +582,7 @@ pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     }
     if count > usize::from(frames_max) {
         return Err(Error::Limit {
-            name: "frames_max",
+            name: "max_frames",
             limit: frames_max.into(),
             value: count as u64,
         });
@@ -590,7 +590,7 @@ pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
     let value = (0..count).map(|index| frames.get(index).len() as u64).sum();
     if value > bytes_max {
         return Err(Error::Limit {
-            name: "message_bytes_max",
+            name: "max_message_bytes",
             limit: bytes_max,
             value,
         });

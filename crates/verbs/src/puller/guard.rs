@@ -1,4 +1,4 @@
-//! Whose memory a destination is before its pull has ended in the usual way.
+//! Takes the memory of destinations back before their pulls have ended: cancel, revoke, fence.
 use forebay_memory::Lease;
 use forebay_tensor::Error;
 
@@ -7,8 +7,8 @@ use super::slot::{Pending, Settled};
 use super::{Posted, Puller};
 
 impl Puller {
-    /// Nobody waits for this pull any more: its block is in quarantine until its answer has come or the peer is fenced.
-    /// Says whether there was one.
+    /// Cancel a pull: its block is in quarantine until its answer has come or the peer is fenced.
+    /// Returns whether there was such a pull.
     pub fn cancel(&mut self, token: u64) -> bool {
         let Some((_, pending)) = self.pending_mut(token) else {
             return false;
@@ -17,9 +17,9 @@ impl Puller {
         true
     }
 
-    /// Take the owner's key for this pull back. It ends with `error` once the device has done that, and nothing
-    /// lands in its block any more. An owner that answers later has its connection broken by the device.
-    /// Says whether there was one.
+    /// Revoke the owner's key for a pull, which ends with `error` once the device has done that: nothing can be
+    /// written to its block any more. If the owner answers later the device breaks the connection. Returns whether
+    /// there was such a pull.
     ///
     /// # Errors
     ///
@@ -45,61 +45,61 @@ impl Puller {
         window.revoke(&mut self.link, revoked)
     }
 
-    /// Have no slot keep a key, and with it a lease, on a block that no pull goes to any more.
-    /// The block is free of them once [`Puller::wait`] has seen the device do it. Returns how many keys there were.
+    /// Revoke the keys, and drop the leases, that idle slots keep on a block.
+    /// The block is free once [`Puller::wait`] has taken the completions. Returns how many keys there were.
     ///
     /// # Errors
     ///
     /// Why the connection is over.
-    pub fn leave(&mut self, block: &Lease) -> Result<usize, Error> {
+    pub fn release_keys(&mut self, block: &Lease) -> Result<usize, Error> {
         let mut left = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
             let Some(window) = slot.window.as_mut().filter(|window| window.covers(block)) else {
                 continue;
             };
-            window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?;
+            window.revoke(&mut self.link, |bound| Posted::Released { _bound: bound })?;
             left += 1;
         }
         Ok(left)
     }
 
-    /// The same for all blocks that no pull goes to now: their owner needs the memory.
+    /// The same for the blocks of all idle slots: the arena needs the memory.
     ///
     /// # Errors
     ///
     /// Why the connection is over.
-    pub fn leave_all(&mut self) -> Result<usize, Error> {
+    pub fn release_all_keys(&mut self) -> Result<usize, Error> {
         let mut left = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.pending.is_none()) {
             if let Some(window) = &mut slot.window {
                 left += usize::from(
-                    window.revoke(&mut self.link, |bound| Posted::Left { _bound: bound })?,
+                    window.revoke(&mut self.link, |bound| Posted::Released { _bound: bound })?,
                 );
             }
         }
         Ok(left)
     }
 
-    /// Whether a key that was taken back may still be on its block.
-    pub fn is_leaving(&self) -> bool {
-        let is_left = |posted: &Posted| matches!(posted, Posted::Left { .. });
+    /// Whether the device may still be revoking keys.
+    pub fn is_releasing_keys(&self) -> bool {
+        let is_left = |posted: &Posted| matches!(posted, Posted::Released { .. });
         self.link.broken().is_none() && self.link.posted().any(is_left)
     }
 
-    /// Whether the device knows the memory of a block, so that a pull can go there.
+    /// Whether the memory of a block is registered, so that a pull can go there.
     pub fn reaches(&self, block: &Lease) -> bool {
         self.registry.find(block).is_ok()
     }
 
-    /// A pull that has not ended, and its slot's number.
+    /// An unfinished pull, and its slot's number.
     fn pending_mut(&mut self, token: u64) -> Option<(u32, &mut Pending)> {
         let slots = (0..).zip(&mut self.slots);
         let mut pending = slots.filter_map(|(at, slot)| Some((at, slot.pending.as_mut()?)));
         pending.find(|(_, pending)| pending.token == token && !pending.is_over)
     }
 
-    /// Fence the peer: from here on nothing of it lands. All that is pending ends with why the connection is over:
-    /// `error`, or an earlier reason. Reads that are posted are dropped with the connection.
+    /// Fence the peer: from now on it can write nothing. All pending pulls end with why the connection is over:
+    /// `error`, or an earlier reason. Posted reads are dropped with the connection.
     pub fn break_off(&mut self, error: Error) -> Vec<Settled> {
         let error = self.link.fence(error);
         self.slots

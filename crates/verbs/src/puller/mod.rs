@@ -1,8 +1,8 @@
 //! The requester's end of a connection: pulls in slots, reads of exposed tensors.
 //!
 //! A pull is written into the owner's inbox, and its rows are written into the caller's block: two messages, no copy,
-//! and nothing registered or bound while pulls of a slot go to one block. A slot is free again with its answer.
-mod ends;
+//! and nothing is registered or bound while the pulls of a slot go to one block. The answer frees the slot.
+mod completions;
 mod guard;
 mod offer;
 mod pull;
@@ -22,7 +22,7 @@ pub use self::slot::Settled;
 use self::slot::{Pending, Slot};
 use crate::Registering;
 use crate::discovery::Adapter;
-use crate::link::{Happened, Lifeline, Link};
+use crate::link::{Event, Lifeline, Link};
 use crate::registry::{Registry, local_part};
 use crate::sys::bytes::copy_in;
 use crate::sys::layout::access;
@@ -31,7 +31,7 @@ use crate::sys::registration::Registration;
 use crate::window::{Bound, SlotWindow};
 use crate::wire::{Ask, Exposed, Request, SLOT_BYTES, exchange_inboxes, protocol};
 
-/// Posted for a slot at once: its old key taken back, a new one bound, its request.
+/// Operations posted per slot: revoke the old key, bind a new one, send the request.
 const SENDS_PER_SLOT: u32 = 3;
 /// Reads that may be posted at once.
 const READS_MAX: u32 = 64;
@@ -40,11 +40,11 @@ const READS_MAX: u32 = 64;
 enum Posted {
     Request(u32),
     Bound,
-    /// A key on a block that was left for another.
-    Left {
+    /// Revoked a key that no pull uses, to release its block.
+    Released {
         _bound: Bound,
     },
-    /// A key that was taken back from a pull that had not ended.
+    /// Revoked the key of an unfinished pull, which ends with this error.
     Revoked {
         slot: u32,
         error: Error,
@@ -56,36 +56,36 @@ enum Posted {
     },
 }
 
-/// Memory that requests are sent from, one place for each slot.
+/// Memory that requests are sent from, one place per slot.
 #[derive(Debug)]
-struct Ends {
+struct Outbox {
     outbox: Lease,
     outbox_registration: Arc<Registration>,
 }
 
-/// Pulls over one connection. Not for several threads at once; its calls do not block, but for [`Puller::wait`].
+/// Pulls over one connection. For one thread at a time; only [`Puller::wait`] blocks.
 #[derive(Debug)]
 pub struct Puller {
-    /// Windows go before the queue pair that they are of.
+    /// Windows are dropped before their queue pair.
     slots: Vec<Slot>,
     link: Link<Posted>,
-    ends: Ends,
+    ends: Outbox,
     inbox: RemotePart,
     registry: Arc<Registry>,
     adapter: Adapter,
     registering: Registering,
-    happened: Vec<Happened<Posted>>,
+    events: Vec<Event<Posted>>,
     ready: Vec<Arrival>,
 }
 
 impl Puller {
-    /// Connect to an [`Answerer`](crate::Answerer) over a stream between the two. `region` is attached to `registry`.
-    /// The stream stays open as long as the connection, and may carry other things from then on.
+    /// Connect to a [`Responder`](crate::Responder) over a stream between the two. `region` must be attached to
+    /// `registry`. The stream stays open as long as the connection, and may carry other messages afterwards.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] and [`Error::Limit`] before anything happened, else [`Error::Broken`] or [`Error::Protocol`].
-    /// Waits for the peer as long as the stream's own timeouts say.
+    /// Waits for the peer as long as the stream's timeouts allow.
     pub fn connect(
         adapter: &Adapter,
         registry: &Arc<Registry>,
@@ -103,9 +103,11 @@ impl Puller {
         let granted = slots.min(peer.slots);
         let inbox = exchange_inboxes(RemotePart::default(), link.lifeline())?;
         if inbox == RemotePart::default() {
-            return Err(protocol("it takes no requests: both ends are requesters"));
+            return Err(protocol(
+                "both ends are requesters: neither accepts requests",
+            ));
         }
-        let ends = Ends {
+        let ends = Outbox {
             outbox,
             outbox_registration,
         };
@@ -117,7 +119,7 @@ impl Puller {
         link: Link<Posted>,
         granted: u32,
         inbox: RemotePart,
-        ends: Ends,
+        ends: Outbox,
         (adapter, registry, registering): (&Adapter, &Arc<Registry>, Registering),
     ) -> Self {
         Self {
@@ -128,17 +130,17 @@ impl Puller {
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
             registering,
-            happened: Vec::new(),
+            events: Vec::new(),
             ready: Vec::new(),
         }
     }
 
-    /// How many requests may be with the owner at once.
+    /// How many requests may be in flight.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether a pull would find a slot.
+    /// Whether a slot is free.
     pub fn has_free_slot(&self) -> bool {
         self.slots.iter().any(Slot::is_free)
     }
@@ -147,14 +149,14 @@ impl Puller {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] where no slot is free, [`Error::Config`] where the block's region is not registered or the
+    /// [`Error::Limit`] if no slot is free, [`Error::Config`] if the block's region is not registered or the
     /// destination is not inside of it; why the connection is over.
     pub fn pull(&mut self, pull: FabricPull) -> Result<(), Error> {
         let prepared = self.prepare(pull)?;
         self.post(prepared)
     }
 
-    /// Take a slot for a pull and give the owner a key on its destination; nothing is sent.
+    /// Take a slot for a pull and bind a key on its destination for the owner; nothing is sent yet.
     ///
     /// # Errors
     ///
@@ -167,8 +169,8 @@ impl Puller {
         self.prepare_request(ask, pull)
     }
 
-    /// Ask for a key to read all of a tensor by; `into` has room for [`Exposed::BYTES`].
-    /// Once it has settled, [`Exposed::of`] reads it from there.
+    /// Request a key to read a whole tensor with; `into` has room for [`Exposed::BYTES`].
+    /// Once the request has settled, [`Exposed::of`] decodes it from there.
     ///
     /// # Errors
     ///
@@ -221,7 +223,7 @@ impl Puller {
         Ok(Prepared { slot: free })
     }
 
-    /// A free slot: one that has its key on the block already, else one without a key, else any.
+    /// A free slot: preferably one with a key on the block already, then one without a key, then any.
     fn best_slot(&self, block: &Lease) -> Option<u32> {
         let free = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_free());
         let rank = |(_, slot): &(u32, &Slot)| match &slot.window {
@@ -242,7 +244,7 @@ impl Puller {
         best.map(|(_, at)| at)
     }
 
-    /// Let the owner write the destination.
+    /// Give the owner a key on the destination.
     fn give_key(&mut self, slot: u32, pull: &FabricPull) -> Result<RemotePart, Error> {
         let Self { link, slots, .. } = self;
         let slot = &mut slots[slot as usize];
@@ -259,7 +261,7 @@ impl Puller {
             Some(window) => window,
             none => none.insert(SlotWindow::new(&self.adapter.domain)?),
         };
-        let posted = (Posted::Bound, |bound| Posted::Left { _bound: bound });
+        let posted = (Posted::Bound, |bound| Posted::Released { _bound: bound });
         let bound = window.cover(
             link,
             &self.registry,
@@ -270,12 +272,12 @@ impl Puller {
         Ok(bound.part(pull.at))
     }
 
-    /// Send a request that was prepared.
+    /// Send a prepared request.
     ///
     /// # Errors
     ///
     /// Why the connection is over.
-    #[allow(clippy::needless_pass_by_value)] // it is posted once
+    #[allow(clippy::needless_pass_by_value)] // a prepared request is posted once
     pub fn post(&mut self, prepared: Prepared) -> Result<(), Error> {
         let at = prepared.slot as usize * SLOT_BYTES;
         let from = local_part(
@@ -293,11 +295,11 @@ impl Puller {
         })
     }
 
-    /// Read bytes of an exposed tensor, from byte `from` on, into a part of a block. The owner's CPU does nothing.
+    /// Read bytes of an exposed tensor, from byte `from` on, into a part of a block, without the owner's CPU.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where either part is not inside, [`Error::Limit`] where too many reads are posted;
+    /// [`Error::Config`] if either part is out of range, [`Error::Limit`] if too many reads are posted;
     /// why the connection is over.
     pub fn read(
         &mut self,
@@ -333,12 +335,12 @@ impl AsFd for Puller {
 
 impl Drop for Puller {
     fn drop(&mut self) {
-        // Before the windows go: nothing lands from here on.
+        // Before the windows are dropped: the owner can write nothing from here on.
         self.link.close();
     }
 }
 
-/// Memory for requests.
+/// Allocate memory for requests.
 pub(super) fn allocate(region: &Region, bytes: usize) -> Result<Lease, Error> {
     region
         .allocate(bytes.max(1))

@@ -1,4 +1,4 @@
-//! The requester's end before it is connected, for who sets connections up by messages of its own.
+//! The requester's end before it is connected, for callers that exchange the introductions themselves.
 use std::sync::Arc;
 
 use forebay_tensor::Error;
@@ -6,58 +6,58 @@ use forebay_tensor::Error;
 use super::{Posted, Puller, READS_MAX, SENDS_PER_SLOT};
 use crate::Registering;
 use crate::device::Device;
-use crate::link::Unmet;
-use crate::puller::{Ends, allocate};
+use crate::link::Unconnected;
+use crate::puller::{Outbox, allocate};
 use crate::sys::pair::RemotePart;
 use crate::wire::{SLOT_BYTES, decode_answer, protocol};
 
-/// A queue pair and room for requests, which an owner is told of.
+/// A queue pair and memory for requests, to be introduced to an owner.
 pub struct Offer {
     device: Arc<Device>,
-    unmet: Unmet<Posted>,
-    ends: Ends,
+    unconnected: Unconnected<Posted>,
+    ends: Outbox,
 }
 
 impl Offer {
-    /// An end that would have so many requests with the owner.
+    /// An end with at most `slots` requests in flight.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for slots that are not 1 to 1024, [`Error::Broken`] where the device gives no queue pair.
+    /// [`Error::Config`] for slots outside of 1 to 1024, [`Error::Broken`] if the device gives no queue pair.
     pub fn new(device: &Arc<Device>, slots: u32) -> Result<Self, Error> {
         let sends = slots
             .saturating_mul(SENDS_PER_SLOT)
             .saturating_add(READS_MAX);
-        let unmet = Unmet::new(&device.adapter, slots, sends)?;
+        let unconnected = Unconnected::new(&device.adapter, slots, sends)?;
         let outbox = allocate(&device.requests, slots as usize * SLOT_BYTES)?;
         let outbox_registration = device.registry.find(&outbox)?;
         Ok(Self {
             device: Arc::clone(device),
-            unmet,
-            ends: Ends {
+            unconnected,
+            ends: Outbox {
                 outbox,
                 outbox_registration,
             },
         })
     }
 
-    /// What the owner is to be told, by [`Answerer::meet`](crate::Answerer::meet).
+    /// The introduction for the owner's [`Responder::accept`](crate::Responder::accept).
     pub fn introduction(&self) -> Vec<u8> {
-        self.unmet.ours.encode().to_vec()
+        self.unconnected.ours.encode().to_vec()
     }
 
-    /// Connect to the owner that answered so. Who holds the stream watches for its end, and breaks off then.
+    /// Connect to the owner by its answer. The caller watches the stream for its end, and breaks off then.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`] for what is no answer, [`Error::Broken`] where the device refuses.
-    pub fn accepted(self, answer: &[u8]) -> Result<Puller, Error> {
+    /// [`Error::Protocol`] for an invalid answer, [`Error::Broken`] if the device refuses.
+    pub fn connect(self, answer: &[u8]) -> Result<Puller, Error> {
         let (peer, inbox) = decode_answer(answer)?;
         if inbox == RemotePart::default() {
-            return Err(protocol("it takes no requests"));
+            return Err(protocol("the peer accepts no requests"));
         }
-        let granted = self.unmet.ours.slots.min(peer.slots);
-        let link = self.unmet.meet(&peer, None)?;
+        let granted = self.unconnected.ours.slots.min(peer.slots);
+        let link = self.unconnected.connect(&peer, None)?;
         let Device {
             adapter, registry, ..
         } = &*self.device;

@@ -1,18 +1,18 @@
-//! What stands for a pull on its way to its end.
+//! A pull on its way: prepared, then arrived.
 use forebay_memory::Lease;
 use forebay_tensor::Error;
 
 use super::slot::Settled;
 use crate::PULL_BYTES_MAX;
 
-/// What a pull that was prepared occupies.
-#[must_use = "a slot that is prepared is taken until it is posted and answered"]
+/// A prepared pull, which occupies a slot.
+#[must_use = "a prepared slot stays occupied until it is posted and answered"]
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) slot: u32,
 }
 
-/// An end that has come and is to be settled.
+/// The end of a pull or read, to be settled by [`Puller::settle`](crate::Puller::settle).
 #[must_use = "the memory of a pull is held until its arrival is settled"]
 #[derive(Debug)]
 pub struct Arrival(pub(super) Kind);
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Read(Settled),
 }
 
-/// Whether a destination can be one.
+/// Check a destination.
 pub(super) fn check_inside(block: &Lease, at: usize, bytes: usize) -> Result<(), Error> {
     let inside = at <= block.len() && bytes <= block.len() - at && bytes <= PULL_BYTES_MAX;
     if inside {
@@ -35,6 +35,6 @@ pub(super) fn check_inside(block: &Lease, at: usize, bytes: usize) -> Result<(),
     Err(Error::Config {
         setting: "the destination's bytes",
         value: bytes as u64,
-        advice: "stay inside of the block, and take at most 1 GiB",
+        advice: "stay inside of the block, and use at most 1 GiB",
     })
 }

@@ -1,4 +1,4 @@
-//! A slot of a puller: one request at the owner, the key that it may write by, and whose memory that is.
+//! A slot of a puller: one request at the owner, the owner's key, and the destination block.
 use forebay_memory::{Lease, Quarantined};
 use forebay_tensor::Error;
 
@@ -11,35 +11,35 @@ pub(super) struct Pending {
     pub(super) token: u64,
     pub(super) into: Lease,
     pub(super) bytes: usize,
-    /// Set where nobody waits for it any more.
+    /// Set once it was canceled.
     pub(super) quarantined: Option<Quarantined>,
-    /// Set once its answer has come, or its key was taken back: a second answer is a lie.
+    /// Set once its answer has come, or its key was revoked: a second answer violates the protocol.
     pub(super) is_over: bool,
 }
 
 /// How a pull ended.
 #[derive(Debug)]
 pub struct Settled {
-    /// The caller's number of it.
+    /// The caller's token.
     pub token: u64,
-    /// Its destination, which is the caller's again. None where it was cancelled: the block is out of quarantine now.
+    /// Its destination. `None` if it was canceled: the block has left quarantine now.
     pub into: Option<Lease>,
-    /// Whether the rows are there; where not, its bytes are undefined.
+    /// Whether the rows are in the destination; if not, its bytes are undefined.
     pub result: Result<(), Error>,
 }
 
-/// A place for one request, here and at the owner.
+/// A slot for one request, here and at the owner.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// Made at its first use, and not where transfers register for themselves.
+    /// Made at its first use, unless memory is registered per transfer.
     pub(super) window: Option<SlotWindow>,
     pub(super) registration: Option<Registration>,
     pub(super) pending: Option<Pending>,
-    /// Which use of the slot this is.
+    /// The count of uses of the slot, so that a late answer is recognized.
     pub(super) turn: u16,
     /// Whether the request itself is still being written: its bytes must stay as they are.
     pub(super) is_sending: bool,
-    /// Its key was taken back, and its answer has not come.
+    /// Its key was revoked, and its answer has not come.
     pub(super) is_lost: bool,
 }
 
@@ -48,7 +48,7 @@ impl Slot {
         self.pending.is_none() && !self.is_sending && !self.is_lost
     }
 
-    /// End its pull; the memory that was registered for it alone is unregistered first.
+    /// End its pull; memory that was registered for it only is deregistered first.
     pub(super) fn settle(&mut self, result: Result<(), Error>) -> Option<Settled> {
         self.registration = None;
         let pending = self.pending.take()?;

@@ -1,13 +1,13 @@
-//! Copies out of and into blocks that the peer may write at the same time.
+//! Copies out of and into blocks that the peer may write concurrently.
 use std::ptr;
 
 use forebay_memory::Lease;
 
-/// Copy bytes out of a block. Where the peer writes them meanwhile they are a mix of old and new: check them after.
+/// Copy bytes out of a block. If the peer writes concurrently they mix old and new bytes: check them afterwards.
 ///
 /// # Panics
 ///
-/// Where the part is not inside.
+/// If the part is not inside.
 pub(crate) fn copy_out(block: &Lease, at: usize, into: &mut [u8]) {
     assert!(
         at <= block.len() && into.len() <= block.len() - at,
@@ -23,11 +23,11 @@ pub(crate) fn copy_out(block: &Lease, at: usize, into: &mut [u8]) {
     };
 }
 
-/// Copy bytes into a block, of which no reference is held by whoever leased it to us.
+/// Copy bytes into a block, to which the caller holds no reference.
 ///
 /// # Panics
 ///
-/// Where the part is not inside.
+/// If the part is not inside.
 pub(crate) fn copy_in(block: &Lease, at: usize, from: &[u8]) {
     assert!(
         at <= block.len() && from.len() <= block.len() - at,

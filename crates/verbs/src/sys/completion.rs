@@ -1,4 +1,4 @@
-//! A completion queue, and the descriptor that wakes whoever waits for it.
+//! A completion queue, and the descriptor that wakes its waiter.
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use super::device::{Domain, entry, none};
 use super::layout::{Channel, CompletionQueue, WorkCompletion};
 use super::library::{checked, given};
 
-/// Events are acknowledged so many at once: each time takes a lock.
+/// Events are acknowledged in groups of this size, since each call takes a lock.
 const ACKNOWLEDGED_AT_ONCE: u32 = 32;
 
 /// A completion queue with its channel.
@@ -18,7 +18,7 @@ pub(crate) struct Queue {
     domain: Arc<Domain>,
     channel: NonNull<Channel>,
     handle: NonNull<CompletionQueue>,
-    /// Events that were taken and not acknowledged; destroying the queue waits for that.
+    /// Events that are not acknowledged yet; destroying the queue would wait for them.
     events: u32,
 }
 
@@ -54,7 +54,7 @@ impl Queue {
         self.handle.as_ptr()
     }
 
-    /// Take completions; how many there were, at most as many as there is room for.
+    /// Take completions into `into`; returns how many.
     pub(crate) fn poll(&mut self, into: &mut [WorkCompletion]) -> io::Result<usize> {
         let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         // SAFETY: an entry of an open context.
@@ -64,7 +64,7 @@ impl Queue {
         usize::try_from(count).map_err(|_| io::Error::other("the completion queue overran"))
     }
 
-    /// Ask for an event at the next completion. What completed before makes none, so poll once more before waiting.
+    /// Request an event at the next completion. Earlier completions cause none, so poll once more before waiting.
     pub(crate) fn arm(&mut self) -> io::Result<()> {
         // SAFETY: an entry of an open context.
         let arm = entry(unsafe { (*self.domain.context()).req_notify_cq })?;

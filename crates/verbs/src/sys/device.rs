@@ -1,4 +1,4 @@
-//! Devices, and what is opened of them: a context, and a protection domain that all else belongs to.
+//! Devices and their opened contexts, each with the protection domain that all other objects belong to.
 use std::ffi::c_int;
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use super::library::{Library, checked, given, text};
 /// Where the kernel lists devices.
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Names of the devices that there are; at least one.
+/// Names of the devices; at least one.
 ///
 /// # Errors
 ///
-/// Why there is none, in words: the kernel has no device, or the library no provider for those that it has.
+/// Why there is none: the kernel has no device, or the library no provider for them.
 pub(crate) fn names() -> Result<Vec<String>, String> {
-    // The library loads the drivers of all devices that there could be before it says that there is none: half a second.
+    // The library would load the drivers of all possible devices before it reports that there is none: half a second.
     let kernels = of_kernel(Path::new(DEVICES));
     if kernels.is_empty() {
         return Err(format!(
@@ -37,7 +37,7 @@ fn of_kernel(folder: &Path) -> Vec<String> {
     (entries.filter_map(|entry| entry.file_name().into_string().ok())).collect()
 }
 
-/// The library lists no device that none of its providers speaks for.
+/// The library lists only devices that it has a provider for.
 pub(super) fn named(
     listed: impl Iterator<Item = String>,
     kernels: &[String],
@@ -89,7 +89,7 @@ impl Drop for List {
     }
 }
 
-/// What a port says of itself.
+/// Attributes of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) is_active: bool,
@@ -98,13 +98,13 @@ pub(crate) struct Port {
     pub(crate) lid: u16,
 }
 
-/// A device that was opened, with a protection domain. Closed once all that was made of it is gone.
+/// An opened device with a protection domain. Closed once all objects made of it are dropped.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) library: &'static Library,
     context: NonNull<Context>,
     protection: NonNull<Opaque>,
-    /// Of the process that opened it.
+    /// The fork epoch of the process that opened it.
     epoch: u64,
 }
 
@@ -118,7 +118,7 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `NotFound` where there is none, else what the library or the kernel says.
+    /// `NotFound` if there is none, else the error of the library or the kernel.
     pub(crate) fn open(name: &str) -> io::Result<Arc<Self>> {
         let library = Library::get().map_err(io::Error::other)?;
         let list = List::new(library)?;
@@ -142,8 +142,8 @@ impl Domain {
         }))
     }
 
-    /// Whether a parent of this process opened it. A forked child has the descriptor too, and what it destroyed there
-    /// would be gone for the parent: so it destroys and changes nothing.
+    /// Whether a parent of this process opened it. A forked child shares the descriptor, and destroying objects
+    /// through it would destroy the parent's: so a child destroys and changes nothing.
     pub(crate) fn is_foreign(&self) -> bool {
         self.epoch != forebay_memory::epoch()
     }
@@ -156,7 +156,7 @@ impl Domain {
         self.protection.as_ptr()
     }
 
-    /// Whether keys on parts of a registration can be given out and taken back (windows of type 2B).
+    /// Whether keys on parts of a registration can be granted and revoked (windows of type 2B).
     pub(crate) fn has_windows(&self) -> io::Result<bool> {
         let mut attributes = DeviceAttributes::default();
         // SAFETY: the context is open, and there is more room than the library fills.
@@ -192,7 +192,7 @@ impl Drop for Domain {
         if self.is_foreign() {
             return;
         }
-        // SAFETY: whatever was made of them holds this domain, so nothing is left.
+        // SAFETY: all objects made of them hold this domain, so none is left.
         unsafe {
             (self.library.ibv_dealloc_pd)(self.protection.as_ptr());
             (self.library.ibv_close_device)(self.context.as_ptr());
@@ -205,7 +205,7 @@ pub(crate) fn entry<T>(found: Option<T>) -> io::Result<T> {
     found.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
 }
 
-/// No object of C's.
+/// A null pointer.
 pub(crate) fn none<T>() -> *mut T {
     ptr::null_mut()
 }

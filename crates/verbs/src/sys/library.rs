@@ -1,4 +1,4 @@
-//! libibverbs, loaded when it is first asked for: machines without it need nothing of it.
+//! libibverbs, loaded on first use, so that machines without it need nothing of it.
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io;
 use std::mem;
@@ -15,7 +15,7 @@ const NAME: &CStr = c"libibverbs.so.1";
 /// Declares the structure of function pointers, and how it is filled from the symbols of the same names.
 macro_rules! symbols {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// What the library exports, as far as we use it.
+        /// The functions of the library that are used here.
         #[derive(Debug)]
         pub(crate) struct Library {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
@@ -66,7 +66,7 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// Why it cannot be had, in words.
+    /// Why it cannot be loaded.
     pub(crate) fn get() -> Result<&'static Self, String> {
         static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
         LOADED
@@ -83,7 +83,7 @@ impl Library {
         Self::find(handle)
     }
 
-    /// What a status of a completion means, in the library's words.
+    /// The library's text for a completion status.
     pub(crate) fn status_text(&self, status: u32) -> String {
         // SAFETY: answers any number with a text that is never freed.
         unsafe { text((self.ibv_wc_status_str)(status)) }
@@ -99,17 +99,17 @@ fn symbol(handle: NonNull<c_void>, name: &str) -> Result<*mut c_void, String> {
     Ok(found)
 }
 
-/// The loader's own words for its last failure in this thread.
+/// The loader's text for its last failure in this thread.
 fn failure() -> String {
     // SAFETY: the text is valid until this thread's next call of the loader.
     unsafe { text(libc::dlerror()) }
 }
 
-/// Copy a text of C's.
+/// Copy a C string.
 ///
 /// # Safety
 ///
-/// `start` is null, or a text that ends with a zero and stays as it is meanwhile.
+/// `start` is null, or a string that ends with a zero and does not change meanwhile.
 pub(crate) unsafe fn text(start: *const c_char) -> String {
     if start.is_null() {
         return "no reason was given".to_owned();
@@ -120,16 +120,16 @@ pub(crate) unsafe fn text(start: *const c_char) -> String {
         .into_owned()
 }
 
-/// What a pointer that a call gave back stands for.
+/// Check a returned pointer.
 ///
 /// # Errors
 ///
-/// The reason in `errno` where it is null.
+/// The error in `errno` if it is null.
 pub(crate) fn given<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
 
-/// What a number that a call gave back stands for: 0, or an error number (-1: it is in `errno`).
+/// Check a returned number: 0, an error number, or -1 with the error in `errno`.
 pub(crate) fn checked(result: c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),

@@ -1,10 +1,10 @@
-//! All the `unsafe` of verbs: libibverbs, what it points to, and the memory that a device reads and writes.
+//! All the `unsafe` of verbs: libibverbs, its objects, and the memory that a device reads and writes.
 //!
-//! What a device may touch is decided by keys that it checks itself: of a [`registration`], whose pages stay pinned
-//! until it ends, or of a [`window`] on one. So a wrong address or a late operation is refused by the device, and
-//! never reaches memory that is not registered. What keys cannot say is whether a block of registered memory has
-//! become somebody else's: every operation is therefore made from a [`Lease`](forebay_memory::Lease), which whoever
-//! posts it keeps until the operation is over, or its key is. No reference to such memory is made here.
+//! The device checks a key for each access: of a [`registration`], whose pages stay pinned until it ends, or of a
+//! [`window`] on one. So it refuses a wrong address or a late operation, and never touches unregistered memory. Keys do
+//! not show whether a block of registered memory was reused: every operation therefore starts from a
+//! [`Lease`](forebay_memory::Lease), which the caller keeps until the operation has ended or its key is revoked. No
+//! reference to such memory is made here.
 #![allow(unsafe_code)]
 pub(crate) mod bytes;
 pub(crate) mod completion;

@@ -1,4 +1,4 @@
-//! A queue pair of a reliable connection: its states, and what is posted on it.
+//! A queue pair of a reliable connection: its states and operations.
 use std::io;
 use std::mem;
 use std::ptr::{self, NonNull};
@@ -14,37 +14,37 @@ use super::library::{checked, given};
 use super::registration::Registration;
 use super::window::Window;
 
-/// Reads of the peer's memory that may be under way at once.
+/// Reads of the peer's memory that may be in flight.
 const READS_MAX: u8 = 16;
-/// 4.096 us times 2^18: about a second until something is sent again, seven times.
+/// 4.096 us times 2^18: about a second until a retransmission, of which there are seven.
 const TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
-/// For ever: what keeps the peer from posting receives is its own affair, and the lifeline's.
+/// 7 means for ever: the lifeline, not this counter, detects a peer that no longer posts receives.
 const NOT_READY_RETRIES: u8 = 7;
-/// 0.64 ms until the peer tries again.
+/// 0.64 ms until the peer retries.
 const NOT_READY_TIMER: u8 = 12;
 const HOPS_MAX: u8 = 64;
 const SEQUENCE_BITS: u32 = 0x00ff_ffff;
 
-/// Where a queue pair is, and at which packet number it begins.
+/// The address of a queue pair, and its first packet number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) gid: Gid,
     pub(crate) lid: u16,
     pub(crate) number: u32,
     pub(crate) sequence: u32,
-    /// The library's number of the port's packet size.
+    /// The library's code of the port's packet size.
     pub(crate) mtu: u32,
 }
 
-/// Memory of the peer, by a key that it gave us.
+/// Memory of the peer, with the key that the peer granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RemotePart {
     pub(crate) address: u64,
     pub(crate) key: u32,
 }
 
-/// Memory of ours, in a registration.
+/// Local memory, in a registration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalPart {
     pub(crate) address: u64,
@@ -52,11 +52,11 @@ pub(crate) struct LocalPart {
     pub(crate) key: u32,
 }
 
-/// A queue pair. Destroyed, it lets nobody write any more.
+/// A queue pair. Once it is destroyed its peer can write nothing.
 #[derive(Debug)]
 pub(crate) struct Pair {
     handle: NonNull<QueuePair>,
-    /// After the pair: it is destroyed first.
+    /// Dropped after the pair, which is destroyed first.
     pub(crate) queue: Queue,
     domain: Arc<Domain>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Pair {
 unsafe impl Send for Pair {}
 
 impl Pair {
-    /// A pair that may have so much posted, and completes all of it in a queue of its own.
+    /// A pair for at most so many posted sends and receives, with its own completion queue.
     pub(crate) fn new(domain: &Arc<Domain>, sends: u32, receives: u32) -> io::Result<Self> {
         let queue = Queue::new(domain, sends + receives)?;
         let mut request = PairRequest {
@@ -98,7 +98,7 @@ impl Pair {
         unsafe { (*self.handle.as_ptr()).number }
     }
 
-    /// Let receives be posted, and the peer do what its keys allow.
+    /// Move to INIT: receives may be posted, and the peer may use its keys.
     pub(crate) fn initialise(&mut self, port: u8) -> io::Result<()> {
         let attributes = PairAttributes {
             state: state::INIT,
@@ -110,7 +110,7 @@ impl Pair {
         self.change(attributes, changed)
     }
 
-    /// Connect to the peer, and receive.
+    /// Move to ready-to-receive: connect to the peer.
     pub(crate) fn connect(
         &mut self,
         port: u8,
@@ -146,7 +146,7 @@ impl Pair {
         self.change(attributes, changed)
     }
 
-    /// Send.
+    /// Move to ready-to-send.
     pub(crate) fn start(&mut self, ours: &Address) -> io::Result<()> {
         let attributes = PairAttributes {
             state: state::READY_TO_SEND,
@@ -166,7 +166,7 @@ impl Pair {
         self.change(attributes, changed)
     }
 
-    /// Have all that is posted end, and nothing of the peer's land any more.
+    /// Move to the error state: posted operations end, and the peer can write nothing.
     pub(crate) fn fail(&mut self) -> io::Result<()> {
         let attributes = PairAttributes {
             state: state::ERROR,
@@ -177,7 +177,7 @@ impl Pair {
 
     fn change(&mut self, mut attributes: PairAttributes, changed: i32) -> io::Result<()> {
         if self.domain.is_foreign() {
-            return Err(io::ErrorKind::PermissionDenied.into()); // it is the parent's
+            return Err(io::ErrorKind::PermissionDenied.into()); // it belongs to the parent process
         }
         // SAFETY: the pair lives; the attributes are read during the call.
         checked(unsafe {
@@ -185,7 +185,7 @@ impl Pair {
         })
     }
 
-    /// Write to the peer; with immediate data it gets a completion of it.
+    /// Write to the peer, which gets a completion if there is immediate data.
     pub(crate) fn write(
         &mut self,
         id: u64,
@@ -229,8 +229,8 @@ impl Pair {
         })
     }
 
-    /// Give the peer a key on a part of a registration: the one of the window's that is to be told to it.
-    /// What is posted later is done later. Both must live until the binding is taken back.
+    /// Grant the peer a key on a part of a registration; returns the key, to be sent to the peer by a later operation.
+    /// Window and registration must live until the key is revoked.
     pub(crate) fn bind(
         &mut self,
         id: u64,
@@ -254,7 +254,7 @@ impl Pair {
         Ok(key)
     }
 
-    /// Take a key back: once this has completed, nothing that names it lands any more.
+    /// Revoke a key: once this has completed, accesses with it are refused.
     pub(crate) fn invalidate(&mut self, id: u64, key: u32) -> io::Result<()> {
         self.post(SendRequest {
             immediate: key,
@@ -270,7 +270,7 @@ impl Pair {
         checked(unsafe { post(self.handle.as_ptr(), &raw mut request, &raw mut refused) })
     }
 
-    /// Take one more write with immediate data of the peer's.
+    /// Accept one more write with immediate data from the peer.
     pub(crate) fn post_receive(&mut self) -> io::Result<()> {
         let mut request = ReceiveRequest {
             id: u64::MAX,

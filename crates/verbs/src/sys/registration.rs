@@ -1,4 +1,4 @@
-//! Memory that a device knows: pinned until the registration ends, whatever becomes of its addresses.
+//! Memory registered with a device: pinned until the registration ends, even if it is unmapped.
 use std::ffi::c_int;
 use std::io;
 use std::ptr::NonNull;
@@ -10,7 +10,7 @@ use super::device::Domain;
 use super::layout::{MemoryRegion, access};
 use super::library::given;
 
-/// Memory registered with a domain. Holds no lease: who posts operations on it does.
+/// Memory registered with a domain. Holds no lease: the poster of an operation does.
 #[derive(Debug)]
 pub(crate) struct Registration {
     domain: Arc<Domain>,
@@ -25,17 +25,17 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Register a chunk: for what is posted here, and for windows. The peer gets no key of it.
+    /// Register a chunk, for local operations and windows. The peer gets no key of the registration.
     pub(crate) fn of_chunk(domain: &Arc<Domain>, chunk: &ChunkMemory) -> io::Result<Self> {
         let allowed = access::LOCAL_WRITE | access::BIND;
         Self::new(domain, chunk.start, chunk.bytes, allowed)
     }
 
-    /// Register a part of a block, with a key that lets the peer do what `allowed` says until the registration ends.
+    /// Register a part of a block, with a key that grants the peer `allowed` until the registration ends.
     ///
     /// # Panics
     ///
-    /// Where the part is not inside of the block.
+    /// If the part is not inside of the block.
     pub(crate) fn of_part(
         domain: &Arc<Domain>,
         block: &Lease,

@@ -1,4 +1,4 @@
-//! Windows of type 2B: keys on a part of a registration, for one queue pair, taken back without unpinning anything.
+//! Windows of type 2B: keys on a part of a registration, for one queue pair, revoked without unpinning memory.
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::device::{Domain, entry};
 use super::layout::{MemoryWindow, WINDOW_TYPE_2};
 use super::library::given;
 
-/// A window, which may be bound again and again, each time with another key.
+/// A window; each binding has another key.
 #[derive(Debug)]
 pub(crate) struct Window {
     domain: Arc<Domain>,
@@ -29,19 +29,19 @@ impl Window {
         })
     }
 
-    /// A key that no binding of the last 255 had: its low byte counts, the device decides the rest.
+    /// A key that none of the last 255 bindings had: its low byte is a counter, the device chooses the others.
     pub(crate) fn next_key(&self) -> u32 {
         let key = self.key();
         (key & !0xff) | (key.wrapping_add(1) & 0xff)
     }
 
-    /// The key of the last binding that was posted, or what the device began with.
+    /// The key of the last posted binding, or the initial one of the device.
     fn key(&self) -> u32 {
         // SAFETY: filled by the library, and changed by `set_key` alone.
         unsafe { (*self.handle.as_ptr()).rkey }
     }
 
-    /// A binding with this key was posted. Drivers look here for what the next one is to replace.
+    /// Record the key of a posted binding. Drivers read it to compute the next one.
     pub(crate) fn set_key(&mut self, key: u32) {
         // SAFETY: as above; `self` is borrowed alone.
         unsafe { (*self.handle.as_ptr()).rkey = key };

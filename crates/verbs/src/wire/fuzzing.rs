@@ -1,11 +1,12 @@
-//! What ends of a connection over verbs may tell each other.
+//! Fuzzing of the messages of a connection over verbs.
 
 use super::{Answer, Exposed, Hello, Request, decode_answer, encode_answer};
 
-/// What an input is, as its first byte says: an introduction, its answer, a request, the end of one, an exposed tensor.
+/// The first byte of an input selects its kind: an introduction, its answer, a request, the end of one, an exposed
+/// tensor.
 ///
 /// # Panics
-/// Where what was read means something else once it was written again.
+/// If a decoded message changes when it is encoded and decoded again.
 pub fn verbs(input: &[u8]) -> bool {
     let (&what, bytes) = input.split_first().unwrap_or((&0, &[]));
     let refused = match what % 5 {
@@ -29,12 +30,12 @@ pub fn verbs(input: &[u8]) -> bool {
     refused.is_err()
 }
 
-/// The first bytes, and zeros where there are no more.
+/// The first bytes, padded with zeros.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
 
-/// One of each: where mutations begin.
+/// One of each kind: the seeds of mutations.
 #[cfg(test)]
 pub fn seeds() -> Vec<Vec<u8>> {
     use forebay_tensor::Key;

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use forebay_tensor::Error;
 use forebay_tensor::fabric::FabricPull;
-use forebay_verbs::{Answerer, Catalog, Registering};
+use forebay_verbs::{Catalog, Registering, Responder};
 
 use crate::support::{PATIENCE, Place, answer, both, holds, next, patience};
 
@@ -17,12 +17,12 @@ fn late() -> Error {
 
 /// Take the request and answer it, then see what becomes of the answer.
 fn answer_late(
-    answerer: &mut Answerer,
+    responder: &mut Responder,
     catalog: &Catalog,
     deadline: Option<Instant>,
 ) -> Result<(), Error> {
-    answer(answerer, catalog).expect("answered");
-    answerer.wait(catalog, deadline).map(|_| ())
+    answer(responder, catalog).expect("answered");
+    responder.wait(catalog, deadline).map(|_| ())
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_write_after_its_window_was_invalidated_is_refused_a_hundred_times_of_a_hund
         } else {
             Registering::Once
         };
-        let (mut puller, mut answerer) = both(&requester, &owner, 1, registering);
+        let (mut puller, mut responder) = both(&requester, &owner, 1, registering);
         let into = requester.block(BYTES, seed);
         let pull = FabricPull {
             token: 5,
@@ -56,7 +56,7 @@ fn a_write_after_its_window_was_invalidated_is_refused_a_hundred_times_of_a_hund
         let end = next(&mut puller).expect("revoked");
         assert_eq!(end.result, Err(late()));
         let end = end.into.expect("given back");
-        let broken = answer_late(&mut answerer, &catalog, Some(patience()));
+        let broken = answer_late(&mut responder, &catalog, Some(patience()));
         let text = broken.expect_err("the write was taken").to_string();
         assert!(text.contains("remote access error"), "{text}");
         assert!(holds(&end, 0..BYTES, 0, seed), "round {seed}");
@@ -69,7 +69,7 @@ fn a_write_after_its_window_was_invalidated_is_refused_a_hundred_times_of_a_hund
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn nothing_lands_after_the_queue_pair_was_put_in_error() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 4, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 4, Registering::Once);
     let mut catalog = Catalog::default();
     let tensor = catalog
         .publish(owner.block(BYTES, 1), 1)
@@ -112,7 +112,7 @@ fn nothing_lands_after_the_queue_pair_was_put_in_error() {
     assert_eq!(puller.wait(&mut arrivals, Some(patience())), Err(why));
     // The owner's device goes on trying for seconds; a moment of it is enough to see that nothing lands.
     drop(answer_late(
-        &mut answerer,
+        &mut responder,
         &catalog,
         Some(Instant::now() + Duration::from_millis(300)),
     ));
@@ -125,7 +125,7 @@ fn nothing_lands_after_the_queue_pair_was_put_in_error() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn a_connection_that_is_dropped_with_keys_given_out_goes_at_once_and_frees_its_blocks() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, answerer) = both(&requester, &owner, 16, Registering::Once);
+    let (mut puller, responder) = both(&requester, &owner, 16, Registering::Once);
     let mut catalog = Catalog::default();
     let tensor = catalog
         .publish(owner.block(BYTES, 1), 1)
@@ -144,7 +144,7 @@ fn a_connection_that_is_dropped_with_keys_given_out_goes_at_once_and_frees_its_b
     }
     let begun = Instant::now();
     drop(puller);
-    drop(answerer);
+    drop(responder);
     assert!(begun.elapsed() < PATIENCE);
     assert_eq!(requester.region.stats().expect("owner").blocks, 0);
     assert!(

@@ -190,8 +190,8 @@ fn a_requester_that_is_killed_while_rows_are_on_their_way_gives_the_owner_its_me
     for served in [0, 10] {
         let place = Place::new("owner");
         let (mut peer, stream) = start(Role::Requester(SLOTS));
-        let mut answerer = place
-            .answerer(stream, SLOTS, Registering::Once)
+        let mut responder = place
+            .responder(stream, SLOTS, Registering::Once)
             .expect("connected");
         let mut catalog = Catalog::default();
         let key = catalog
@@ -200,17 +200,17 @@ fn a_requester_that_is_killed_while_rows_are_on_their_way_gives_the_owner_its_me
         assert_eq!(key, TENSOR);
         let mut seen = 0;
         while seen < served {
-            seen += answerer
+            seen += responder
                 .wait(&catalog, Some(patience()))
                 .expect("connected");
         }
         peer.kill();
         let begun = Instant::now();
-        while answerer.wait(&catalog, Some(patience())).is_ok() {
+        while responder.wait(&catalog, Some(patience())).is_ok() {
             assert!(begun.elapsed() < PATIENCE, "the end did not come");
         }
-        assert!(answerer.broken().is_some());
-        drop(answerer);
+        assert!(responder.broken().is_some());
+        drop(responder);
         let mut memory = catalog.drop_tensor(key).expect("published");
         assert!(memory.bytes_mut().is_some(), "something still sends it");
     }

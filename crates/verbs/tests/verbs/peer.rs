@@ -115,18 +115,18 @@ fn the_other_end() {
         Role::Owner(slots, registering) => {
             serve(
                 place
-                    .answerer(stream, slots, registering)
+                    .responder(stream, slots, registering)
                     .expect("connected"),
                 &catalog,
             );
         }
         Role::Silent(slots) => {
             let mut lifeline = stream.try_clone().expect("a descriptor");
-            let answerer = place
-                .answerer(stream, slots, Registering::Once)
+            let responder = place
+                .responder(stream, slots, Registering::Once)
                 .expect("connected");
             drop(lifeline.read(&mut [0])); // until the test's end goes
-            drop(answerer);
+            drop(responder);
         }
         Role::Requester(slots) => {
             let puller = place

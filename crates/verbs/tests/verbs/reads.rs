@@ -10,14 +10,14 @@ use crate::sys::fill;
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn a_published_tensor_is_read_without_its_owner() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 2, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 2, Registering::Once);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(1 << 20, 5), 64)
         .expect("published");
     let note = requester.region.allocate(Exposed::BYTES).expect("room");
     puller.expose(1, key, note).expect("posted");
-    answer(&mut answerer, &catalog).expect("answered");
+    answer(&mut responder, &catalog).expect("answered");
     let end = next(&mut puller).expect("answered");
     assert_eq!(end.result, Ok(()));
     let exposed = Exposed::of(&end.into.expect("not cancelled"));
@@ -77,14 +77,14 @@ fn a_published_tensor_is_read_without_its_owner() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn a_tensor_that_was_withdrawn_cannot_be_read_any_more() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 1, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 1, Registering::Once);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(4096, 5), 64)
         .expect("published");
     let note = requester.region.allocate(Exposed::BYTES).expect("room");
     puller.expose(1, key, note).expect("posted");
-    answer(&mut answerer, &catalog).expect("answered");
+    answer(&mut responder, &catalog).expect("answered");
     let exposed = Exposed::of(
         &next(&mut puller)
             .expect("answered")
@@ -92,9 +92,9 @@ fn a_tensor_that_was_withdrawn_cannot_be_read_any_more() {
             .expect("not cancelled"),
     );
     let mut memory = catalog.drop_tensor(key).expect("published");
-    assert_eq!(answerer.withdraw(key), Ok(true));
+    assert_eq!(responder.withdraw(key), Ok(true));
     while memory.bytes_mut().is_none() {
-        answerer
+        responder
             .wait(&catalog, Some(patience()))
             .expect("connected");
     }
@@ -111,7 +111,7 @@ fn a_tensor_that_was_withdrawn_cannot_be_read_any_more() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn more_tensors_than_may_be_exposed_at_once_are_refused_until_one_is_withdrawn() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, answerer) = both(&requester, &owner, 1, Registering::Once);
+    let (mut puller, responder) = both(&requester, &owner, 1, Registering::Once);
     let mut catalog = Catalog::default();
     let keys: Vec<_> = (0..65)
         .map(|seed| {
@@ -120,7 +120,7 @@ fn more_tensors_than_may_be_exposed_at_once_are_refused_until_one_is_withdrawn()
                 .expect("published")
         })
         .collect();
-    let server = serving(answerer, catalog);
+    let server = serving(responder, catalog);
     let mut note = requester.region.allocate(Exposed::BYTES).expect("room");
     for (at, key) in keys.into_iter().enumerate() {
         puller.expose(1, key, note).expect("posted");

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_memory::{Config, Lease, Region};
 use forebay_tensor::stream::{
-    Batch, Deadline, Ended, Entrance, Fabric, Link, Options, Server, Settings, Until, Wanted, Work,
+    Batch, Deadline, Entrance, Fabric, Link, OperationState, Options, Server, Settings, Submission,
+    Until, Work,
 };
 use forebay_tensor::{
     Description, Dtype, Hello, Key, Limits, Number, Operation, Pull, Rows, Welcome,
@@ -108,14 +109,14 @@ impl World {
         link(&self.path)
     }
 
-    fn pull(&self, first: u64, count: u64) -> (Lease, Wanted) {
+    fn pull(&self, first: u64, count: u64) -> (Lease, Submission) {
         let bytes = usize::try_from(count * self.row_bytes).expect("small");
         let block = self.arena.allocate(bytes).expect("room");
         fill(&block, &vec![255; bytes]);
         (block.clone(), self.pull_into(&block, first, count))
     }
 
-    fn pull_into(&self, block: &Lease, first: u64, count: u64) -> Wanted {
+    fn pull_into(&self, block: &Lease, first: u64, count: u64) -> Submission {
         let pull = Pull {
             tensor: self.key,
             row_bytes: self.row_bytes,
@@ -124,7 +125,7 @@ impl World {
             out: span(block),
             places: None,
         };
-        Wanted {
+        Submission {
             work: Work::Pull(pull),
             block: Some(block.clone()),
         }
@@ -167,18 +168,18 @@ fn link(path: &Path) -> (Arc<Link<Kept>>, Wire) {
     let (lifeline, answer) = greet(path, Hello::of_lifeline(16, &offer.introduction()));
     assert_eq!(answer.incarnation, welcome.incarnation);
     let held = Wire::Socket(Arc::clone(lifeline.socket()));
-    let puller = offer.accepted(&answer.verbs).expect("connected");
+    let puller = offer.connect(&answer.verbs).expect("connected");
     let fabric = Fabric {
         endpoint: puller.into_endpoint(),
         lifeline,
         liveness: PATIENCE,
         is_needed: false,
     };
-    link.pull_by(fabric).expect("attached");
+    link.attach_fabric(fabric).expect("attached");
     (link, held)
 }
 
-fn run(link: &Arc<Link<Kept>>, kept: Kept, wanted: Vec<Wanted>) -> Arc<Batch<Kept>> {
+fn run(link: &Arc<Link<Kept>>, kept: Kept, wanted: Vec<Submission>) -> Arc<Batch<Kept>> {
     let batch = Batch::new(kept, wanted.len());
     link.begin(&batch, wanted, None).expect("begun");
     link.wait(&batch, Until::All, Deadline::after(PATIENCE))
@@ -193,7 +194,7 @@ fn assert_well(batch: &Batch<Kept>) {
 }
 
 fn pulled(link: &Link<Kept>) -> u64 {
-    link.far_counters()
+    link.verbs_counters()
         .expect("attached")
         .expect("connected")
         .pulls
@@ -224,7 +225,7 @@ fn pulls_of_a_link_go_over_verbs_into_many_blocks_and_leave_none_behind() {
     assert_eq!(world.server.counters().fabric_peers, 1);
     let held = world.arena.stats().expect("owner").blocks;
     assert!(held <= 16, "slots keep {held} blocks");
-    link.leave_blocks();
+    link.release_blocks();
     assert_eq!(world.arena.stats().expect("owner").blocks, 0);
     link.close();
     let end = patience();
@@ -274,7 +275,7 @@ fn what_verbs_cannot_do_goes_by_the_stream() {
     let batch = run(&link, vec![block], vec![stale]);
     let (_, why) = batch.first_failure().expect("refused");
     assert!(why.to_string().contains("generation"), "{why}");
-    let counted = link.far_counters().expect("attached").expect("connected");
+    let counted = link.verbs_counters().expect("attached").expect("connected");
     // Tensors that the device does not reach are asked for once.
     assert_eq!((counted.pulls, counted.refused), (0, 3));
 }
@@ -334,7 +335,7 @@ fn the_stream_takes_over_where_verbs_are_lost() {
     assert_well(&batch);
     lifeline.hang_up();
     let end = patience();
-    while !matches!(link.far_counters(), Some(Err(_))) {
+    while !matches!(link.verbs_counters(), Some(Err(_))) {
         assert!(Instant::now() < end, "the end was not seen");
         fill(&block, &vec![255; BYTES]);
         let batch = run(&link, vec![block.clone()], vec![wanted.clone()]);
@@ -357,11 +358,14 @@ fn a_batch_that_is_given_up_keeps_its_memory_until_its_rows_have_come() {
         .expect("begun");
     link.wait(&batch, Until::All, Deadline::after(PATIENCE))
         .expect("in time");
-    assert!(matches!(batch.ended(0), Ended::Failed(_) | Ended::Well(_)));
+    assert!(matches!(
+        batch.state_of(0),
+        OperationState::Failed(_) | OperationState::Done(_)
+    ));
     drop(batch);
     let (other, again) = world.pull(0, 1);
     assert_well(&run(&link, vec![other], vec![again])); // behind it, so that has landed
-    link.leave_blocks();
+    link.release_blocks();
     let stats = world.arena.stats().expect("owner");
     assert_eq!((stats.blocks, stats.quarantined_blocks), (0, 0));
 }

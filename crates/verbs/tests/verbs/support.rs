@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_memory::{Config, Lease, Region, Registrar};
 use forebay_tensor::Error;
-use forebay_verbs::{Adapter, Answerer, Catalog, Puller, Registering, Registry, Settled};
+use forebay_verbs::{Adapter, Catalog, Puller, Registering, Registry, Responder, Settled};
 
 use crate::sys::{fill, part};
 
@@ -63,18 +63,18 @@ impl Place {
         )
     }
 
-    pub(crate) fn answerer(
+    pub(crate) fn responder(
         &self,
         stream: UnixStream,
         slots: u32,
         registering: Registering,
-    ) -> Result<Answerer, Error> {
+    ) -> Result<Responder, Error> {
         let Self {
             adapter,
             region,
             registry,
         } = self;
-        Answerer::connect(
+        Responder::connect(
             adapter,
             registry,
             region,
@@ -117,34 +117,34 @@ pub(crate) fn both(
     owner: &Place,
     slots: u32,
     registering: Registering,
-) -> (Puller, Answerer) {
+) -> (Puller, Responder) {
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     thread::scope(|scope| {
-        let answerer = scope.spawn(|| owner.answerer(theirs, slots, registering));
+        let responder = scope.spawn(|| owner.responder(theirs, slots, registering));
         let puller = requester
             .puller(ours, slots, registering)
             .expect("connected");
         (
             puller,
-            answerer.join().expect("no panic").expect("connected"),
+            responder.join().expect("no panic").expect("connected"),
         )
     })
 }
 
 /// Serve until the peer goes; why it ended.
-pub(crate) fn serve(mut answerer: Answerer, catalog: &Catalog) -> Error {
+pub(crate) fn serve(mut responder: Responder, catalog: &Catalog) -> Error {
     loop {
-        if let Err(error) = answerer.wait(catalog, None) {
+        if let Err(error) = responder.wait(catalog, None) {
             return error;
         }
     }
 }
 
 /// The same in a thread of its own.
-pub(crate) fn serving(answerer: Answerer, catalog: Catalog) -> JoinHandle<Error> {
+pub(crate) fn serving(responder: Responder, catalog: Catalog) -> JoinHandle<Error> {
     let thread = thread::Builder::new().name("owner".to_owned());
     thread
-        .spawn(move || serve(answerer, &catalog))
+        .spawn(move || serve(responder, &catalog))
         .expect("a thread")
 }
 
@@ -153,9 +153,9 @@ pub(crate) fn serving(answerer: Answerer, catalog: Catalog) -> JoinHandle<Error>
 /// # Errors
 ///
 /// Why the connection is over, or that nothing came for too long.
-pub(crate) fn answer(answerer: &mut Answerer, catalog: &Catalog) -> Result<(), Error> {
+pub(crate) fn answer(responder: &mut Responder, catalog: &Catalog) -> Result<(), Error> {
     let deadline = Instant::now() + PATIENCE;
-    while answerer.wait(catalog, Some(deadline))? == 0 {
+    while responder.wait(catalog, Some(deadline))? == 0 {
         let late = Instant::now().saturating_duration_since(deadline);
         if !late.is_zero() {
             return Err(Error::Timeout { late });

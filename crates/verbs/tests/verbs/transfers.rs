@@ -30,12 +30,12 @@ fn rows(
 /// Pull each size into the middle of a block, and look at all of the block.
 fn pull_sizes(registering: Registering) {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, answerer) = both(&requester, &owner, 1, registering);
+    let (mut puller, responder) = both(&requester, &owner, 1, registering);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(4 << 20, 7), 1)
         .expect("published");
-    let server = serving(answerer, catalog);
+    let server = serving(responder, catalog);
     let sizes = [
         1,
         2,
@@ -97,12 +97,12 @@ fn memory_that_is_registered_for_a_transfer_gets_the_same_rows() {
 fn ten_thousand_pulls_in_sixteen_slots_register_nothing() {
     const PULLS: usize = 10_000;
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, answerer) = both(&requester, &owner, 16, Registering::Once);
+    let (mut puller, responder) = both(&requester, &owner, 16, Registering::Once);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(1 << 17, 3), 256)
         .expect("published");
-    let server = serving(answerer, catalog);
+    let server = serving(responder, catalog);
     let blocks: Vec<_> = (0..4)
         .map(|_| requester.region.allocate(1 << 17).expect("room"))
         .collect();
@@ -158,7 +158,7 @@ fn ten_thousand_pulls_in_sixteen_slots_register_nothing() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn what_cannot_be_served_is_refused_and_the_connection_stays() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 2, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 2, Registering::Once);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(1 << 16, 1), 64)
@@ -177,7 +177,7 @@ fn what_cannot_be_served_is_refused_and_the_connection_stays() {
         puller
             .pull(rows(9, tensor, which, (&block, 0, bytes)))
             .expect("posted");
-        answer(&mut answerer, &catalog).expect("answered");
+        answer(&mut responder, &catalog).expect("answered");
         let end = next(&mut puller).expect("answered");
         assert_eq!(end.result.map_err(|error| error.class()), Err(class));
     }
@@ -197,7 +197,7 @@ fn what_cannot_be_served_is_refused_and_the_connection_stays() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn rows_that_are_being_sent_are_waited_for_and_requests_are_kept_meanwhile() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 2, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 2, Registering::Once);
     let memory = owner.block(1 << 16, 1);
     let start = memory.as_ptr().as_ptr() as usize;
     let mut catalog = Catalog::default();
@@ -208,17 +208,17 @@ fn rows_that_are_being_sent_are_waited_for_and_requests_are_kept_meanwhile() {
         puller.pull(pull).expect("posted");
     };
     ask(&mut puller, 1, 16);
-    answer(&mut answerer, &catalog).expect("answered");
+    answer(&mut responder, &catalog).expect("answered");
     // Its completion has not been taken, so these bytes count as read by the device.
-    assert!(answerer.is_sending(start + 1024, 1) && answerer.is_sending(start + 2047, 9));
-    assert!(!answerer.is_sending(start, 1024) && !answerer.is_sending(start + 2048, 1));
+    assert!(responder.is_sending(start + 1024, 1) && responder.is_sending(start + 2047, 9));
+    assert!(!responder.is_sending(start, 1024) && !responder.is_sending(start + 2048, 1));
     ask(&mut puller, 2, 0);
-    answerer.settle(start, 2048, patience()).expect("sent");
-    assert!(!answerer.is_sending(start, 1 << 16));
+    responder.settle(start, 2048, patience()).expect("sent");
+    assert!(!responder.is_sending(start, 1 << 16));
     // The second request came before or after that; either way the next turn answers it.
     let mut ends = Vec::new();
     while ends.len() < 2 {
-        answerer.turn(&catalog).expect("connected");
+        responder.turn(&catalog).expect("connected");
         let mut arrivals = Vec::new();
         let soon = Instant::now() + Duration::from_millis(1);
         puller.wait(&mut arrivals, Some(soon)).expect("connected");
@@ -234,7 +234,7 @@ fn rows_that_are_being_sent_are_waited_for_and_requests_are_kept_meanwhile() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn a_block_is_free_once_its_slots_have_left_it() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 1, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 1, Registering::Once);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(4096, 1), 64)
@@ -245,13 +245,13 @@ fn a_block_is_free_once_its_slots_have_left_it() {
         puller
             .pull(rows(token, key, (0, 64), (&block, 0, 4096)))
             .expect("posted");
-        answer(&mut answerer, &catalog).expect("answered");
+        answer(&mut responder, &catalog).expect("answered");
         end = Some(next(&mut puller).expect("answered"));
     }
     drop(block);
     let mut block = end.and_then(|end| end.into).expect("given back");
     assert!(block.bytes_mut().is_none(), "the owner has a key on it");
-    assert_eq!(puller.leave(&block), Ok(1));
+    assert_eq!(puller.release_keys(&block), Ok(1));
     let mut arrivals = Vec::new();
     while block.bytes_mut().is_none() {
         puller
@@ -266,7 +266,7 @@ fn a_block_is_free_once_its_slots_have_left_it() {
 #[ignore = "needs an RDMA device: make test-verbs"]
 fn an_event_loop_drives_both_ends_by_their_descriptors() {
     let (requester, owner) = (Place::new("requester"), Place::new("owner"));
-    let (mut puller, mut answerer) = both(&requester, &owner, 4, Registering::Once);
+    let (mut puller, mut responder) = both(&requester, &owner, 4, Registering::Once);
     let mut catalog = Catalog::default();
     let key = catalog
         .publish(owner.block(1 << 16, 1), 64)
@@ -274,7 +274,7 @@ fn an_event_loop_drives_both_ends_by_their_descriptors() {
     let block = requester.block(1 << 16, 2);
     let (mut posted, mut ended, mut arrivals) = (0, 0, Vec::new());
     puller.turn(&mut arrivals).expect("connected");
-    answerer.turn(&catalog).expect("connected");
+    responder.turn(&catalog).expect("connected");
     while ended < 100 {
         while posted < 100 && puller.has_free_slot() {
             puller
@@ -284,7 +284,7 @@ fn an_event_loop_drives_both_ends_by_their_descriptors() {
         }
         let mut watched = [
             PollFd::new(&puller, PollFlags::IN),
-            PollFd::new(&answerer, PollFlags::IN),
+            PollFd::new(&responder, PollFlags::IN),
         ];
         let timeout = Timespec {
             tv_sec: 5,
@@ -296,7 +296,7 @@ fn an_event_loop_drives_both_ends_by_their_descriptors() {
         );
         let [ours, theirs] = watched.map(|watched| watched.revents().contains(PollFlags::IN));
         if theirs {
-            answerer.turn(&catalog).expect("connected");
+            responder.turn(&catalog).expect("connected");
         }
         if ours {
             puller.turn(&mut arrivals).expect("connected");

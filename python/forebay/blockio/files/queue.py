@@ -31,12 +31,12 @@ class Queue(_core.BlockQueue):
     Threads: any. `with` closes at the end; `async with` gives the asyncio face, `AsyncQueue`.
 
     Args:
-        batch_limit: operations that one system call hands to the kernel, 1 to 32767; default 64.
-        concurrency_limit: operations in flight per ring, at least `batch_limit`, at most 65535;
+        max_batch: operations that one system call hands to the kernel, 1 to 32767; default 64.
+        max_concurrency: operations in flight per ring, at least `max_batch`, at most 65535;
             default 192.
         engine: "ring", "threads", or "auto": a ring where the kernel allows one.
         threads: operations in flight where there is no ring, 1 to 1024; default 32.
-        quarantine_bytes_max: memory of cancelled operations that the kernel may still write;
+        max_quarantine_bytes: memory of cancelled operations that the kernel may still write;
             above it new batches are refused. As text such as "64MiB" or in bytes; default 64 MiB.
         arena: memory to register with the kernel, see `attach`.
         io_thread: have event loops hand over to the I/O thread rather than use a ring of theirs,
@@ -59,31 +59,31 @@ class Queue(_core.BlockQueue):
     def __new__(
         cls,
         *,
-        batch_limit: int | None = None,
-        concurrency_limit: int | None = None,
+        max_batch: int | None = None,
+        max_concurrency: int | None = None,
         engine: str | None = None,
         threads: int | None = None,
-        quarantine_bytes_max: str | int | None = None,
+        max_quarantine_bytes: str | int | None = None,
         arena: Arena | None = None,
         io_thread: bool = False,
     ) -> Self:
         """Make a queue; costs no ring and no thread yet."""
         config = find_configuration(
             {
-                "blockio.batch_limit": batch_limit,
-                "blockio.concurrency_limit": concurrency_limit,
+                "blockio.max_batch": max_batch,
+                "blockio.max_concurrency": max_concurrency,
                 "blockio.engine": engine,
                 "blockio.threads": threads,
-                "blockio.quarantine_bytes_max": quarantine_bytes_max,
+                "blockio.max_quarantine_bytes": max_quarantine_bytes,
             }
         ).blockio
         queue = super().__new__(
             cls,
-            batch_limit=config.batch_limit,
-            concurrency_limit=config.concurrency_limit,
+            batch_limit=config.max_batch,
+            concurrency_limit=config.max_concurrency,
             engine=config.engine,
             threads=config.threads,
-            quarantine_bytes_max=config.quarantine_bytes_max,
+            quarantine_bytes_max=config.max_quarantine_bytes,
         )
         queue._entered = {}
         queue._io_thread = io_thread

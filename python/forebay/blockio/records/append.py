@@ -50,7 +50,7 @@ class Appender:
         self._sync = sync
         self._turn = threading.Lock()
         self._lock = threading.Lock()
-        self._groups = Groups(opened.layout.group_max)
+        self._groups = Groups(opened.layout.max_group)
         self._refusal: Error | None = None
         self._staging: Array | None = None
 

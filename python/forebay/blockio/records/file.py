@@ -182,7 +182,7 @@ class RecordFile:
 
         Threads that append at once share syncs: what arrives during a commit is the next one.
         All records of a call follow each other. A crash keeps all of them or none; of a call of
-        more than `layout.group_max` records to a circular file it may keep the first groups.
+        more than `layout.max_group` records to a circular file it may keep the first groups.
 
         Args:
             records: of the file's dtype, shape () or (n,), and the shape of the dtype if it has

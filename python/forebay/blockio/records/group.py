@@ -73,11 +73,11 @@ class Groups:
     """The queue of appends. Sans I/O; its owner has the lock.
 
     Args:
-        group_max: records in a group; 0: any number.
+        max_group: records in a group; 0: any number.
     """
 
-    def __init__(self, group_max: int) -> None:
-        self._group_max = group_max
+    def __init__(self, max_group: int) -> None:
+        self._max_group = max_group
         self._waiting: deque[Append] = deque()
         self._current: Group | None = None
 
@@ -90,7 +90,7 @@ class Groups:
 
     def begin(self) -> Group | None:
         """The next group; it stays queued until `settle`, `fail` or `abort`."""
-        parts, room = [], self._group_max or None
+        parts, room = [], self._max_group or None
         for append in self._waiting:
             left = len(append.rows) - append.committed
             taken = left if room is None else min(left, room)

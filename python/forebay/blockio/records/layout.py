@@ -98,7 +98,7 @@ class Layout:
         return self.dtype.itemsize
 
     @property
-    def group_max(self) -> int:
+    def max_group(self) -> int:
         """Records that may be appended between two commits; 0: any number."""
         return (self.places - self.capacity) // 2
 
@@ -108,7 +108,7 @@ class Layout:
 
     def first_whole(self, appended: int) -> int:
         """The oldest record that nobody has begun to overwrite when this was the newest commit."""
-        return max(0, appended - self.capacity - self.group_max) if self.capacity else 0
+        return max(0, appended - self.capacity - self.max_group) if self.capacity else 0
 
     def offset(self, number: int) -> int:
         """Where a record begins, in bytes from the start of the file."""

@@ -12,14 +12,16 @@ EXAMPLES = """\
   forebay config                    value and origin of everything
   forebay config executor           of one system
   forebay config --changed          only what is not the default
-  FOREBAY_EXECUTOR_DRAIN=5s forebay config executor.drain"""
+  FOREBAY_EXECUTOR_DRAIN_GRACE=5s forebay config executor.drain_grace"""
 
 
 def add(commands: Any) -> None:
     """Add the command to the command line."""
     parser = command(commands, "config", run, examples=EXAMPLES)
     common(parser, path=False)
-    parser.add_argument("name", nargs="?", help="of a setting or a system, such as executor.drain")
+    parser.add_argument(
+        "name", nargs="?", help="of a setting or a system, such as executor.drain_grace"
+    )
     parser.add_argument("--changed", action="store_true", help="leave defaults out")
 
 

@@ -11,8 +11,8 @@ from forebay.cli.session import session
 from forebay.cli.units import size
 
 EXAMPLES = """\
-  forebay prune --older 2d --dry-run     what would go
-  forebay prune --older 2d
+  forebay prune --older-than 2d --dry-run     what would go
+  forebay prune --older-than 2d
   forebay prune --status failed --status cancelled
   forebay prune 0a3 0a4"""
 
@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     parser = command(commands, "prune", run, examples=EXAMPLES)
     talking(parser)
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these")
-    parser.add_argument("--older", metavar="TIME", help="ended so long ago, such as 7d or 12h")
+    parser.add_argument("--older-than", metavar="TIME", help="ended so long ago, such as 7d or 12h")
     parser.add_argument(
         "--status",
         action="append",
@@ -36,14 +36,14 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Remove them; says how many, and how much room that made."""
     from forebay.cli.parser import UsageError
-    from forebay.config import parse_seconds
 
-    if not (options.ids or options.older or options.status or options.all):
-        raise UsageError("say which: ID, --older, --status or --all; see: forebay prune --help")
-    older = None if options.older is None else parse_seconds(options.older)
+    if not (options.ids or options.older_than or options.status or options.all):
+        raise UsageError("say which: ID, --older-than, --status or --all; forebay prune --help")
     with session(options) as client:
         ids = [client.get(one).id for one in options.ids] or None
-        done = client.prune(older_s=older, status=options.status, ids=ids, dry_run=options.dry_run)
+        done = client.prune(
+            older_than=options.older_than, status=options.status, ids=ids, dry_run=options.dry_run
+        )
     if options.json:
         say_json(done)
     else:

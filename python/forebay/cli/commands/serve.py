@@ -16,17 +16,17 @@ EXAMPLES = """\
   forebay serve package.module:app --reload         loads changed sources by itself
   forebay serve                                     no app: lend services, as many as cores
   forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
-  forebay serve --leases-max 2                      no program holds more than two
+  forebay serve --max-leases 2                      no program holds more than two
 
 in a program:
   pool = forebay.SharedPool()
   with pool.acquire(Digits) as digits: ..."""
 
 OF_EXECUTOR = {
-    "workers_max": "workers at once (as memory and processors admit)",
-    "memory_max": "memory of all workers (what the cgroup or the machine has)",
+    "max_workers": "workers at once (as memory and processors admit)",
+    "max_memory": "memory of all workers (what the cgroup or the machine has)",
     "synchronous": "what a commit survives: full (loss of power) or normal (its own death)",
-    "drain": "what runs may take so long when it ends (60s)",
+    "drain_grace": "what runs may take so long when it ends (60s)",
 }
 """Settings of the executor that have an option here; all of them: forebay config executor."""
 
@@ -52,15 +52,15 @@ def add(commands: Any) -> None:
     serving.add_argument("--reload", action="store_true", help="load changed sources by itself")
     serving.add_argument("--state-dir", metavar="DIRECTORY", help="where its state lies")
     for option, what in OF_EXECUTOR.items():
-        metavar = "N" if option.startswith("workers") else "VALUE"
+        metavar = "N" if option.endswith("workers") else "VALUE"
         serving.add_argument(f"--{option.replace('_', '-')}", metavar=metavar, help=what)
     serving.add_argument("-v", "--verbose", action="count", default=0, help="log what happens")
     parser.add_argument("--max-size", type=int, metavar="N", help="services at once (cores)")
     parser.add_argument(
-        "--leases-max", type=int, metavar="N", help="services that one program may hold (all)"
+        "--max-leases", type=int, metavar="N", help="services that one program may hold (all)"
     )
     parser.add_argument(
-        "--waiters-max",
+        "--max-waiters",
         type=int,
         default=1024,
         metavar="N",
@@ -113,8 +113,8 @@ def _lender(options: argparse.Namespace) -> Any:
     return Lender(
         options.path,
         config=configuration.pool,
-        leases_max=options.leases_max,
-        waiters_max=options.waiters_max,
+        max_leases=options.max_leases,
+        max_waiters=options.max_waiters,
     )
 
 

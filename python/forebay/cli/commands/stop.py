@@ -11,7 +11,7 @@ from forebay.cli.session import session, tell
 
 EXAMPLES = """\
   forebay stop                     when what runs has ended; what waits stays on disk
-  forebay stop --drain 10s         at most so long; then it is killed
+  forebay stop --grace 10s         at most so long; then it is killed
   forebay stop --app tune.py"""
 
 LONGEST_S = 3600.0
@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     parser = command(commands, "stop", run, examples=EXAMPLES)
     talking(parser)
     parser.add_argument(
-        "--drain", metavar="TIME", help="what runs may take so long (executor.drain)"
+        "--grace", metavar="TIME", help="what runs may take so long (executor.drain_grace)"
     )
 
 
@@ -31,16 +31,16 @@ def run(options: argparse.Namespace) -> int:
     from forebay.config import parse_seconds
     from forebay.errors import BrokenError
 
-    drain = None if options.drain is None else parse_seconds(options.drain)
+    grace = None if options.grace is None else parse_seconds(options.grace)
     with session(options, waits=True) as client:
         info = client.info()
-        client.stop(drain)
+        client.stop(grace)
         tell(options, f"forebay: process {info.get('pid')} ends when what runs has ended")
         gone = client.wait_gone(options.timeout or LONGEST_S)
     if not gone:
         raise BrokenError(
             f"process {info.get('pid')} still drains; it ends by itself, or with: forebay stop"
-            " --drain 0s"
+            " --grace 0s"
         )
     if options.json:
         say_json({"stopped": True, "pid": info.get("pid")})

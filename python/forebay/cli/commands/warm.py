@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     service = service_class(options.target)
     with SharedPool(lent_at(options.path)) as pool:
         stats = pool.stats()
-        limit = min(stats["max_size"], stats["leases_max"])
+        limit = min(stats["max_size"], stats["max_leases"])
         if not 1 <= options.number <= limit:
             raise LimitError(
                 f"-n {options.number}: this pool lends one program at most {limit} services; give"

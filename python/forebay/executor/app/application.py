@@ -109,7 +109,7 @@ class App:
         timeout: str | float | None = None,
         retries: int = 0,
         backoff: str | float = "1s",
-        backoff_max: str | float = "5min",
+        max_backoff: str | float = "5min",
         idempotent: bool = False,
         memory: str | int | None = None,
         cpu: float = 1.0,
@@ -128,7 +128,7 @@ class App:
         timeout: str | float | None = None,
         retries: int = 0,
         backoff: str | float = "1s",
-        backoff_max: str | float = "5min",
+        max_backoff: str | float = "5min",
         idempotent: bool = False,
         memory: str | int | None = None,
         cpu: float = 1.0,
@@ -151,7 +151,7 @@ class App:
             timeout: seconds that one attempt may run, or text such as "30s".
             retries: further attempts where one failed or its worker died; with 0 it runs once.
             backoff: seconds before the second attempt, doubled before each further one.
-            backoff_max: the most that becomes of it.
+            max_backoff: the most that becomes of it.
             idempotent: it may run twice where nobody knows whether it ran.
             memory: private memory that it needs, as in "100MB"; default: what was measured.
             cpu: cores that it uses.
@@ -172,7 +172,7 @@ class App:
             "timeout": timeout,
             "retries": retries,
             "backoff": backoff,
-            "backoff_max": backoff_max,
+            "max_backoff": max_backoff,
             "idempotent": idempotent,
             "memory": memory,
             "cpu": cpu,

@@ -78,14 +78,14 @@ class RequestOptions:
         if timeout == 0:
             raise ConfigError(f"{what}: timeout=0 lets nothing run; leave it out for no time-out")
         backoff = _seconds(what, "backoff", given["backoff"]) or 0.0
-        backoff_max = _seconds(what, "backoff_max", given["backoff_max"]) or 0.0
+        max_backoff = _seconds(what, "max_backoff", given["max_backoff"]) or 0.0
         return cls(
             lane=_lane(what, given["lane"], is_async=is_async),
             priority=_whole(what, "priority", given["priority"], -PRIORITY_MAX, PRIORITY_MAX),
             timeout_s=timeout,
             retries=_whole(what, "retries", given["retries"], 0, RETRIES_MAX),
             backoff_s=backoff,
-            backoff_max_s=max(backoff, backoff_max),
+            backoff_max_s=max(backoff, max_backoff),
             idempotent=_flag(what, "idempotent", given["idempotent"]),
             memory_bytes=_bytes(what, given["memory"]),
             cpu=_cpu(what, given["cpu"]),

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
+from forebay.errors import BrokenError, ClosedError, DeadlineError, Error, ProtocolError
+from forebay.executor.client.accepting import Accepting
 from forebay.executor.client.async_request import AsyncRequest
 from forebay.executor.client.call import (
     Target,
@@ -27,6 +28,7 @@ from forebay.executor.client.questions import (
     ids_of,
     parameters_of,
     prune_rule,
+    raise_first,
 )
 from forebay.executor.wire.frames import Message, message, returned, submission, value_of
 from forebay.executor.wire.ids import ID_CHARS
@@ -66,6 +68,7 @@ class AsyncClient:
         self._links = Links(url, app, start=start, timeout=timeout, told=told)
         self._parameters: dict[str, Sequence[str]] = {}
         self._connecting = asyncio.Lock()
+        self._accepting = Accepting()
 
     async def submit(
         self,
@@ -85,18 +88,36 @@ class AsyncClient:
 
         Cancellation: the request may be accepted nevertheless.
         """
-        if arguments:
-            kwargs = {**arguments, **kwargs}
-        name = name_of(target)
-        if args and isinstance(target, str):
-            await self._learn_names(name)
-        blob = bind(target, args, kwargs, lambda one: self._parameters.get(one, ()))
-        wire = options_of(target, options)
-        repeatable = options is not None and options.idempotency is not None
-        frame = submission("submit", name, blob, wire, None)
-        application = application_of(target)
-        id_ = (await self._send(frame, None, repeatable=repeatable, application=application))[1]
+        name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
+        id_ = await self._submit(frame, repeatable, application_of(target))
         return AsyncRequest(self, id_, name, result_type(target))
+
+    async def submit_nowait(
+        self,
+        target: Target,
+        /,
+        *args: Any,
+        options: Submit | None = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> AsyncRequest:
+        """Begin to submit a request, without waiting for it to be accepted.
+
+        Leaving the client waits until all of them are on disk; arguments as of `Client.submit`.
+
+        Returns:
+            A handle: `accepted` and `result` raise what the server refused it with.
+
+        Raises:
+            ConfigError: the arguments do not fit; nothing was sent.
+
+        Cancellation: safe; nothing was sent.
+        Cost: a task. Once 4,096 are not accepted, the next one waits for the oldest.
+        """
+        name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
+        submission = self._submit(frame, repeatable, application_of(target))
+        task = await self._accepting.start(submission)
+        return AsyncRequest(self, task, name, result_type(target))
 
     async def submit_many(
         self,
@@ -105,16 +126,21 @@ class AsyncClient:
         *,
         options: Submit | None = None,
     ) -> Requests:
-        """Submit one request for each map of arguments, all at once; errors as of `submit`.
+        """Submit one request for each map of arguments; returns and raises as `Client.submit_many`.
 
-        Where one is refused, the others may be accepted.
+        Cancellation: some may be accepted nevertheless.
         """
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self.submit(target, options=options, arguments=one))
-                for one in arguments
-            ]
-        return [task.result() for task in tasks]
+        requests = [
+            await self.submit_nowait(target, options=options, arguments=one) for one in arguments
+        ]
+        refused: list[Error] = []
+        for request in requests:
+            try:
+                await request.accepted()
+            except Error as error:
+                refused.append(error)
+        raise_first(refused)
+        return requests
 
     async def run(
         self,
@@ -190,13 +216,13 @@ class AsyncClient:
     async def prune(
         self,
         *,
-        older_s: float | None = None,
+        older_than: str | float | None = None,
         status: str | Sequence[str] | None = None,
         ids: str | Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Remove ended requests; arguments as of `Client.prune`."""
-        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
+        rule = prune_rule(older_than, status, ids, dry_run=dry_run)
         done: dict[str, Any] = await self.ask("prune", rule)
         return done
 
@@ -217,13 +243,26 @@ class AsyncClient:
             raise no_reply(self._links.where, timeout) from None
         return returned(values)
 
-    async def stop(self, drain: float | None = None) -> None:
+    async def stop(self, grace: float | None = None) -> None:
         """Have the server end; arguments as of `Client.stop`."""
-        await self.ask("stop", drain)
+        await self.ask("stop", grace)
 
     async def aclose(self) -> None:
-        """Close the connection; what awaits an answer gets ClosedError. Idempotent, never waits."""
-        self._links.close()
+        """Wait until everything submitted is accepted, and close the connection. Idempotent.
+
+        What awaits an answer gets ClosedError.
+
+        Raises:
+            what a submission was refused with that the program has not looked at; a note counts
+            the others.
+
+        Cancellation: the connection is closed at once.
+        """
+        try:
+            refused = await self._accepting.finish(self.timeout)
+        finally:
+            self._close()
+        raise_first(refused)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -234,7 +273,44 @@ class AsyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None:
+            await self.aclose()
+            return
+        if not isinstance(error, Exception):
+            self._close()  # cancelled or interrupted: nothing may wait now
+            return
+        try:
+            await self.aclose()
+        except Error as other:
+            error.add_note(f"and a submission failed: {other}")
+
+    def _close(self) -> None:
+        self._accepting.cancel()
         self._links.close()
+
+    async def _submission(
+        self,
+        target: Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: Submit | None,
+        arguments: dict[str, Any] | None,
+    ) -> tuple[str, Message, bool]:
+        """The name of a request, the call that submits it, and whether it may be sent again."""
+        if arguments:
+            kwargs = {**arguments, **kwargs}
+        name = name_of(target)
+        if args and isinstance(target, str):
+            await self._learn_names(name)
+        blob = bind(target, args, kwargs, lambda one: self._parameters.get(one, ()))
+        repeatable = options is not None and options.idempotency is not None
+        return name, submission("submit", name, blob, options_of(target, options), None), repeatable
+
+    async def _submit(self, frame: Message, repeatable: bool, application: str | None) -> str:
+        """Send a submission until a server answers it; the id of the request."""
+        told = await self._send(frame, None, repeatable=repeatable, application=application)
+        id_: str = told[1]
+        return id_
 
     async def _send(
         self,

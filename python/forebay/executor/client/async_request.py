@@ -18,7 +18,7 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.executor.client.follow import Progress, item_of
-from forebay.executor.client.links import ran_out
+from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.errors import failure_error
 from forebay.executor.wire.frames import message
@@ -33,25 +33,59 @@ __all__ = ["AsyncRequest"]
 class AsyncRequest:
     """One request of a server; made by `AsyncClient.submit` and `AsyncClient.get`.
 
-    What `Request` is for threads; it is accepted when there is one.
+    What `Request` is for threads, with methods to await.
 
     Loop affinity: that of its client.
 
     Attributes:
-        id: its id.
         name: of the request's definition; empty where it was found by its id.
     """
 
-    __slots__ = ("_client", "_error", "_status", "_type", "_value", "id", "name")
+    __slots__ = ("_accepting", "_client", "_error", "_id", "_status", "_type", "_value", "name")
 
-    def __init__(self, client: AsyncClient, id_: str, name: str, type_: Any) -> None:
+    def __init__(
+        self, client: AsyncClient, id_: str | asyncio.Task[str], name: str, type_: Any
+    ) -> None:
         self._client = client
+        self._id: str | None = None
+        self._accepting: asyncio.Task[str] | None = None
+        if isinstance(id_, str):
+            self._id = id_
+        else:
+            self._accepting = id_
         self._type = type_
         self._status: str | None = None
         self._value: Any = None
         self._error: Error | None = None
-        self.id = id_
         self.name = name
+
+    @property
+    def id(self) -> str:
+        """Its id.
+
+        Raises:
+            ConfigError: it was sent by `submit_nowait`, and `accepted` was not awaited yet.
+        """
+        if self._id is None:
+            raise ConfigError(
+                f"request {self.name!r} has no id before it is accepted; await accepted() first"
+            )
+        return self._id
+
+    async def accepted(self, timeout: float | None = None) -> str:
+        """Wait until the request is on disk, and return its id; errors as of `Request.accepted`.
+
+        Cancellation: safe; the submission goes on.
+        """
+        if self._accepting is not None:
+            try:
+                self._id = await self._client._accepting.id_of(self._accepting, timeout)
+            except TimeoutError as error:
+                if isinstance(error, Error):
+                    raise
+                raise not_accepted(self.name, timeout) from None
+            self._accepting = None
+        return self.id
 
     async def result(self, timeout: float | None = None) -> Any:
         """Await its end, and return what the function returned; errors as of `Request.result`.
@@ -72,27 +106,27 @@ class AsyncRequest:
         """What it is now: queued, running, succeeded, failed, cancelled or dead."""
         if self._status is not None:
             return self._status
-        status: str = (await self._client.ask("status", self.id))["status"]
+        status: str = (await self._client.ask("status", await self.accepted()))["status"]
         return status
 
     async def show(self) -> dict[str, Any]:
         """Everything that the server knows about it."""
-        known: dict[str, Any] = await self._client.ask("show", self.id)
+        known: dict[str, Any] = await self._client.ask("show", await self.accepted())
         return known
 
     async def why(self) -> dict[str, Any]:
         """Why it waits, is slow or died: the decisions with their numbers, and the next step."""
-        told: dict[str, Any] = await self._client.ask("why", self.id)
+        told: dict[str, Any] = await self._client.ask("why", await self.accepted())
         return told
 
     async def cancel(self) -> str:
         """Cancel it; returns "now", "asked" (its code is being interrupted) or "ended"."""
-        answer: str = await self._client.ask("cancel", self.id)
+        answer: str = await self._client.ask("cancel", await self.accepted())
         return answer
 
     async def retry(self) -> None:
         """Queue it again after it failed, was cancelled or was set aside."""
-        await self._client.retry([self.id])
+        await self._client.retry([await self.accepted()])
         self._status, self._error, self._value = None, None, None
 
     async def logs(self, *, follow: bool = True, offset: int = 0) -> AsyncIterator[str]:
@@ -101,7 +135,7 @@ class AsyncRequest:
         Cancellation: safe; the stream ends and nothing else.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        args = [self.id, offset, follow]
+        args = [await self.accepted(), offset, follow]
         async for start, piece in self._items("logs", args):
             args[1] = start + len(piece)
             if text := decoder.decode(bytes(piece)):
@@ -111,7 +145,7 @@ class AsyncRequest:
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Changes of its status, its progress and the reasons why it waits, until it ends."""
-        async for event in self._items("events", [self.id]):
+        async for event in self._items("events", [await self.accepted()]):
             yield event
 
     async def progress(self) -> AsyncIterator[Progress]:
@@ -121,7 +155,8 @@ class AsyncRequest:
                 yield Progress.of(event)
 
     def __repr__(self) -> str:
-        return f"<AsyncRequest {self.id} {self.name} {self._status or ''}".rstrip() + ">"
+        id_ = self._id or "not yet known"
+        return f"<AsyncRequest {id_} {self.name} {self._status or ''}".rstrip() + ">"
 
     async def _items(self, method: str, args: list[Any]) -> AsyncIterator[Any]:
         """The items of a stream, begun again with what `args` is when the server comes back."""
@@ -129,7 +164,7 @@ class AsyncRequest:
         while True:
             channel = await client._channel()
             try:
-                async with channel.astream(method, tuple(args)) as stream:
+                async with channel.on_loop.stream(method, tuple(args)) as stream:
                     async for item in stream:
                         yield item_of(item, channel.name)
                 return
@@ -140,12 +175,26 @@ class AsyncRequest:
                     raise
                 await client._again(channel)
 
+    async def _await_acceptance(self, timeout: float | None) -> bool:
+        """Whether it was accepted; else why it was not is its end."""
+        try:
+            await self.accepted(timeout)
+        except Error as refused:
+            if self._accepting is None or not self._accepting.done():
+                raise
+            maybe = isinstance(refused, BrokenError) and refused.delivered != "no"
+            self._error, self._status = refused, "unknown" if maybe else "refused"
+            return False
+        return True
+
     async def _wait(self, timeout: float | None) -> None:
         if self._status is not None:
             return
-        frame = message("wait", (self.id,))
         until = None if timeout is None else time.monotonic() + timeout
         try:
+            if self._id is None and not await self._await_acceptance(timeout):
+                return
+            frame = message("wait", (self.id,))
             _, _, status, payload = await self._client._send(frame, until, repeatable=True)
             if type(payload) is list:
                 path, size = payload
@@ -163,8 +212,8 @@ class AsyncRequest:
             if not ran_out(error, until):
                 raise
             raise DeadlineError(
-                f"request {self.id} has not ended within {timeout:g} s; it goes on: await it again,"
-                " or cancel() it",
+                f"request {self._id or self.name} has not ended within {timeout:g} s; it goes on:"
+                " await it again, or cancel() it",
                 timeout=timeout,
             ) from None
         if status == "succeeded":

@@ -25,6 +25,7 @@ from forebay.executor.client.questions import (
     ids_of,
     parameters_of,
     prune_rule,
+    raise_first,
 )
 from forebay.executor.client.request import Request
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
@@ -84,7 +85,7 @@ class Client:
         arguments: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Request:
-        """Send a request to the server, without waiting for it to be accepted.
+        """Submit a request, and return when it is on disk.
 
         Args:
             target: a function of an application, or the name of a request.
@@ -94,14 +95,44 @@ class Client:
             kwargs: its arguments by name.
 
         Returns:
-            A handle: `request.id` waits until it is on disk, `request.result()` until it has ended.
+            A handle with the id; `request.result()` waits until the request has ended.
 
         Raises:
-            ConfigError: the arguments do not fit; nothing was sent. A server that refuses them says
-                so through the handle.
+            ConfigError, LimitError: the arguments do not fit, or the server refused the request.
+            BrokenError: no server is there, or it went away before it said whether it had accepted;
+                `.delivered` tells. With an idempotency key it was sent again before that.
+
+        Interrupting (Ctrl-C): the request may be accepted nevertheless.
+        Cost: two system calls, and the server's commit, which submissions of other threads share.
+        """
+        request = self.submit_nowait(target, *args, options=options, arguments=arguments, **kwargs)
+        request.accepted()
+        return request
+
+    def submit_nowait(
+        self,
+        target: Target,
+        /,
+        *args: Any,
+        options: Submit | None = None,
+        arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Request:
+        """Send a request to the server, without waiting for it to be accepted.
+
+        For many submissions one after another: they share the server's commits. Leaving the client
+        waits until all of them are on disk. Arguments as of `submit`.
+
+        Returns:
+            A handle: `request.accepted()` waits until the request is on disk, `request.result()`
+            until it has ended. Both raise what the server refused it with.
+
+        Raises:
+            ConfigError: the arguments do not fit; nothing was sent.
             BrokenError: no server is there.
 
-        Cost: one system call.
+        Cost: one system call. Once 4,096 have not ended, the next one waits until the server has
+        accepted those before it.
         """
         if arguments:
             kwargs = {**arguments, **kwargs}
@@ -123,11 +154,24 @@ class Client:
         *,
         options: Submit | None = None,
     ) -> Requests:
-        """Submit one request for each map of arguments; errors as of `submit`.
+        """Submit one request for each map of arguments, and return when all are on disk.
 
-        Cost: as so many submissions; their commits are shared.
+        Raises:
+            what `submit` raises, for the first one that was refused; a note counts the others. The
+            rest is accepted.
+
+        Cost: as so many of `submit_nowait`; their commits are shared.
         """
-        return [self.submit(target, options=options, arguments=one) for one in arguments]
+        requests = [self.submit_nowait(target, options=options, arguments=one) for one in arguments]
+        self._outstanding.accept_all([one._sent for one in requests if one._sent is not None])
+        refused: list[Error] = []
+        for request in requests:
+            try:
+                request.accepted()
+            except Error as error:
+                refused.append(error)
+        raise_first(refused)
+        return requests
 
     def run(
         self,
@@ -142,7 +186,8 @@ class Client:
 
         Interrupting (Ctrl-C) leaves it running.
         """
-        return self.submit(target, *args, options=options, arguments=arguments, **kwargs).result()
+        request = self.submit_nowait(target, *args, options=options, arguments=arguments, **kwargs)
+        return request.result()  # which implies that it was accepted
 
     def get(self, id_: str) -> Request:
         """A request by its id, a unique beginning of it, or "@last" for the newest.
@@ -210,7 +255,7 @@ class Client:
     def prune(
         self,
         *,
-        older_s: float | None = None,
+        older_than: str | float | None = None,
         status: str | Sequence[str] | None = None,
         ids: str | Sequence[str] | None = None,
         dry_run: bool = False,
@@ -218,12 +263,12 @@ class Client:
         """Remove ended requests with their results and logs; returns how many, and the bytes.
 
         Args:
-            older_s: only those that ended so many seconds ago.
+            older_than: only those that ended so long ago: seconds, or text such as "7d".
             status: only those that ended so.
             ids: only these.
             dry_run: only count them.
         """
-        rule = prune_rule(older_s, status, ids, dry_run=dry_run)
+        rule = prune_rule(older_than, status, ids, dry_run=dry_run)
         done: dict[str, Any] = self.ask("prune", rule)
         return done
 
@@ -261,14 +306,14 @@ class Client:
             else:
                 return returned(value_of(told, channel.name))
 
-    def stop(self, drain: float | None = None) -> None:
+    def stop(self, grace: float | None = None) -> None:
         """Have the server end; requests that wait stay on disk for the next one.
 
         Args:
-            drain: seconds that running requests have to end; then they are killed, and the next
+            grace: seconds that running requests have to end; then they are killed, and the next
                 server fails them or runs them again. By default the server's setting.
         """
-        self.ask("stop", drain)
+        self.ask("stop", grace)
 
     def wait_gone(self, timeout: float) -> bool:
         """Wait until the server that it is connected to has ended; whether it has."""
@@ -288,10 +333,7 @@ class Client:
                 refused = self._outstanding.confirm(self.timeout)
         finally:
             self._links.close()
-        if refused:
-            if len(refused) > 1:
-                refused[0].add_note(f"{len(refused) - 1} other submissions failed too")
-            raise refused[0]
+        raise_first(refused)
 
     def __enter__(self) -> Client:
         return self

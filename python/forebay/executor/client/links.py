@@ -16,7 +16,7 @@ from forebay.executor.wire.frames import Answers, message
 from forebay.executor.wire.peer import check_server
 from forebay.rpc._internal import socket_path
 
-__all__ = ["Links", "ran_out"]
+__all__ = ["Links", "not_accepted", "ran_out"]
 
 _logger = logging.getLogger(__name__)
 
@@ -28,6 +28,15 @@ again is there within a second, and is noticed a tenth of that later."""
 def ran_out(error: Error, until: float | None) -> bool:
     """Whether a call that failed had no time left, also where an attempt to reconnect used it."""
     return isinstance(error, DeadlineError) or (until is not None and time.monotonic() >= until)
+
+
+def not_accepted(name: str, timeout: float | None) -> DeadlineError:
+    """What a caller gets whose time for an acceptance ran out."""
+    return DeadlineError(
+        f"the server has not said within {timeout:g} s whether it has accepted request {name!r};"
+        " wait again",
+        timeout=timeout,
+    )
 
 
 class Links:

@@ -211,7 +211,7 @@ class _Start:
 
     def text(self) -> str:
         """What the user is told."""
-        idle = find_configuration().executor.idle_end
+        idle = find_configuration().executor.idle_timeout
         after = f"{idle / 60:g} idle minutes" if idle >= 60 else f"{idle:g} idle seconds"
         return (
             f"started a local server for {self._home.target.text} (process {self.pid}); "

@@ -44,9 +44,9 @@ class Submit:
     """How often it may run again after it raised or its worker died."""
 
     backoff: str | float | None = None
-    """Pause before the first retry; it doubles, up to `backoff_max`."""
+    """Pause before the first retry; it doubles, up to `max_backoff`."""
 
-    backoff_max: str | float | None = None
+    max_backoff: str | float | None = None
     """The longest such pause."""
 
     idempotent: bool | None = None
@@ -108,7 +108,7 @@ def _ids(requests: Sequence[Any]) -> list[str]:
 _WIRE: Final[dict[str, tuple[str, Any]]] = {
     "timeout": ("timeout_s", parse_seconds),
     "backoff": ("backoff_s", parse_seconds),
-    "backoff_max": ("backoff_max_s", parse_seconds),
+    "max_backoff": ("backoff_max_s", parse_seconds),
     "memory": ("memory_bytes", parse_bytes),
     "delay": ("delay_s", parse_seconds),
     "after": ("after", _ids),

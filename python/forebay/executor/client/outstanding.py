@@ -187,6 +187,8 @@ class Outstanding:
             asked = None
             self._take_acceptance(sent, told, until)
         if sent.id is None:
+            # Its answer has come: nothing of it is open any more, whether it was refused or not.
+            self._open.pop(sent.token, None)
             self._refused.pop(sent.token, None)
             sent.id = value_of(sent.answer, sent.channel.name)[1]
         sent.message = None  # which may be large, and will not be sent again
@@ -196,6 +198,13 @@ class Outstanding:
         """Nobody will ask for the answer; the request goes on. Never waits."""
         if sent.answer is None:
             self._dropped.append(sent)
+
+    def accept_all(self, some: list[Sent]) -> None:
+        """Wait until the server has accepted or refused each, in few turns.
+
+        What became of each is told by `accepted`, which does not wait afterwards.
+        """
+        self._confirm(some, None)
 
     def confirm(self, timeout: float) -> list[Error]:
         """Wait until everything is accepted; returns what was refused and never looked at."""
@@ -273,7 +282,7 @@ class Outstanding:
                     sent.call = -1
                 sent.lock.release()
 
-    def _confirm(self, some: list[Sent], until: float) -> list[Sent]:
+    def _confirm(self, some: list[Sent], until: float | None) -> list[Sent]:
         """Learn of each whether it was accepted, and forget it; those that nobody told of."""
         unsure = []
         for start in range(0, len(some), DROPPED_MAX):
@@ -284,7 +293,8 @@ class Outstanding:
             ]
             for sent, asked in batch:
                 try:
-                    self.accepted(sent, max(0.0, until - time.monotonic()), asked)
+                    left = None if until is None else max(0.0, until - time.monotonic())
+                    self.accepted(sent, left, asked)
                 except DeadlineError:
                     unsure.append(sent)
                     continue  # it stays open, and is asked about again

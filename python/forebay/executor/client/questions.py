@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from forebay.errors import ConfigError
+from forebay.config import parse_timeout
+from forebay.errors import ConfigError, Error
 
-__all__ = ["ONCE", "Rows", "check_retried", "filters", "ids_of", "parameters_of", "prune_rule"]
+__all__ = [
+    "ONCE",
+    "Rows",
+    "check_retried",
+    "filters",
+    "ids_of",
+    "parameters_of",
+    "prune_rule",
+    "raise_first",
+]
 
 ONCE = frozenset({"retry", "stop", "reload"})
 """Methods that are not sent again where it is not known whether they were heard."""
@@ -25,14 +35,19 @@ def filters(
 
 
 def prune_rule(
-    older_s: float | None,
+    older_than: str | float | None,
     status: str | Sequence[str] | None,
     ids: str | Sequence[str] | None,
     *,
     dry_run: bool,
 ) -> dict[str, Any]:
     """Which ended requests are to go."""
-    return {"older_s": older_s, "status": _words(status), "ids": _words(ids), "dry_run": dry_run}
+    return {
+        "older_s": parse_timeout(older_than),
+        "status": _words(status),
+        "ids": _words(ids),
+        "dry_run": dry_run,
+    }
 
 
 def ids_of(ids: str | Sequence[str]) -> list[str]:
@@ -50,6 +65,15 @@ def check_retried(answers: list[dict[str, Any]]) -> None:
     if refused:
         told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
         raise ConfigError(f"not queued again: {told}")
+
+
+def raise_first(refused: Sequence[Error]) -> None:
+    """Raise the first refusal of several submissions, if there is one; a note counts the others."""
+    if not refused:
+        return
+    if len(refused) > 1:
+        refused[0].add_note(f"{len(refused) - 1} other submissions failed too")
+    raise refused[0]
 
 
 def parameters_of(manifest: dict[str, Any]) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor.client.follow import Progress, events, log_bytes, text_of
-from forebay.executor.client.links import ran_out
+from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.errors import failure_error
 from forebay.executor.wire.frames import message, value_of
@@ -62,17 +62,27 @@ class Request:
 
     @property
     def id(self) -> str:
-        """Its id, once the request is on disk; waits for that.
+        """Its id; waits as `accepted` where the request was sent by `submit_nowait`."""
+        return self.accepted() if self._id is None else self._id
+
+    def accepted(self, timeout: float | None = None) -> str:
+        """Wait until the request is on disk, and return its id.
+
+        Args:
+            timeout: seconds; past them the submission goes on, and may be waited for again.
 
         Raises:
             ConfigError, LimitError: it was refused. BrokenError: the server went away before it
-            said so.
+            said so. DeadlineError: `timeout` ran out.
         """
         if self._id is None:
             if self._error is not None:
                 raise self._error
             assert self._sent is not None  # without one there is an id from the beginning
-            self._id = self._client._outstanding.accepted(self._sent)
+            try:
+                self._id = self._client._outstanding.accepted(self._sent, timeout)
+            except DeadlineError:
+                raise not_accepted(self.name, timeout) from None
         return self._id
 
     def result(self, timeout: float | None = None) -> Any:

@@ -75,7 +75,7 @@ class Server:
         config: sizes and times.
         pool: of the services that it lends.
         reloads: load changed sources before the next request.
-        ends_when_idle: end after `config.idle_end` without a request.
+        ends_when_idle: end after `config.idle_timeout` without a request.
         state_dir: where servers keep their state; default: the usual place of this user.
         report: called from any thread, and returns soon.
 
@@ -152,7 +152,7 @@ class Server:
         Asked for again, it ends at once.
         """
         self._asked_to_stop += 1
-        self._drain_s = self._config.drain if drain_s is None else drain_s
+        self._drain_s = self._config.drain_grace if drain_s is None else drain_s
         self._wake()
 
     def reload(self) -> None:
@@ -174,7 +174,7 @@ class Server:
             "pool_socket": str(self.places.pool_socket),
             "synchronous": self._config.synchronous,
             "reloads": self._reloads,
-            "idle_end_s": self._config.idle_end if self._ends_when_idle else None,
+            "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
             "draining": self._asked_to_stop > 0,
             "fault": self._fault_of_state(),
         }
@@ -235,7 +235,7 @@ class Server:
             options={
                 "pool": str(self.places.pool_socket),
                 "state": str(self.places.state),
-                "result_bytes_max": self._config.result_max,
+                "result_bytes_max": self._config.max_result_bytes,
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
                 "memory_bytes": dispatcher.figures()["memory_limit_bytes"],
@@ -407,7 +407,7 @@ class Server:
     def idle(self) -> None:
         """Nobody has asked for anything in a long time."""
         if self._ends_when_idle and self._notice is not None:  # nobody could have asked before
-            _log.info("nothing to do for %g s", self._config.idle_end)
+            _log.info("nothing to do for %g s", self._config.idle_timeout)
             self.stop()  # what has come in between ends first
 
     def warned(self, text: str) -> None:

@@ -18,36 +18,36 @@ def settings_of(
         config: sizes and times.
         places: where it keeps its state and listens.
         reloads: whether it stops dispatching when a source changes, until that is loaded.
-        ends_when_idle: whether it says so when nothing was asked for in `idle_end`.
+        ends_when_idle: whether it says so when nothing was asked for in `idle_timeout`.
     """
     settings: dict[str, Any] = {
         "state_dir": str(places.state),
         "socket": str(places.socket),
         "side_socket": str(places.side_socket),
-        "workers_max": config.workers_max,
+        "workers_max": config.max_workers,
         "guaranteed": [config.short_workers, config.long_workers, 0],
-        "worker_idle_ms": _ms(config.worker_idle),
-        "worker_uses_max": config.worker_uses_max,
-        "worker_age_max_ms": _ms(config.worker_age_max),
-        "worker_growth_max_bytes": config.worker_growth_max,
+        "worker_idle_ms": _ms(config.worker_idle_timeout),
+        "worker_uses_max": config.max_worker_uses,
+        "worker_age_max_ms": _ms(config.max_worker_age),
+        "worker_growth_max_bytes": config.max_worker_growth,
         "async_at_once": config.async_at_once,
-        "deaths_max": config.deaths_max,
+        "deaths_max": config.max_deaths,
         "exception_ms": _ms(config.cancel_grace),
         "terminate_ms": _ms(config.terminate_grace),
-        "queued_max": config.queued_max,
-        "arguments_bytes_max": config.arguments_max,
-        "queue_bytes_max": config.queue_memory_max,
-        "result_bytes_max": config.result_max,
-        "log_bytes_max": config.log_max,
+        "queued_max": config.max_queued,
+        "arguments_bytes_max": config.max_argument_bytes,
+        "queue_bytes_max": config.max_queue_bytes,
+        "result_bytes_max": config.max_result_bytes,
+        "log_bytes_max": config.max_log_bytes,
         "retention_age_ms": _ms(config.retention_age),
         "retention_bytes": config.retention_bytes,
         "synchronous": config.synchronous,
         "reload": reloads,
     }
-    if config.memory_max:
-        settings["memory_limit"] = config.memory_max
-    if ends_when_idle and config.idle_end:
-        settings["idle_end_ms"] = _ms(config.idle_end)
+    if config.max_memory:
+        settings["memory_limit"] = config.max_memory
+    if ends_when_idle and config.idle_timeout:
+        settings["idle_end_ms"] = _ms(config.idle_timeout)
     return settings
 
 

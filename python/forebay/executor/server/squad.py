@@ -206,7 +206,7 @@ class Squad:
         if answer != START or handle is None:
             self._core.leave(ticket)
             raise LimitError(
-                f"{WORKERS_MAX} workers live already; lower workers_max",
+                f"{WORKERS_MAX} workers live already; lower max_workers",
                 limit=WORKERS_MAX,
                 value=WORKERS_MAX + 1,
             )

@@ -138,8 +138,8 @@ class Answers(Channel):
         self._kept.pop(call, None)
 
     def acall_frame(self, frame: Message, timeout: float | None) -> Coroutine[Any, Any, Any]:
-        """Send a call whose frame is made already, and await its answer; as `acall`."""
-        return self.acall("", frame, timeout=timeout)
+        """Send a call whose frame is made already, and await its answer."""
+        return self.on_loop.call("", frame, timeout=timeout)
 
     def give_up(self, call: int) -> None:
         """Drop the answer to a call that was sent; never waits."""

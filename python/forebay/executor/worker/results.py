@@ -1,6 +1,6 @@
 """Where a worker puts what a request returned: into its answer, or into a file of the store.
 
-A result above `result_max` is written by the worker itself, and the answer says its length alone:
+The worker itself writes a result above `max_result_bytes`, and its answer says the length alone:
 the server looks at the file, gives it its name and commits, and copies nothing. Where a worker dies
 before it has answered, the server removes the file, or the next server where this one died too.
 """

@@ -290,7 +290,7 @@ class Lease:
         if not self._open:
             self._check()
         try:
-            return await self._record.channel.acall(  # type: ignore[union-attr]
+            return await self._record.channel.on_loop.call(  # type: ignore[union-attr]
                 name, args, kwargs, timeout=timeout, generation=self._handle.tag
             )
         except BrokenError as error:

@@ -69,7 +69,7 @@ class PythonRecord:
         """The same on the running loop. Cancellation: safe; the answer is still owed."""
         if self.pending is not None:
             self._expect_begun()
-            self._take(await self.channel.afinish(self.pending, timeout=timeout))
+            self._take(await self.channel.on_loop.finish(self.pending, timeout=timeout))
 
     def _take(self, answer: list[str] | None) -> None:
         """A new service may tell its methods, one that was looked at what was found."""

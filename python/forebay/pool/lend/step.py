@@ -84,7 +84,7 @@ class Answer:
 
     async def wait(self, pool: ServicePool) -> None:
         """Wait on the running loop."""
-        await self._channel.afinish(self._call, timeout=self._timeout)
+        await self._channel.on_loop.finish(self._call, timeout=self._timeout)
 
 
 Steps = Generator[Step, None, T]

@@ -241,7 +241,7 @@ class Borrow:
         return DeadlineError(
             f"{start}of at most {stats['max_size']} services {leased} are leased or starting and "
             f"{stats['settling']} being reset, {stats['waiters']} callers wait, and this program "
-            f"holds {stats['held']} of at most {stats['leases_max']}{_holders(rows[1])}; raise "
+            f"holds {stats['held']} of at most {stats['max_leases']}{_holders(rows[1])}; raise "
             f"--max-size ({stats['max_size']}) of forebay serve or the timeout ({timeout} s), or "
             "see: forebay pool leases",
             timeout=timeout,

@@ -32,9 +32,9 @@ class Lender:
         config: sizes and times, as of any pool; `max_size` and `max_running` count all kinds and
             all programs. Not used here are `min_idle` (see `forebay pool warm`), `ping_after`,
             `canary_every` and `leak_after`, which are a program's own affair.
-        leases_max: services that one program may hold at once; what it asks for above that waits
+        max_leases: services that one program may hold at once; what it asks for above that waits
             until it gives one back. Default: `max_size`.
-        waiters_max: requests of one program that may wait at once; one more is refused.
+        max_waiters: requests of one program that may wait at once; one more is refused.
 
     Raises:
         ConfigError: a limit is below 1; another process lends there (the message names it), or the
@@ -46,14 +46,14 @@ class Lender:
         path: str | os.PathLike[str] | None = None,
         *,
         config: PoolConfig | None = None,
-        leases_max: int | None = None,
-        waiters_max: int = 1024,
+        max_leases: int | None = None,
+        max_waiters: int = 1024,
     ) -> None:
         self.path = shared_path(path)
         self.config = PoolConfig() if config is None else config
         max_size = min(self.config.max_size, COUNT_MAX)
-        leases_max = max_size if leases_max is None else leases_max
-        for name, value in (("leases_max", leases_max), ("waiters_max", waiters_max)):
+        max_leases = max_size if max_leases is None else max_leases
+        for name, value in (("max_leases", max_leases), ("max_waiters", max_waiters)):
             if not 1 <= value <= COUNT_MAX:
                 raise ConfigError(f"{name} is {value}; give a number between 1 and {COUNT_MAX}")
         _raise_descriptor_limit()
@@ -68,8 +68,8 @@ class Lender:
                 lifetime_ms=int(self.config.max_lifetime * 1000),
                 private_bytes_max=self.config.max_memory,
                 spares=min(self.config.spares, COUNT_MAX),
-                leases_max=leases_max,
-                waiters_max=waiters_max,
+                leases_max=max_leases,
+                waiters_max=max_waiters,
                 start_ms=int(self.config.start_timeout * 1000),
                 idle_ms=int(self.config.idle_timeout * 1000),
                 reset_ms=int(self.config.reset_timeout * 1000),

@@ -39,8 +39,8 @@ EXPLAIN_WAIT = 1.0
 STATUS_NAMES = (
     "pid",
     "max_size",
-    "leases_max",
-    "waiters_max",
+    "max_leases",
+    "max_waiters",
     "live",
     "idle",
     "settling",

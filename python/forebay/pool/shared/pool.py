@@ -87,7 +87,7 @@ class SharedPool:
     def stats(self) -> dict[str, Any]:
         """Sizes and counters of the lender.
 
-        They are pid (the lender's), max_size, leases_max, waiters_max, live, idle, settling,
+        They are pid (the lender's), max_size, max_leases, max_waiters, live, idle, settling,
         waiters, starts, leases, programs, held (by this one), and deaths by cause.
         """
         answer = self._told(lambda link: link.core.status())

@@ -46,9 +46,9 @@ class TensorClient:
 
     Threads: any, also at once; one waits for the sockets and the others for it. A forked child gets
     `StaleError` and makes a client of its own.
-    `with` closes at the end. `async with` gives the asyncio face, `AsyncTensorClient`: one for each
-    event loop, with connections of its own, which close when the last task that entered has left.
-    That closes nothing that threads and futures use, so a client of both is closed by `close`.
+    `with` closes the client at the end. `async with` gives the asyncio face, `AsyncTensorClient`:
+    one for each event loop, with connections of its own, which close when the last task of that
+    loop leaves. The last task of all to leave closes the client, with what its threads use.
 
     Args:
         url: `tcp://host:port`, `tls://host:port` or `unix:///path`; `verbs://host:port` is tcp, and
@@ -350,11 +350,16 @@ class TensorClient:
         return self._loops.enter(self)
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave the loop: its face closes with the last task that leaves.
+        """Leave the loop; see the class for what that closes."""
+        if not await self._loops.leave():
+            return
+        if self._futures is None:
+            self.close()
+        else:
+            from asyncio import to_thread
 
-        Other loops have faces of their own. What threads and futures use stays open until `close`.
-        """
-        await self._loops.leave()
+            # Closing waits for the thread of futures, whose callbacks may wait for this loop.
+            await to_thread(self.close)
 
     def _enter(self) -> futures.Futures:
         """The thread of futures, which this client uses from now on."""

@@ -65,7 +65,7 @@ def _meet_blocking(
     """Connect, say hello, and have the connection and its welcome used."""
     while True:
         try:
-            connection = settings.connect(shard, attempts.left)._open_blocking()
+            connection = settings.connect(shard, attempts.left).open()
         except BrokenError as error:
             time.sleep(attempts.pause(error))
             refuse()

@@ -1,7 +1,6 @@
 """The event loops that a client was entered in: each has one face, which ends with its last user.
 
-Tasks of a loop share its face, so whoever leaves first takes nothing from the others, in whatever
-order they leave. A loop's face is touched by that loop's thread alone.
+Tasks of a loop share its face and may leave it in any order. Only the loop's own thread touches it.
 asyncio is imported when there is a loop, for the blocking face does without.
 """
 
@@ -54,17 +53,23 @@ class Loops:
         entered.users += 1
         return entered.face
 
-    async def leave(self) -> None:
-        """Be used by one less in the running loop; its face closes with the last."""
+    async def leave(self) -> bool:
+        """Count one user less of the running loop, whose face closes with its last one.
+
+        Returns:
+            Whether that was the last user of the last loop.
+        """
         from asyncio import get_running_loop
 
         loop = get_running_loop()
         with self._lock:
             entered = self._entered.get(loop)
             if entered is None:
-                return  # it was entered before a fork
+                return False  # entered before a fork
             entered.users -= 1
             if entered.users:
-                return
+                return False
             del self._entered[loop]
+            last = not self._entered
         await entered.face.aclose()
+        return last

@@ -58,7 +58,7 @@ class Settings:
             connection._core,
             welcome,
             piece_bytes=config.piece_bytes,
-            waiting_max=config.waiting_max,
+            waiting_max=config.max_waiting,
             liveness=config.liveness,
         )
 

@@ -1,4 +1,4 @@
-//! A ring with what is in flight on it: fills, enters, reaps. One thread's; who waits for whom is decided above.
+//! A ring with what is in flight on it: fills, enters, reaps. It belongs to one thread; its users decide who waits.
 //!
 //! # Order
 //!
@@ -152,18 +152,18 @@ impl Driver {
     /// Take a batch in; it goes out with the next turns.
     pub(crate) fn admit(&mut self, batch: Batch, ticket: u64, keeper: Option<Keeper>) {
         self.sweep();
-        let place = self.place(&batch);
-        self.flight.admit(batch, place, ticket, keeper);
+        let buffer = self.buffer_index(&batch);
+        self.flight.admit(batch, buffer, ticket, keeper);
     }
 
     /// Where the batch's memory is registered with this ring; it stays there, because the batch keeps the memory.
-    fn place(&mut self, batch: &Batch) -> Option<u16> {
+    fn buffer_index(&mut self, batch: &Batch) -> Option<u16> {
         let registry = self.registry.as_ref()?;
         registry.follow(&mut self.ring, &mut self.registered);
         if self.registered == 0 {
             return None;
         }
-        registry.place(
+        registry.buffer_index(
             self.registered,
             batch.memory.address(),
             batch.memory_bytes(),
@@ -258,7 +258,7 @@ impl Driver {
             }
             Ok(_) => {
                 self.refusals = 0;
-                // A signal or the time, after entries were taken: the call tells of them, and not of it.
+                // A signal or the time, after entries were taken: the call reports these, and not the signal.
                 let waited = completed >= count;
                 Ok(if waited {
                     Turn::Went
@@ -357,7 +357,7 @@ impl Driver {
         flight.fail_retracted(errno);
         self.refusals = 0;
         if untaken == 0 {
-            // No operation was to be submitted, so it is the wait that fails, or an entry of our own that nobody can wait without.
+            // No operation was to be submitted: the wait itself fails, or an entry of our own without which no wait works.
             return Err(Error::system("io_uring_enter", errno));
         }
         Ok(Turn::Went)
@@ -390,9 +390,9 @@ impl Driver {
         self.flight.flying()
     }
 
-    /// As [`Flight::wreck`], when nothing can be waited for any more.
-    pub(crate) fn wreck(&mut self, errno: Errno) -> u32 {
-        self.flight.wreck(errno)
+    /// As [`Flight::fail_all`], when nothing can be waited for any more.
+    pub(crate) fn fail_all(&mut self, errno: Errno) -> u32 {
+        self.flight.fail_all(errno)
     }
 
     /// Forget in a forked child what is in flight, which is the parent's.

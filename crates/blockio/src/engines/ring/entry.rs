@@ -16,7 +16,7 @@ const READABLE: u32 = 1;
 /// The file of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// A place in the ring's table of files.
+    /// A slot in the ring's table of files.
     Registered(u32),
     /// A descriptor.
     Descriptor(RawFd),
@@ -25,7 +25,7 @@ pub(crate) enum Target {
 impl Target {
     fn into_parts(self) -> (RawFd, IoringSqeFlags) {
         match self {
-            Self::Registered(place) => (place.cast_signed(), IoringSqeFlags::FIXED_FILE),
+            Self::Registered(slot) => (slot.cast_signed(), IoringSqeFlags::FIXED_FILE),
             Self::Descriptor(descriptor) => (descriptor, IoringSqeFlags::empty()),
         }
     }
@@ -35,7 +35,7 @@ impl Target {
 pub(crate) fn transfer(issue: &Issue<'_>, target: Target) -> io_uring_sqe {
     let (fd, flags) = target.into_parts();
     let mut entry = io_uring_sqe {
-        opcode: opcode(issue.kind, issue.place.is_some()),
+        opcode: opcode(issue.kind, issue.buffer.is_some()),
         flags,
         fd,
         user_data: io_uring_user_data::from_u64(u64::from(issue.slot)),
@@ -43,7 +43,7 @@ pub(crate) fn transfer(issue: &Issue<'_>, target: Target) -> io_uring_sqe {
     };
     match issue.kind {
         Kind::Read | Kind::Write => {
-            // The kernel alone follows it; who lent the memory made it an address.
+            // Only the kernel follows it; the lender of the memory exposed its address.
             #[allow(clippy::cast_possible_truncation)] // it was a pointer
             let address = std::ptr::with_exposed_provenance_mut(issue.address as usize);
             entry.off_or_addr2 = off_or_addr2_union { off: issue.offset };
@@ -52,7 +52,7 @@ pub(crate) fn transfer(issue: &Issue<'_>, target: Target) -> io_uring_sqe {
             };
             entry.len = len_union { len: issue.length };
             entry.buf = buf_union {
-                buf_index: issue.place.unwrap_or(0),
+                buf_index: issue.buffer.unwrap_or(0),
             };
         }
         Kind::Fsync => {}

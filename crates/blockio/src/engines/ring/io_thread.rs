@@ -2,7 +2,7 @@
 //!
 //! Its ring watches the eventfd of the intake, so one wait is for completions and for what is handed over,
 //! and one wake-up serves all batches that were handed over meanwhile.
-//! What ended in a turn is told after the turn: one wake-up of a client for many batches.
+//! Clients are notified after the turn of all that ended in it: one wake-up for many batches.
 //!
 //! # How it ends
 //!
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use forebay_base::Queue;
+use forebay_base::{Queue, process};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
@@ -110,7 +110,7 @@ impl IoThread {
         Ok(Self {
             intake,
             handle: Mutex::new(Some(handle)),
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
         })
     }
 
@@ -142,7 +142,7 @@ impl IoThread {
         })
     }
 
-    /// Nobody waits for a batch that was handed over; its end is told all the same.
+    /// The caller of a batch that was handed over stops waiting; its end is sent all the same.
     pub(crate) fn detach(&self, ticket: u64) {
         // A thread that has ended has no batch any more.
         _ = self.intake.orders.push(Order::Detach(ticket));
@@ -167,7 +167,7 @@ impl IoThread {
 
 impl Drop for IoThread {
     fn drop(&mut self) {
-        if self.epoch == forebay_memory::epoch() {
+        if self.epoch == process::epoch() {
             self.close(close_deadline());
         } else {
             // A forked child does not have the thread.
@@ -213,7 +213,7 @@ impl Service {
             Err(_) => self.fail(Errno::IO),
         };
         self.shared.note_leak(left);
-        self.tell();
+        self.notify();
         if left > 0 {
             self.driver.leak();
         }
@@ -244,7 +244,7 @@ impl Service {
             if woken && self.take_orders().is_err() {
                 return Ok(());
             }
-            self.tell();
+            self.notify();
         }
     }
 
@@ -269,11 +269,11 @@ impl Service {
         outcome.map(|_| ())
     }
 
-    /// Tell of the batches that have ended.
-    fn tell(&mut self) {
+    /// Notify the clients of the batches that have ended.
+    fn notify(&mut self) {
         while let Some(done) = self.driver.take_done() {
             if let Some(notice) = self.clients.leave(done.ticket, done.keeper) {
-                notice.tell();
+                notice.send();
             }
         }
         self.shared.count(self.driver.take_counts());
@@ -290,7 +290,7 @@ impl Service {
         _ = self.intake.failure.set(errno);
         self.intake.orders.close();
         while self.take_orders().is_ok() {}
-        self.driver.wreck(errno)
+        self.driver.fail_all(errno)
     }
 }
 

@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_base::process;
+
 use crate::batch::Batch;
 use crate::completion::{GivingUp, OPERATIONS_UNASKED};
 use crate::engines::ring::driver::{Driver, Turn, Wait};
@@ -49,9 +51,9 @@ pub(crate) fn run(
     outcome
 }
 
-/// Take this thread's ring out of its place, so that a signal handler that runs meanwhile makes another one.
+/// Take this thread's ring out of the list, so that a signal handler that runs meanwhile makes another one.
 fn take(shared: &Arc<Shared>) -> Result<Local, Error> {
-    let epoch = forebay_memory::epoch();
+    let epoch = process::epoch();
     let found = RINGS.with_borrow_mut(|rings| {
         rings.retain(|local| local.epoch == epoch && !(local.is_closed() && local.is_idle()));
         let at = rings
@@ -71,7 +73,7 @@ fn take(shared: &Arc<Shared>) -> Result<Local, Error> {
     })
 }
 
-/// Take all of this thread's rings for a queue out of their places: those that signal handlers made as well.
+/// Take all of this thread's rings for a queue out of the list: those that signal handlers made as well.
 fn take_all(shared: &Arc<Shared>) -> Vec<Local> {
     RINGS.with_borrow_mut(|rings| {
         rings
@@ -89,7 +91,7 @@ impl Local {
         self.driver.as_ref().is_none_or(Driver::is_idle)
     }
 
-    /// Take in what has ended, without waiting. What nobody waits for lets go of its memory.
+    /// Reap what has ended, without waiting. Detached batches let go of their memory.
     fn reap(&mut self) {
         let Some(driver) = &mut self.driver else {
             return;
@@ -110,10 +112,10 @@ impl Local {
     }
 }
 
-/// Take in what has ended on this thread's rings of batches that nobody waits for any more.
+/// Reap the detached batches that have ended on this thread's rings.
 pub(crate) fn reap(shared: &Arc<Shared>) {
-    let epoch = forebay_memory::epoch();
-    // Out of their places meanwhile, because keepers are dropped, which may use the queue.
+    let epoch = process::epoch();
+    // Out of the list meanwhile, because keepers are dropped, which may use the queue.
     for mut local in take_all(shared) {
         if local.epoch == epoch && !local.is_idle() {
             local.reap();
@@ -124,13 +126,13 @@ pub(crate) fn reap(shared: &Arc<Shared>) {
     }
 }
 
-/// The rings of whichever thread hears of a close: another thread's must be left to that one.
+/// The rings of the thread that closes a file: another thread's rings must be left to that thread.
 #[derive(Debug)]
 struct ThisThread;
 
 impl FileHolder for ThisThread {
     fn file_closed(&self) {
-        let epoch = forebay_memory::epoch();
+        let epoch = process::epoch();
         // Rings that are in use, or end with their thread, let go of their files by themselves.
         _ = RINGS.try_with(|rings| {
             let Ok(mut rings) = rings.try_borrow_mut() else {

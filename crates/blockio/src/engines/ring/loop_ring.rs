@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
+use forebay_base::process;
+
 use crate::batch::Batch;
 use crate::completion::{Completions, Finished};
 use crate::engines::ring::driver::{Driver, Wait};
@@ -45,7 +47,7 @@ impl LoopRing {
             driver: Some(driver),
             shared: Arc::clone(shared),
             thread: thread::current().id(),
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
         })
     }
 
@@ -83,7 +85,7 @@ impl LoopRing {
         let driver = self.driver()?;
         loop {
             if let Err(error) = driver.pump(Wait::Not) {
-                // Nobody will ever hear of what is in flight: its memory stays the kernel's.
+                // No completion of what is in flight will be seen: its memory stays the kernel's.
                 shared.give_up(self.driver.take().expect("in use"));
                 return Err(error);
             }
@@ -96,7 +98,7 @@ impl LoopRing {
         Ok(driver.can_issue() || driver.is_put_off())
     }
 
-    /// Nobody waits for the batch any more. Its end may be there with the next go.
+    /// The caller stops waiting for the batch. Its end may be there with the next go.
     pub(crate) fn detach(&mut self, ticket: u64) {
         if let Ok(driver) = self.driver() {
             driver.detach(ticket, None);
@@ -119,13 +121,8 @@ struct Waking(Arc<Completions>);
 
 impl FileHolder for Waking {
     fn file_closed(&self) {
-        wake(&self.0);
+        self.0.wake();
     }
-}
-
-/// Have the loop take a turn.
-pub(crate) fn wake(completions: &Completions) {
-    _ = rustix::io::write(completions, &1_u64.to_ne_bytes());
 }
 
 fn take_done(driver: &mut Driver, finished: &mut Vec<Finished>) {

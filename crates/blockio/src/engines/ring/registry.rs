@@ -1,4 +1,4 @@
-//! Memory that the kernel knows by place: registered once with a ring of its own, taken over by all others.
+//! Memory that the kernel knows by an index: registered once with a ring of its own, cloned by all others.
 //!
 //! Registered memory is pinned and looked up once instead of for each operation, which saves a tenth of the CPU.
 //! Registering it with each ring would count it each time against the memlock limit, which is often 8 MiB; cloning does not.
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::sys::ring::Ring;
 
 /// Pieces of memory that can be registered at once.
-const PLACES: u32 = 256;
+const BUFFERS_MAX: u32 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
@@ -43,11 +43,11 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new() -> io::Result<Self> {
         let mut ring = Ring::unbound()?;
-        ring.register_buffer_table(PLACES)?;
+        ring.register_buffer_table(BUFFERS_MAX)?;
         Ok(Self {
             table: Mutex::new(Table {
                 ring: Some(ring),
-                pieces: vec![None; PLACES as usize],
+                pieces: vec![None; BUFFERS_MAX as usize],
                 reason: None,
                 refused: 0,
             }),
@@ -68,10 +68,12 @@ impl Registry {
         } = &mut *table;
         let Some(ring) = ring else { return };
         let Some(at) = pieces.iter().position(Option::is_none) else {
-            *reason = Some(format!("{PLACES} pieces of memory are registered already"));
+            *reason = Some(format!(
+                "{BUFFERS_MAX} pieces of memory are registered already"
+            ));
             return;
         };
-        match ring.update_buffer(place_of(at), Some((start, bytes))) {
+        match ring.update_buffer(slot_of(at), Some((start, bytes))) {
             Ok(()) => {
                 pieces[at] = Some(Piece {
                     start: start.as_ptr() as u64,
@@ -92,7 +94,7 @@ impl Registry {
             return;
         };
         if let Some(ring) = &mut table.ring {
-            let emptied = ring.update_buffer(place_of(at), None);
+            let emptied = ring.update_buffer(slot_of(at), None);
             debug_assert!(emptied.is_ok(), "unregister: {emptied:?}");
         }
         table.pieces[at] = None;
@@ -141,10 +143,10 @@ impl Registry {
         }
     }
 
-    /// The place of the piece that holds all of the memory, in a ring that has the table of version `seen`.
+    /// The index of the piece that holds all of the memory, in a ring that has the table of version `seen`.
     ///
-    /// None in a ring that fell behind meanwhile: another piece may be at that place in it.
-    pub(crate) fn place(&self, seen: u64, address: u64, bytes: u64) -> Option<u16> {
+    /// `None` in a ring that fell behind meanwhile: another piece may have that index in it.
+    pub(crate) fn buffer_index(&self, seen: u64, address: u64, bytes: u64) -> Option<u16> {
         let table = self.lock();
         if self.version.load(Ordering::Acquire) != seen {
             return None;
@@ -176,8 +178,8 @@ impl Registrar for Registry {
     }
 }
 
-fn place_of(at: usize) -> u32 {
-    u32::try_from(at).expect("places are few")
+fn slot_of(at: usize) -> u32 {
+    u32::try_from(at).expect("slots are few")
 }
 
 fn refusal(error: &io::Error, bytes: usize) -> String {
@@ -236,8 +238,8 @@ mod tests {
         }
     }
 
-    fn place(registry: &Registry, seen: u64, block: &Lease) -> Option<u16> {
-        registry.place(seen, block.as_ptr().as_ptr() as u64, block.len() as u64)
+    fn buffer_index(registry: &Registry, seen: u64, block: &Lease) -> Option<u16> {
+        registry.buffer_index(seen, block.as_ptr().as_ptr() as u64, block.len() as u64)
     }
 
     #[test]
@@ -269,16 +271,20 @@ mod tests {
         if seen == 0 {
             return; // a kernel that cannot share registered memory
         }
-        let first = place(&registry, seen, &block);
+        let first = buffer_index(&registry, seen, &block);
         assert!(first.is_some());
         let later = region.allocate(2 << 20).expect("room");
-        assert_eq!(place(&registry, seen, &block), None);
-        assert_eq!(place(&registry, seen, &later), None);
+        assert_eq!(buffer_index(&registry, seen, &block), None);
+        assert_eq!(buffer_index(&registry, seen, &later), None);
         registry.follow(&mut ring, &mut seen);
-        assert_eq!(place(&registry, seen, &block), first);
-        assert!(place(&registry, seen, &later).is_some_and(|place| Some(place) != first));
+        assert_eq!(buffer_index(&registry, seen, &block), first);
+        assert!(buffer_index(&registry, seen, &later).is_some_and(|index| Some(index) != first));
         let end = later.as_ptr().as_ptr() as u64 + later.len() as u64;
-        assert_eq!(registry.place(seen, end - 1, 2), None, "past its end");
+        assert_eq!(
+            registry.buffer_index(seen, end - 1, 2),
+            None,
+            "past its end"
+        );
     }
 
     #[test]

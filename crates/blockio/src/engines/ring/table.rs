@@ -1,4 +1,4 @@
-//! The files that a ring knows by place, so that the kernel need not look them up for each operation.
+//! The files that a ring knows by slot, so that the kernel need not look them up for each operation.
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
@@ -6,72 +6,71 @@ use crate::engines::ring::entry::Target;
 use crate::file::{BlockFile, FileHolder, FileMark};
 use crate::sys::ring::Ring;
 
-/// Places in a ring's table of files; operations on files beyond them use their descriptors.
-const PLACES: u32 = 64;
+/// Slots in a ring's table of files; operations on files beyond them use their descriptors.
+const SLOTS: u32 = 64;
 
-/// Which file has which place.
+/// Which file has which slot.
 ///
-/// The kernel keeps a file open while it has a place, so places of closed files are given up when the ring's thread hears
+/// The kernel keeps a file open while it has a slot, so slots of closed files are given up when the ring's thread learns
 /// of a close, and before each batch.
 pub(crate) struct FileTable {
-    places: Vec<Option<FileMark>>,
-    /// Places that the kernel gave; none where it refused.
-    places_max: usize,
-    /// The place that was looked up last, which is most often the next.
+    slots: Vec<Option<FileMark>>,
+    /// Slots that the kernel gave; none where it refused.
+    slots_max: usize,
+    /// The slot that was looked up last, which is most often the next.
     last: usize,
-    /// Hears when files with places are closed.
+    /// Notified when files with slots are closed.
     holder: Arc<dyn FileHolder>,
 }
 
 impl FileTable {
     pub(crate) fn new(ring: &mut Ring, holder: Arc<dyn FileHolder>) -> Self {
-        let given = ring.register_file_table(PLACES).is_ok();
+        let given = ring.register_file_table(SLOTS).is_ok();
         Self {
-            places: Vec::new(),
-            places_max: if given { PLACES as usize } else { 0 },
+            slots: Vec::new(),
+            slots_max: if given { SLOTS as usize } else { 0 },
             last: 0,
             holder,
         }
     }
 
-    /// What to call `file` in an entry; it gets a place if one is free.
+    /// What to call `file` in an entry; it gets a slot if one is free.
     pub(crate) fn target(&mut self, ring: &mut Ring, file: &BlockFile) -> Target {
-        let holds =
-            |place: &Option<FileMark>| place.as_ref().is_some_and(|known| known.is_of(file));
-        let at = match self.places.get(self.last) {
-            Some(place) if holds(place) => Some(self.last),
-            _ => self.places.iter().position(holds),
+        let holds = |slot: &Option<FileMark>| slot.as_ref().is_some_and(|known| known.is_of(file));
+        let at = match self.slots.get(self.last) {
+            Some(slot) if holds(slot) => Some(self.last),
+            _ => self.slots.iter().position(holds),
         };
         match at.or_else(|| self.enter(ring, file)) {
             Some(at) => {
                 self.last = at;
-                Target::Registered(u32::try_from(at).expect("places are few"))
+                Target::Registered(u32::try_from(at).expect("slots are few"))
             }
             None => Target::Descriptor(file.as_fd().as_raw_fd()),
         }
     }
 
     fn enter(&mut self, ring: &mut Ring, file: &BlockFile) -> Option<usize> {
-        let at = match self.places.iter().position(Option::is_none) {
+        let at = match self.slots.iter().position(Option::is_none) {
             Some(at) => at,
-            None if self.places.len() < self.places_max => {
-                self.places.push(None);
-                self.places.len() - 1
+            None if self.slots.len() < self.slots_max => {
+                self.slots.push(None);
+                self.slots.len() - 1
             }
             None => return None,
         };
-        let place = u32::try_from(at).expect("places are few");
-        ring.update_file(place, file.as_fd().as_raw_fd()).ok()?;
-        self.places[at] = Some(file.mark(&self.holder));
+        let slot = u32::try_from(at).expect("slots are few");
+        ring.update_file(slot, file.as_fd().as_raw_fd()).ok()?;
+        self.slots[at] = Some(file.mark(&self.holder));
         Some(at)
     }
 
-    /// Give up the places of files that were closed.
+    /// Give up the slots of files that were closed.
     pub(crate) fn sweep(&mut self, ring: &mut Ring) {
-        for (at, place) in (0..).zip(&mut self.places) {
-            let unused = place.as_ref().is_some_and(FileMark::is_gone);
+        for (at, slot) in (0..).zip(&mut self.slots) {
+            let unused = slot.as_ref().is_some_and(FileMark::is_gone);
             if unused && ring.update_file(at, -1).is_ok() {
-                *place = None;
+                *slot = None;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the threads of the fallback are to carry out, lane by lane, and who is told. Sans-I/O.
+//! The operations that the threads of the fallback carry out, lane by lane, and the ends of batches. Sans-I/O.
 //!
 //! Lane 0 holds all batches that were handed over; each other lane holds the batch of a caller that waits.
 //! A caller works on its lane alone, without a lock, before it brings it here, and takes it away when its batch has ended.
@@ -6,8 +6,8 @@
 //! # Invariants
 //!
 //! 1. A thread takes one operation at a time: one that never ends, as a read from a pipe may, holds up no other.
-//! 2. A lane other than 0 is taken away when its batch has ended, so a thread with an operation finds its lane in place.
-//! 3. Whoever ends a batch gets the [`Ended`] that tells of it, and tells when it has let go of the lock.
+//! 2. A lane other than 0 is taken away when its batch has ended, so a thread with an operation finds its lane in index.
+//! 3. The thread that ends a batch gets its [`Ended`], and acts on it once it has let go of the lock.
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) struct End {
 /// Batches that take turns.
 pub(crate) struct Lane {
     pub(crate) flight: Flight,
-    /// Who waits for its one batch; nobody does in lane 0.
+    /// The waiter for its one batch; none in lane 0.
     pub(crate) waiter: Option<Arc<Waiter>>,
     /// Slots that the caller keeps aside for the threads.
     pub(crate) aside: Vec<u32>,
@@ -75,16 +75,16 @@ pub(crate) struct Job {
     pub(crate) transfer: Transfer,
 }
 
-/// The end of a batch, to be told without the lock.
+/// The end of a batch, to be acted on without the lock.
 pub(crate) enum Ended {
-    Told(Notice),
-    Woken(Arc<Waiter>),
-    Kept(Keeper),
+    Notify(Notice),
+    Wake(Arc<Waiter>),
+    Drop(Keeper),
 }
 
 /// All lanes.
 pub(crate) struct Lanes {
-    places: Vec<Option<Lane>>,
+    lanes: Vec<Option<Lane>>,
     /// Which lane is asked next.
     turn: usize,
     clients: Clients,
@@ -96,7 +96,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     pub(crate) fn new(slots: u32, quarantine: Arc<Quarantine>) -> Self {
         Self {
-            places: vec![Some(Lane::new(slots, None))],
+            lanes: vec![Some(Lane::new(slots, None))],
             turn: 0,
             clients: Clients::default(),
             quarantine,
@@ -104,7 +104,7 @@ impl Lanes {
         }
     }
 
-    /// Take in a batch that was handed over; its end is to be told to `done`.
+    /// Take in a batch that was handed over; its end will be sent to `done`.
     pub(crate) fn hand(
         &mut self,
         batch: Batch,
@@ -114,29 +114,29 @@ impl Lanes {
         ended: &mut Vec<Ended>,
     ) {
         self.clients.enter(ticket, done, batch.count());
-        let lane = self.places[HANDED].as_mut().expect("lane 0 stays");
+        let lane = self.lanes[HANDED].as_mut().expect("lane 0 stays");
         lane.flight.admit(batch, None, ticket, Some(keeper));
         self.collect(HANDED, ended); // one without operations
     }
 
-    /// Bring a caller's lane; returns its place.
-    pub(crate) fn bring(&mut self, lane: Lane) -> usize {
-        let free = self.places.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
+    /// Bring a caller's lane; returns its index.
+    pub(crate) fn insert(&mut self, lane: Lane) -> usize {
+        let free = self.lanes.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.lanes.push(None);
+            self.lanes.len() - 1
         });
-        self.places[place] = Some(lane);
-        place
+        self.lanes[index] = Some(lane);
+        index
     }
 
     /// Take a caller's lane away, if its batch has ended.
-    pub(crate) fn take_away(&mut self, place: usize) -> Option<Lane> {
-        let ended = self.places[place]
+    pub(crate) fn remove_ended(&mut self, index: usize) -> Option<Lane> {
+        let ended = self.lanes[index]
             .as_ref()
             .is_some_and(|lane| lane.ended.is_some());
         if ended {
-            self.places[place].take()
+            self.lanes[index].take()
         } else {
             None
         }
@@ -144,7 +144,7 @@ impl Lanes {
 
     /// Whether there may be an operation to take.
     pub(crate) fn can_issue(&self) -> bool {
-        self.places
+        self.lanes
             .iter()
             .flatten()
             .any(|lane| lane.flight.can_issue())
@@ -152,22 +152,22 @@ impl Lanes {
 
     /// The next operation to carry out.
     pub(crate) fn next(&mut self, ended: &mut Vec<Ended>) -> Option<Job> {
-        let count = self.places.len();
+        let count = self.lanes.len();
         for step in 0..count {
-            let place = (self.turn + step) % count;
-            let Some(lane) = &mut self.places[place] else {
+            let index = (self.turn + step) % count;
+            let Some(lane) = &mut self.lanes[index] else {
                 continue;
             };
             let issue = lane.flight.next();
             let job = issue.map(|issue| Job {
-                lane: place,
+                lane: index,
                 slot: issue.slot,
                 transfer: Transfer::of(&issue),
             });
             // Some end without being carried out: an fsync after a failed write.
-            self.collect(place, ended);
+            self.collect(index, ended);
             if job.is_some() {
-                self.turn = place + 1;
+                self.turn = index + 1;
                 return job;
             }
         }
@@ -176,52 +176,50 @@ impl Lanes {
 
     /// What a job came to.
     pub(crate) fn complete(&mut self, job: &Job, result: i32, ended: &mut Vec<Ended>) {
-        let lane = self.places[job.lane].as_mut();
+        let lane = self.lanes[job.lane].as_mut();
         let lane = lane.expect("a lane stays while an operation of it is carried out");
         lane.flight.complete(job.slot, result);
         self.collect(job.lane, ended);
     }
 
-    /// Nobody waits for a batch that was handed over.
+    /// The caller of a batch that was handed over stops waiting.
     pub(crate) fn detach(&mut self, ticket: u64, ended: &mut Vec<Ended>) {
         self.detach_in(HANDED, ticket, None);
         self.collect(HANDED, ended);
     }
 
     /// The caller of a lane whose batch has not ended goes; `keeper` owns the memory now. Returns what is left in flight.
-    pub(crate) fn give_up(&mut self, place: usize, keeper: Keeper, ended: &mut Vec<Ended>) -> u32 {
-        let lane = self.places[place].as_mut().expect("its batch is in it");
+    pub(crate) fn give_up(&mut self, index: usize, keeper: Keeper, ended: &mut Vec<Ended>) -> u32 {
+        let lane = self.lanes[index].as_mut().expect("its batch is in it");
         lane.given_up = true;
-        let left = self.detach_in(place, ALONE, Some(keeper));
-        self.collect(place, ended);
+        let left = self.detach_in(index, ALONE, Some(keeper));
+        self.collect(index, ended);
         left
     }
 
     /// Issue nothing more of anything.
     pub(crate) fn detach_all(&mut self, ended: &mut Vec<Ended>) {
-        for place in 0..self.places.len() {
-            let Some(lane) = &self.places[place] else {
+        for index in 0..self.lanes.len() {
+            let Some(lane) = &self.lanes[index] else {
                 continue;
             };
             let tickets: Vec<_> = lane.flight.tickets().collect();
             for ticket in tickets {
-                self.detach_in(place, ticket, None);
+                self.detach_in(index, ticket, None);
             }
-            self.collect(place, ended);
+            self.collect(index, ended);
         }
     }
 
     /// Never give back the memory of what has not ended. Returns the operations, and whether this is the first time.
     pub(crate) fn leak(&mut self) -> (u32, bool) {
-        let lanes = self.places.iter().flatten();
+        let lanes = self.lanes.iter().flatten();
         let left = lanes.map(|lane| lane.flight.flying()).sum();
         (left, !std::mem::replace(&mut self.leaking, true))
     }
 
-    fn detach_in(&mut self, place: usize, ticket: u64, keeper: Option<Keeper>) -> u32 {
-        let lane = self.places[place]
-            .as_mut()
-            .expect("looked at by the caller");
+    fn detach_in(&mut self, index: usize, ticket: u64, keeper: Option<Keeper>) -> u32 {
+        let lane = self.lanes[index].as_mut().expect("looked at by the caller");
         let Some(Detached { left, bytes }) = lane.flight.detach(ticket, keeper) else {
             return 0;
         };
@@ -232,24 +230,24 @@ impl Lanes {
     /// Take back a batch of which nothing was issued, because there is no thread: its lane, if it has one, and its keeper.
     ///
     /// The lock was not let go of since that was found: a thread would carry out what it has taken.
-    pub(crate) fn refuse(&mut self, place: usize, ticket: u64) -> (Option<Lane>, Option<Keeper>) {
-        let lane = self.places[place].as_mut().expect("its batch is in it");
+    pub(crate) fn refuse(&mut self, index: usize, ticket: u64) -> (Option<Lane>, Option<Keeper>) {
+        let lane = self.lanes[index].as_mut().expect("its batch is in it");
         let detached = lane.flight.detach(ticket, None);
         debug_assert!(
             detached.is_none_or(|detached| detached.left == 0),
             "a thread has an operation of it"
         );
         let keeper = lane.flight.take_done().and_then(|done| done.keeper);
-        if place == HANDED {
+        if index == HANDED {
             self.clients.forget(ticket);
             return (None, keeper);
         }
-        (self.places[place].take(), keeper)
+        (self.lanes[index].take(), keeper)
     }
 
-    /// Find out who is to be told of the batches of a lane that have ended.
-    fn collect(&mut self, place: usize, ended: &mut Vec<Ended>) {
-        while let Some(lane) = &mut self.places[place]
+    /// Collect the ends of a lane's batches.
+    fn collect(&mut self, index: usize, ended: &mut Vec<Ended>) {
+        while let Some(lane) = &mut self.lanes[index]
             && let Some(done) = lane.flight.take_done()
         {
             let Done {
@@ -267,14 +265,14 @@ impl Lanes {
             } else {
                 keeper
             };
-            if place == HANDED {
-                ended.extend(self.clients.leave(ticket, keeper).map(Ended::Told));
+            if index == HANDED {
+                ended.extend(self.clients.leave(ticket, keeper).map(Ended::Notify));
             } else if lane.given_up {
-                ended.extend(keeper.map(Ended::Kept));
-                self.places[place] = None;
+                ended.extend(keeper.map(Ended::Drop));
+                self.lanes[index] = None;
             } else {
                 lane.ended = Some(End { detached });
-                ended.extend(lane.waiter.clone().map(Ended::Woken));
+                ended.extend(lane.waiter.clone().map(Ended::Wake));
             }
         }
     }

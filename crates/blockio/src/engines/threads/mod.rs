@@ -18,6 +18,8 @@ mod waiter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use forebay_base::process;
+
 use crate::batch::Batch;
 use crate::completion::{Completions, GivingUp, OPERATIONS_UNASKED};
 use crate::engines::ring::driver::Counts;
@@ -45,7 +47,7 @@ impl Threads {
         Self {
             pool: Arc::new(Pool::new(shared)),
             spare: Mutex::default(),
-            epoch: forebay_memory::epoch(),
+            epoch: process::epoch(),
         }
     }
 
@@ -85,16 +87,16 @@ impl Threads {
             lane.flight.detach(ALONE, None);
             return Err(Error::Closed);
         }
-        let place = state.lanes.bring(lane);
+        let index = state.lanes.insert(lane);
         self.pool
             .call(state, ready)
-            .map_err(|refused| refused.take_back(place, ALONE))?;
+            .map_err(|refused| refused.take_back(index, ALONE))?;
         while waiter.wait() == Waited::Interrupted {
             if giving_up.interrupted() {
-                return Err(self.give_up(place, giving_up.keeper()));
+                return Err(self.give_up(index, giving_up.keeper()));
             }
         }
-        let taken = self.pool.lock().lanes.take_away(place);
+        let taken = self.pool.lock().lanes.remove_ended(index);
         let mut lane = taken.expect("its batch has ended");
         match lane.ended.take() {
             Some(End { detached: true }) => Err(Error::Closed),
@@ -103,18 +105,18 @@ impl Threads {
     }
 
     /// Leave a batch behind; `keeper` owns its memory until the threads have let go of it.
-    fn give_up(&self, place: usize, keeper: Keeper) -> Error {
+    fn give_up(&self, index: usize, keeper: Keeper) -> Error {
         let mut ended = Vec::new();
         let mut state = self.pool.lock();
         // It may have ended while the caller was asked; its waiter may be woken yet, so it is not used again.
-        let lane = state.lanes.take_away(place);
+        let lane = state.lanes.remove_ended(index);
         let left = if lane.is_some() {
             0
         } else {
-            state.lanes.give_up(place, keeper, &mut ended)
+            state.lanes.give_up(index, keeper, &mut ended)
         };
         drop(state);
-        self.pool.tell(&mut ended);
+        self.pool.notify(&mut ended);
         Error::Interrupted { left }
     }
 
@@ -140,15 +142,15 @@ impl Threads {
         self.pool
             .call(state, operations)
             .map_err(|refused| refused.take_back(HANDED, ticket))?;
-        self.pool.tell(&mut ended);
+        self.pool.notify(&mut ended);
         Ok(())
     }
 
-    /// Nobody waits for a batch that was handed over; its end is told all the same.
+    /// The caller of a batch that was handed over stops waiting; its end is sent all the same.
     pub(crate) fn detach(&self, ticket: u64) {
         let mut ended = Vec::new();
         self.pool.lock().lanes.detach(ticket, &mut ended);
-        self.pool.tell(&mut ended);
+        self.pool.notify(&mut ended);
     }
 
     /// Refuse further batches, issue nothing more, and wait until the threads have ended. Idempotent.
@@ -179,7 +181,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if self.epoch == forebay_memory::epoch() {
+        if self.epoch == process::epoch() {
             self.pool.close(close_deadline());
         } else {
             self.pool.abandon();

@@ -5,13 +5,13 @@
 //! A batch of `n` operations wakes `n` idle threads at most, and starts as many as are missing to that, at most up to the limit.
 //! So while there is something to take, a thread is awake for it, or all are at work.
 //! What becomes possible later, as everything behind an fsync does, is for the thread that made it possible:
-//! it wakes one more, or starts it, as long as there is more to take and nobody on the way.
+//! it wakes one more, or starts it, as long as there is more to take and no thread on the way.
 //!
 //! # Order of locks
 //!
 //! `handles` (held while threads are started), then `state` (never held during a system call but those of the lock).
 //!
-//! `tests/loom.rs` checks every interleaving of who brings, who carries out and who closes.
+//! `tests/loom.rs` checks every interleaving of callers, of the threads and of a close.
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -26,7 +26,7 @@ use crate::service;
 
 pub(crate) struct State {
     pub(crate) lanes: Lanes,
-    /// Threads that sleep and that nobody has woken.
+    /// Threads that sleep and were not woken.
     idle: u32,
     /// Wake-ups that no sleeper has taken yet.
     wakes: u32,
@@ -40,14 +40,14 @@ pub(crate) struct State {
 /// There is no thread, and none can be started.
 pub(crate) struct Refused<'a> {
     error: Error,
-    /// Held since that was found: until it is let go, nobody can take what was brought.
+    /// Held since that was found: until it is let go, no thread can take what was inserted.
     state: MutexGuard<'a, State>,
 }
 
 impl Refused<'_> {
     /// Take the batch back that was brought, and say why.
-    pub(crate) fn take_back(mut self, place: usize, ticket: u64) -> Error {
-        let refused = self.state.lanes.refuse(place, ticket);
+    pub(crate) fn take_back(mut self, index: usize, ticket: u64) -> Error {
+        let refused = self.state.lanes.refuse(index, ticket);
         drop(self.state);
         drop(refused); // without the lock
         self.error
@@ -183,7 +183,7 @@ impl Pool {
             } else {
                 drop(state);
             }
-            self.tell(&mut ended);
+            self.notify(&mut ended);
             over = job.map(|job| {
                 let result = job.transfer.carry_out();
                 (job, result)
@@ -199,21 +199,21 @@ impl Pool {
         while state.wakes == 0 && !state.stopping {
             state = (self.work.wait(state)).unwrap_or_else(PoisonError::into_inner);
         }
-        // When all stop, nobody counts them any more.
+        // When all stop, wake-ups are not counted any more.
         state.wakes = state.wakes.saturating_sub(1);
         state
     }
 
-    /// Tell of the batches that have ended; the lock is not held.
-    pub(crate) fn tell(&self, ended: &mut Vec<Ended>) {
+    /// Notify the callers of the batches that have ended; the lock is not held.
+    pub(crate) fn notify(&self, ended: &mut Vec<Ended>) {
         for end in ended.drain(..) {
             match end {
-                Ended::Told(notice) => {
+                Ended::Notify(notice) => {
                     self.shared.count(Counts::of(notice.operations));
-                    notice.tell();
+                    notice.send();
                 }
-                Ended::Woken(waiter) => waiter.end(),
-                Ended::Kept(keeper) => drop(keeper),
+                Ended::Wake(waiter) => waiter.end(),
+                Ended::Drop(keeper) => drop(keeper),
             }
         }
     }
@@ -228,7 +228,7 @@ impl Pool {
         state.lanes.detach_all(&mut ended);
         self.work.notify_all();
         drop(state);
-        self.tell(&mut ended);
+        self.notify(&mut ended);
         let own = self.is_own_thread();
         let mut state = self.lock();
         while state.alive > u32::from(own) {

@@ -1,4 +1,4 @@
-//! Locks, threads and the futex of the fallback. `tests/loom.rs` compiles `pool` and `waiter` over loom's in their place.
+//! Locks, threads and the futex of the fallback. `tests/loom.rs` compiles `pool` and `waiter` over loom's instead.
 pub(crate) use std::sync::atomic::AtomicU32;
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread;

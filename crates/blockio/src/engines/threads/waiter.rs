@@ -10,7 +10,7 @@ const WAITING: u32 = 0;
 const ENDED: u32 = 1;
 
 /// A wait with a time is ended by every signal, one without is resumed where the handler has `SA_RESTART`: signal(7).
-/// A signal that came between the last look and the sleep does not end it, so that somebody looks again after this.
+/// A signal that came between the last check and the sleep does not end it, so the waiter checks again after this time.
 const ROUND: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -30,12 +30,12 @@ pub(crate) enum Waited {
 }
 
 impl Waiter {
-    /// Begin anew; nobody is about to end the wait before.
+    /// Begin anew; no thread is about to end the wait before.
     pub(crate) fn reset(&self) {
         self.0.store(WAITING, Ordering::Relaxed);
     }
 
-    /// Wake who waits. One system call.
+    /// Wake the waiting thread. One system call.
     pub(crate) fn end(&self) {
         self.0.store(ENDED, Ordering::Release);
         let woken = futex::wake(&self.0, Flags::PRIVATE, 1);

@@ -1,16 +1,16 @@
-//! What clients ask, as far as the dispatcher answers it.
+//! The calls of clients that the dispatcher itself answers.
 
+use forebay_base::slots::Key;
 use forebay_transport::Buffer;
 use forebay_transport::calls::Call as Received;
 
 use crate::dispatcher::clients::answers::plain;
-use crate::dispatcher::clients::streams::What;
-use crate::dispatcher::clients::waiting::{For, Waiter};
-use crate::dispatcher::commits::keeping::{Asker, Keeping, Late};
-use crate::dispatcher::commits::stored::unknown;
+use crate::dispatcher::clients::streams::StreamKind;
+use crate::dispatcher::clients::waiters::{Awaited, Waiter};
+use crate::dispatcher::commits::pending_writes::{LateSubmission, PendingWrites, Purpose};
+use crate::dispatcher::commits::store_answers::unknown;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::CALLS_PER_CLIENT_MAX;
-use crate::dispatcher::poll::Place;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
@@ -19,42 +19,42 @@ use crate::request::Submission;
 use crate::store::Question;
 
 impl Driver {
-    /// Take in a turn's worth of what a client has sent.
-    pub fn read_client(&mut self, place: Place) {
-        let input = self.clients.receive(place);
-        // What changed before a submission was sent is seen before it is taken.
+    /// Take in a turn's worth of a client's input.
+    pub fn read_client(&mut self, key: Key) {
+        let input = self.clients.receive(key);
+        // A source change that preceded a submission must be noticed before the submission is accepted.
         if self.reloads && !input.calls.is_empty() {
-            self.look_at_files();
+            self.check_source_files();
         }
         let called = !input.calls.is_empty();
         for call in input.calls {
-            self.take_call(place, call);
+            self.take_call(key, call);
         }
-        if called && self.keeping.as_ref().is_some_and(Keeping::is_behind) {
-            self.clients.pause(place);
+        if called && self.pending.as_ref().is_some_and(PendingWrites::is_behind) {
+            self.clients.pause(key);
         }
         for call in input.cancelled {
-            let client = self.clients.get_mut(place);
+            let client = self.clients.get_mut(key);
             if let Some(open) = client.and_then(|client| client.close(call)) {
-                self.give_up(place, call, open);
+                self.abandon(key, call, open);
             }
         }
         for call in input.granted {
-            self.pump((place, call));
+            self.pump((key, call));
         }
         if input.over {
-            self.client_left(place);
+            self.client_left(key);
         }
     }
 
     /// Take in one call.
-    pub fn take_call(&mut self, place: Place, received: Received) {
-        let Some(client) = self.clients.get_mut(place) else {
+    pub fn take_call(&mut self, key: Key, received: Received) {
+        let Some(client) = self.clients.get_mut(key) else {
             return;
         };
         let call = received.id;
         if let Some(refusal) = client.refusal() {
-            return self.refuse(place, call, &refusal);
+            return self.refuse(key, call, &refusal);
         }
         let open = client.open.len();
         if open >= CALLS_PER_CLIENT_MAX {
@@ -67,7 +67,7 @@ impl Driver {
                 open as u64 + 1,
                 next,
             );
-            return self.refuse(place, call, &refusal);
+            return self.refuse(key, call, &refusal);
         }
         let segment = received.segments.first().map(Buffer::as_slice);
         let asked = match Call::read(received.head.as_slice(), segment) {
@@ -75,53 +75,57 @@ impl Driver {
             Err(error) => {
                 let next = "use a client of this version";
                 let refusal = Refusal::invalid("a call", "its form", &error.to_string(), next);
-                return self.refuse(place, call, &refusal);
+                return self.refuse(key, call, &refusal);
             }
         };
         let streams = matches!(asked, Call::Logs { .. } | Call::Events { .. });
         if streams != received.stream {
             let next = "call `logs` and `events` as streams, and nothing else";
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
-            return self.refuse(place, call, &refusal);
+            return self.refuse(key, call, &refusal);
         }
-        // A token names a submission that may be waiting itself.
+        // A token may name a submission that is parked itself.
         let waits = matches!(
             asked,
             Call::Submit(_) | Call::Run(_) | Call::Accepted { .. }
         );
         if waits && self.code.is_loading() {
-            return self.code.park(place, received);
+            return self.code.park(key, received);
         }
-        match self.serve(place, call, asked) {
+        match self.serve(key, call, asked) {
             Ok(()) => {}
-            Err(refusal) if streams => self.refuse_stream((place, call), &refusal),
-            Err(refusal) => self.refuse(place, call, &refusal),
+            Err(refusal) if streams => self.refuse_stream((key, call), &refusal),
+            Err(refusal) => self.refuse(key, call, &refusal),
         }
     }
 
-    fn serve(&mut self, client: Place, call: u64, asked: Call<'_>) -> Result<(), Refusal> {
+    fn serve(&mut self, client: Key, call: u64, asked: Call<'_>) -> Result<(), Refusal> {
         let waiter = |wants| Waiter {
             client,
             call,
             wants,
         };
         match asked {
-            Call::Submit(submit) => self.submit(&submit, waiter(For::Accepted)),
-            Call::Run(submit) => self.submit(&submit, waiter(For::End)),
-            Call::Accepted { token } => self.find_token(token, waiter(For::Accepted)),
-            Call::Wait { id, whole: false } => self.wait(id, waiter(For::End), Question::Ending),
-            Call::Wait { id, whole: true } => self.wait(id, waiter(For::End), Question::Whole),
+            Call::Submit(submit) => self.submit(&submit, waiter(Awaited::Accepted)),
+            Call::Run(submit) => self.submit(&submit, waiter(Awaited::End)),
+            Call::Accepted { token } => self.find_token(token, waiter(Awaited::Accepted)),
+            Call::Wait { id, whole: false } => {
+                self.wait(id, waiter(Awaited::End), Question::Ending)
+            }
+            Call::Wait { id, whole: true } => self.wait(id, waiter(Awaited::End), Question::Whole),
             Call::Taken { id } => {
-                self.taken(client, id);
+                self.result_read(client, id);
                 self.answer(client, call, plain(message::answered(None)));
                 Ok(())
             }
-            Call::Cancel { id } => self.cancel(id, waiter(For::Cancelled)),
-            Call::Other { method, arguments } => self.ask_server(client, call, method, arguments),
-            Call::Logs { id, offset, follow } => {
-                self.follow((client, call), id, What::Logs { offset, follow })
+            Call::Cancel { id } => self.cancel(id, waiter(Awaited::Cancelled)),
+            Call::Other { method, arguments } => {
+                self.forward_to_admin(client, call, method, arguments)
             }
-            Call::Events { id } => self.follow((client, call), id, What::events()),
+            Call::Logs { id, offset, follow } => {
+                self.follow((client, call), id, StreamKind::Logs { offset, follow })
+            }
+            Call::Events { id } => self.follow((client, call), id, StreamKind::events()),
         }
     }
 
@@ -132,7 +136,7 @@ impl Driver {
             let (limit, value) = (self.arguments_bytes_max as u64, bytes as u64);
             return Err(Refusal::limit(
                 submit.name,
-                "arguments_max",
+                "max_argument_bytes",
                 limit,
                 value,
                 next,
@@ -140,10 +144,10 @@ impl Driver {
         }
         let submission = self.code.check(submit, self.now)?;
         self.enter(submission, waiter, submit.token)
-            .or_else(|refusal| self.ask_for_ends(refusal, submit, waiter))
+            .or_else(|refusal| self.fetch_predecessors(refusal, submit, waiter))
     }
 
-    /// Give a submission to the machine, and its call what it waits for.
+    /// Give a submission to the machine, and register what its call waits for.
     pub fn enter(
         &mut self,
         mut submission: Submission,
@@ -151,22 +155,22 @@ impl Driver {
         token: Option<u64>,
     ) -> Result<(), Refusal> {
         let bytes = submission.arguments.len();
-        let keeping = self.keeping.as_ref();
-        let parted = keeping.and_then(|keeping| keeping.part(&mut submission));
+        let pending = self.pending.as_ref();
+        let detached = pending.and_then(|pending| pending.detach_arguments(&mut submission));
         match self
             .machine
             .submit(self.now, submission)
             .map_err(|refusal| *refusal)?
         {
             Submitted::New(id) => {
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.took(id, bytes, parted);
+                if let Some(pending) = &mut self.pending {
+                    pending.track_arguments(id, bytes, detached);
                 }
                 self.wait_with(id, waiter, token);
             }
-            Submitted::Known(id) if waiter.wants == For::Accepted => self.tell_id(id, waiter),
-            // Sent again after its server was killed, it is asked about by its token as before.
-            Submitted::Known(id) if self.machine.standing(id).is_some() => {
+            Submitted::Known(id) if waiter.wants == Awaited::Accepted => self.answer_id(id, waiter),
+            // A client that sends it again after its server was killed asks for it by its token as before.
+            Submitted::Known(id) if self.machine.view(id).is_some() => {
                 self.wait_with(id, waiter, token);
             }
             Submitted::Known(id) => self.wait(id, waiter, Question::Ending)?,
@@ -174,8 +178,9 @@ impl Driver {
         Ok(())
     }
 
-    /// A submission may come after requests that ended long ago: only the store knows how.
-    fn ask_for_ends(
+    /// Fetch how the requests ended that a submission comes after. The machine remembers the latest ends; only the
+    /// store has those of long ago.
+    fn fetch_predecessors(
         &mut self,
         refusal: Refusal,
         submit: &Submit<'_>,
@@ -183,26 +188,26 @@ impl Driver {
     ) -> Result<(), Refusal> {
         let submission = self.code.check(submit, self.now)?;
         let mut left = submission.options.after.clone();
-        left.retain(|id| self.machine.standing(*id).is_none());
-        let (Some(first), Some(keeping), "unknown") = (left.pop(), &mut self.keeping, refusal.code)
+        left.retain(|id| self.machine.view(*id).is_none());
+        let (Some(first), Some(pending), "unknown") = (left.pop(), &mut self.pending, refusal.code)
         else {
             return Err(refusal);
         };
-        let late = Late {
+        let late = LateSubmission {
             submission,
             waiter,
             token: submit.token,
             left,
         };
-        keeping.ask(first, Question::Ending, Asker::After(Box::new(late)));
-        self.clients.owes(waiter.client, waiter.call);
+        pending.fetch(first, Question::Ending, Purpose::After(Box::new(late)));
+        self.clients.await_store(waiter.client, waiter.call);
         Ok(())
     }
 
-    /// Tell an id as soon as its row is on disk.
-    fn tell_id(&mut self, id: RequestId, waiter: Waiter) {
-        let standing = self.machine.standing(id);
-        if standing.is_some_and(|standing| !standing.accepted) {
+    /// Answer with an id as soon as its row is on disk.
+    fn answer_id(&mut self, id: RequestId, waiter: Waiter) {
+        let view = self.machine.view(id);
+        if view.is_some_and(|view| !view.accepted) {
             self.wait_for(id, waiter);
         } else {
             self.answer(waiter.client, waiter.call, plain(message::accepted(id)));
@@ -216,17 +221,17 @@ impl Driver {
             let next = "it was answered already, or came by another connection";
             Refusal::unknown("submission with the token", &token.to_string(), next)
         })?;
-        self.tell_id(id, waiter);
+        self.answer_id(id, waiter);
         Ok(())
     }
 
     fn wait(&mut self, id: RequestId, waiter: Waiter, question: Question) -> Result<(), Refusal> {
-        self.spare(waiter.client, id); // it may end, and go, before it is told
-        if self.machine.standing(id).is_some() {
+        self.spare(waiter.client, id); // the retention may remove it before the answer is sent
+        if self.machine.view(id).is_some() {
             self.wait_for(id, waiter);
             return Ok(());
         }
-        if self.keeping.is_none() {
+        if self.pending.is_none() {
             return Err(unknown(id));
         }
         self.clients
@@ -234,24 +239,24 @@ impl Driver {
         Ok(())
     }
 
-    /// Ask the store for what a client may be sent now.
-    pub fn fetch_more(&mut self, client: Place) {
-        let Some(keeping) = &mut self.keeping else {
+    /// Ask the store for the answers that a client can take now.
+    pub fn fetch_more(&mut self, client: Key) {
+        let Some(pending) = &mut self.pending else {
             return;
         };
         while let Some((call, id, question)) = self.clients.next_fetch(client) {
             let waiter = Waiter {
                 client,
                 call,
-                wants: For::End,
+                wants: Awaited::End,
             };
-            keeping.ask(id, question, Asker::End(waiter));
+            pending.fetch(id, question, Purpose::End(waiter));
         }
     }
 
     fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
-        let told = match self.machine.cancel(self.now, id) {
-            // Told when it is on disk: until then a restart would run it.
+        let how = match self.machine.cancel(self.now, id) {
+            // Answered once the end is on disk: until then a restart would run the request.
             Cancelled::Now => {
                 self.wait_for(id, waiter);
                 return Ok(());
@@ -259,24 +264,24 @@ impl Driver {
             Cancelled::Asked => "asked",
             Cancelled::AlreadyEnded => "ended",
             Cancelled::Unknown => {
-                return self.ask_store(id, Question::Ending, Asker::Cancel(waiter), waiter);
+                return self.ask_store(id, Question::Ending, Purpose::Cancel(waiter), waiter);
             }
         };
-        self.answer(waiter.client, waiter.call, plain(message::cancelled(told)));
+        self.answer(waiter.client, waiter.call, plain(message::cancelled(how)));
         Ok(())
     }
 
-    /// What is not unfinished may be in the store.
+    /// Ask the store about a request that is not unfinished.
     fn ask_store(
         &mut self,
         id: RequestId,
         question: Question,
-        asker: Asker,
+        purpose: Purpose,
         waiter: Waiter,
     ) -> Result<(), Refusal> {
-        let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
-        keeping.ask(id, question, asker);
-        self.clients.owes(waiter.client, waiter.call);
+        let pending = self.pending.as_mut().ok_or_else(|| unknown(id))?;
+        pending.fetch(id, question, purpose);
+        self.clients.await_store(waiter.client, waiter.call);
         Ok(())
     }
 }

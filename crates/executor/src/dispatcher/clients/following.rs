@@ -1,15 +1,16 @@
-//! Keeping the output of requests, and telling those who follow them.
+//! The output of requests, with the clients that follow it.
 
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::Key;
 use forebay_transport::calls::StreamReadiness;
 use forebay_transport::link::Head;
 use forebay_transport::wire::{Codec, Reason};
 
-use crate::dispatcher::clients::Open;
-use crate::dispatcher::clients::streams::{Event, Key, Streams, What};
-use crate::dispatcher::commits::keeping::Asker;
-use crate::dispatcher::commits::stored::unknown;
+use crate::dispatcher::clients::OpenCall;
+use crate::dispatcher::clients::streams::{Event, StreamKey, StreamKind, Streams};
+use crate::dispatcher::commits::pending_writes::Purpose;
+use crate::dispatcher::commits::store_answers::unknown;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS};
@@ -20,21 +21,21 @@ use crate::message;
 use crate::request::Status;
 use crate::store::{Fetched, Question};
 
-/// What requests write and say.
+/// Logs and progress of requests, with the streams that follow them.
 #[derive(Default)]
 pub struct Following {
     pub logs: Option<Logs>,
-    /// Those of the requests that run.
+    /// The logs of running requests.
     writing: ByNumber<RequestId, Log>,
     progress: ByNumber<RequestId, Vec<u8>>,
     pub streams: Streams,
     reasons_at: Option<Instant>,
-    /// Streams that have more than a turn's worth.
-    again: Vec<Key>,
+    /// Streams with more than a turn's worth.
+    again: Vec<StreamKey>,
 }
 
 impl Following {
-    /// When the reasons of what waits are looked at again.
+    /// When the reasons of waiting requests are checked again.
     pub fn deadline(&self) -> Option<Instant> {
         self.reasons_at
     }
@@ -43,92 +44,103 @@ impl Following {
         !self.again.is_empty()
     }
 
-    pub fn take_again(&mut self) -> Vec<Key> {
+    pub fn take_again(&mut self) -> Vec<StreamKey> {
         std::mem::take(&mut self.again)
     }
 }
 
 impl Driver {
-    /// A client follows a request.
-    pub fn follow(&mut self, key: Key, id: RequestId, what: What) -> Result<(), Refusal> {
-        let standing = self.machine.standing(id);
-        if standing.is_none() {
-            let keeping = self.keeping.as_mut().ok_or_else(|| unknown(id))?;
-            keeping.ask(id, Question::Ending, Asker::Follow(key, what));
-            self.clients.owes(key.0, key.1);
+    /// Begin a stream about a request.
+    pub fn follow(
+        &mut self,
+        key: StreamKey,
+        id: RequestId,
+        kind: StreamKind,
+    ) -> Result<(), Refusal> {
+        let view = self.machine.view(id);
+        if view.is_none() {
+            let pending = self.pending.as_mut().ok_or_else(|| unknown(id))?;
+            pending.fetch(id, Question::Ending, Purpose::Follow(key, kind));
+            self.clients.await_store(key.0, key.1);
             return Ok(());
         }
-        self.begin_stream(key, id, what, false);
-        if let Some(standing) = standing {
-            self.tell_stream(key, status(standing.status, standing.attempt));
+        self.begin_stream(key, id, kind, false);
+        if let Some(view) = view {
+            self.queue_event(key, status(view.status, view.attempt));
         }
         if let Some(item) = self.following.progress.get(&id).cloned() {
-            self.tell_stream(key, progress(item));
+            self.queue_event(key, progress(item));
         }
-        self.tell_reason(key, id);
+        self.notify_reason(key, id);
         self.pump(key);
         Ok(())
     }
 
-    /// The same for a request that has ended.
-    pub fn follow_found(&mut self, key: Key, id: RequestId, what: What, found: &Fetched) {
+    /// Begin a stream about a request that has ended.
+    pub fn follow_found(
+        &mut self,
+        key: StreamKey,
+        id: RequestId,
+        kind: StreamKind,
+        found: &Fetched,
+    ) {
         let Fetched::Ending(ending) = found else {
             return self.refuse_stream(key, &unknown(id));
         };
-        self.begin_stream(key, id, what, true);
-        self.tell_stream(key, status(ending.status, ending.attempts));
+        self.begin_stream(key, id, kind, true);
+        self.queue_event(key, status(ending.status, ending.attempts));
         self.pump(key);
     }
 
-    /// A stream that is refused is one item, and its end.
-    pub fn refuse_stream(&mut self, key: Key, refusal: &Refusal) {
+    /// Answer a refused stream with the refusal as its only item.
+    pub fn refuse_stream(&mut self, key: StreamKey, refusal: &Refusal) {
         let item = Some(message::refused(refusal));
-        self.begin_stream(key, RequestId(0), What::Refusal(item), true);
+        self.begin_stream(key, RequestId(0), StreamKind::Refusal(item), true);
         self.pump(key);
     }
 
-    fn begin_stream(&mut self, key: Key, id: RequestId, what: What, over: bool) {
+    fn begin_stream(&mut self, key: StreamKey, id: RequestId, kind: StreamKind, over: bool) {
         if let Some(client) = self.clients.get_mut(key.0) {
-            client.open.insert(key.1, Open::Stream);
-            self.following.streams.add(key, id, what, over);
+            client.open.insert(key.1, OpenCall::Stream);
+            self.following.streams.add(key, id, kind, over);
         }
     }
 
-    /// A run has written something.
+    /// Append a run's output to its log.
     pub fn log(&mut self, id: RequestId, bytes: &[u8]) {
         let following = &mut self.following;
         let Some(logs) = &following.logs else {
             return;
         };
         let log = following.writing.entry(id).or_insert_with(|| logs.log(id));
-        // A log is no promise: what is lost is said in it when there is room again.
+        // Logging is best effort: the log itself says what was lost once there is room again.
         drop(log.append(bytes));
         for key in following.streams.of(id) {
             self.pump(key);
         }
     }
 
-    /// A run has said how far it is.
+    /// Record the progress of a run.
     pub fn progress(&mut self, id: RequestId, map: &[u8]) {
         if let Some(item) = message::progressed(map) {
             self.following.progress.insert(id, item.clone());
-            self.tell_event(id, &progress(item));
+            self.notify_followers(id, &progress(item));
         }
     }
 
-    /// A request stands somewhere else.
-    pub fn tell_status(&mut self, id: RequestId, now: Status, attempt: u32) {
+    /// Notify followers that the status of a request has changed.
+    pub fn notify_status(&mut self, id: RequestId, now: Status, attempt: u32) {
         if self.following.streams.is_followed(id) {
-            self.tell_event(id, &status(now, attempt));
+            self.notify_followers(id, &status(now, attempt));
         }
     }
 
-    /// A request has ended: so do its streams, once they have told everything.
+    /// End the streams about a request that has ended, once they have sent everything.
     pub fn end_following(&mut self, id: RequestId, now: Status, attempt: u32) {
         self.following.writing.remove(&id);
         self.following.progress.remove(&id);
         for key in self.following.streams.of(id) {
-            self.tell_stream(key, status(now, attempt));
+            self.queue_event(key, status(now, attempt));
             if let Some(stream) = self.following.streams.get_mut(key) {
                 stream.over = true;
             }
@@ -136,28 +148,28 @@ impl Driver {
         }
     }
 
-    fn tell_event(&mut self, id: RequestId, event: &Event) {
+    fn notify_followers(&mut self, id: RequestId, event: &Event) {
         for key in self.following.streams.of(id) {
-            self.tell_stream(key, event.clone());
+            self.queue_event(key, event.clone());
             self.pump(key);
         }
     }
 
-    fn tell_stream(&mut self, key: Key, event: Event) {
+    fn queue_event(&mut self, key: StreamKey, event: Event) {
         if let Some(stream) = self.following.streams.get_mut(key) {
-            stream.tell(event);
+            stream.push(event);
         }
     }
 
-    /// Tell why a request waits, where that is not what was told last.
-    fn tell_reason(&mut self, key: Key, id: RequestId) {
+    /// Queue the reason why a request waits, unless it was sent already.
+    fn notify_reason(&mut self, key: StreamKey, id: RequestId) {
         let Some(why) = self.machine.why(self.now, id) else {
             return;
         };
         let Some(stream) = self.following.streams.get_mut(key) else {
             return;
         };
-        let What::Events { reason, .. } = &mut stream.what else {
+        let StreamKind::Events { reason, .. } = &mut stream.kind else {
             return;
         };
         let every = Duration::from_millis(REASONS_MS);
@@ -167,25 +179,25 @@ impl Driver {
         }
         let item = message::reasoned(&why.reason);
         *reason = why.reason;
-        stream.tell(Event {
+        stream.push(Event {
             item,
             replaceable: false,
         });
     }
 
-    /// Look again at the reasons of what waits and is followed.
-    pub fn tell_reasons(&mut self, now: Instant) {
+    /// Check the reasons of all followed requests that wait.
+    pub fn notify_reasons(&mut self, now: Instant) {
         if self.following.reasons_at.take_if(|at| *at <= now).is_none() {
             return;
         }
         for (key, id) in self.following.streams.events() {
-            self.tell_reason(key, id);
+            self.notify_reason(key, id);
             self.pump(key);
         }
     }
 
-    /// Send what a stream has and its client takes.
-    pub fn pump(&mut self, key: Key) {
+    /// Send what a stream has, as far as its client's credit allows.
+    pub fn pump(&mut self, key: StreamKey) {
         for _ in 0..ITEMS_A_TURN {
             if !self.send_next(key) {
                 return self.clients.touch(key.0);
@@ -195,8 +207,8 @@ impl Driver {
         self.following.again.push(key);
     }
 
-    /// Send one item; false where there is none, or its client takes none.
-    fn send_next(&mut self, (client, call): Key) -> bool {
+    /// Send one item; false if there is none, or the client has no credit.
+    fn send_next(&mut self, (client, call): StreamKey) -> bool {
         let Some(connection) = self
             .clients
             .get_mut(client)
@@ -218,7 +230,7 @@ impl Driver {
         let Some(client) = self.clients.get_mut(client) else {
             return false;
         };
-        let Some(stream) = self.following.streams.get_mut((client.place, call)) else {
+        let Some(stream) = self.following.streams.get_mut((client.key, call)) else {
             return false;
         };
         let (head, look) = (Head::Borrowed(&item), &mut stream.look);
@@ -228,12 +240,12 @@ impl Driver {
             .is_ok()
     }
 
-    /// The next item of a stream. One that is over and has none ends.
-    fn next_item(&mut self, key: Key) -> Option<Vec<u8>> {
+    /// The next item of a stream. A finished stream without one ends here.
+    fn next_item(&mut self, key: StreamKey) -> Option<Vec<u8>> {
         let following = &mut self.following;
         let stream = following.streams.get_mut(key)?;
-        let item = match &mut stream.what {
-            What::Logs { offset, .. } => {
+        let item = match &mut stream.kind {
+            StreamKind::Logs { offset, .. } => {
                 let logs = following.logs.as_ref();
                 let piece =
                     logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
@@ -242,10 +254,11 @@ impl Driver {
                     message::logged(piece.offset, &piece.bytes)
                 })
             }
-            What::Events { queue, .. } => queue.pop_front().map(|event| event.item),
-            What::Refusal(item) => item.take(),
+            StreamKind::Events { queue, .. } => queue.pop_front().map(|event| event.item),
+            StreamKind::Refusal(item) => item.take(),
         };
-        let follows = !stream.over && !matches!(stream.what, What::Logs { follow: false, .. });
+        let follows =
+            !stream.over && !matches!(stream.kind, StreamKind::Logs { follow: false, .. });
         if item.is_none() && !follows {
             following.streams.remove(key);
             let end = message::Message {
@@ -257,15 +270,15 @@ impl Driver {
         item
     }
 
-    /// A client follows no more.
-    pub fn leave_stream(&mut self, key: Key) {
+    /// End a stream that its client has cancelled.
+    pub fn leave_stream(&mut self, key: StreamKey) {
         if !self.following.streams.remove(key) {
             return;
         }
         if let Some(client) = self.clients.get_mut(key.0) {
             client.close(key.1);
             let nothing = Head::Borrowed(&[]);
-            // Refused where the client has left altogether.
+            // Fails if the client has disconnected.
             drop(
                 client
                     .connection
@@ -275,8 +288,8 @@ impl Driver {
         }
     }
 
-    /// A client takes again what was sent to it.
-    pub fn pump_client(&mut self, client: crate::dispatcher::poll::Place) {
+    /// Continue the streams of a client that can be written to again.
+    pub fn pump_client(&mut self, client: Key) {
         if self.following.streams.is_empty() {
             return;
         }

@@ -1,12 +1,12 @@
-//! The connections of clients: accepted, read in turns, written once a turn.
+//! The connections of clients: accepted, read in bounded turns, flushed once a turn.
 
+pub(super) mod admin_calls;
 pub(super) mod answers;
 mod calls;
-pub(super) mod desk;
 pub(super) mod following;
 mod refused;
 pub(super) mod streams;
-pub(super) mod waiting;
+pub(super) mod waiters;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::slots::{Key, Slots};
 use forebay_transport::calls::{Call, Connection, Options};
 use forebay_transport::limit::Limits;
 use forebay_transport::link::{Head, Payload};
@@ -21,153 +23,156 @@ use forebay_transport::stream::unix::{Listener, peer_uid};
 use forebay_transport::wire::{Codec, Role};
 use rustix::process::geteuid;
 
-use crate::dispatcher::clients::refused::{Count, Lack};
+use crate::dispatcher::clients::refused::{Refusals, Shortage};
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, ACCEPTS_A_TURN, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
+    ACCEPT_PAUSE_MS, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
     CLIENT_RESULTS_BYTES_MAX, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS,
     REFUSED_MAX, REFUSED_MS,
 };
-use crate::dispatcher::place::Made;
-use crate::dispatcher::poll::{Place, Poll, Ready, Source};
-use crate::dispatcher::seats::Seats;
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
+use crate::dispatcher::socket_file::SocketFile;
 use crate::error::{Error, Refusal, Result};
 use crate::id::RequestId;
 use crate::message::Message;
 use crate::store::Question;
 
-/// What a call that is not answered waits for.
+/// What an unanswered call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
-    /// Something of this request, which was submitted with this token.
+pub enum OpenCall {
+    /// An event of this request, which was submitted with this token.
     Request(RequestId, Option<u64>),
-    /// The store, or the server's main thread.
+    /// The server's main thread.
     Ticket(u64),
-    /// The store is asked for the answer.
+    /// The store, which was asked for the answer.
     Stored,
-    /// The store is asked for an end, with its result.
+    /// The store, which was asked for an end with its result.
     Fetching,
-    /// The store will be asked once the client has taken what it was sent.
+    /// Its client: the store is asked once the client has read earlier answers.
     Later,
-    /// It is answered by a stream.
+    /// Nothing: a stream answers it.
     Stream,
 }
 
 /// One client.
 pub struct Client {
     pub connection: Connection,
-    pub place: Place,
+    pub key: Key,
     watched: Ready,
     touched: bool,
-    /// Nothing more is taken from it for now.
+    /// Nothing more is read from it for now.
     paused: bool,
-    /// An answer came while it had not taken more than so much of those before.
+    /// An answer came while it had too many bytes unread: it is disconnected at the end of the turn.
     behind: bool,
-    /// The longest answer since it had taken all.
+    /// The longest answer since it had read everything.
     longest: usize,
-    /// It is refused for want of this, and has to leave by then.
-    refused: Option<(Lack, Instant)>,
-    /// Questions to the store that it has not answered, whether or not somebody waits still.
+    /// It is refused for this shortage, and is disconnected at this time.
+    refused: Option<(Shortage, Instant)>,
+    /// Questions that the store has not answered, also those whose call was abandoned: they occupy the store all the
+    /// same.
     fetching: usize,
-    /// And those that are not asked yet.
+    /// Questions that the store was not asked yet.
     later: VecDeque<(u64, RequestId, Question)>,
-    /// Of these, those that were given up: half of them at most.
+    /// Of these, the abandoned ones: at most half, so that their removal costs a constant per call.
     dead: usize,
-    /// Calls that are not answered.
-    pub open: ByNumber<u64, Open>,
-    /// Requests that it was told of without their results, and has not come for.
+    /// Unanswered calls.
+    pub open: ByNumber<u64, OpenCall>,
+    /// Requests whose end it received without the result, which it has not fetched.
     pub unread: BTreeSet<RequestId>,
-    /// Submissions that are not answered, by the token that the client chose.
+    /// Unanswered submissions by the token that the client chose: a keyed hash, since the client could choose colliding
+    /// ones.
     pub tokens: HashMap<u64, RequestId>,
 }
 
-/// What a client has sent in one turn.
+/// What a client sent in one turn.
 #[derive(Default)]
 pub struct Input {
     pub calls: Vec<Call>,
-    /// Calls that it gave up.
+    /// Calls that it cancelled.
     pub cancelled: Vec<u64>,
-    /// Streams that may go on.
+    /// Streams that have credit again.
     pub granted: Vec<u64>,
-    /// It has left.
+    /// It has disconnected.
     pub over: bool,
 }
 
-/// All clients, and the door.
+/// All clients, with the listener.
 #[derive(Default)]
 pub struct Clients {
     listener: Option<Listener>,
     accepting: Ready,
     resumes: Option<Instant>,
-    seats: Seats<Client>,
-    touched: Vec<Place>,
-    again: Vec<Place>,
-    paused: Vec<Place>,
-    hungry: Vec<Place>,
-    made: Option<Made>,
-    /// A descriptor that is given up to tell a client that there is none.
+    slots: Slots<Client>,
+    touched: Vec<Key>,
+    again: Vec<Key>,
+    paused: Vec<Key>,
+    awaiting_fetch: Vec<Key>,
+    socket_file: Option<SocketFile>,
+    /// A spare descriptor: closing it makes room to accept a client that can then be refused.
     spare: Option<File>,
-    refused: Vec<Place>,
-    count: Count,
+    refused: Vec<Key>,
+    refusals: Refusals,
 }
 
 impl Clients {
     /// Listen at `path`, for this user alone.
     ///
     /// # Errors
-    /// `Transport` where somebody listens there, or the path is none for a socket.
+    /// `Transport` if another process listens there, or the path is invalid for a socket.
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
-        self.made = Some(Made::at(path));
+        self.socket_file = Some(SocketFile::at(path));
         self.accepting = Ready::default();
         self.set_spare();
         self.set_accepting(poll, true)
     }
 
-    /// Make the socket again where it was removed; what became of that.
-    pub fn look_after(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        let gone = self.made.take_if(|made| made.is_gone())?;
+    /// Bind the socket again if its file was removed; the outcome, if there is one to report.
+    pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
+        let gone = self
+            .socket_file
+            .take_if(|socket_file| socket_file.is_gone())?;
         drop(self.set_accepting(poll, false));
-        self.listener = None; // its lock is that of the new one
+        self.listener = None; // the new listener takes the same lock
         let attempt = self.listen(poll, gone.path());
-        gone.remade(attempt, &mut self.made)
+        gone.after_rebind(attempt, &mut self.socket_file)
     }
 
-    /// Accept nobody any more.
-    pub fn shut(&mut self, poll: &Poll) {
+    /// Accept no more clients.
+    pub fn stop_listening(&mut self, poll: &Poll) {
         drop(self.set_accepting(poll, false));
         self.listener = None;
-        self.made = None;
+        self.socket_file = None;
     }
 
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut Client> {
-        self.seats.get_mut(place)
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
+        self.slots.get_mut(key)
     }
 
-    /// Let in who waits; the places of those who came.
-    pub fn accept(&mut self, poll: &Poll) -> Vec<Place> {
+    /// Accept the clients that wait; their keys.
+    pub fn accept(&mut self, poll: &Poll) -> Vec<Key> {
         let mut came = Vec::new();
-        for _ in 0..ACCEPTS_A_TURN {
-            if self.seats.len() >= CLIENTS_MAX + REFUSED_MAX {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if self.slots.len() >= CLIENTS_MAX + REFUSED_MAX {
                 drop(self.set_accepting(poll, false));
                 break;
             }
-            let lack = (self.seats.len() >= CLIENTS_MAX).then_some(Lack::Clients);
+            let shortage = (self.slots.len() >= CLIENTS_MAX).then_some(Shortage::Clients);
             let Some(listener) = &self.listener else {
                 break;
             };
             match listener.accept() {
-                Ok(Some(socket)) => came.extend(self.seat(poll, socket, lack)),
+                Ok(Some(socket)) => came.extend(self.add(poll, socket, shortage)),
                 Ok(None) => break,
                 Err(_) if self.spare.take().is_some() => {
                     if let Ok(Some(socket)) = listener.accept() {
-                        came.extend(self.seat(poll, socket, Some(Lack::Descriptors)));
+                        came.extend(self.add(poll, socket, Some(Shortage::Descriptors)));
                     }
                 }
                 Err(_) => {
-                    // No descriptor is left, and nobody says when there is one again.
+                    // The process has no descriptor left, and no event reports when it has one again.
                     self.set_spare();
-                    self.count.add(Lack::Descriptors);
+                    self.refusals.add(Shortage::Descriptors);
                     drop(self.set_accepting(poll, false));
                     let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
                     self.resumes = Instant::now().checked_add(pause);
@@ -178,38 +183,38 @@ impl Clients {
         came
     }
 
-    /// Accept again, if a pause was made that is over.
-    pub fn welcome(&mut self, poll: &Poll, now: Instant) {
+    /// Accept again if a pause is over.
+    pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
         if self.resumes.is_some_and(|resumes| resumes > now) {
             return;
         }
         self.resumes = None;
         self.set_spare();
-        if self.seats.len() < CLIENTS_MAX + REFUSED_MAX {
+        if self.slots.len() < CLIENTS_MAX + REFUSED_MAX {
             drop(self.set_accepting(poll, true));
         }
     }
 
-    /// When accepting goes on, or one who is refused has to leave.
+    /// When accepting resumes, or a refused client is disconnected.
     pub fn resumes(&self) -> Option<Instant> {
         let refused = self.refused.iter();
-        let refused = refused.filter_map(|place| self.seats.get(*place)?.refused);
+        let refused = refused.filter_map(|key| self.slots.get(*key)?.refused);
         refused.map(|(_, leaves)| leaves).chain(self.resumes).min()
     }
 
-    /// Those who are refused and have to leave now.
-    pub fn take_overdue(&mut self, now: Instant) -> Vec<Place> {
-        let seats = &self.seats;
-        let leaves = |place: &mut Place| {
-            let client = seats.get(*place).and_then(|client| client.refused);
+    /// The refused clients to disconnect now.
+    pub fn take_overdue(&mut self, now: Instant) -> Vec<Key> {
+        let slots = &self.slots;
+        let leaves = |key: &mut Key| {
+            let client = slots.get(*key).and_then(|client| client.refused);
             client.is_none_or(|(_, leaves)| leaves <= now)
         };
         self.refused.extract_if(.., leaves).collect()
     }
 
-    /// That clients are refused, for the server's log.
+    /// A warning about refused clients, for the server's log.
     pub fn take_warning(&mut self, now: Instant) -> Option<String> {
-        self.count.take_warning(now)
+        self.refusals.take_warning(now)
     }
 
     fn set_spare(&mut self) {
@@ -218,10 +223,10 @@ impl Clients {
         }
     }
 
-    /// Read a turn's worth of what a client has sent.
-    pub fn receive(&mut self, place: Place) -> Input {
+    /// Read a turn's worth of input from a client.
+    pub fn receive(&mut self, key: Key) -> Input {
         let mut input = Input::default();
-        let Some(client) = self.seats.get_mut(place) else {
+        let Some(client) = self.slots.get_mut(key) else {
             return input;
         };
         let connection = &client.connection;
@@ -233,83 +238,83 @@ impl Clients {
         });
         input.over = read.is_err() || connection.is_over();
         if input.calls.len() == CALLS_A_TURN && !input.over {
-            self.again.push(place);
+            self.again.push(key);
         }
-        self.touch(place);
+        self.touch(key);
         input
     }
 
-    /// Clients that have more than a turn's worth.
-    pub fn take_again(&mut self) -> Vec<Place> {
+    /// The clients whose input exceeded a turn's worth.
+    pub fn take_again(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.again)
     }
 
-    /// Take nothing more from a client until all go on: it waits where its kernel's buffers are full.
-    pub fn pause(&mut self, place: Place) {
-        let Some(client) = self.seats.get_mut(place) else {
+    /// Stop reading from a client until `resume`. Its sends block once the kernel's buffers are full.
+    pub fn pause(&mut self, key: Key) {
+        let Some(client) = self.slots.get_mut(key) else {
             return;
         };
         if !std::mem::replace(&mut client.paused, true) {
-            self.paused.push(place);
+            self.paused.push(key);
         }
-        self.again.retain(|one| *one != place);
-        self.touch(place);
+        self.again.retain(|one| *one != key);
+        self.touch(key);
     }
 
-    /// All go on.
+    /// Read from all clients again.
     pub fn resume(&mut self) {
-        for place in std::mem::take(&mut self.paused) {
-            if let Some(client) = self.seats.get_mut(place) {
+        for key in std::mem::take(&mut self.paused) {
+            if let Some(client) = self.slots.get_mut(key) {
                 client.paused = false;
-                self.again.push(place);
+                self.again.push(key);
             }
-            self.touch(place);
+            self.touch(key);
         }
     }
 
-    /// Whether somebody has more than a turn's worth.
+    /// Whether a client's input exceeded a turn's worth.
     pub fn has_more(&self) -> bool {
         !self.again.is_empty()
     }
 
-    /// A call is answered when the store has been asked.
-    pub fn owes(&mut self, place: Place, call: u64) {
-        if let Some(client) = self.seats.get_mut(place) {
-            client.open.insert(call, Open::Stored);
+    /// Note that a call waits for an answer of the store.
+    pub fn await_store(&mut self, key: Key, call: u64) {
+        if let Some(client) = self.slots.get_mut(key) {
+            client.open.insert(call, OpenCall::Stored);
         }
     }
 
-    /// Whether a client has taken enough to be sent more that is large.
-    pub fn takes_results(&mut self, place: Place) -> bool {
-        self.seats
-            .get_mut(place)
+    /// Whether a client has read enough to be sent another large answer.
+    pub fn takes_results(&mut self, key: Key) -> bool {
+        self.slots
+            .get_mut(key)
             .is_some_and(|client| client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX)
     }
 
-    /// Ask the store for the answer to a call when its client takes results.
-    pub fn fetch_later(&mut self, place: Place, call: u64, id: RequestId, question: Question) {
-        if let Some(client) = self.seats.get_mut(place) {
-            client.open.insert(call, Open::Later);
+    /// Queue a question to the store until the client has read enough.
+    pub fn fetch_later(&mut self, key: Key, call: u64, id: RequestId, question: Question) {
+        if let Some(client) = self.slots.get_mut(key) {
+            client.open.insert(call, OpenCall::Later);
             client.later.push_back((call, id, question));
-            self.hungry.push(place);
+            self.awaiting_fetch.push(key);
         }
     }
 
-    /// Clients with questions that the store was not asked yet, where they may take an answer now.
-    pub fn take_hungry(&mut self) -> Vec<Place> {
-        std::mem::take(&mut self.hungry)
+    /// Clients with queued questions that may take an answer now.
+    pub fn take_awaiting_fetch(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.awaiting_fetch)
     }
 
-    /// The next question to the store of a client that takes results; it is owed the answer then.
-    pub fn next_fetch(&mut self, place: Place) -> Option<(u64, RequestId, Question)> {
-        let client = self.seats.get_mut(place)?;
+    /// The next queued question of a client that takes results; the caller asks the store.
+    pub fn next_fetch(&mut self, key: Key) -> Option<(u64, RequestId, Question)> {
+        let client = self.slots.get_mut(key)?;
         while client.fetching < CLIENT_FETCHES_MAX
             && client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX
         {
             let (call, id, question) = client.later.pop_front()?;
-            // Unless it was given up.
-            if client.open.get(&call) == Some(&Open::Later) {
-                client.open.insert(call, Open::Fetching);
+            // Otherwise the call was abandoned.
+            if client.open.get(&call) == Some(&OpenCall::Later) {
+                client.open.insert(call, OpenCall::Fetching);
                 client.fetching += 1;
                 return Some((call, id, question));
             }
@@ -319,81 +324,81 @@ impl Clients {
     }
 
     /// The store has answered a question of a client.
-    pub fn fetched(&mut self, place: Place) {
-        if let Some(client) = self.seats.get_mut(place) {
+    pub fn fetched(&mut self, key: Key) {
+        if let Some(client) = self.slots.get_mut(key) {
             client.fetching -= 1;
         }
-        self.touch(place); // for its next one
+        self.touch(key); // for its next one
     }
 
-    /// Answer a call, if its client is there. What is said leaves at the end of the turn.
-    pub fn answer(&mut self, place: Place, call: u64, message: Message) {
-        let Some(client) = self.seats.get_mut(place) else {
+    /// Answer a call if its client is connected. The answer is flushed at the end of the turn.
+    pub fn answer(&mut self, key: Key, call: u64, message: Message) {
+        let Some(client) = self.slots.get_mut(key) else {
             return;
         };
         client.close(call);
-        let unsent = client.connection.outbox_bytes();
-        // A large answer alone is no reason to part.
-        let longest = if unsent == 0 { 0 } else { client.longest };
-        client.behind |= unsent > CLIENT_OUTBOX_BYTES_MAX + longest;
+        let unsent_bytes = client.connection.outbox_bytes();
+        // One large answer alone is no reason to disconnect.
+        let longest = if unsent_bytes == 0 { 0 } else { client.longest };
+        client.behind |= unsent_bytes > CLIENT_OUTBOX_BYTES_MAX + longest;
         client.longest = longest.max(message.segment.as_ref().map_or(0, |blob| blob.len()));
         let segments = message.segment.into_iter();
         let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
         let head = Head::Borrowed(&message.head);
-        let said = client
+        let sent = client
             .connection
             .reply(call, Codec::Msgpack, head, segments);
-        if let Err(error) = said {
-            let told = crate::message::refused(&crate::error::Refusal::invalid(
+        if let Err(error) = sent {
+            let refusal = crate::message::refused(&crate::error::Refusal::invalid(
                 "the answer",
                 "one that both ends take",
                 &error.to_string(),
                 "ask for less at once",
             ));
-            let head = Head::Borrowed(&told);
+            let head = Head::Borrowed(&refusal);
             drop(
                 client
                     .connection
                     .reply(call, Codec::Msgpack, head, Vec::new()),
             );
         }
-        self.touch(place);
+        self.touch(key);
     }
 
-    /// Hand what waits to the kernel now.
-    pub fn flush_now(&mut self, place: Place) {
-        if let Some(client) = self.seats.get_mut(place) {
-            // A connection that broke is found over at the end of the turn.
+    /// Flush a client now.
+    pub fn flush_now(&mut self, key: Key) {
+        if let Some(client) = self.slots.get_mut(key) {
+            // A broken connection is found at the end of the turn.
             drop(client.connection.flush());
         }
-        self.touch(place);
+        self.touch(key);
     }
 
-    /// Have what waits for a client leave at the end of the turn.
-    pub fn touch(&mut self, place: Place) {
-        if let Some(client) = self.seats.get_mut(place)
+    /// Have a client flushed at the end of the turn.
+    pub fn touch(&mut self, key: Key) {
+        if let Some(client) = self.slots.get_mut(key)
             && !std::mem::replace(&mut client.touched, true)
         {
-            self.touched.push(place);
+            self.touched.push(key);
         }
     }
 
-    /// Hand what waits to the kernel, once for each client; those that take too little, or have gone.
-    pub fn flush(&mut self, poll: &Poll) -> Vec<Place> {
+    /// Flush each touched client once; the keys of those to disconnect, since they read too little or have gone.
+    pub fn flush(&mut self, poll: &Poll) -> Vec<Key> {
         let mut behind = Vec::new();
-        for place in std::mem::take(&mut self.touched) {
-            let Some(client) = self.seats.get_mut(place) else {
+        for key in std::mem::take(&mut self.touched) {
+            let Some(client) = self.slots.get_mut(key) else {
                 continue;
             };
             client.touched = false;
             drop(client.connection.flush());
-            // Where writing has found it broken, nothing of it is watched any more.
+            // A connection that a write found broken is not watched again.
             if client.behind || client.connection.is_over() {
-                behind.push(place);
+                behind.push(key);
                 continue;
             }
             if !client.later.is_empty() {
-                self.hungry.push(place);
+                self.awaiting_fetch.push(key);
             }
             let (read, write) = client.connection.wants().unwrap_or_default();
             let read = read && !client.paused;
@@ -402,9 +407,9 @@ impl Clients {
         behind
     }
 
-    /// Take a client out, whose requests go on.
-    pub fn dismiss(&mut self, poll: &Poll, place: Place) -> Option<Client> {
-        let mut client = self.seats.remove(place)?;
+    /// Disconnect a client; its requests continue.
+    pub fn remove(&mut self, poll: &Poll, key: Key) -> Option<Client> {
+        let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
         client.connection.close();
         if self.resumes.is_none() {
@@ -413,13 +418,14 @@ impl Clients {
         Some(client)
     }
 
-    fn seat(&mut self, poll: &Poll, socket: OwnedFd, lack: Option<Lack>) -> Option<Place> {
-        // The file's mode keeps others out; its directory may have been made by somebody else.
+    fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<Key> {
+        // The file's mode excludes other users, but another user may have created its directory.
         let uid = peer_uid(&socket).ok()?;
         if uid != geteuid().as_raw() {
             return None;
         }
-        // A program may submit for long before it reads its first result; it waits before it is parted with.
+        // A program may submit for a long time before it reads its first result: it is made to wait before it is
+        // disconnected.
         let limits = Limits {
             answers_bytes_max: CLIENT_UNREAD_BYTES_MAX,
             ..Limits::default()
@@ -432,9 +438,9 @@ impl Clients {
         let connection = Connection::new(socket, options).ok()?;
         connection.attach().ok()?;
         connection.cork().ok()?;
-        let place = self.seats.add(|place| Client {
+        let key = self.slots.insert_with(|key| Client {
             connection,
-            place,
+            key,
             watched: Ready::default(),
             touched: false,
             paused: false,
@@ -448,15 +454,15 @@ impl Clients {
             unread: BTreeSet::new(),
             tokens: HashMap::new(),
         });
-        let client = self.seats.get_mut(place)?;
+        let client = self.slots.get_mut(key)?;
         client.watch(poll, Ready::READ);
-        if let Some(lack) = lack {
+        if let Some(shortage) = shortage {
             let leaves = Instant::now() + Duration::from_millis(REFUSED_MS);
-            client.refused = Some((lack, leaves));
-            self.refused.push(place);
-            self.count.add(lack);
+            client.refused = Some((shortage, leaves));
+            self.refused.push(key);
+            self.refusals.add(shortage);
         }
-        Some(place)
+        Some(key)
     }
 
     fn set_accepting(&mut self, poll: &Poll, accepting: bool) -> Result<()> {
@@ -467,35 +473,40 @@ impl Clients {
             read: accepting,
             write: false,
         };
-        poll.watch(listener, Source::Listener, self.accepting, wanted)
-            .map_err(Error::system("epoll_ctl"))?;
+        poll.change(
+            listener,
+            Token::only(Source::ClientListener),
+            self.accepting,
+            wanted,
+        )
+        .map_err(Error::system("epoll_ctl"))?;
         self.accepting = wanted;
         Ok(())
     }
 }
 
 impl Client {
-    /// Why it is not served, if it is not; it has to leave soon after it was told.
+    /// The refusal of a client that is not served; it is disconnected soon after its first answer.
     pub fn refusal(&mut self) -> Option<Refusal> {
-        let (lack, leaves) = self.refused.as_mut()?;
+        let (shortage, leaves) = self.refused.as_mut()?;
         let soon = Instant::now() + Duration::from_millis(REFUSED_ANSWERED_MS);
         *leaves = soon.min(*leaves);
-        Some(lack.refusal())
+        Some(shortage.refusal())
     }
 
-    /// A call is answered, or was given up.
-    pub fn close(&mut self, call: u64) -> Option<Open> {
+    /// Forget a call that was answered or abandoned.
+    pub fn close(&mut self, call: u64) -> Option<OpenCall> {
         let open = self.open.remove(&call)?;
-        if open == Open::Later {
+        if open == OpenCall::Later {
             self.dead += 1;
             if 2 * self.dead > self.later.len() {
                 let open = &self.open;
                 self.later
-                    .retain(|(call, ..)| open.get(call) == Some(&Open::Later));
+                    .retain(|(call, ..)| open.get(call) == Some(&OpenCall::Later));
                 self.dead = 0;
             }
         }
-        if let Open::Request(id, Some(token)) = open
+        if let OpenCall::Request(id, Some(token)) = open
             && self.tokens.get(&token) == Some(&id)
         {
             self.tokens.remove(&token); // unless a later submission has it
@@ -507,9 +518,9 @@ impl Client {
         let Some(socket) = self.connection.socket() else {
             return;
         };
-        let source = Source::Client(self.place);
+        let token = Token::new(Source::Client, self.key);
         let socket: BorrowedFd<'_> = socket.as_fd();
-        if poll.watch(socket, source, self.watched, wanted).is_ok() {
+        if poll.change(socket, token, self.watched, wanted).is_ok() {
             self.watched = wanted;
         }
     }
@@ -521,62 +532,62 @@ mod tests {
 
     use super::*;
 
-    /// A client, and its end, which has to stay.
-    fn seated(clients: &mut Clients) -> (Place, UnixStream) {
+    /// A client, with the peer's socket, which must stay open.
+    fn connected(clients: &mut Clients) -> (Key, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let poll = Poll::new().expect("a poll");
-        let place = clients.seat(&poll, ours.into(), None).expect("a place");
-        (place, theirs)
+        let key = clients.add(&poll, ours.into(), None).expect("a key");
+        (key, theirs)
     }
 
-    fn ask(clients: &mut Clients, place: Place, call: u64) {
-        clients.fetch_later(place, call, RequestId(7), Question::Whole);
+    fn ask(clients: &mut Clients, key: Key, call: u64) {
+        clients.fetch_later(key, call, RequestId(7), Question::Whole);
     }
 
-    fn give_up(clients: &mut Clients, place: Place, call: u64) {
-        clients.get_mut(place).expect("a client").close(call);
+    fn abandon(clients: &mut Clients, key: Key, call: u64) {
+        clients.get_mut(key).expect("a client").close(call);
     }
 
     #[test]
     fn questions_that_were_given_up_take_no_memory() {
         let mut clients = Clients::default();
-        let (place, _theirs) = seated(&mut clients);
+        let (key, _theirs) = connected(&mut clients);
         let most = CLIENT_FETCHES_MAX as u64;
         for call in 0..most + 2 {
-            ask(&mut clients, place, call);
+            ask(&mut clients, key, call);
         }
-        while clients.next_fetch(place).is_some() {}
+        while clients.next_fetch(key).is_some() {}
         for call in 100..100_000 {
-            ask(&mut clients, place, call);
-            give_up(&mut clients, place, call);
-            let waiting = clients.get_mut(place).expect("a client").later.len();
+            ask(&mut clients, key, call);
+            abandon(&mut clients, key, call);
+            let waiting = clients.get_mut(key).expect("a client").later.len();
             assert!(waiting <= 4, "{waiting} questions wait, and two are wanted");
         }
         // The two that are wanted are still asked, in their order.
         for call in most..most + 2 {
-            clients.fetched(place);
-            let next = clients.next_fetch(place).expect("a question");
+            clients.fetched(key);
+            let next = clients.next_fetch(key).expect("a question");
             assert_eq!(next.0, call);
         }
-        clients.fetched(place);
-        assert!(clients.next_fetch(place).is_none());
+        clients.fetched(key);
+        assert!(clients.next_fetch(key).is_none());
     }
 
     #[test]
-    fn who_gives_up_its_questions_has_no_more_of_them_at_the_store() {
+    fn a_client_that_abandons_its_questions_has_no_more_of_them_at_the_store() {
         let mut clients = Clients::default();
-        let (place, _theirs) = seated(&mut clients);
+        let (key, _theirs) = connected(&mut clients);
         for call in 0..100 {
-            ask(&mut clients, place, call);
+            ask(&mut clients, key, call);
         }
         let mut asked = 0;
-        while let Some((call, ..)) = clients.next_fetch(place) {
-            give_up(&mut clients, place, call);
+        while let Some((call, ..)) = clients.next_fetch(key) {
+            abandon(&mut clients, key, call);
             asked += 1;
         }
         assert_eq!(asked, CLIENT_FETCHES_MAX);
-        clients.fetched(place);
-        assert!(clients.next_fetch(place).is_some());
-        assert!(clients.next_fetch(place).is_none());
+        clients.fetched(key);
+        assert!(clients.next_fetch(key).is_some());
+        assert!(clients.next_fetch(key).is_none());
     }
 }

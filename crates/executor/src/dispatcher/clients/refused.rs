@@ -1,4 +1,4 @@
-//! Clients that come where there is no room: they are told so, rather than left to wait.
+//! Refuses clients for lack of room: they are answered rather than left waiting.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use rustix::process::{Resource, getrlimit};
 use crate::dispatcher::limit::{CLIENTS_MAX, REFUSED_WARNING_MS};
 use crate::error::Refusal;
 
-/// What there is no room in.
+/// What the server lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum Shortage {
     Clients,
     Descriptors,
 }
 
-impl Lack {
-    /// What its calls are answered with.
+impl Shortage {
+    /// The answer to each call of a refused client.
     pub fn refusal(self) -> Refusal {
         let (limit, most, next) = self.named();
         Refusal::limit("the clients of the server", limit, most, most + 1, next)
@@ -37,31 +37,31 @@ impl Lack {
     }
 }
 
-/// How many were refused, and when that was last said.
+/// How many clients were refused, and when that was last reported.
 #[derive(Debug, Default)]
-pub struct Count {
+pub struct Refusals {
     refused: u64,
-    lack: Option<Lack>,
-    said: Option<Instant>,
+    shortage: Option<Shortage>,
+    reported: Option<Instant>,
 }
 
-impl Count {
-    pub fn add(&mut self, lack: Lack) {
+impl Refusals {
+    pub fn add(&mut self, shortage: Shortage) {
         self.refused += 1;
-        self.lack = Some(lack);
+        self.shortage = Some(shortage);
     }
 
-    /// What to warn of, once a minute at most.
+    /// A warning, once a minute at most.
     pub fn take_warning(&mut self, now: Instant) -> Option<String> {
         let every = Duration::from_millis(REFUSED_WARNING_MS);
         if self
-            .said
-            .is_some_and(|said| now.saturating_duration_since(said) < every)
+            .reported
+            .is_some_and(|reported| now.saturating_duration_since(reported) < every)
         {
             return None;
         }
-        let (limit, most, next) = self.lack.take()?.named();
-        self.said = Some(now);
+        let (limit, most, next) = self.shortage.take()?.named();
+        self.reported = Some(now);
         let refused = std::mem::take(&mut self.refused);
         Some(format!(
             "{limit} ({most}) is reached, {refused} connections were refused; {next}"
@@ -75,17 +75,19 @@ mod tests {
 
     #[test]
     fn a_crowd_is_warned_of_once_a_minute_with_its_number() {
-        let (mut count, start) = (Count::default(), Instant::now());
-        assert_eq!(count.take_warning(start), None);
-        count.add(Lack::Clients);
-        let first = count.take_warning(start).unwrap();
+        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        assert_eq!(refusals.take_warning(start), None);
+        refusals.add(Shortage::Clients);
+        let first = refusals.take_warning(start).unwrap();
         assert!(
             first.starts_with("clients_max (1024) is reached, 1 "),
             "{first}"
         );
-        (0..9).for_each(|_| count.add(Lack::Clients));
-        assert_eq!(count.take_warning(start + Duration::from_secs(59)), None);
-        let second = count.take_warning(start + Duration::from_secs(60)).unwrap();
+        (0..9).for_each(|_| refusals.add(Shortage::Clients));
+        assert_eq!(refusals.take_warning(start + Duration::from_secs(59)), None);
+        let second = refusals
+            .take_warning(start + Duration::from_secs(60))
+            .unwrap();
         assert!(second.contains(" 9 connections"), "{second}");
     }
 }

@@ -1,61 +1,61 @@
-//! What clients follow: the logs of requests, and what happens to them.
+//! The streams that clients follow, about logs or events of requests.
 
 use std::collections::{HashMap, VecDeque};
 
+use forebay_base::slots::Key;
 use forebay_transport::calls::LastLook;
 
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::EVENTS_QUEUED_MAX;
-use crate::dispatcher::poll::Place;
 use crate::id::RequestId;
 
-/// A call of a client that is answered by a stream.
-pub type Key = (Place, u64);
+/// A call of a client that a stream answers.
+pub type StreamKey = (Key, u64);
 
-/// What is followed.
+/// What a stream carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum StreamKind {
     /// The log from this offset on; with `follow` until the request ends.
     Logs { offset: u64, follow: bool },
-    /// What happens, and has not been sent; the reason that was told last.
+    /// Events that were not sent yet, and the reason that was sent last.
     Events {
         queue: VecDeque<Event>,
         reason: String,
     },
-    /// One item, and the end.
+    /// One item, then the end.
     Refusal(Option<Vec<u8>>),
 }
 
-/// Something that happened, as an item.
+/// An event as an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub item: Vec<u8>,
-    /// The next one of its kind takes its place where it was not sent: progress.
+    /// The next one of its kind replaces it if it was not sent: progress.
     pub replaceable: bool,
 }
 
 /// One stream.
 pub struct Stream {
     pub id: RequestId,
-    pub what: What,
-    /// Nothing more will come.
+    pub kind: StreamKind,
+    /// No further item will come.
     pub over: bool,
     pub look: LastLook,
 }
 
-/// All of them. Bounded by the calls that clients may have open.
+/// All streams. Bounded by the open calls of the clients.
 #[derive(Default)]
 pub struct Streams {
-    streams: HashMap<Key, Stream>,
-    requests: ByNumber<RequestId, Vec<Key>>,
+    streams: HashMap<StreamKey, Stream>,
+    requests: ByNumber<RequestId, Vec<StreamKey>>,
 }
 
 impl Streams {
-    pub fn add(&mut self, key: Key, id: RequestId, what: What, over: bool) {
+    pub fn add(&mut self, key: StreamKey, id: RequestId, kind: StreamKind, over: bool) {
         let look = LastLook::now();
         let stream = Stream {
             id,
-            what,
+            kind,
             over,
             look,
         };
@@ -63,11 +63,11 @@ impl Streams {
         self.requests.entry(id).or_default().push(key);
     }
 
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut Stream> {
+    pub fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
         self.streams.get_mut(&key)
     }
 
-    pub fn remove(&mut self, key: Key) -> bool {
+    pub fn remove(&mut self, key: StreamKey) -> bool {
         let Some(stream) = self.streams.remove(&key) else {
             return false;
         };
@@ -81,25 +81,25 @@ impl Streams {
     }
 
     /// The streams about a request.
-    pub fn of(&self, id: RequestId) -> Vec<Key> {
+    pub fn of(&self, id: RequestId) -> Vec<StreamKey> {
         self.requests.get(&id).cloned().unwrap_or_default()
     }
 
-    /// Whether somebody follows a request.
+    /// Whether a client follows a request.
     pub fn is_followed(&self, id: RequestId) -> bool {
         self.requests.contains_key(&id)
     }
 
     /// The streams of a client.
-    pub fn of_client(&self, client: Place) -> Vec<Key> {
+    pub fn of_client(&self, client: Key) -> Vec<StreamKey> {
         let keys = self.streams.keys().copied();
         keys.filter(|key| key.0 == client).collect()
     }
 
-    /// The streams of what happens, with their requests.
-    pub fn events(&self) -> Vec<(Key, RequestId)> {
+    /// The event streams with their requests.
+    pub fn events(&self) -> Vec<(StreamKey, RequestId)> {
         let events = self.streams.iter();
-        let events = events.filter(|(_, one)| matches!(one.what, What::Events { .. }));
+        let events = events.filter(|(_, one)| matches!(one.kind, StreamKind::Events { .. }));
         events.map(|(key, one)| (*key, one.id)).collect()
     }
 
@@ -108,8 +108,8 @@ impl Streams {
     }
 }
 
-impl What {
-    /// The stream of what happens, from now on.
+impl StreamKind {
+    /// A stream of events from now on.
     pub fn events() -> Self {
         Self::Events {
             queue: VecDeque::new(),
@@ -119,9 +119,9 @@ impl What {
 }
 
 impl Stream {
-    /// Queue what has happened, if that is followed.
-    pub fn tell(&mut self, event: Event) {
-        let What::Events { queue, .. } = &mut self.what else {
+    /// Queue an event if the stream carries events.
+    pub fn push(&mut self, event: Event) {
+        let StreamKind::Events { queue, .. } = &mut self.kind else {
             return;
         };
         match queue.back_mut() {
@@ -146,19 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_nobody_took_is_replaced_and_nothing_else_is() {
+    fn unread_progress_is_replaced_and_nothing_else_is() {
         let mut streams = Streams::default();
-        let client = Place {
-            number: 0,
-            generation: 0,
-        };
+        let client = Key::default();
         let (key, id) = ((client, 1), RequestId(7));
-        streams.add(key, id, What::events(), false);
+        streams.add(key, id, StreamKind::events(), false);
         let stream = streams.get_mut(key).expect("it was added");
         for (name, replaceable) in [(1, false), (2, true), (3, true), (4, false), (5, true)] {
-            stream.tell(event(name, replaceable));
+            stream.push(event(name, replaceable));
         }
-        let What::Events { queue, .. } = &stream.what else {
+        let StreamKind::Events { queue, .. } = &stream.kind else {
             panic!("no events");
         };
         let names: Vec<_> = queue.iter().map(|event| event.item[0]).collect();

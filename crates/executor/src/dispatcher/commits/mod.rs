@@ -1,5 +1,5 @@
-//! What waits for the store, with what the store answers.
+//! Changes on their way to the store, with the store's answers.
 
-pub(super) mod keeping;
+pub(super) mod pending_writes;
 pub(super) mod recovery;
-pub(super) mod stored;
+pub(super) mod store_answers;

@@ -1,23 +1,23 @@
-//! The start: what the last server left goes to the machine.
+//! Recovery at the start: hands what the last server left to the machine.
 
 use std::collections::HashSet;
 
-use crate::dispatcher::commits::keeping::Keeping;
+use crate::dispatcher::commits::pending_writes::PendingWrites;
 use crate::error::Result;
 use crate::id::RequestId;
 use crate::machine::Machine;
 use crate::op::Restored;
 use crate::request::{Millis, Status};
-use crate::store::{Reader, Store, StoreConfig, Value};
+use crate::store::{DatabaseReader, Store, StoreConfig, Value};
 
-/// Open the store, and hand what it knows to the machine.
+/// Open the store, and hand its contents to the machine.
 ///
 /// # Errors
 /// `Store`: the directory is in use, of a later version, or cannot be read.
-pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<Keeping> {
+pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<PendingWrites> {
     let directory = config.directory.clone();
     let (store, recovery) = Store::open(config)?;
-    let reader = Reader::open(&directory)?;
+    let reader = DatabaseReader::open(&directory)?;
     for (id, status) in before(&reader, &recovery.restored)? {
         machine.remember(id, status);
     }
@@ -40,11 +40,16 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<K
     for (key, id, name) in &recovery.known {
         machine.remember_idempotency(key.clone(), *id, name);
     }
-    Ok(Keeping::new(store, held, recovery.on_disk, &recovery.known))
+    Ok(PendingWrites::new(
+        store,
+        held,
+        recovery.on_disk,
+        &recovery.known,
+    ))
 }
 
-/// How the requests ended that unfinished ones come after.
-fn before(reader: &Reader, restored: &[Restored]) -> Result<Vec<(RequestId, Status)>> {
+/// How the predecessors of unfinished requests ended.
+fn before(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<(RequestId, Status)>> {
     let unfinished: HashSet<_> = restored.iter().map(|one| one.request.id).collect();
     let named = restored
         .iter()

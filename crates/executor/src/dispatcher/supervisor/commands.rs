@@ -1,35 +1,35 @@
-//! What the program's threads tell the dispatcher.
+//! Applies the commands of the program's threads.
 
 use std::sync::Arc;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::supervisor::command::{Command, Hired, Local, Order};
-use crate::dispatcher::supervisor::local::tell;
+use crate::dispatcher::supervisor::local::send_end;
+use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission, Order, StartedWorker};
 use crate::machine::{Cancelled, Submitted};
 use crate::request::{Failure, Outcome, Slot, Status, Submission};
 
 impl Driver {
-    pub fn obey(&mut self, command: Command) {
+    pub fn apply(&mut self, command: Command) {
         match command {
             Command::Answer { ticket, head } => self.answer_ticket(ticket, head),
             Command::Submit(local) => self.submit_local(local),
-            Command::Ready(slot, hired) => self.worker_ready(slot, hired),
+            Command::Ready(slot, started) => self.worker_ready(slot, started),
             Command::Failed(slot, why) => {
                 if let Some(worker) = self.workers.remove(&self.poll, slot) {
-                    self.bury(slot, &worker);
+                    self.reap(slot, &worker);
                     self.machine.worker_failed(self.now, slot, why);
                 }
             }
             Command::Died(slot, death) => self.worker_died(slot, death),
-            Command::Retry(id, told) => self.retry(id, told),
-            Command::Prune(rule, told) => self.prune(rule, told),
+            Command::Retry(id, reply_to) => self.retry(id, reply_to),
+            Command::Prune(rule, reply_to) => self.prune(rule, reply_to),
             Command::Ask(question) => question(self),
             Command::Close => self.close(),
         }
     }
 
-    fn submit_local(&mut self, local: Local) {
-        let Local {
+    fn submit_local(&mut self, local: LocalSubmission) {
+        let LocalSubmission {
             ticket,
             name,
             arguments,
@@ -46,20 +46,20 @@ impl Driver {
             Ok(Submitted::New(id) | Submitted::Known(id)) => self.tickets.begin(ticket, id),
             Err(refusal) => {
                 let failure = Failure::Refused(refusal.to_string().into());
-                tell(ticket, &Outcome::Failed(failure), &self.shared.finished);
+                send_end(ticket, &Outcome::Failed(failure), &self.shared.finished);
             }
         }
     }
 
-    /// Cancel the request of a ticket, if it has not begun; then nothing more is told of it.
+    /// Cancel the request of a ticket if it has not begun; then no end is sent for it.
     pub fn cancel_ticket(&mut self, ticket: u64) -> bool {
         let Some(id) = self.tickets.request(ticket) else {
             return false;
         };
         let waits = self
             .machine
-            .standing(id)
-            .is_some_and(|standing| standing.status == Status::Queued);
+            .view(id)
+            .is_some_and(|view| view.status == Status::Queued);
         let cancelled = waits && self.machine.cancel(self.now, id) == Cancelled::Now;
         if cancelled {
             self.tickets.forget(ticket);
@@ -67,18 +67,18 @@ impl Driver {
         cancelled
     }
 
-    fn worker_ready(&mut self, slot: Slot, hired: Hired) {
-        let pid = hired.pid;
-        match self.workers.adopt(&self.poll, slot, hired) {
+    fn worker_ready(&mut self, slot: Slot, started: StartedWorker) {
+        let pid = started.pid;
+        match self.workers.adopt(&self.poll, slot, started) {
             Ok(true) => {
                 self.measures.gauge.watch(slot, pid);
                 self.machine.worker_ready(self.now, slot);
             }
-            // Nobody waits for it any more.
+            // The machine has given this worker up meanwhile.
             Ok(false) => self.shared.order(Order::Stop { slot }),
             Err(error) => {
                 if let Some(worker) = self.workers.remove(&self.poll, slot) {
-                    self.bury(slot, &worker);
+                    self.reap(slot, &worker);
                 }
                 self.shared.order(Order::Stop { slot });
                 let why = error.to_string();

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::supervisor::command::{End, Finished};
 use crate::dispatcher::supervisor::mailbox::Mailbox;
+use crate::dispatcher::supervisor::protocol::{Finished, FinishedKind};
 use crate::id::RequestId;
 use crate::message::{cause_json, failure_json};
 use crate::request::{Blob, Ending, Failure, Outcome};
 
-/// Which request is which ticket's.
+/// Tickets and requests, each found by the other.
 #[derive(Default)]
 pub struct Tickets {
     tickets: ByNumber<RequestId, u64>,
@@ -17,51 +17,56 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// The request of `ticket` was taken.
+    /// The request of `ticket` was accepted.
     pub fn begin(&mut self, ticket: u64, id: RequestId) {
         self.tickets.insert(id, ticket);
         self.requests.insert(ticket, id);
     }
 
-    /// The request of a ticket that has not ended.
+    /// The unfinished request of a ticket.
     pub fn request(&self, ticket: u64) -> Option<RequestId> {
         self.requests.get(&ticket).copied()
     }
 
-    /// Nobody wants to know how the request of a ticket ends.
+    /// Drop a ticket whose end is no longer wanted.
     pub fn forget(&mut self, ticket: u64) {
         if let Some(id) = self.requests.remove(&ticket) {
             self.tickets.remove(&id);
         }
     }
 
-    /// Tell how a request ended, if it is one of a ticket.
+    /// Send the end of a request that a ticket submitted.
     pub fn end(&mut self, id: RequestId, ending: &Ending, to: &Mailbox<Finished>) {
         let Some(ticket) = self.tickets.remove(&id) else {
             return;
         };
         self.requests.remove(&ticket);
-        tell(ticket, &ending.outcome, to);
+        send_end(ticket, &ending.outcome, to);
     }
 }
 
-/// Tell the collector how the request of a ticket ended, also where it never began.
-pub fn tell(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
-    let (end, payload) = match outcome {
-        Outcome::Succeeded(result) => (End::Result, Arc::clone(result)),
-        Outcome::Failed(Failure::Raised(described)) => (End::Raised, Arc::clone(described)),
-        Outcome::Cancelled => (End::Cancelled, Blob::from([])),
+/// Send the end of a ticket's request, also of one that never began.
+pub fn send_end(ticket: u64, outcome: &Outcome, to: &Mailbox<Finished>) {
+    let (kind, payload) = match outcome {
+        Outcome::Succeeded(result) => (FinishedKind::Result, Arc::clone(result)),
+        Outcome::Failed(Failure::Raised(described)) => {
+            (FinishedKind::Raised, Arc::clone(described))
+        }
+        Outcome::Cancelled => (FinishedKind::Cancelled, Blob::from([])),
         Outcome::InFile(_) => {
             let why = "its result is a file, which a call by its ticket does not fetch";
             let failure = failure_json(&Failure::Refused(why.into()));
-            (End::Failure, failure.into_bytes().into())
+            (FinishedKind::Failure, failure.into_bytes().into())
         }
-        Outcome::Failed(_) => (End::Failure, cause_json(outcome).into_bytes().into()),
+        Outcome::Failed(_) => (
+            FinishedKind::Failure,
+            cause_json(outcome).into_bytes().into(),
+        ),
     };
-    // Refused once closed, when nobody waits any more, or beyond a limit that queued_max stays below.
+    // Fails only once closed, when no thread waits, or beyond a limit that `queued_max` stays below.
     to.push(Finished {
         ticket,
-        end,
+        kind,
         payload,
     });
 }

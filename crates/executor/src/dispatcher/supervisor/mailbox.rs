@@ -1,31 +1,31 @@
-//! What the dispatcher tells threads of the program: a bounded queue that they wait on.
+//! Bounded queues from the dispatcher to threads of the program.
 //!
-//! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding runs its handlers then.
+//! A wait is a poll of the queue's eventfd, so that a signal ends it: the binding then runs its handlers.
 
+use std::io::ErrorKind;
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_base::Queue;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use forebay_base::time;
 
 use crate::error::{Error, Result};
 
 /// How a wait ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Waited<T> {
-    /// What had come: nothing after the timeout, or after a `wake`.
+    /// The items that had come: none after the timeout or after `wake`.
     Items(Vec<T>),
-    /// A signal: run its handlers, and wait again.
+    /// A signal interrupted it: run its handlers, then wait again.
     Interrupted,
-    /// Closed, and everything was taken.
+    /// The mailbox is closed and empty.
     Closed,
 }
 
 /// A queue from the dispatcher to one thread. Any thread may push; one at a time waits.
 #[derive(Debug)]
 pub struct Mailbox<T> {
-    /// `None` wakes without saying anything.
+    /// `None` wakes the waiting thread without an item.
     queue: Queue<Option<T>>,
 }
 
@@ -44,28 +44,29 @@ impl<T> Mailbox<T> {
         self.queue.push(Some(item)).is_ok()
     }
 
-    /// Let the thread that waits return with what there is.
+    /// Make the waiting thread return with what there is.
     pub fn wake(&self) {
-        // Full means that it has something to return with.
+        // A full queue wakes it anyway.
         drop(self.queue.push(None));
     }
 
-    /// Take nothing more in. Idempotent.
+    /// Accept no more items. Idempotent.
     pub fn close(&self) {
         self.queue.close();
     }
 
-    /// A descriptor that is readable while `take` would return at once, for who waits on others too. It stays ours.
+    /// A descriptor that is readable while `take` would return at once, for a caller that waits on others too. The
+    /// mailbox keeps it.
     pub fn fileno(&self) -> RawFd {
         self.queue.fileno()
     }
 
-    /// Wait for items, at most for a time; without one for ever.
+    /// Wait for items, at most for a time; for ever without one.
     ///
     /// # Errors
     /// `System` if the poll fails for another reason than a signal.
     pub fn take(&self, timeout: Option<Duration>) -> Result<Waited<T>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = time::deadline(timeout);
         let mut batch = Vec::new();
         loop {
             match self.queue.drain(&mut batch) {
@@ -73,29 +74,19 @@ impl<T> Mailbox<T> {
                 Ok(_) => return Ok(Waited::Items(batch.into_iter().flatten().collect())),
                 Err(_) => return Ok(Waited::Closed),
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(Waited::Items(Vec::new()));
-            }
-            match self.sleep(left) {
-                Err(Errno::INTR) => return Ok(Waited::Interrupted),
-                Err(errno) => return Err(Error::system("poll")(errno)),
-                Ok(()) => {}
+            match self.queue.wait(deadline) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Waited::Items(Vec::new())),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    return Ok(Waited::Interrupted);
+                }
+                Err(error) => return Err(Error::system("poll")(error)),
             }
         }
     }
-
-    fn sleep(&self, left: Option<Duration>) -> std::result::Result<(), Errno> {
-        let left = left.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
-        let mut watched = [PollFd::new(&self.queue, PollFlags::IN)];
-        poll(&mut watched, left.as_ref()).map(drop)
-    }
 }
 
-/// A queue that could not be made, as an error of this crate.
+/// The error of a queue that could not be created, as an error of this crate.
 pub fn queue_error(error: forebay_base::Error) -> Error {
     match error {
         forebay_base::Error::Descriptor { source } => Error::system("eventfd")(source),

@@ -1,9 +1,6 @@
-//! What passes between the dispatcher's thread and those of its program.
+//! The exchange with the program's threads: commands in, orders or answers out.
 
-pub(super) mod code;
-pub(super) mod command;
 mod commands;
-pub(super) mod files;
-pub(super) mod idle;
 pub(super) mod local;
 pub(super) mod mailbox;
+pub(super) mod protocol;

@@ -1,13 +1,12 @@
-//! How much a worker grew at most during a run, by the kernel's own mark.
+//! How much a worker grew during a run, by the kernel's high-water mark.
 //!
-//! The gauge looks ten times a second, and a run may grow and end between two looks. The kernel keeps the most that a
-//! process ever had resident (`VmHWM`); set back before a run, it says afterwards what the run had at its peak.
-//! Reading it walks no pages, unlike the measurement of private memory. Source: `proc_pid_status(5)`, and
-//! `proc_pid_clear_refs(5)` for 5.
+//! The gauge measures ten times a second, and a run may grow and end between two measurements. The kernel keeps the
+//! peak of resident memory (`VmHWM`); reset before a run, it shows the run's peak afterwards. Reading it walks no
+//! pages, unlike the measurement of private memory. Source: `proc_pid_status(5)`, and `proc_pid_clear_refs(5)` for 5.
 
 use std::fs;
 
-/// Where a process stood when the kernel's mark was set back.
+/// The resident memory of a process when the kernel's mark was reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pid: i32,
@@ -15,7 +14,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Set the mark back; `None` where the kernel does not let us.
+    /// Reset the mark; `None` if the kernel refuses.
     pub fn set(pid: i32) -> Option<Self> {
         fs::write(format!("/proc/{pid}/clear_refs"), "5").ok()?;
         let (resident_bytes, _) = resident(pid)?;
@@ -25,14 +24,14 @@ impl Mark {
         })
     }
 
-    /// By how much the process grew at most since then. Cost: about 30 us.
+    /// The most by which the process has grown since then. Cost: about 30 us.
     pub fn growth(&self) -> Option<u64> {
         let (_, most) = resident(self.pid)?;
         Some(most.saturating_sub(self.resident_bytes))
     }
 }
 
-/// What a process has resident, and the most since its mark was set back.
+/// The resident memory of a process, and its peak since the mark was reset.
 fn resident(pid: i32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     Some((field(&status, "VmRSS:")?, field(&status, "VmHWM:")?))

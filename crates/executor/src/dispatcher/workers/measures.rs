@@ -1,18 +1,18 @@
-//! What the gauge has measured goes to the machine.
+//! Passes the gauge's measurements to the machine.
 
 use std::sync::Arc;
 
 use forebay_base::Queue;
 
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::poll::{Poll, Ready, Source};
+use crate::dispatcher::poll::{Poll, Source, watch_only};
 use crate::dispatcher::supervisor::mailbox::queue_error;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gauge::{Gauge, Host, Memory, Reading};
 use crate::limit::READINGS_MAX;
 use crate::request::Slot;
 
-/// The gauge, and where its readings come.
+/// The gauge, with the queue of its readings.
 pub struct Measures {
     pub gauge: Gauge,
     readings: Arc<Queue<Reading>>,
@@ -26,8 +26,7 @@ impl Measures {
     /// `System`.
     pub fn start(poll: &Poll, memory_limit: Option<u64>) -> Result<Self> {
         let readings = Arc::new(Queue::new(READINGS_MAX).map_err(queue_error)?);
-        poll.watch(&*readings, Source::Gauge, Ready::default(), Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
+        watch_only(poll, &*readings, Source::Gauge)?;
         let memory = Memory::find(&Host::default());
         let memory = match memory_limit {
             Some(limit) => memory.limited(limit),
@@ -40,12 +39,12 @@ impl Measures {
         })
     }
 
-    /// Take what has come: each worker's private bytes, and what the machine has and stalls by.
+    /// Take the readings that have come: each worker's private bytes, then memory and pressure of the machine.
     ///
-    /// Where a worker ended after the machine was measured, the reading holds what that one had, and nobody else is to
-    /// end for it: a newer one follows.
+    /// If a worker ended after the machine was measured, that reading still contains the worker's memory and is
+    /// dropped, so that no other worker is expelled for it; a newer reading follows.
     fn take(&mut self, mut of_worker: impl FnMut(Slot, i32, u64)) -> Option<(u64, f32)> {
-        // It is closed by nobody while this thread lives.
+        // The queue stays open while this thread lives.
         drop(self.readings.drain(&mut self.batch));
         let mut of_machine = None;
         for reading in self.batch.drain(..) {
@@ -68,7 +67,7 @@ impl Measures {
 }
 
 impl Driver {
-    /// Workers first: the machine's memory is judged with what they are known to have.
+    /// Workers first: the guard judges the machine's memory by what each of them is known to have.
     pub fn take_readings(&mut self) {
         let (workers, machine, now) = (&mut self.workers, &mut self.machine, self.now);
         let of_machine = self.measures.take(|slot, pid, private_bytes| {
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_worker_had_that_has_ended_is_nobody_elses() {
+    fn the_memory_of_an_ended_worker_is_not_counted_for_another() {
         let poll = Poll::new().expect("an epoll");
         let mut measures = Measures::start(&poll, None).expect("a thread");
         let reading = |resident_bytes, gone| Reading::Machine {
@@ -97,12 +96,12 @@ mod tests {
             pressure: 0.0,
             gone,
         };
-        let tell = |measures: &Measures, told| assert!(measures.readings.push(told).is_ok());
-        tell(&measures, reading(7, 0));
+        let push = |measures: &Measures, reading| assert!(measures.readings.push(reading).is_ok());
+        push(&measures, reading(7, 0));
         measures.gauge.unwatch(3);
         assert_ne!(measures.take(|_, _, _| {}), Some((7, 0.0)));
-        tell(&measures, reading(8, 1));
-        tell(&measures, reading(7, 0));
+        push(&measures, reading(8, 1));
+        push(&measures, reading(7, 0));
         assert!(
             measures
                 .take(|_, _, _| {})

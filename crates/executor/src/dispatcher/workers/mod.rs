@@ -1,27 +1,28 @@
-//! The workers: their connections, what runs on them, how they end.
+//! Worker processes: their connections, the runs on them, their exits.
 
-mod ends;
+pub(super) mod dispatch_queue;
+mod exits;
 mod growth;
+pub(super) mod interrupts;
 pub(super) mod measures;
-pub(super) mod nudges;
+pub(super) mod output;
 pub(super) mod reply;
-pub(super) mod sides;
 mod tail;
-pub(super) mod unsent;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::Key;
 use forebay_transport::Error as Fault;
 use forebay_transport::calls::{Connection, Outcome as Reply, Outgoing, Taker};
 use forebay_transport::link::{Head, Payload};
 use forebay_transport::wire::Codec;
 
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::{DEATH_TOLD_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
-use crate::dispatcher::poll::{Place, Poll, Ready, Source};
-use crate::dispatcher::supervisor::command::Hired;
+use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
+use crate::dispatcher::supervisor::protocol::StartedWorker;
 use crate::dispatcher::workers::growth::Mark;
 use crate::dispatcher::workers::tail::Tail;
 use crate::error::{Error, Result};
@@ -40,65 +41,67 @@ pub struct Serving {
     generation: u32,
     watched: Ready,
     running: ByNumber<u64, Run>,
-    /// Runs that were asked for back, by their calls, until it is known which came first.
+    /// Recalled runs by their calls, until the worker has either returned or ended them.
     recalled: ByNumber<u64, Run>,
-    /// Nothing more comes from its socket.
+    /// Its socket has ended: nothing more comes from it.
     over: bool,
-    /// Its socket ended first; the process has until then.
+    /// When a process that outlives its socket is killed.
     kill_at: Option<Instant>,
 }
 
 enum Stage {
-    /// The crew starts it.
+    /// The supervisor starts it.
     Starting,
     Serving(Serving),
-    /// Its process has ended; until then the crew may say how.
+    /// Its process has ended; the supervisor has until then to report how.
     Ended(Instant),
 }
 
-/// A place that is taken.
-pub struct Worker {
-    place: Place,
+/// The worker of one slot.
+pub struct WorkerProcess {
+    key: Key,
     pub lane: Lane,
     pub nonce: u64,
     stage: Stage,
-    /// It was killed because it outgrew what there is: peak and limit.
+    /// The peak and the limit of a worker that was killed for using too much memory.
     pub expelled: Option<(u64, u64)>,
     touched: bool,
-    /// Its side socket, once it has said who it is.
-    pub side: Option<Place>,
+    /// Its side socket, once it has identified itself.
+    pub side: Option<Key>,
     pub tail: Tail,
-    /// The most private memory that was measured since its last run began.
+    /// The most private memory measured since its last run began.
     pub peak_bytes: Option<u64>,
-    /// Where it stood before its last long run: what it had for itself, and the kernel's mark.
+    /// Its private memory before its last long run; `mark` is the kernel's high-water mark then.
     base_bytes: Option<u64>,
     mark: Option<Mark>,
     began: Instant,
-    /// Runs that it has replied to, while what it wrote before is taken.
+    /// Runs that it has replied to, while their last output is being read.
     pub closing: Vec<Run>,
 }
 
-/// The workers, by slot.
+/// The workers by slot.
 #[derive(Default)]
-pub struct Workers {
-    slots: Vec<Option<Worker>>,
+pub struct WorkerProcesses {
+    slots: Vec<Option<WorkerProcess>>,
     generation: u32,
     touched: Vec<Slot>,
 }
 
-impl Workers {
+impl WorkerProcesses {
     /// A worker is being started in `slot`.
     pub fn start(&mut self, slot: Slot, lane: Lane, nonce: u64) {
         let index = slot as usize;
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        self.generation = Place::next_generation(self.generation);
-        self.slots[index] = Some(Worker {
-            place: Place {
-                number: slot,
-                generation: self.generation,
-            },
+        self.generation = self.generation.wrapping_add(1);
+        let key = Key {
+            index: slot,
+            generation: self.generation,
+        };
+        self.slots[index] = Some(WorkerProcess {
+            // As a token carries it, so that the key of an event equals this one.
+            key: Key::from_bits(key.to_bits()),
             lane,
             nonce,
             stage: Stage::Starting,
@@ -114,43 +117,43 @@ impl Workers {
         });
     }
 
-    pub fn get(&self, slot: Slot) -> Option<&Worker> {
+    pub fn get(&self, slot: Slot) -> Option<&WorkerProcess> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut WorkerProcess> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The slot of `place`, if it is the same worker still.
-    pub fn slot_of(&self, place: Place) -> Option<Slot> {
-        let worker = self.get(place.number)?;
-        (worker.place == place).then_some(place.number)
+    /// The slot of `key`, if it still holds the same worker.
+    pub fn slot_of(&self, key: Key) -> Option<Slot> {
+        let worker = self.get(key.index)?;
+        (worker.key == key).then_some(key.index)
     }
 
     /// Every worker, with its slot.
-    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
         let taken = self.slots.iter().flatten();
-        taken.map(|worker| (worker.place.number, worker))
+        taken.map(|worker| (worker.key.index, worker))
     }
 
-    /// Take over a worker that has started. False if nobody waits for one there.
+    /// Take over a worker that has started. False if the slot no longer waits for one.
     ///
     /// # Errors
-    /// `System` where the kernel watches no further descriptor; `Transport` where the connection is in use.
-    pub fn adopt(&mut self, poll: &Poll, slot: Slot, hired: Hired) -> Result<bool> {
+    /// `System` if the kernel watches no further descriptor; `Transport` if the connection is in use.
+    pub fn adopt(&mut self, poll: &Poll, slot: Slot, started: StartedWorker) -> Result<bool> {
         let Some(worker) = self.get_mut(slot) else {
             return Ok(false);
         };
         if !matches!(worker.stage, Stage::Starting) {
             return Ok(false);
         }
-        let Hired {
+        let StartedWorker {
             connection,
             pid,
             pidfd,
             generation,
-        } = hired;
+        } = started;
         connection.attach().map_err(Error::Transport)?;
         connection.cork().map_err(Error::Transport)?;
         let mut serving = Serving {
@@ -164,10 +167,10 @@ impl Workers {
             over: false,
             kill_at: None,
         };
-        let death = Source::Death(worker.place);
-        poll.watch(&serving.pidfd, death, Ready::default(), Ready::READ)
+        let death = Token::new(Source::Death, worker.key);
+        poll.add(&serving.pidfd, death, Ready::READ)
             .map_err(Error::system("epoll_ctl"))?;
-        serving.watch(poll, worker.place, Ready::READ);
+        serving.watch(poll, worker.key, Ready::READ);
         worker.stage = Stage::Serving(serving);
         if worker.lane != Lane::Async {
             worker.set_mark();
@@ -175,14 +178,14 @@ impl Workers {
         Ok(true)
     }
 
-    /// Send a run to a worker. False if its process is on its way out: its death will be told.
+    /// Send a run to a worker. False if its process is exiting: its death will be reported.
     ///
     /// # Errors
-    /// `Transport` with what the connection does not take, such as a frame that is too long.
+    /// `Transport` if the connection refuses it, such as a frame that is too long.
     pub fn dispatch(&mut self, slot: Slot, run: Run, message: Message) -> Result<bool> {
         let call = self.send(slot, message, false)?;
         if let Some(call) = call
-            && let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut)
+            && let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut)
         {
             serving.running.insert(call, run);
         }
@@ -198,17 +201,17 @@ impl Workers {
             serving.ended(run);
         }
         if worker.lane != Lane::Async && worker.serving().is_some_and(|one| !one.is_idle()) {
-            worker.begin(); // the next one has
+            worker.begin(); // its next run has begun
         }
     }
 
-    /// Tell a worker to leave.
+    /// Ask a worker to leave.
     pub fn dismiss(&mut self, slot: Slot) {
         let leave = Message {
             head: crate::message::leave(),
             segment: None,
         };
-        // One that is gone already has left.
+        // Fails if it has gone already.
         drop(self.send(slot, leave, true));
     }
 
@@ -239,9 +242,9 @@ impl Workers {
         }
     }
 
-    /// Read what a worker has replied: its runs, each with its reply.
+    /// Read the replies of a worker, each with its run.
     pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
-        let Some(serving) = self.get_mut(slot).and_then(Worker::serving_mut) else {
+        let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut) else {
             return;
         };
         let Ok(finished) = serving.connection.receive() else {
@@ -255,14 +258,15 @@ impl Workers {
         }
     }
 
-    /// The process of a worker has ended: what it replied before.
+    /// The process of a worker has ended: read its last replies.
     pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
         let Some(worker) = self.get_mut(slot) else {
             return;
         };
-        let told = Instant::now() + Duration::from_millis(DEATH_TOLD_MS);
-        let place = worker.place;
-        let Stage::Serving(mut serving) = std::mem::replace(&mut worker.stage, Stage::Ended(told))
+        let report_until = Instant::now() + Duration::from_millis(DEATH_REPORT_MS);
+        let key = worker.key;
+        let Stage::Serving(mut serving) =
+            std::mem::replace(&mut worker.stage, Stage::Ended(report_until))
         else {
             return;
         };
@@ -270,40 +274,39 @@ impl Workers {
         if let Ok(finished) = serving.connection.receive() {
             serving.take(finished, replies);
         }
-        serving.watch(poll, place, Ready::default());
-        let death = Source::Death(place);
-        poll.forget(&serving.pidfd, death, Ready::READ);
+        serving.watch(poll, key, Ready::default());
+        poll.remove(&serving.pidfd);
         serving.connection.close();
     }
 
-    /// Give a place up.
-    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<Worker> {
+    /// Free a slot.
+    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<WorkerProcess> {
         let worker = self.slots.get_mut(slot as usize)?.take()?;
         if let Stage::Serving(serving) = &worker.stage {
-            // Closing a descriptor of which others have duplicates leaves it in the epoll.
-            serving.unwatch(poll, worker.place);
+            // Explicitly: a descriptor that was duplicated stays in the epoll after it is closed here.
+            serving.unwatch(poll);
             serving.connection.close();
         }
         Some(worker)
     }
 
-    /// Hand what waits to the kernel, once for each worker.
+    /// Flush each touched worker once.
     pub fn flush(&mut self, poll: &Poll) {
         for slot in std::mem::take(&mut self.touched) {
             let Some(worker) = self.get_mut(slot) else {
                 continue;
             };
             worker.touched = false;
-            let place = worker.place;
+            let key = worker.key;
             if let Stage::Serving(serving) = &mut worker.stage {
                 let write = !serving.connection.flush().unwrap_or(true);
                 let read = !serving.over;
-                serving.watch(poll, place, Ready { read, write });
+                serving.watch(poll, key, Ready { read, write });
             }
         }
     }
 
-    /// Note that bytes wait for a worker.
+    /// Have a worker flushed at the end of the turn.
     pub fn touch(&mut self, slot: Slot) {
         if let Some(worker) = self.get_mut(slot)
             && !std::mem::replace(&mut worker.touched, true)
@@ -312,27 +315,27 @@ impl Workers {
         }
     }
 
-    /// When a worker that is half dead, or whose end nobody has told, is next to be seen to.
+    /// When the next worker is overdue.
     pub fn deadline(&self) -> Option<Instant> {
         self.iter()
             .filter_map(|(_, worker)| worker.deadline())
             .min()
     }
 
-    /// The workers that are to be seen to at `now`: to be killed, or gone for an unknown reason (true).
+    /// The workers that are overdue at `now`: to be killed, or ended for an unknown reason (true).
     pub fn overdue(&self, now: Instant) -> Vec<(Slot, bool)> {
         let overdue = self.iter().filter(|(_, worker)| {
             let deadline = worker.deadline();
             deadline.is_some_and(|deadline| deadline <= now)
         });
-        let ended = |worker: &Worker| matches!(worker.stage, Stage::Ended(_));
+        let ended = |worker: &WorkerProcess| matches!(worker.stage, Stage::Ended(_));
         overdue
             .map(|(slot, worker)| (slot, ended(worker)))
             .collect()
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     pub fn serving(&self) -> Option<&Serving> {
         match &self.stage {
             Stage::Serving(serving) => Some(serving),
@@ -354,7 +357,7 @@ impl Worker {
         self.began = Instant::now();
     }
 
-    /// It was measured.
+    /// Record a measurement.
     pub fn measured(&mut self, private_bytes: u64) {
         self.peak_bytes = self.peak_bytes.max(Some(private_bytes));
         if self
@@ -365,14 +368,14 @@ impl Worker {
         }
     }
 
-    /// The most that its run had for itself, now that it has ended, as far as anybody knows.
+    /// The peak of private memory of a run that has ended, if it was measured.
     pub fn peak_of_run(&mut self) -> Option<u64> {
         let long = Duration::from_millis(GROWTH_RUN_MS);
         if self.lane == Lane::Async || self.began.elapsed() < long {
             return self.peak_bytes;
         }
         let growth = self.mark.and_then(|mark| mark.growth());
-        // Without knowing where it began, the growth alone would be too little.
+        // Without the private memory at its beginning, the growth alone would be too small a peak.
         let grown = growth
             .zip(self.base_bytes)
             .map(|(growth, base)| base + growth);
@@ -384,19 +387,19 @@ impl Worker {
         self.mark = self.serving().and_then(|serving| Mark::set(serving.pid));
     }
 
-    /// Whether it is this process that runs here.
+    /// Whether this process runs here.
     pub fn is_process(&self, pid: i32) -> bool {
         self.serving().is_some_and(|serving| serving.pid == pid)
     }
 
-    /// Whether this run is the worker's.
+    /// Whether the worker has this run.
     pub fn runs(&self, run: Run) -> bool {
         let runs = self.serving().is_some_and(|serving| serving.runs(run));
         runs || self.closing.contains(&run)
     }
 
-    /// What it runs, if that is one request: then what it writes is that one's. Of several that it has replied to and
-    /// whose output was not taken the last one: the pipe was empty before each of the others was replied to.
+    /// The run that the worker's output belongs to, if that is a single one. Of several runs that it has replied to and
+    /// whose output was not read, it is the last: the pipe was empty before it replied to each of the others.
     pub fn only_run(&self) -> Option<Run> {
         if self.lane == Lane::Async {
             return None;
@@ -405,7 +408,7 @@ impl Worker {
         self.closing.last().copied().or_else(running)
     }
 
-    /// It was handed further runs behind the one that it runs.
+    /// Whether it was handed further runs behind the current one.
     pub fn has_handed(&self) -> bool {
         let running = self.serving().map_or(0, |serving| serving.running.len());
         self.lane != Lane::Async && running > 1
@@ -415,24 +418,24 @@ impl Worker {
         match &self.stage {
             Stage::Starting => None,
             Stage::Serving(serving) => serving.kill_at,
-            Stage::Ended(told) => Some(*told),
+            Stage::Ended(report_until) => Some(*report_until),
         }
     }
 }
 
 impl Serving {
-    /// Whether this run is the worker's.
+    /// Whether the worker has this run.
     pub fn runs(&self, run: Run) -> bool {
         self.running.values().any(|&one| one == run)
     }
 
-    /// The run that it has begun, where it begins one after the other, and its call.
+    /// The current run of a worker that runs one after the other, with its call.
     fn first(&self) -> Option<(u64, Run)> {
         let first = self.running.iter().min_by_key(|(call, _)| **call);
         first.map(|(call, run)| (*call, *run))
     }
 
-    /// Whether this run is the first one, as far as its replies say.
+    /// Whether this run is the current one, as far as the replies show.
     pub fn has_begun(&self, run: Run) -> bool {
         self.first().is_some_and(|(_, first)| first == run)
     }
@@ -441,7 +444,7 @@ impl Serving {
         self.running.is_empty()
     }
 
-    /// The call of a run that waits behind another one and is wanted back.
+    /// Note that a run is being recalled; its call, unless it is the current run.
     pub fn recall(&mut self, run: Run) -> Option<u64> {
         let mut running = self.running.iter();
         let call = running.find(|(_, one)| **one == run).map(|(call, _)| *call);
@@ -450,21 +453,21 @@ impl Serving {
         Some(call)
     }
 
-    /// A call was given back: the run that will not begin.
+    /// The worker has returned a call: the run that will not begin.
     pub fn returned(&mut self, call: u64) -> Option<Run> {
         let run = self.recalled.remove(&call)?;
         self.running.remove(&call);
         Some(run)
     }
 
-    /// A run has ended: it was not given back.
+    /// A run has ended, so it was not returned.
     pub fn ended(&mut self, run: Run) {
         if !self.recalled.is_empty() {
             self.recalled.retain(|_, one| *one != run);
         }
     }
 
-    /// It was killed for closing its socket: that is not done twice.
+    /// It was killed for closing its socket: kill it once only.
     pub fn killed(&mut self) {
         self.kill_at = None;
     }
@@ -481,25 +484,23 @@ impl Serving {
         }
     }
 
-    fn watch(&mut self, poll: &Poll, place: Place, wanted: Ready) {
+    fn watch(&mut self, poll: &Poll, key: Key, wanted: Ready) {
         let Some(socket) = self.connection.socket() else {
             return;
         };
-        let source = Source::Worker(place);
+        let token = Token::new(Source::Worker, key);
         if poll
-            .watch(socket.as_fd(), source, self.watched, wanted)
+            .change(socket.as_fd(), token, self.watched, wanted)
             .is_ok()
         {
             self.watched = wanted;
         }
     }
 
-    fn unwatch(&self, poll: &Poll, place: Place) {
+    fn unwatch(&self, poll: &Poll) {
         if let Some(socket) = self.connection.socket() {
-            let source = Source::Worker(place);
-            poll.forget(socket.as_fd(), source, self.watched);
+            poll.remove(socket.as_fd());
         }
-        let death = Source::Death(place);
-        poll.forget(&self.pidfd, death, Ready::READ);
+        poll.remove(&self.pidfd);
     }
 }

@@ -10,16 +10,16 @@ use crate::error::Result;
 use crate::message::WorkerReply;
 use crate::request::{Failure, Outcome};
 
-/// How the run ended, as its worker says; `None` where the worker is gone, whose death will say it, or has given the
-/// run back, which its side socket says.
+/// The outcome of a run by its worker's reply. `None` if the worker is gone, since its death is reported elsewhere, or
+/// if it returned the run, which its side socket reports.
 ///
-/// Where nothing is `kept`, nor is a file.
+/// Without a store (`kept` is false) a result in a file is a failure.
 pub fn outcome_of(reply: &Reply, kept: bool) -> Option<Outcome> {
     let frame = match reply {
         Reply::Reply(frame) => frame,
         Reply::Failure(_, frame) => {
-            let told = String::from_utf8_lossy(frame.head.as_slice());
-            return Some(refused(&format!("its worker could not take it: {told}")));
+            let why = String::from_utf8_lossy(frame.head.as_slice());
+            return Some(refused(&format!("its worker could not accept it: {why}")));
         }
         Reply::Broken { .. } => return None,
     };

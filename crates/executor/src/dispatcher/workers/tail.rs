@@ -1,4 +1,4 @@
-//! The last that a worker wrote: for its death.
+//! The last output of a worker, which is reported with its death.
 
 use crate::dispatcher::limit::LAST_OUTPUT_BYTES;
 
@@ -19,7 +19,7 @@ impl Tail {
         self.0.clear();
     }
 
-    /// As text; what is no UTF-8 is replaced.
+    /// As text; invalid UTF-8 is replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }

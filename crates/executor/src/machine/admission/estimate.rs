@@ -1,4 +1,4 @@
-//! How much private memory a request of a name is going to need.
+//! Learns how much private memory a request of a name needs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 const SAMPLES_MAX: usize = 64;
 /// Codes of a name whose peaks are kept: the newest, and those whose requests are still queued.
 const CODES_MAX: usize = 4;
-/// An estimate that moved by more than one part of so many is stored.
+/// An estimate that changed by more than one part in this many is stored.
 const STORED_PART: u64 = 8;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Peaks {
         &mut self.0[last]
     }
 
-    /// A run ended with this peak. `true`: the estimate is another one, so that a restart should know it.
+    /// Records the peak of a run that ended. `true`: the estimate has changed so much that a restart should know it.
     pub(crate) fn learn(&mut self, code: &Arc<str>, bytes: u64) -> bool {
         let learnt = self.of(code);
         if learnt.newest.len() == SAMPLES_MAX {
@@ -53,10 +53,10 @@ impl Peaks {
         }
         learnt.newest.push_back(bytes);
         let mut sorted: Vec<u64> = learnt.newest.iter().copied().collect();
-        let place = (sorted.len() * 95).div_ceil(100) - 1;
-        let estimate = *sorted.select_nth_unstable(place).1;
+        let index = (sorted.len() * 95).div_ceil(100) - 1;
+        let estimate = *sorted.select_nth_unstable(index).1;
         learnt.estimate = Some(estimate);
-        // Most runs of a name end alike: those that a restart would not miss are not written.
+        // Most runs of a name end alike: peaks that a restart would not miss are not written.
         let moved = estimate.abs_diff(learnt.stored) > learnt.stored / STORED_PART;
         if moved {
             learnt.stored = estimate;
@@ -64,7 +64,7 @@ impl Peaks {
         moved
     }
 
-    /// Its first run has stopped growing here.
+    /// Records where the first run of a name stopped growing.
     pub(crate) fn level(&mut self, code: &Arc<str>, bytes: u64) {
         self.of(code).levelled = Some(bytes);
     }

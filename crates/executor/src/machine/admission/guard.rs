@@ -1,4 +1,7 @@
-//! What the gauge measured: what runs need is learnt, and who outgrew what there is ends before the kernel acts.
+//! Uses the gauge's measurements: learns what runs need, ends a worker that outgrew its limit before the kernel acts.
+//!
+//! The kernel's OOM killer chooses a victim by size, possibly the server. So the guard acts a little below the limit,
+//! and chooses a worker whose run needs more than it was admitted for (`expulsion_rank`).
 
 use std::sync::Arc;
 
@@ -12,13 +15,13 @@ use crate::request::{Lane, Millis, Slot};
 
 /// Readings without growth after which a run has levelled off; the gauge makes one each 100 ms.
 const LEVEL_READINGS: u32 = 5;
-/// Growth between two readings that counts as none.
+/// Growth between two readings that does not count.
 const LEVEL_BYTES: u64 = 1_000_000;
-/// A worker that was told to end has so long to give its memory back before the next one has to.
+/// How long a worker that was told to end has to give its memory back, before the next one must.
 const GUARD_MS: u64 = 500;
 
 impl Machine {
-    /// A worker has this many private bytes. Tell all workers before `machine_measured`.
+    /// Records a worker's private bytes. Call it for all workers before `machine_measured`.
     pub fn measured(&mut self, now: Millis, slot: Slot, private_bytes: u64) {
         let Some(worker) = self.workers.get_mut(slot) else {
             return;
@@ -51,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// What runs alone has stopped growing: what it has now is the estimate of its name until it ends.
+    /// A run that runs alone has stopped growing: its memory now is the estimate of its name until it ends.
     fn watch_level(&mut self, slot: Slot, grown: u64, private: u64) {
         self.room.level = if grown > LEVEL_BYTES {
             0
@@ -73,8 +76,8 @@ impl Machine {
         }
     }
 
-    /// The machine or its cgroup has `resident` bytes of anonymous memory, and stalled for memory this part of
-    /// the time (0 where the kernel does not tell).
+    /// Records that the machine or its cgroup has `resident` bytes of anonymous memory, and stalled for memory this
+    /// fraction of the time (0 if the kernel does not say).
     pub fn machine_measured(&mut self, now: Millis, resident: u64, pressure: f32) {
         self.room.machine_has(resident);
         self.room.pressure = pressure;
@@ -82,7 +85,7 @@ impl Machine {
         self.settle(now);
     }
 
-    /// A run has ended, with this peak where it was measured.
+    /// A run has ended, with this peak if it was measured.
     pub(in crate::machine) fn learn(
         &mut self,
         now: Millis,
@@ -107,7 +110,7 @@ impl Machine {
         } else if self.names.get(name).peaks.estimate(&code).is_none()
             && let Some(worker) = self.workers.get_mut(slot)
         {
-            // Too short for the gauge. What its worker has now is not less than what it left behind.
+            // The run was too short for the gauge. What its worker has now is at least what the run left behind.
             worker.unmeasured = Some((name, code));
             self.actions.push(Action::Measure { slot });
         }
@@ -121,8 +124,8 @@ impl Machine {
         }
     }
 
-    /// Above the guard's limit: an idle worker that grew, or else the youngest that outgrew its estimate, ends;
-    /// one at a time, since each gives its memory back.
+    /// Above the guard's limit, ends an idle worker that grew, or else the youngest that outgrew its estimate: one at a
+    /// time, since each gives its memory back.
     fn guard(&mut self, now: Millis) {
         let Some(limit) = self.policy.memory_limit else {
             return;
@@ -151,19 +154,19 @@ impl Machine {
             return;
         }
         let busy = up().filter(|(_, worker)| !worker.is_idle());
-        if let Some((slot, _)) = busy.max_by_key(|(_, worker)| self.guilt(worker)) {
+        if let Some((slot, _)) = busy.max_by_key(|(_, worker)| self.expulsion_rank(worker)) {
             self.expel(now, slot, limit);
         }
     }
 
-    /// Whom the guard ends first: the greatest.
-    fn guilt(&self, worker: &Worker) -> (bool, bool, bool, Millis) {
+    /// The order in which the guard ends workers: the greatest first.
+    fn expulsion_rank(&self, worker: &Worker) -> (bool, bool, bool, Millis) {
         let run = worker
             .runs
             .first()
             .and_then(|key| self.register.get(*key)?.run());
         let began = run.map_or(0, |run| run.began);
-        // Many requests share a worker of the async lane: it is the last to go.
+        // Many requests share a worker of the async lane, so it is the last to go.
         let single = worker.lane != Lane::Async;
         (single, worker.outgrew(), worker.burst, began)
     }

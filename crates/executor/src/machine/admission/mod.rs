@@ -1,12 +1,13 @@
-//! Whether a request fits: by memory as measured or learnt, by cores as asked for.
+//! Admission: whether a request fits by memory as measured or learnt, by cores as asked for.
 //!
-//! A request is admitted while resident + what the running may still grow by + its own estimate is within
-//! the limit. What counts is private memory: pages shared with the template are resident anyway.
-//! Where nothing synchronous runs, one is admitted whatever it needs. A long request whose name has no
-//! estimate begins where nothing else of its lane runs, or half of the limit is free, and no other one begins
-//! until it has ended or stopped growing; a short one is taken to need
-//! `short_unknown_bytes`, since it must not wait for long ones to end. Requests of the async lane are many
-//! in one worker, which is measured as a whole.
+//! A request is admitted while resident memory, what running requests may still grow by, and its own estimate stay
+//! within the limit. Only private memory counts: pages shared with the template are resident anyway. If nothing
+//! synchronous runs, one request is admitted whatever it needs.
+//!
+//! A long request whose name has no estimate begins if nothing else of its lane runs, or half of the limit is free, and
+//! no other one begins until it has ended or stopped growing. A short one is assumed to need `short_unknown_bytes`,
+//! since it must not wait for long ones to end. Requests of the async lane are many in one worker, which is measured as
+//! a whole.
 
 pub(super) mod estimate;
 mod guard;
@@ -19,28 +20,28 @@ use crate::request::{Lane, Millis, Slot};
 
 /// The part of the limit that the long lane leaves to a short request, at most.
 const KEPT_PART: u64 = 8;
-/// The part of the limit that is to be free for a request of which nobody knows the need, while others run.
+/// The part of the limit that must be free for a request of unknown need while others run.
 const UNKNOWN_PART: u64 = 2;
 
-/// What is taken now.
+/// What is in use now.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Of the machine or its cgroup: as measured, and corrected by each measurement of a worker since.
+    /// Memory of the machine or its cgroup: as measured, corrected by each later measurement of a worker.
     measured: u64,
     /// Of that, what the workers were measured to have.
     pub private: u64,
-    /// What the running and the starting may still grow by.
+    /// What running and starting workers may still grow by.
     pub promised: u64,
-    /// Part of the time that something stalled for memory.
+    /// Fraction of the time that tasks stalled for memory.
     pub pressure: f32,
-    /// The worker whose run nobody knows the need of.
+    /// The worker whose run has an unknown need.
     pub alone: Option<Slot>,
     /// Readings without growth of that worker.
     pub level: u32,
     /// Private bytes of a worker that has run nothing, as last measured.
     pub base: Option<u64>,
-    /// Thousandths of a core that the running of each lane asked for: a short request does not wait for the cores of
-    /// long ones, which the kernel shares out.
+    /// Thousandths of a core that the running requests of each lane asked for. Lanes are counted apart: a short request
+    /// does not wait for the cores of long ones, which the kernel shares out.
     cores_milli: [u32; 3],
     /// What short requests needed lately.
     short_bytes: u64,
@@ -53,12 +54,12 @@ impl Room {
         self.base.unwrap_or(policy.worker_bytes)
     }
 
-    /// What the running of each lane asked for.
+    /// What the running requests of each lane asked for.
     pub(super) fn cores_milli(&self) -> [u32; 3] {
         self.cores_milli
     }
 
-    /// What is taken: a reading of the machine that is older than its workers' growth is not believed.
+    /// Memory in use. A reading of the machine that is older than its workers' growth is not believed.
     pub(super) fn resident(&self) -> u64 {
         self.measured.max(self.private)
     }
@@ -67,7 +68,7 @@ impl Room {
         self.measured = bytes;
     }
 
-    /// A worker that had `old` private bytes has `new` ones.
+    /// The private bytes of a worker went from `old` to `new`.
     pub(super) fn worker_has(&mut self, old: u64, new: u64) {
         self.measured = (self.measured + new).saturating_sub(old);
         self.private = self.private + new - old;
@@ -89,11 +90,11 @@ pub(super) enum Blocked {
         free: u64,
         limit: u64,
     },
-    /// Nobody knows what it needs, and others run.
+    /// Its need is unknown, and others run.
     Unknown {
         running: u32,
     },
-    /// Somebody else runs alone.
+    /// Another request runs alone.
     Alone,
     Pressure {
         part: f32,
@@ -106,7 +107,7 @@ pub(super) enum Blocked {
 }
 
 impl Blocked {
-    /// It is the request's own size that keeps it, so that letting it wait in front makes sense.
+    /// Whether its own size keeps it, so that letting it wait in front makes sense.
     pub(super) fn is_of_itself(&self) -> bool {
         matches!(
             self,
@@ -124,7 +125,7 @@ impl Blocked {
             ),
             Self::Unknown { running } => {
                 format!(
-                    "nobody knows its need of memory, so it runs first alone; {running} others run"
+                    "its need of memory is unknown, so it runs alone first; {running} others run"
                 )
             }
             Self::Alone => "another request runs alone until its need of memory is known".into(),
@@ -152,7 +153,7 @@ impl Blocked {
 }
 
 impl Machine {
-    /// Private bytes of its worker at the peak, as far as anybody knows.
+    /// Private bytes of its worker at the peak, as far as they are known.
     fn estimate(&self, key: Key) -> Option<u64> {
         let entry = self.register.get(key)?;
         let base = self.room.base(&self.policy);
@@ -168,7 +169,7 @@ impl Machine {
         known.or(taken.map(|bytes| bytes.saturating_add(base)))
     }
 
-    /// What a worker that is started for a request is going to need.
+    /// What a worker that is started for a request will need.
     pub(super) fn need_of_new(&self, key: Key) -> u64 {
         let base = self.room.base(&self.policy);
         self.estimate(key).unwrap_or(base)
@@ -183,7 +184,7 @@ impl Machine {
         let running = |lane: Lane| self.lanes[lane as usize].running;
         let mut busy = running(Lane::Short) + running(Lane::Long);
         if slot.is_none() {
-            // Those that start were started for somebody.
+            // A starting worker was started for a request that is about to run.
             busy +=
                 self.workers.starting_burst(Lane::Short) + self.workers.starting_burst(Lane::Long);
         }
@@ -209,7 +210,7 @@ impl Machine {
         match self.estimate(key) {
             Some(estimate) => self.fits_memory(lane, estimate, slot, limit),
             None if long == 0 => self.fits_memory(lane, self.room.base(&self.policy), slot, limit),
-            // Beside others only where there is plenty: those may run for ever.
+            // Beside others only where half of the limit is free: those others may run for ever.
             None => self
                 .fits_memory(lane, limit / UNKNOWN_PART, slot, limit)
                 .map_err(|_| Blocked::Unknown { running: long }),
@@ -247,7 +248,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What the other lanes leave free, so that the next short request finds room while none runs.
+    /// Memory that the other lanes leave free, so that the next short request finds room while none runs.
     fn kept_for_short(&self, lane: Lane, limit: u64) -> u64 {
         let short = &self.lanes[Lane::Short as usize];
         if lane == Lane::Short || !short.in_use || short.running > 0 {
@@ -260,7 +261,7 @@ impl Machine {
         lately.min(limit / KEPT_PART)
     }
 
-    /// Counts what a request may still grow by, as its worker's, and its cores.
+    /// Counts what a request may still grow by as its worker's, with its cores.
     pub(super) fn promise(&mut self, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {
             return;
@@ -290,7 +291,7 @@ impl Machine {
         self.set_promise(slot, growth);
     }
 
-    /// A request that was handed to a worker begins: it may grow to what the one before it was admitted for.
+    /// A handed request begins: it may grow to what the one before it was admitted for.
     pub(super) fn promise_next(&mut self, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {
             return;
@@ -304,7 +305,7 @@ impl Machine {
         }
     }
 
-    /// Whether a request needs no more than what its worker's run was admitted for, as far as anybody knows.
+    /// Whether a request needs no more than what its worker's run was admitted for, as far as that is known.
     pub(super) fn fits_behind(&self, key: Key, slot: Slot) -> bool {
         if self.policy.memory_limit.is_none() {
             return true;

@@ -1,11 +1,11 @@
-//! From a submission to its place in a queue.
+//! The way of a submission into a queue.
 
 use std::sync::Arc;
 
 use super::queue::Rank;
 use crate::error::Refusal;
 use crate::id::RequestId;
-use crate::machine::entry::{Entry, Key, Place};
+use crate::machine::entry::{Entry, Key, State};
 use crate::machine::runs::commit::store_refusal;
 use crate::machine::why::Notes;
 use crate::machine::{Machine, Submitted};
@@ -16,8 +16,8 @@ impl Machine {
     /// Takes a submission. `Action::Accepted` or `Action::Refused` follows for a new one.
     ///
     /// # Errors
-    /// `draining`, `store`, `limit` (`queued_max`), and `unknown` for a request to come after that neither
-    /// has not ended nor was remembered.
+    /// `draining`, `store`, `limit` (`queued_max`), and `unknown` if a predecessor is neither unfinished nor in the
+    /// recent history.
     pub fn submit(
         &mut self,
         now: Millis,
@@ -44,7 +44,7 @@ impl Machine {
             accepted_at: now,
             submission,
         });
-        let key = self.enter(request, Place::Accepting { slot: None });
+        let key = self.enter(request, State::Accepting { slot: None });
         let slot = self.reserve(now, key);
         let op = self
             .register
@@ -77,11 +77,11 @@ impl Machine {
         }
         let most = u64::from(self.policy.queued_max);
         if self.register.len() as u64 >= most {
-            let next = "submit more slowly, or raise executor.queued_max";
+            let next = "submit more slowly, or raise executor.max_queued";
             let value = self.register.len() as u64 + 1;
             return Err(Box::new(Refusal::limit(
                 &submission.name,
-                "queued_max",
+                "max_queued",
                 most,
                 value,
                 next,
@@ -101,7 +101,7 @@ impl Machine {
     }
 
     /// Adds a request to the register, with what it waits for.
-    pub(in crate::machine) fn enter(&mut self, request: Arc<Request>, place: Place) -> Key {
+    pub(in crate::machine) fn enter(&mut self, request: Arc<Request>, state: State) -> Key {
         let id = request.id;
         let submission = &request.submission;
         let name = self.names.index(&submission.name);
@@ -112,7 +112,7 @@ impl Machine {
         }
         let key = self.register.add(Entry {
             request,
-            place,
+            state,
             attempts: 0,
             forgiven: 0,
             deaths: 0,
@@ -149,8 +149,8 @@ impl Machine {
         key
     }
 
-    /// Keeps an idle worker for a request that would run as soon as it is on disk, so that its claim shares
-    /// the commit of its row. Nothing waits for the worker meanwhile: the lane's queue is empty.
+    /// Reserves an idle worker for a request that would run as soon as it is on disk, so that its claim shares the
+    /// commit of its row. Nothing else waits for the worker meanwhile: the lane's queue is empty.
     fn reserve(&mut self, now: Millis, key: Key) -> Option<u32> {
         let entry = self.register.get(key)?;
         let lane = entry.lane();
@@ -160,7 +160,7 @@ impl Machine {
             .last()
             .is_some_and(|(id, _)| *id == entry.request.id);
         let queued = !self.lanes[lane as usize].ready.is_empty();
-        // Async workers have room for all, and need no claim before the commit to be fast.
+        // Async workers have room for all, and are fast without a claim before the commit.
         if !self.policy.durable || waits || doomed || queued || lane == Lane::Async {
             return None;
         }
@@ -174,11 +174,11 @@ impl Machine {
             return None;
         }
         self.occupy(key, slot);
-        self.register.get_mut(key)?.place = Place::Accepting { slot: Some(slot) };
+        self.register.get_mut(key)?.state = State::Accepting { slot: Some(slot) };
         Some(slot)
     }
 
-    /// Puts a request that is in no list into the first place that it has to wait in.
+    /// Moves a request that is in no list into the first state that it has to wait in.
     pub(in crate::machine) fn advance(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -188,11 +188,11 @@ impl Machine {
             return;
         }
         if entry.waits_for > 0 {
-            entry.place = Place::After;
+            entry.state = State::After;
             return;
         }
         if let Some(at) = entry.not_before.filter(|at| *at > now) {
-            entry.place = Place::Until;
+            entry.state = State::Until;
             self.timers.set(key, &mut entry.due, Some(at));
             return;
         }
@@ -200,21 +200,21 @@ impl Machine {
         if self.take_key(key) {
             self.make_ready(now, key);
         } else if let Some(entry) = self.register.get_mut(key) {
-            entry.place = Place::Keyed;
+            entry.state = State::Keyed;
         }
     }
 
-    /// Into its lane's queue.
+    /// Puts a request into its lane's queue.
     pub(in crate::machine) fn make_ready(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
-        entry.place = Place::Ready;
+        entry.state = State::Ready;
         entry.ready_at = now;
         let rank = Rank::of(&entry.request, key);
         let queue = &mut self.lanes[entry.request.submission.options.lane as usize];
         if queue.ready.is_empty() {
-            // It does not catch up on what it did not ask for.
+            // An idle lane does not accumulate credit for the time in which it wanted nothing.
             queue.pass = queue.pass.max(self.pass);
         }
         queue.ready.push(&entry.request.submission.submitter, rank);
@@ -231,7 +231,7 @@ impl Machine {
         entry.holds_key
     }
 
-    /// Leaves the wait for its key.
+    /// Stops waiting for its key.
     pub(in crate::machine) fn leave_key(&mut self, key: Key) {
         if let Some(entry) = self.register.get(key) {
             self.keys
@@ -239,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// Gives its key's place back; the next one that waits for it goes on.
+    /// Releases its key; the next request that waits for it advances.
     pub(in crate::machine) fn give_key(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -252,7 +252,7 @@ impl Machine {
     }
 }
 
-/// The key of another request: whoever submits would get a result of another type.
+/// The refusal of a key that a request of another name has: the submitter would get a result of another type.
 fn key_refusal(key: &str, id: RequestId, of: &str, name: &str) -> Refusal {
     Refusal {
         code: "invalid",

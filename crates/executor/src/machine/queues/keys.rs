@@ -1,67 +1,67 @@
-//! At most so many requests of a key, or of a name, at once.
+//! Limits on how many requests of a key, or of a name, run at once.
 //!
-//! A request takes its key's place before it enters its lane's queue, so none of those that wait is looked at again and
-//! again. Submitters take turns within a key as they do in a lane's queue; one submitter's own come in their order. A name's place is taken at dispatch,
-//! so that a submitter's long queue does not hold the places of its name.
+//! A request takes its key before it enters its lane's queue, so that the queue holds no request that cannot run.
+//! Submitters take turns within a key as they do in a lane's queue; one submitter's own come in their order. A name's
+//! limit is checked at dispatch, so that a submitter's long queue does not occupy it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::queue::{Fair, Rank};
+use super::queue::{FairQueue, Rank};
 use crate::machine::admission::estimate::Peaks;
 use crate::machine::entry::Key;
 use crate::request::{Options, Submission};
 
 #[derive(Debug, Default)]
-struct Held {
-    places: u32,
-    waiting: Fair,
+struct KeyUse {
+    holders: u32,
+    waiting: FairQueue,
 }
 
-/// The concurrency keys that somebody holds or waits for.
+/// The concurrency keys that requests hold or wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Keys(HashMap<Arc<str>, Held>);
+pub(crate) struct Keys(HashMap<Arc<str>, KeyUse>);
 
 impl Keys {
-    /// Takes a place of its key, or waits for one.
+    /// Takes the submission's key, or waits for it.
     pub(crate) fn take(&mut self, submission: &Submission, rank: Rank) -> bool {
         let options = &submission.options;
         let Some(name) = &options.key else {
             return true;
         };
-        let held = self.0.entry(Arc::clone(name)).or_default();
-        if held.places < options.key_at_once.max(1) {
-            held.places += 1;
+        let used = self.0.entry(Arc::clone(name)).or_default();
+        if used.holders < options.key_at_once.max(1) {
+            used.holders += 1;
             return true;
         }
-        held.waiting.push(&submission.submitter, rank);
+        used.waiting.push(&submission.submitter, rank);
         false
     }
 
-    /// Leaves the wait.
+    /// Stops waiting.
     pub(crate) fn leave(&mut self, submission: &Submission, rank: Rank) {
         let key = submission.options.key.as_ref();
-        if let Some(held) = key.and_then(|name| self.0.get_mut(name)) {
-            held.waiting.remove(&submission.submitter, rank);
+        if let Some(used) = key.and_then(|name| self.0.get_mut(name)) {
+            used.waiting.remove(&submission.submitter, rank);
         }
     }
 
-    /// Gives a place back; the first of the submitter whose turn it is is to try again.
+    /// Releases a key; the first request of the submitter whose turn it is may try again.
     pub(crate) fn give(&mut self, options: &Options) -> Option<Key> {
         let name = options.key.as_ref()?;
-        let held = self.0.get_mut(name)?;
-        held.places -= 1;
-        let next = held.waiting.take(0);
-        if next.is_none() && held.places == 0 {
+        let used = self.0.get_mut(name)?;
+        used.holders -= 1;
+        let next = used.waiting.take(0);
+        if next.is_none() && used.holders == 0 {
             self.0.remove(name);
         }
         next
     }
 
-    /// Who waits first, where there is room again.
-    pub(crate) fn places(&self, options: &Options) -> u32 {
-        let held = options.key.as_ref().and_then(|name| self.0.get(name));
-        held.map_or(0, |held| held.places)
+    /// How many requests hold this key.
+    pub(crate) fn holders(&self, options: &Options) -> u32 {
+        let used = options.key.as_ref().and_then(|name| self.0.get(name));
+        used.map_or(0, |used| used.holders)
     }
 }
 
@@ -69,11 +69,11 @@ impl Keys {
 #[derive(Debug)]
 pub(crate) struct Name {
     pub text: Arc<str>,
-    /// At most so many at once.
+    /// The most that run at once.
     pub limit: Option<u32>,
     pub running: u32,
     /// Requests that were turned back at dispatch.
-    pub waiting: Fair,
+    pub waiting: FairQueue,
     pub peaks: Peaks,
 }
 
@@ -100,7 +100,7 @@ impl Names {
             text: Arc::clone(name),
             limit: None,
             running: 0,
-            waiting: Fair::default(),
+            waiting: FairQueue::default(),
             peaks: Peaks::default(),
         });
         self.index.insert(Arc::clone(name), index);

@@ -1,8 +1,8 @@
-//! Requests that are ready to run: turns between submitters, priority within a submitter's own.
+//! Ready requests: submitters take turns, priority counts within a submitter's own.
 //!
-//! A submitter with a thousand requests and one with a single one take turns, so the single one waits for
-//! one request, not for a thousand. Within a submitter: the higher priority, then the older request; one
-//! that comes back after a death of its worker has kept its id and so stands at the head again.
+//! A submitter with a thousand requests and one with a single request take turns, so the single one waits for one
+//! request, not for a thousand. Within a submitter the higher priority comes first, then the older request; one that
+//! comes back after a death of its worker has kept its id and so is first again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::id::RequestId;
 use crate::machine::entry::Key;
 use crate::request::Request;
 
-/// Where a request stands among its submitter's own.
+/// The order of a request among its submitter's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     /// Negated, so that the higher priority comes first.
@@ -31,23 +31,23 @@ impl Rank {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct SubmitterQueue {
     submitter: Arc<str>,
     waiting: BTreeSet<Rank>,
 }
 
 /// A queue in which submitters take turns. Each operation costs one hash look-up and O(log n).
 #[derive(Debug, Default)]
-pub(crate) struct Fair {
+pub(crate) struct FairQueue {
     index: HashMap<Arc<str>, usize>,
-    lines: Vec<Line>,
+    lines: Vec<SubmitterQueue>,
     free: Vec<usize>,
-    /// Lines that have waiting requests, whose turn is next first.
+    /// Submitters with waiting requests, by turn.
     turns: VecDeque<usize>,
     len: usize,
 }
 
-impl Fair {
+impl FairQueue {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -69,7 +69,7 @@ impl Fair {
 
     fn open(&mut self, submitter: &Arc<str>) -> usize {
         let line = self.free.pop().unwrap_or_else(|| {
-            self.lines.push(Line::default());
+            self.lines.push(SubmitterQueue::default());
             self.lines.len() - 1
         });
         self.lines[line].submitter = Arc::clone(submitter);
@@ -78,13 +78,13 @@ impl Fair {
         line
     }
 
-    /// The first request of the submitter whose turn comes after `turn` others.
+    /// The first request of the submitter with this turn.
     pub(crate) fn head(&self, turn: usize) -> Option<Key> {
         let line = *self.turns.get(turn)?;
         self.lines[line].waiting.first().map(|rank| rank.key)
     }
 
-    /// Takes what `head` said; its submitter's next turn comes after everybody else's.
+    /// Takes what `head` returned; its submitter's next turn comes after all others.
     pub(crate) fn take(&mut self, turn: usize) -> Option<Key> {
         let line = self.turns.remove(turn)?;
         let rank = self.lines[line].waiting.pop_first()?;
@@ -97,7 +97,7 @@ impl Fair {
         Some(rank.key)
     }
 
-    /// Takes one out of its turn. `false`: it was not here.
+    /// Takes a request out of turn. `false`: it is not queued here.
     pub(crate) fn remove(&mut self, submitter: &Arc<str>, rank: Rank) -> bool {
         let Some(&line) = self.index.get(submitter) else {
             return false;
@@ -107,7 +107,7 @@ impl Fair {
         }
         self.len -= 1;
         if self.lines[line].waiting.is_empty() {
-            // Rare, by a cancel: a search over the submitters that have something waiting.
+            // Linear in the waiting submitters, but only a cancel comes here.
             self.turns.retain(|one| *one != line);
             self.close(line);
         }
@@ -119,7 +119,7 @@ impl Fair {
         self.free.push(line);
     }
 
-    /// Submitters that have something waiting.
+    /// Submitters with waiting requests.
     pub(crate) fn submitters(&self) -> usize {
         self.turns.len()
     }
@@ -130,13 +130,13 @@ impl Fair {
         self.turns.iter().position(|one| one == line)
     }
 
-    /// Which of a submitter's own comes first.
+    /// The first request of a submitter.
     pub(crate) fn first_of(&self, submitter: &Arc<str>) -> Option<Key> {
         let line = *self.index.get(submitter)?;
         self.lines[line].waiting.first().map(|rank| rank.key)
     }
 
-    /// How many of the same submitter stand before it; looks at no more than `most`.
+    /// How many requests of the same submitter come before it; looks at no more than `most`.
     pub(crate) fn before(&self, submitter: &Arc<str>, rank: Rank, most: usize) -> usize {
         let Some(&line) = self.index.get(submitter) else {
             return 0;
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    fn drain(queue: &mut Fair) -> Vec<Key> {
+    fn drain(queue: &mut FairQueue) -> Vec<Key> {
         std::iter::from_fn(|| queue.take(0)).collect()
     }
 
@@ -166,7 +166,7 @@ mod tests {
         #[test]
         fn it_does_what_a_searched_list_does(steps in proptest::collection::vec((0_u8..4, 0_usize..3, 0..3), 0..200)) {
             let names: [Arc<str>; 3] = ["ann".into(), "bob".into(), "eve".into()];
-            let mut queue = Fair::default();
+            let mut queue = FairQueue::default();
             let mut list: Vec<(usize, Rank)> = Vec::new();
             let mut turns: Vec<usize> = Vec::new();
             for (id, (what, who, priority)) in steps.into_iter().enumerate() {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn submitters_take_turns_and_priority_counts_among_their_own() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
-        let mut queue = Fair::default();
+        let mut queue = FairQueue::default();
         for id in 1..=4 {
             queue.push(&ann, rank(0, id));
         }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn what_is_removed_leaves_no_turn_behind() {
         let (ann, bob): (Arc<str>, Arc<str>) = ("ann".into(), "bob".into());
-        let mut queue = Fair::default();
+        let mut queue = FairQueue::default();
         queue.push(&ann, rank(0, 1));
         queue.push(&bob, rank(0, 2));
         assert!(queue.remove(&ann, rank(0, 1)));

@@ -1,12 +1,12 @@
-//! When which request is to be looked at again.
+//! The times at which requests are looked at again.
 
 use std::collections::BTreeSet;
 
 use crate::machine::entry::Key;
 use crate::request::Millis;
 
-/// At most one time per request, taken out again when it no longer matters: requests that end within
-/// milliseconds of a time-out of an hour leave nothing behind.
+/// At most one time per request, removed when it no longer matters: requests that end within milliseconds of a time-out
+/// of an hour leave nothing behind.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     due: BTreeSet<(Millis, Key)>,
@@ -35,7 +35,7 @@ impl Timers {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes one whose time has come. The caller forgets the time in its entry.
+    /// Takes a request whose time has come. The caller clears the time in its entry.
     pub(crate) fn pop(&mut self, now: Millis) -> Option<Key> {
         self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.pop_first().map(|(_, key)| key)

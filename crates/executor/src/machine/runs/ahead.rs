@@ -1,31 +1,31 @@
-//! Requests that are handed to a worker while it still runs another one of their name.
+//! Prefetching: a request is handed to a worker that still runs another one of its name.
 //!
-//! A worker that has to be told of each request sleeps and is woken once for each, which costs several times what
-//! a short request takes. So a request may wait in the inbox of a worker instead of the lane's queue: it is
-//! *handed*. It is claimed as any other, and begins when those before it have ended; the worker answers one
-//! before it begins the next, so that at its death the first one without an answer is the only one that may
-//! have begun.
+//! A worker that receives each request singly sleeps and is woken once for each, which costs several times what a short
+//! request takes. So a request may wait in the inbox of a worker instead of the lane's queue: it is *handed*. It is
+//! claimed as any other, and begins when those before it have ended; the worker answers one before it begins the next,
+//! so that at its death the first one without an answer is the only one that may have begun.
 //!
-//! Waiting there must cost nobody anything. A request is handed only where nobody could take it at once (or whoever
-//! could would have to share its core with those that run such short ones), for so
-//! many runs as take `ahead_ms_max` by the mean of the lane; and what waits behind one run for longer than that
-//! is *recalled* as soon as somebody else could run it: its worker gives it back, unless it has begun it, and it is
-//! queued again. The span is longer than most runs that are worth handing, because on a loaded machine a worker gets
-//! its core late, and what looks like a long run is none.
-//! Only the worker knows which of the two came first, so nothing is taken back before it says so, or has died.
-//! What comes back is in no list until that is committed: the number of its run is used again, and no change
-//! that is still on its way may then be taken for one of the new run.
+//! Waiting there must not delay a request. It is handed only if no worker could take it at once (or if one that could
+//! would have to share its core with workers that run such short requests), and only as much as takes `ahead_ms_max` by
+//! the mean of the lane. What waits behind one run for longer than that is *recalled* as soon as another worker could
+//! run it: its worker returns it, unless it has begun it, and it is queued again. The span is longer than most runs
+//! that are worth handing, because on a loaded machine a worker gets its core late, and what looks like a long run is
+//! none.
+//!
+//! Only the worker knows whether the recall or the beginning came first, so nothing is taken back before the worker
+//! says so or has died. A returned request is in no list until that is committed: its attempt number is used again, and
+//! no change still on its way may then count for the new run.
 
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Entry, Key, Place, Reason};
+use crate::machine::entry::{Entry, Key, Reason, State};
 use crate::machine::workers::{Stage, Worker};
 use crate::op::Op;
 use crate::request::{Lane, Millis, Slot};
 
 impl Machine {
-    /// A worker has given a run back that it had not begun, and will not begin it. Ignored where it is not that
+    /// A worker has returned a run that it had not begun, and will not begin it. Ignored if the run is not that
     /// worker's.
     pub fn returned(&mut self, now: Millis, slot: Slot, id: RequestId, attempt: u32) {
         let Some(key) = self.register.key(id) else {
@@ -52,7 +52,7 @@ impl Machine {
         run.is_some_and(|run| run.handed)
     }
 
-    /// The first request of a lane, and the worker that may be handed it: the one with the fewest.
+    /// The first request of a lane with the worker to hand it to: the one with the fewest.
     pub(in crate::machine) fn behind(&self, now: Millis, lane: Lane) -> Option<(Key, Slot)> {
         let queue = &self.lanes[lane as usize];
         let key = queue.ready.head(0)?;
@@ -61,7 +61,7 @@ impl Machine {
         if ahead == 0 || lane == Lane::Async {
             return None;
         }
-        // Those that start take as many.
+        // Starting workers will take as many.
         if self.workers.row(lane).starting as usize >= queue.ready.len() {
             return None;
         }
@@ -78,8 +78,8 @@ impl Machine {
         Some((key, slot))
     }
 
-    /// Each core has a worker of this lane that runs something short: one more that is woken would take a core from
-    /// them, as one that is started would (`burst.rs`).
+    /// Whether each core has a worker of this lane that runs something short: one more that is woken would take a core
+    /// from them, as a started one would (`burst.rs`).
     pub(in crate::machine) fn is_crowded(&self, lane: Lane) -> bool {
         let short = self.lanes[lane as usize]
             .burst
@@ -95,7 +95,7 @@ impl Machine {
                 >= cores
     }
 
-    /// It runs requests of this name alone, is to run more, and has not been at the first one for long.
+    /// Whether a worker runs requests of this name alone, stays, and began its current run recently.
     fn takes_behind(&self, now: Millis, name: u32, worker: &Worker) -> bool {
         let stays = worker.stage == Stage::Up && !worker.leaving && worker.expelled.is_none();
         if !stays || worker.uses >= self.policy.worker_uses_max || worker.runs.is_empty() {
@@ -111,7 +111,7 @@ impl Machine {
         })
     }
 
-    /// The first of those that a worker was handed begins: those before it have ended.
+    /// Begins the first handed request of a worker: those before it have ended.
     pub(in crate::machine) fn begin_next(&mut self, now: Millis, slot: Slot) {
         let first = self
             .workers
@@ -133,14 +133,15 @@ impl Machine {
         self.lanes[lane as usize].burst.began(now);
         self.promise_next(key, slot);
         if let Some(stop) = stop {
-            self.step(now, key, stop.step); // it was cancelled, and its worker did not give it back
+            self.step(now, key, stop.step); // it was cancelled, and its worker did not return it
         } else if let Some(entry) = self.register.get_mut(key) {
             let due = timeout.map(|span| now.saturating_add(span));
             self.timers.set(key, &mut entry.due, due);
         }
     }
 
-    /// Its worker will not run it: it is queued again, or ends where that is what it was recalled for.
+    /// Takes a run back that its worker will not begin: the request is queued again, or ends if it was recalled for
+    /// that.
     pub(in crate::machine) fn take_back(&mut self, now: Millis, key: Key, slot: Slot) {
         self.release(now, key, slot);
         self.workers.change(slot, |worker| worker.uses -= 1);
@@ -149,17 +150,17 @@ impl Machine {
         };
         let stop = entry.run().and_then(|run| run.stop);
         entry.cancelled |= stop.is_some_and(|stop| stop.reason == Reason::Cancel);
-        entry.place = Place::Unclaiming;
+        entry.state = State::Unclaiming;
         self.timers.set(key, &mut entry.due, None);
         let (id, attempt) = (entry.request.id, entry.attempts);
-        // Nobody began that run: its number is used again.
+        // The run never began: its number is used again.
         entry.attempts -= 1;
-        let text = format!("worker {slot} gave it back before it began");
+        let text = format!("worker {slot} returned it before it began");
         entry.notes.add(now, text);
         self.write(now, key, Op::Unclaim { id, attempt });
     }
 
-    /// Asks for a handed request back, once.
+    /// Recalls a handed request, once.
     pub(in crate::machine) fn recall(&mut self, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -174,7 +175,7 @@ impl Machine {
         }
     }
 
-    /// Asks for everything back that was handed to a worker.
+    /// Recalls everything that was handed to a worker.
     fn recall_behind(&mut self, slot: Slot) {
         let runs = self.workers.get(slot).map(|worker| worker.runs.clone());
         for key in runs.into_iter().flatten() {
@@ -189,7 +190,7 @@ impl Machine {
         }
     }
 
-    /// Asks for what waits behind a run that takes long, where somebody else could run it.
+    /// Recalls what waits behind a long run, if another worker could run it.
     pub(in crate::machine) fn recall_late(&mut self, now: Millis) {
         let late = self.helped().filter(|(_, due)| *due <= now);
         let late: Vec<Slot> = late.map(|(slot, _)| slot).collect();
@@ -198,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// Some worker that runs one request at a time has nothing to do.
+    /// Whether a worker that runs one request at a time is idle.
     pub(in crate::machine) fn is_open(&self) -> bool {
         let sync = [Lane::Short, Lane::Long];
         sync.iter().any(|lane| self.workers.open(*lane).is_some())
@@ -208,7 +209,7 @@ impl Machine {
         self.helped().map(|(_, due)| due).min()
     }
 
-    /// Of the workers that hold requests those of whose lane another one is free, or may be started.
+    /// Of the handing workers, those whose lane has a free worker, or may have one more.
     fn helped(&self) -> impl Iterator<Item = (Slot, Millis)> + '_ {
         let more = self.policy.burst && self.workers.alive() < self.policy.workers_max;
         self.handing().filter(move |(slot, _)| {
@@ -217,7 +218,7 @@ impl Machine {
         })
     }
 
-    /// Workers that hold requests behind the one that they run, and when those are to be recalled.
+    /// Workers with handed requests, and when those are to be recalled.
     fn handing(&self) -> impl Iterator<Item = (Slot, Millis)> + '_ {
         let sync = self
             .workers

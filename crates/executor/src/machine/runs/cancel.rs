@@ -1,28 +1,28 @@
-//! Ending what somebody no longer wants or what takes too long: an exception, then termination, then a kill.
+//! Ends runs that were cancelled or take too long: an exception, then termination, then a kill.
 
 use crate::action::{Action, Step};
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place, Reason, Stop};
+use crate::machine::entry::{Key, Reason, State, Stop};
 use crate::machine::queues::queue::Rank;
 use crate::machine::why::seconds;
 use crate::request::{Lane, Millis, Outcome, Status};
 
-/// What became of the wish to end a request.
+/// The outcome of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// It will not run; its end is being written.
     Now,
-    /// It runs and was asked to end. Where it succeeds first, it has succeeded.
+    /// It runs and was interrupted. If it succeeds first, it has succeeded.
     Asked,
-    /// Its end is being written, and is what it is.
+    /// Its end is being written, and stays as it is.
     AlreadyEnded,
     /// No unfinished request has this id.
     Unknown,
 }
 
 impl Machine {
-    /// Ends a request, whatever it is doing. Asking twice changes nothing.
+    /// Ends a request in any state. A second cancel changes nothing.
     pub fn cancel(&mut self, now: Millis, id: RequestId) -> Cancelled {
         let Some(key) = self.register.key(id) else {
             return Cancelled::Unknown;
@@ -30,20 +30,20 @@ impl Machine {
         let Some(entry) = self.register.get_mut(key) else {
             return Cancelled::Unknown;
         };
-        match &entry.place {
-            Place::Ending(_) => return Cancelled::AlreadyEnded,
-            Place::Running(_) => {
+        match &entry.state {
+            State::Ending(_) => return Cancelled::AlreadyEnded,
+            State::Running(_) => {
                 self.interrupt(now, key, Reason::Cancel);
                 return Cancelled::Asked;
             }
-            // The store's answer is on its way and finds the wish.
-            Place::Accepting { .. }
-            | Place::Claiming { .. }
-            | Place::Retrying
-            | Place::Unclaiming => {
+            // Noted until the store has answered: the change on its way cannot be taken back.
+            State::Accepting { .. }
+            | State::Claiming { .. }
+            | State::Retrying
+            | State::Unclaiming => {
                 entry.cancelled = true;
             }
-            Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready => {
+            State::After | State::Until | State::Keyed | State::Named | State::Ready => {
                 self.leave_list(now, key);
                 self.end_cancelled(now, key);
             }
@@ -56,7 +56,7 @@ impl Machine {
         self.end(now, key, Status::Cancelled, Outcome::Cancelled, None);
     }
 
-    /// Takes a waiting request out of the list of its place.
+    /// Takes a waiting request out of the list of its state.
     pub(in crate::machine) fn leave_list(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -64,19 +64,20 @@ impl Machine {
         self.timers.set(key, &mut entry.due, None);
         let rank = Rank::of(&entry.request, key);
         let submission = &entry.request.submission;
-        match entry.place {
-            Place::After | Place::Until => self.wall.leave(entry.request.id),
-            Place::Keyed => self.keys.leave(submission, rank),
-            Place::Named => {
+        match entry.state {
+            State::After | State::Until => self.wall.leave(entry.request.id),
+            State::Keyed => self.keys.leave(submission, rank),
+            State::Named => {
                 self.names
                     .get_mut(entry.name)
                     .waiting
                     .remove(&submission.submitter, rank);
             }
-            Place::Ready => {
+            State::Ready => {
                 let queue = &mut self.lanes[submission.options.lane as usize];
                 queue.ready.remove(&submission.submitter, rank);
-                // It may have been the one that was told of a free place of its name.
+                // It may have been the request that was made ready for a free slot of its name: the next one takes
+                // that.
                 let name = self.names.get_mut(entry.name);
                 if !name.is_full()
                     && let Some(next) = name.waiting.take(0)
@@ -88,7 +89,7 @@ impl Machine {
         }
     }
 
-    /// Begins to end a run, if that has not begun.
+    /// Begins to end a run, unless that has begun.
     pub(in crate::machine) fn interrupt(&mut self, now: Millis, key: Key, reason: Reason) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -97,7 +98,7 @@ impl Machine {
             return;
         };
         match &mut run.stop {
-            // Who cancels what is being ended for its time wants no further run of it.
+            // A cancel of a run that is being ended for its time means that no retry is wanted.
             Some(stop) if reason == Reason::Cancel => stop.reason = Reason::Cancel,
             Some(_) => {}
             None => {
@@ -144,8 +145,8 @@ impl Machine {
         self.step(now, key, next);
     }
 
-    /// One of many in a worker does not heed its exception: the worker takes nothing more, and is killed when
-    /// all that it still runs is to end. Its other requests are not hurt.
+    /// One of many runs in a worker ignores its exception: the worker takes nothing more, and is killed once all its
+    /// remaining runs are to end. Its other requests are not harmed.
     fn end_shared(&mut self, now: Millis, key: Key, step: Step) {
         let Some(slot) = self
             .register

@@ -1,4 +1,4 @@
-//! What the store is given, and what follows from its answers.
+//! The machine's exchange with the store: changes out, answers in.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place};
+use crate::machine::entry::{Key, State};
 use crate::op::Op;
 use crate::request::Millis;
 
 impl Machine {
-    /// Gives a change to the store; without one it counts as committed.
+    /// Gives a change to the store; without one it counts as committed at once.
     pub(in crate::machine) fn write(&mut self, now: Millis, key: Key, op: Op) {
         let written = Written { key, op };
         if !self.policy.durable {
@@ -22,7 +22,7 @@ impl Machine {
         }
     }
 
-    /// Counts the next run, and has its claim written.
+    /// Counts the next run, and writes its claim.
     pub(in crate::machine) fn write_claim(&mut self, now: Millis, key: Key) {
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// The oldest `count` changes that were given to the store are on disk.
+    /// The oldest `count` changes in flight are on disk.
     pub fn committed(&mut self, now: Millis, count: usize) {
         for _ in 0..count {
             if let Some(written) = self.ledger.committed() {
@@ -59,14 +59,14 @@ impl Machine {
             Op::Claim { id, .. } => self.claimed(now, key, id),
             Op::Retry { id, .. } => {
                 if let Some(entry) = self.register.same(key, id) {
-                    debug_assert!(matches!(entry.place, Place::Retrying));
+                    debug_assert!(matches!(entry.state, State::Retrying));
                     self.actions.push(Action::Retried(id, Ok(())));
                     self.advance(now, key);
                 }
             }
             Op::Unclaim { id, .. } => {
                 if let Some(entry) = self.register.same(key, id) {
-                    debug_assert!(matches!(entry.place, Place::Unclaiming));
+                    debug_assert!(matches!(entry.state, State::Unclaiming));
                     self.advance(now, key);
                 }
             }
@@ -88,9 +88,9 @@ impl Machine {
         };
         self.counts.accepted += 1;
         self.actions.push(Action::Accepted(id));
-        match entry.place {
-            Place::Accepting { slot: Some(slot) } => entry.place = Place::Claiming { slot },
-            Place::Accepting { slot: None } => self.advance(now, key),
+        match entry.state {
+            State::Accepting { slot: Some(slot) } => entry.state = State::Claiming { slot },
+            State::Accepting { slot: None } => self.advance(now, key),
             _ => debug_assert!(false, "{id} was accepted twice"),
         }
     }
@@ -99,8 +99,8 @@ impl Machine {
         let Some(entry) = self.register.same(key, id) else {
             return;
         };
-        let Place::Claiming { slot } = entry.place else {
-            return; // its run began before its claim was on disk, or was given up
+        let State::Claiming { slot } = entry.state else {
+            return; // its run began before its claim was on disk, or was abandoned
         };
         if entry.cancelled {
             self.unreserve(now, key, slot);
@@ -109,8 +109,8 @@ impl Machine {
         }
     }
 
-    /// The oldest `count` changes are not on disk. Submissions among them are refused; the rest is kept, and
-    /// given again by `retry_store`. Until then nothing is dispatched and no submission taken.
+    /// The oldest `count` changes in flight are not on disk. Submissions among them are refused; other changes are kept
+    /// for `retry_store`. Until then nothing is dispatched and no submission accepted.
     pub fn not_committed(&mut self, now: Millis, count: usize, why: &str, permanent: bool) {
         let why: Arc<str> = why.into();
         let next = if permanent {
@@ -118,7 +118,7 @@ impl Machine {
         } else {
             ""
         };
-        // First: what follows from these is kept as they are.
+        // First, so that changes which follow from these are kept and not given to a store that is down.
         self.ledger.fail(format!("{why}{next}").into());
         for _ in 0..count {
             let Some(written) = self.ledger.not_committed() else {
@@ -135,7 +135,7 @@ impl Machine {
                         self.ledger.keep(written);
                     }
                 }
-                // Of a submission that was refused, which comes again.
+                // Its submission was refused: that time comes again.
                 Op::Fired { name, .. } if self.schedules.take_back(name) => {}
                 Op::Retry { id, .. } => {
                     let refusal = Arc::new(retry_kept(*id, &why));
@@ -152,7 +152,7 @@ impl Machine {
         let Some(entry) = self.register.same(key, id) else {
             return;
         };
-        if let Place::Accepting { slot: Some(slot) } = entry.place {
+        if let State::Accepting { slot: Some(slot) } = entry.state {
             self.release(now, key, slot);
         }
         self.give_key(now, key);
@@ -168,25 +168,25 @@ impl Machine {
         self.actions.push(Action::Refused(id, refusal));
     }
 
-    /// The claim that was written with a row failed: the worker that was kept is free again.
+    /// The claim that was written with a row failed: the reserved worker is free again.
     fn unclaim(&mut self, now: Millis, key: Key, id: RequestId) -> bool {
         let Some(entry) = self.register.same(key, id) else {
             return false;
         };
-        let Place::Claiming { slot } = entry.place else {
+        let State::Claiming { slot } = entry.state else {
             return false;
         };
         self.unreserve(now, key, slot);
         true
     }
 
-    /// The store may work again: what it could not take is given to it once more, in order.
+    /// The store may work again: gives it the kept changes once more, in order.
     pub fn retry_store(&mut self, now: Millis) {
         self.ledger.retry();
         self.resume_store(now);
     }
 
-    /// Where a retry is wanted, and all that was on its way has been answered.
+    /// Gives kept changes to the store once a retry is wanted and everything in flight was answered.
     fn resume_store(&mut self, now: Millis) {
         for written in self.ledger.resume() {
             if let Some(op) = self.ledger.add(written) {
@@ -197,19 +197,20 @@ impl Machine {
     }
 }
 
-/// The store takes nothing, so no submission is taken.
+/// The refusal of a submission while the store cannot write.
 pub(in crate::machine) fn store_refusal(name: &str, why: &str) -> Refusal {
     let next = "make room on the disk of the state directory, then submit it again";
     unwritten(name, why, next)
 }
 
-/// The store takes nothing, so no request is retried.
+/// The refusal of a retry while the store cannot write.
 pub(in crate::machine) fn retry_refusal(id: RequestId, why: &str) -> Refusal {
     let next = "make room on the disk of the state directory, then retry it again";
     unwritten(&format!("request {id}"), why, next)
 }
 
-/// A retry could not be written. Its change is kept as any other's: where a sync failed, the disk may have it.
+/// The answer to a retry that could not be written. Its change is kept as any other: after a failed sync, the disk may
+/// have it.
 fn retry_kept(id: RequestId, why: &str) -> Refusal {
     let next =
         "make room on the disk of the state directory: it is queued then, if the server still runs";

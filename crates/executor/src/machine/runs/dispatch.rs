@@ -1,20 +1,20 @@
-//! Which ready request gets which worker.
+//! Assigns ready requests to workers.
 
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
 use crate::machine::admission::Blocked;
-use crate::machine::entry::{Entry, Key, Place, Run};
+use crate::machine::entry::{Entry, Key, Run, State};
 use crate::machine::policy::LANES;
 use crate::machine::queues::queue::Rank;
 use crate::request::{Lane, Millis, Slot};
 
-/// Submitters whose first request is tried where those before do not fit.
-pub(in crate::machine) const LOOK: usize = 8;
-/// What a lane of weight 1 pays for a dispatch.
+/// Submitters whose first request is tried if the earlier ones do not fit.
+pub(in crate::machine) const LOOKAHEAD: usize = 8;
+/// What a dispatch costs a lane of weight 1. Stride scheduling: C. Waldspurger, W. Weihl, "Stride Scheduling" (1995).
 const STRIDE: u64 = 1 << 16;
 
-/// What became of one look at a lane.
+/// The result of one look at a lane.
 #[derive(PartialEq, Eq)]
 enum Looked {
     Again,
@@ -22,7 +22,7 @@ enum Looked {
 }
 
 impl Machine {
-    /// Dispatches what can be, the lane that got least by its weight first.
+    /// Dispatches what can be, from the lane that was served least by its weight.
     pub(in crate::machine) fn dispatch(&mut self, now: Millis) {
         let mut open = self.lanes_with_ready();
         if open == [false; 3] || !self.may_dispatch() {
@@ -36,7 +36,7 @@ impl Machine {
             let looked = self.look(now, lane);
             if looked == Looked::Again && lane == Lane::Short && self.policy.memory_limit.is_some()
             {
-                // What was kept for a short request is free for the others while one runs.
+                // Memory that was kept for a short request is free for the others while one runs.
                 open = self.lanes_with_ready();
             } else if looked == Looked::Nothing || self.lanes[lane as usize].ready.is_empty() {
                 open[lane as usize] = false;
@@ -48,7 +48,7 @@ impl Machine {
         LANES.map(|lane| !self.lanes[lane as usize].ready.is_empty())
     }
 
-    /// Also while workers do not start: those that are up take requests.
+    /// Whether requests may be dispatched. Failing starts do not prevent that: workers that are up take requests.
     fn may_dispatch(&self) -> bool {
         self.hold.is_none()
             && !self.draining
@@ -64,7 +64,7 @@ impl Machine {
         if slot.is_some() && self.is_crowded(lane) && self.look_ahead(now, lane) == Looked::Again {
             return Looked::Again;
         }
-        let turns = self.lanes[lane as usize].ready.submitters().min(LOOK);
+        let turns = self.lanes[lane as usize].ready.submitters().min(LOOKAHEAD);
         for turn in 0..turns {
             let Some(key) = self.lanes[lane as usize].ready.head(turn) else {
                 break;
@@ -93,7 +93,8 @@ impl Machine {
         }
     }
 
-    /// No worker is free, and none starts for it: whether one that runs such a request takes the first one too.
+    /// No worker is free and none will start: hands the first request to a worker that runs such a request, if one may
+    /// take it.
     fn look_ahead(&mut self, now: Millis, lane: Lane) -> Looked {
         let Some((key, slot)) = self.behind(now, lane) else {
             return Looked::Nothing;
@@ -105,7 +106,7 @@ impl Machine {
         Looked::Again
     }
 
-    /// A request whose name is full waits for its name, not in front of the others.
+    /// Makes a request whose name is full wait for its name, not in front of the others.
     fn turn_back(&mut self, lane: Lane, turn: usize, key: Key) -> bool {
         let Some(entry) = self.register.get_mut(key) else {
             return false;
@@ -115,13 +116,15 @@ impl Machine {
             return false;
         }
         self.lanes[lane as usize].ready.take(turn);
-        entry.place = Place::Named;
+        entry.state = State::Named;
         let rank = Rank::of(&entry.request, key);
         name.waiting.push(&entry.request.submission.submitter, rank);
         true
     }
 
-    /// The lane's first request has not fitted for so long that nothing of its lane overtakes it any more.
+    /// Whether the lane's first request has not fitted for so long that nothing of its lane may overtake it any more.
+    ///
+    /// Without this bound a stream of small requests would starve a large one.
     fn waits_long(&mut self, now: Millis, lane: Lane, key: Key, blocked: &Blocked) -> bool {
         let Some(entry) = self
             .register
@@ -155,12 +158,12 @@ impl Machine {
         self.charge(lane);
         self.occupy(key, slot);
         self.write_claim(now, key);
-        let once = |entry: &Entry| !entry.may_run_twice();
+        let once = |entry: &Entry| !entry.is_repeatable();
         let journal = self.policy.durable && self.register.get(key).is_some_and(once);
         self.start_run(now, key, slot, journal);
     }
 
-    /// A lane got something that others may have wanted too.
+    /// Charges a lane for a dispatch.
     fn charge(&mut self, lane: Lane) {
         let weight = u64::from(self.policy.lane_weights[lane as usize].max(1));
         let queue = &mut self.lanes[lane as usize];
@@ -185,7 +188,7 @@ impl Machine {
         }
     }
 
-    /// Takes it from its worker again. The worker is free for the next one, unless it is to be replaced.
+    /// Takes a request from its worker, which is free for the next one unless it is to be replaced.
     pub(in crate::machine) fn release(&mut self, now: Millis, key: Key, slot: Slot) {
         let Some(entry) = self.register.get(key) else {
             return;
@@ -204,11 +207,11 @@ impl Machine {
         }
         self.workers.change(slot, |worker| {
             match worker.runs.iter().rposition(|one| *one == key) {
-                Some(place) if lane == Lane::Async => {
-                    worker.runs.swap_remove(place);
+                Some(index) if lane == Lane::Async => {
+                    worker.runs.swap_remove(index);
                 }
-                Some(place) => {
-                    worker.runs.remove(place);
+                Some(index) => {
+                    worker.runs.remove(index);
                 }
                 None => {}
             }
@@ -219,7 +222,7 @@ impl Machine {
         }
     }
 
-    /// Its worker hears of it, and begins it at once unless it runs another one.
+    /// Sends a request to its worker, where it begins at once unless another one runs.
     pub(in crate::machine) fn start_run(
         &mut self,
         now: Millis,
@@ -237,7 +240,7 @@ impl Machine {
         };
         let lane = entry.lane();
         let handed = lane != Lane::Async && !is_first;
-        entry.place = Place::Running(Run {
+        entry.state = State::Running(Run {
             slot,
             began: now,
             handed,

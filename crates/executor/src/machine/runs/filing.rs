@@ -1,18 +1,18 @@
-//! Ends whose results are large: the file comes first, and holds up nobody's commit meanwhile.
+//! Ends with large results: the file is written first, beside the commits, so that no other commit waits for it.
 
 use std::sync::Arc;
 
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place};
+use crate::machine::entry::{Key, State};
 use crate::op::Op;
 use crate::request::{Ending, Failure, Millis, Outcome, Status};
 
 impl Machine {
-    /// Has the end of a request written, which is in the register; its result before it, where that becomes a file.
+    /// Writes the end of a request, which is in the register, and first its result if that becomes a file.
     pub(in crate::machine) fn write_end(&mut self, now: Millis, key: Key, id: RequestId) {
-        let Some(Place::Ending(ending)) = self.register.same(key, id).map(|entry| &entry.place)
+        let Some(State::Ending(ending)) = self.register.same(key, id).map(|entry| &entry.state)
         else {
             return;
         };
@@ -20,9 +20,9 @@ impl Machine {
         self.ledger.hold(&ending.outcome);
         let most = self.policy.result_bytes_max;
         let in_file = match &ending.outcome {
-            // What its worker left is looked at in any case.
+            // The file that its worker left is checked in any case.
             Outcome::InFile(_) => true,
-            // While the store is down the file would fail too, and be made with the end.
+            // While the store is down the file would fail too; it is then written with the end.
             Outcome::Succeeded(result) => result.len() as u64 > most && self.ledger.down.is_none(),
             Outcome::Failed(_) | Outcome::Cancelled => false,
         };
@@ -39,7 +39,10 @@ impl Machine {
         self.write(now, key, Op::End { id, ending, deaths });
     }
 
-    /// The file of a result is on disk, or cannot be made: then the store says why when it is given the end.
+    /// The file of a result is on disk, or cannot be created: then the store reports why when it is given the end.
+    ///
+    /// With `unfit`, the file that its worker left is not what the worker announced, for this reason: the request has
+    /// failed.
     ///
     /// With `unfit`, what its worker left is not what it said, for this reason: the request has failed.
     pub fn filed(&mut self, now: Millis, id: RequestId, unfit: Option<&str>) {
@@ -48,7 +51,7 @@ impl Machine {
         }
         if let Some(key) = self.register.key(id)
             && let Some(entry) = self.register.get_mut(key)
-            && let Place::Ending(ending) = &mut entry.place
+            && let State::Ending(ending) = &mut entry.state
         {
             if let Some(why) = unfit {
                 *ending = Arc::new(Ending {

@@ -1,4 +1,4 @@
-//! What was given to the store and is not answered yet, and what the store could not take.
+//! The changes that the store has not answered, beside those that it could not write.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::machine::entry::Key;
 use crate::op::Op;
 use crate::request::Outcome;
 
-/// One change on its way to the disk.
+/// A change on its way to the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub key: Key,
@@ -33,44 +33,48 @@ impl Written {
 
 /// Changes in the order in which they were given.
 ///
+/// While the store is down nothing is given to it: changes are kept here, and given in their order when it works again.
+/// A change that was already on its way may be committed after an older one of the same request has failed; the older
+/// one is then out of date, and is not given again.
+///
 /// While the store is down nothing more is given to it: what happens is kept here, and given in its order
 /// when it works again. What was already on its way may be committed behind a change that failed; an
 /// older change of the same request is then out of date, and is not given again.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     in_flight: VecDeque<Written>,
-    /// Could not be written.
+    /// Changes that could not be written, each with the number of the answer.
     failed: Vec<(u64, Written)>,
-    /// Happened since then.
+    /// Changes that were made since then.
     kept: Vec<Written>,
-    /// Requests of which something newer was committed behind a change that failed, and when.
+    /// Requests of which a newer change was committed after one that failed, with the number of that answer.
     overtaken: HashMap<RequestId, u64>,
-    /// Counts the answers of the store.
+    /// Answers of the store so far.
     answers: u64,
-    /// Why the store takes nothing.
+    /// Why the store cannot write.
     pub down: Option<Arc<str>>,
     retry: bool,
-    /// Of results that have come and are not on disk.
+    /// Bytes of results that are not on disk yet.
     results_bytes: usize,
 }
 
 impl Ledger {
-    /// A request has ended with this outcome, which is to be written.
+    /// Counts a result that is to be written.
     pub(crate) fn hold(&mut self, outcome: &Outcome) {
         self.results_bytes += bytes_of(outcome);
     }
 
-    /// And is on disk.
+    /// Discounts a result that is on disk.
     pub(crate) fn free(&mut self, outcome: &Outcome) {
         self.results_bytes = self.results_bytes.saturating_sub(bytes_of(outcome));
     }
 
-    /// Bytes of results that are not on disk, where those are too many to have more computed.
+    /// Bytes of unwritten results, if they are too many to compute more of them.
     pub(crate) fn is_behind(&self) -> Option<usize> {
         Some(self.results_bytes).filter(|bytes| *bytes > RESULTS_WRITING_BYTES_MAX)
     }
 
-    /// Notes a change. `Some`: give it to the store now.
+    /// Records a change. `Some`: give it to the store now.
     pub(crate) fn add(&mut self, written: Written) -> Option<Op> {
         if self.down.is_some() {
             self.kept.push(written);
@@ -81,7 +85,7 @@ impl Ledger {
         Some(op)
     }
 
-    /// The oldest change on its way is on disk.
+    /// The oldest change in flight is on disk.
     pub(crate) fn committed(&mut self) -> Option<Written> {
         let written = self.in_flight.pop_front()?;
         self.answers += 1;
@@ -93,7 +97,7 @@ impl Ledger {
         Some(written)
     }
 
-    /// The oldest change on its way is not on disk; `keep` it unless it is given up.
+    /// The oldest change in flight is not on disk; `keep` it unless it is dropped.
     pub(crate) fn not_committed(&mut self) -> Option<Written> {
         self.answers += 1;
         self.in_flight.pop_front()
@@ -112,19 +116,19 @@ impl Ledger {
         self.in_flight.len()
     }
 
-    /// The store takes nothing.
+    /// The store cannot write.
     pub(crate) fn fail(&mut self, why: Arc<str>) {
         self.down = Some(why);
         self.retry = false;
     }
 
-    /// The store is to be tried again, once it has answered what it was given before: until then nobody
-    /// knows which of the changes that failed are out of date.
+    /// The store is to be tried again, once it has answered everything in flight: until then it is unknown which of the
+    /// failed changes are out of date.
     pub(crate) fn retry(&mut self) {
         self.retry = self.down.is_some();
     }
 
-    /// What is to be given to the store again, in order.
+    /// The changes to give to the store again, in order.
     pub(crate) fn resume(&mut self) -> Vec<Written> {
         if !self.retry || !self.in_flight.is_empty() {
             return Vec::new();

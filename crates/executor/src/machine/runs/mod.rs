@@ -1,4 +1,4 @@
-//! The runs of requests, from their dispatch to their end.
+//! The runs of requests, from dispatch to end.
 
 mod ahead;
 pub(super) mod cancel;

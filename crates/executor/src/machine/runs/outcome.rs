@@ -1,22 +1,21 @@
-//! How runs end, and what follows: the request's end, another run, or being set aside.
+//! What follows from the end of a run: the request's end, another run, or setting the request aside.
 //!
-//! A death counts against a request where it ran alone in its worker and nobody ended that worker: not the
-//! deaths by a cancel, a time-out, the server's end, or the guard while the request was within its estimate.
-//! A request that the guard ended within its estimate has still used up a run: it began, and may not begin
-//! twice without retries.
+//! A death counts against a request that ran alone in its worker, unless the worker was ended on purpose: by a cancel,
+//! a time-out, the server's end, or the guard while the request was within its estimate. A request that the guard ended
+//! within its estimate has still used up a run: it began, and may not begin twice without retries.
 
 use std::sync::Arc;
 
 use crate::action::Action;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Key, Place, Reason, Run};
+use crate::machine::entry::{Key, Reason, Run, State};
 use crate::machine::why::seconds;
 use crate::op::Op;
 use crate::request::{Death, Ending, Failure, Lane, Millis, Outcome, Slot, Status};
 
 impl Machine {
-    /// A worker has answered. Ignored where it is not the run that the slot has: it comes from before a death.
+    /// A worker has replied. Ignored if the slot does not have this run: the reply is from before a death.
     pub fn finished(
         &mut self,
         now: Millis,
@@ -49,7 +48,7 @@ impl Machine {
         self.settle(now);
     }
 
-    /// A worker has died, or its process is gone as it was told to; `death` is what its keeper said.
+    /// A worker has died, or has exited as it was told to; `death` is its keeper's report.
     pub fn worker_gone(&mut self, now: Millis, slot: Slot, death: Death) {
         let Some(worker) = self.workers.get(slot) else {
             return;
@@ -65,8 +64,8 @@ impl Machine {
             },
             None => death,
         };
-        // A request of many in one worker is not blamed for the death, nor one that the guard ended within its estimate,
-        // nor one whose worker ended with its keeper.
+        // A request among many in one worker is not blamed for the death, nor one that the guard ended within its
+        // estimate, nor one whose worker ended with its keeper.
         let blamed =
             alone && expelled.is_none_or(|expelled| !expelled.within) && &*death.cause != "server";
         self.start_ended(now, slot, &death);
@@ -118,22 +117,22 @@ impl Machine {
         );
     }
 
-    /// The worker that was kept for a request is gone, or its claim failed, before its run began.
+    /// The worker that was reserved for a request is gone, or its claim failed, before its run began.
     pub(in crate::machine) fn unreserve(&mut self, now: Millis, key: Key, slot: Slot) {
         self.release(now, key, slot);
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
-        // Nobody heard of that run: its number is used again.
+        // No worker received that run: its number is used again.
         entry.attempts -= 1;
-        match entry.place {
-            Place::Accepting { .. } => entry.place = Place::Accepting { slot: None },
-            Place::Claiming { .. } => self.advance(now, key),
+        match entry.state {
+            State::Accepting { .. } => entry.state = State::Accepting { slot: None },
+            State::Claiming { .. } => self.advance(now, key),
             _ => {}
         }
     }
 
-    /// What follows from a run's outcome. Its worker has been released.
+    /// Acts on a run's outcome. Its worker has been released.
     pub(in crate::machine) fn conclude(
         &mut self,
         now: Millis,
@@ -144,7 +143,7 @@ impl Machine {
     ) {
         let reason = run.stop.map(|stop| stop.reason);
         let failure = match (outcome, reason) {
-            // It was faster than the interrupt.
+            // It succeeded before the interrupt took effect.
             (outcome @ (Outcome::Succeeded(_) | Outcome::InFile(_)), _) => {
                 return self.end(now, key, Status::Succeeded, outcome, peak);
             }
@@ -174,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// It waits for its next run.
+    /// Lets a request wait for its next run.
     fn park(&mut self, now: Millis, key: Key, failure: Failure) {
         self.give_key(now, key);
         let Some(entry) = self.register.get_mut(key) else {
@@ -208,7 +207,7 @@ impl Machine {
         self.advance(now, key);
     }
 
-    /// Ends a request that is in no list: its end is written, and told when that is on disk.
+    /// Ends a request that is in no list: its end is written, and announced when that is on disk.
     pub(in crate::machine) fn end(
         &mut self,
         now: Millis,
@@ -229,7 +228,7 @@ impl Machine {
             peak_bytes: peak,
             outcome,
         });
-        entry.place = Place::Ending(ending);
+        entry.state = State::Ending(ending);
         let id = entry.request.id;
         self.write_end(now, key, id);
     }
@@ -248,7 +247,7 @@ impl Machine {
         let Some(mut entry) = self.register.remove(key) else {
             return;
         };
-        // One that was retried is there twice, and waits for it once.
+        // A dependent that was retried is listed twice, but waits for this request once.
         entry.dependents.sort_unstable();
         entry.dependents.dedup();
         self.counts.ended[ending.status as usize] += 1;
@@ -266,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// One of those that it waits for has succeeded.
+    /// One predecessor of a request has succeeded.
     fn one_came_first(&mut self, now: Millis, id: RequestId) {
         let Some(key) = self.register.key(id) else {
             return;
@@ -275,24 +274,24 @@ impl Machine {
             return;
         };
         entry.waits_for = entry.waits_for.saturating_sub(1);
-        if entry.waits_for == 0 && matches!(entry.place, Place::After) {
+        if entry.waits_for == 0 && matches!(entry.state, State::After) {
             self.advance(now, key);
         }
     }
 
-    /// Fails those whose predecessors did not succeed, one after the other however long the chain is.
+    /// Fails requests whose predecessors did not succeed: in a loop, so that a long chain cannot exhaust the stack.
     pub(in crate::machine) fn fail_doomed(&mut self, now: Millis) {
         let mut later = Vec::new();
         while let Some((id, before)) = self.doomed.pop() {
             let Some(key) = self.register.key(id) else {
                 continue;
             };
-            match self.register.get(key).map(|entry| &entry.place) {
-                // Its row is not on disk yet: when it is.
-                Some(Place::Accepting { .. } | Place::Retrying | Place::Unclaiming) => {
+            match self.register.get(key).map(|entry| &entry.state) {
+                // Its row is not on disk yet: it fails when it is.
+                Some(State::Accepting { .. } | State::Retrying | State::Unclaiming) => {
                     later.push((id, before));
                 }
-                Some(Place::After | Place::Until | Place::Keyed | Place::Named | Place::Ready) => {
+                Some(State::After | State::Until | State::Keyed | State::Named | State::Ready) => {
                     self.leave_list(now, key);
                     let outcome = Outcome::Failed(Failure::After(before));
                     self.end(now, key, Status::Failed, outcome, None);
@@ -313,15 +312,15 @@ impl Machine {
     }
 }
 
-/// A failure in a word or two.
+/// A failure in a few words.
 fn kind(failure: &Failure) -> &'static str {
     match failure {
         Failure::Raised(_) => "it raised",
         Failure::Died(_) => "its worker died",
-        Failure::TimedOut { .. } => "its time was up",
-        Failure::After(_) => "what it waited for failed",
-        Failure::OutcomeUnknown => "nobody knows how it ended",
-        Failure::Unkept(_) => "its result was not kept",
+        Failure::TimedOut { .. } => "it timed out",
+        Failure::After(_) => "a request that it waited for failed",
+        Failure::OutcomeUnknown => "its outcome is unknown",
+        Failure::Unkept(_) => "its result could not be stored",
         Failure::Refused(_) => "it was refused",
     }
 }

@@ -1,4 +1,4 @@
-//! What was unfinished when the last server ended, and what an operator wants back.
+//! Brings requests back: unfinished ones after a restart, ended ones by an operator's retry.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use super::commit::retry_refusal;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::Machine;
-use crate::machine::entry::{Entry, IdMap, Place};
+use crate::machine::entry::{Entry, IdMap, State};
 use crate::op::{Op, Restored};
 use crate::request::{Death, Failure, Millis, Outcome, Status};
 
-/// Ended requests that are remembered, so that others can be submitted to come after them.
+/// Ended requests that are remembered, so that others can come after them.
 const RECENT_MAX: usize = 16_384;
 
-/// How the newest requests ended.
+/// How the latest requests ended.
 #[derive(Debug, Default)]
 pub(in crate::machine) struct Recent {
     ended: IdMap<Status>,
@@ -39,13 +39,12 @@ impl Recent {
 }
 
 impl Machine {
-    /// Takes over what the last server left, before anything else happens: `last` is the greatest id ever
-    /// given, `learnt` the peaks by name and code, `fired` when each schedule last fired.
+    /// Takes over what the last server left, before anything else happens: `last` is the greatest id ever given,
+    /// `learnt` the peaks by name and code, `fired` when each schedule last fired.
     ///
-    /// What had not begun is queued. What had begun runs again where it may, and fails otherwise, as
-    /// outcome unknown where the machine was booted since. A request to come after that is neither
-    /// unfinished nor remembered has been pruned and counts as succeeded: tell those that ended
-    /// otherwise by `remember` before.
+    /// What had not begun is queued. What had begun runs again if it may, and fails otherwise, with an unknown outcome
+    /// if the machine was booted since. A predecessor that is neither unfinished nor remembered has been pruned and
+    /// counts as succeeded: call `remember` first for those that ended otherwise.
     pub fn restore(
         &mut self,
         now: Millis,
@@ -72,14 +71,14 @@ impl Machine {
     fn restore_one(&mut self, now: Millis, one: Restored) {
         self.last = self.last.max(one.request.id);
         self.schedules.restored(&one.request);
-        let key = self.enter(Arc::new(one.request), Place::After);
+        let key = self.enter(Arc::new(one.request), State::After);
         let Some(entry) = self.register.get_mut(key) else {
             return;
         };
         entry.attempts = one.attempts;
         entry.forgiven = one.forgiven.min(one.attempts);
         entry.deaths = one.deaths;
-        // A later one than the options have, or none: it began once.
+        // Its next run may be later than the options say, or its time may have passed: it began once.
         entry.not_before = one.wake_at;
         if one.status != Status::Running {
             if one.rebooted && one.wake_at.is_some() {
@@ -114,14 +113,14 @@ impl Machine {
         }
     }
 
-    /// Tells of a request that has ended, read back from the store, so that others can come after it.
+    /// Remembers an ended request that was read back from the store, so that others can come after it.
     pub fn remember(&mut self, id: RequestId, status: Status) {
         if status.has_ended() && self.register.key(id).is_none() {
             self.recent.add(id, status);
         }
     }
 
-    /// Tells of the idempotency key of a kept request that has ended.
+    /// Remembers the idempotency key of an ended request that is still in the store.
     pub fn remember_idempotency(&mut self, key: Arc<str>, id: RequestId, name: &Arc<str>) {
         let name = self.names.index(name);
         self.idempotency.entry(key).or_insert((id, name));
@@ -147,13 +146,13 @@ impl Machine {
         }
     }
 
-    /// An operator wants an ended request run again: its retries and deaths count anew, its attempts go on.
+    /// Runs an ended request again for an operator: its retries and deaths count anew, its attempts continue.
     /// `Action::Retried` follows.
     ///
     /// `false`: it has not ended.
     ///
     /// # Errors
-    /// `store`: what is written now would be lost with the server.
+    /// `store`: the change would be lost with the server.
     pub fn retry(&mut self, now: Millis, ended: Restored) -> Result<bool, Box<Refusal>> {
         let id = ended.request.id;
         if self.register.key(id).is_some() {
@@ -162,7 +161,7 @@ impl Machine {
         if let Some(down) = &self.ledger.down {
             return Err(Box::new(retry_refusal(id, down)));
         }
-        let key = self.enter(Arc::new(ended.request), Place::Retrying);
+        let key = self.enter(Arc::new(ended.request), State::Retrying);
         if let Some(entry) = self.register.get_mut(key) {
             entry.attempts = ended.attempts;
             entry.forgiven = ended.attempts;

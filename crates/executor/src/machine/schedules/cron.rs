@@ -1,8 +1,8 @@
-//! Patterns of minute, hour, day, month and weekday, in UTC: which times they name.
+//! Cron patterns of minute, hour, day, month, weekday in UTC: which times they name.
 //!
-//! Written here rather than taken from a crate: the maintained ones bring twelve others that derive code at
-//! build time, for what is a search over days. UTC, because an hour that a clock skips or repeats twice a
-//! year would make a schedule run never or twice.
+//! Written here rather than taken from a crate: the maintained ones bring twelve others that derive code at build time,
+//! for what is a search over days. UTC, because a local hour that is skipped or repeated twice a year would run a
+//! schedule never or twice.
 
 use crate::request::Millis;
 
@@ -58,7 +58,7 @@ impl Cron {
         };
         cron.after(0)
             .map(|_| cron)
-            .ok_or_else(|| "it names no day that exists".into())
+            .ok_or_else(|| "no such day exists".into())
     }
 
     /// The first time that it names after `now`.
@@ -114,7 +114,7 @@ fn field(name: &str, text: &str, low: u64, high: u64, words: &[&str]) -> Result<
             .iter()
             .position(|word| part.eq_ignore_ascii_case(word));
         let number = word
-            .map(|place| place as u64 + low)
+            .map(|index| index as u64 + low)
             .or_else(|| part.parse().ok());
         number
             .filter(|value| (low..=high).contains(value))
@@ -217,7 +217,7 @@ mod tests {
             ("* * * foo *", "month"),
             ("5-1 * * * *", "minute"),
             ("*/0 * * * *", "minute"),
-            ("0 0 30 2 *", "no day"),
+            ("0 0 30 2 *", "no such day"),
         ] {
             let error = Cron::parse(pattern).unwrap_err();
             assert!(

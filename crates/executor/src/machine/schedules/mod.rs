@@ -1,8 +1,8 @@
-//! Requests that submit themselves at their times.
+//! Schedules: requests that are submitted by themselves at their times.
 //!
-//! A time that passed while no server ran is made up for once, however many were missed. A time at which the
-//! last request of the schedule has not ended is skipped, and counted. All times here are by the wall's clock, which a
-//! person or NTP may set: then they are found anew, as after a restart.
+//! Times that passed while no server ran are made up for once, however many they were. A time at which the schedule's
+//! last request has not ended is skipped, and counted. All times here are by the wall clock, which a person or NTP may
+//! set: then they are computed anew, as after a restart.
 
 pub(super) mod cron;
 pub(super) mod wall;
@@ -18,13 +18,13 @@ use crate::op::Op;
 use crate::request::{Millis, Options, Request, Submission};
 use cron::Cron;
 
-/// Who submits them.
+/// The submitter of scheduled requests.
 pub const SUBMITTER: &str = "cron";
 /// Their arguments: an empty map of msgpack.
 const NO_ARGUMENTS: &[u8] = &[0x80];
-/// A time whose request was refused comes again after so long.
+/// Time until a refused request is submitted again.
 const AGAIN_MS: Millis = 1_000;
-/// A time of a schedule that lies further ahead than this is of a clock that was wrong.
+/// A noted time further ahead than this was written by a clock that was wrong.
 const AHEAD_MS_MAX: Millis = 3_600_000;
 
 #[derive(Debug)]
@@ -37,27 +37,27 @@ struct Schedule {
     paused: bool,
     skipped: u64,
     last: Option<RequestId>,
-    /// When it fired before the last time.
+    /// When it fired the time before the last.
     before: Option<Millis>,
     /// The request of its last time was refused, after that time was given to the store.
     refused: bool,
     said: String,
 }
 
-/// The schedules of the newest code, and when each name last fired and last went on.
+/// The schedules of the newest code, and when each name last fired and was last resumed.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
     all: Vec<Schedule>,
     fired: HashMap<Arc<str>, Millis>,
     resumed: HashMap<Arc<str>, Millis>,
-    /// What the last server left: who is paused, and the newest unfinished request of each name.
+    /// Names that are paused.
     paused: HashSet<Arc<str>>,
     last: HashMap<Arc<str>, RequestId>,
 }
 
-/// One schedule, as a person sees it.
+/// One schedule for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScheduleSeen {
+pub struct ScheduleView {
     pub name: Arc<str>,
     pub pattern: Arc<str>,
     pub next_at: Option<Millis>,
@@ -67,12 +67,12 @@ pub struct ScheduleSeen {
     pub skipped: u64,
     /// The last request that it submitted.
     pub last: Option<RequestId>,
-    /// What became of the last time, where it submitted nothing.
+    /// Why the last time submitted nothing; empty if it did.
     pub said: String,
 }
 
 impl Schedules {
-    /// Takes over the patterns of a code, or nothing where one is wrong.
+    /// Takes over the schedules of a code, or nothing if one is invalid.
     pub(super) fn install(
         &mut self,
         now: Millis,
@@ -123,7 +123,7 @@ impl Schedules {
         self.all = all;
     }
 
-    /// The wall's clock was set: the times that follow the last ones are others.
+    /// The wall clock was set: computes the next times anew.
     pub(super) fn step(&mut self, wall: Millis) {
         let mut all = std::mem::take(&mut self.all);
         for schedule in &mut all {
@@ -134,7 +134,7 @@ impl Schedules {
         self.all = all;
     }
 
-    /// From when on the times of a schedule count: those before it last fired or went on do not.
+    /// The time after which the times of a schedule count: when it last fired or was resumed.
     fn since(&self, now: Millis, name: &str) -> Millis {
         let times = [self.fired.get(name), self.resumed.get(name)];
         let right = |at: &Millis| *at <= now.saturating_add(AHEAD_MS_MAX);
@@ -142,7 +142,7 @@ impl Schedules {
         last.unwrap_or(now)
     }
 
-    /// An unfinished request of the last server may be one of a schedule.
+    /// Notes an unfinished request of the last server that a schedule submitted.
     pub(super) fn restored(&mut self, request: &Request) {
         let submission = &request.submission;
         if &*submission.submitter != SUBMITTER {
@@ -168,7 +168,7 @@ impl Schedules {
         };
     }
 
-    /// Whether the last time of a schedule is not to be written, since its request was refused.
+    /// Whether the last time of a schedule need not be written, since its request was refused.
     pub(super) fn take_back(&mut self, name: &str) -> bool {
         let mut all = self.all.iter_mut();
         let schedule = all.find(|schedule| &*schedule.name == name);
@@ -195,8 +195,8 @@ impl Machine {
         if self.schedules.due().is_none_or(|due| due > wall) || self.draining {
             return;
         }
-        for place in 0..self.schedules.all.len() {
-            let schedule = &mut self.schedules.all[place];
+        for index in 0..self.schedules.all.len() {
+            let schedule = &mut self.schedules.all[index];
             if schedule.paused || schedule.next.is_none_or(|at| at > wall) {
                 continue;
             }
@@ -206,15 +206,15 @@ impl Machine {
             if let Some(id) = unfinished {
                 schedule.skipped += 1;
                 schedule.said = format!("skipped: {id} of the last time has not ended");
-                self.fired(now, place);
+                self.fired(now, index);
             } else {
-                self.fire_one(now, place);
+                self.fire_one(now, index);
             }
         }
     }
 
-    fn fire_one(&mut self, now: Millis, place: usize) {
-        let schedule = &self.schedules.all[place];
+    fn fire_one(&mut self, now: Millis, index: usize) {
+        let schedule = &self.schedules.all[index];
         let submission = Submission {
             name: Arc::clone(&schedule.name),
             code: Arc::clone(&self.code),
@@ -224,20 +224,20 @@ impl Machine {
         };
         match self.submit(now, submission) {
             Ok(Submitted::New(id) | Submitted::Known(id)) => {
-                let schedule = &mut self.schedules.all[place];
+                let schedule = &mut self.schedules.all[index];
                 schedule.last = Some(id);
                 schedule.said.clear();
-                self.fired(now, place);
+                self.fired(now, index);
             }
-            Err(refusal) => self.schedules.all[place].come_again(self.wall.of(now), &refusal),
+            Err(refusal) => self.schedules.all[index].come_again(self.wall.of(now), &refusal),
         }
     }
 
-    fn fired(&mut self, now: Millis, place: usize) {
-        let name = Arc::clone(&self.schedules.all[place].name);
+    fn fired(&mut self, now: Millis, index: usize) {
+        let name = Arc::clone(&self.schedules.all[index].name);
         let at = self.wall.of(now);
         let before = self.schedules.fired.insert(Arc::clone(&name), at);
-        let schedule = &mut self.schedules.all[place];
+        let schedule = &mut self.schedules.all[index];
         (schedule.before, schedule.refused) = (before, false);
         if self.policy.durable {
             self.write(now, Key::MAX, Op::Fired { name, at });
@@ -251,9 +251,9 @@ impl Machine {
     }
 
     /// The schedules of the newest code.
-    pub fn schedules(&self) -> Vec<ScheduleSeen> {
+    pub fn schedules(&self) -> Vec<ScheduleView> {
         let all = self.schedules.all.iter();
-        let seen = all.map(|schedule| ScheduleSeen {
+        let seen = all.map(|schedule| ScheduleView {
             name: Arc::clone(&schedule.name),
             pattern: Arc::clone(&schedule.pattern),
             next_at: schedule.next.filter(|_| !schedule.paused),
@@ -266,8 +266,8 @@ impl Machine {
         seen.collect()
     }
 
-    /// Pauses a schedule, or lets it go on from `now`: times that passed while it was paused are not made up
-    /// for. `false`: there is none of that name.
+    /// Pauses a schedule, or resumes it from `now`: times that passed meanwhile are not made up for. `false`: there is
+    /// none of that name.
     pub fn set_schedule(&mut self, now: Millis, name: &str, paused: bool) -> bool {
         let mut all = self.schedules.all.iter_mut();
         let Some(schedule) = all.find(|schedule| &*schedule.name == name) else {
@@ -293,12 +293,12 @@ impl Machine {
         true
     }
 
-    /// A schedule that was paused when the last server ended.
+    /// Remembers a schedule that was paused when the last server ended.
     pub fn remember_paused(&mut self, name: Arc<str>) {
         self.schedules.paused.insert(name);
     }
 
-    /// A schedule that went on at this time, under this server or an earlier one: times before it are not made up for.
+    /// Remembers when a schedule was resumed, under any server: times before that are not made up for.
     pub fn remember_resumed(&mut self, name: Arc<str>, at: Millis) {
         self.schedules.resumed.insert(name, at);
     }

@@ -1,33 +1,33 @@
-//! The wall's clock beside the machine's own time: schedules follow it, and a wrong one does not keep requests waiting.
+//! The wall clock beside the machine's own time: schedules follow it, other waits do not.
 //!
-//! Everything but schedules counts by the machine's time, which does not step: a run's time-out and a delay are
-//! lengths, whatever the wall's clock is set to meanwhile.
+//! Everything but schedules counts by the machine's time, which does not step: a run's time-out or a delay is a length,
+//! whatever the wall clock is set to meanwhile.
 
 use std::collections::HashSet;
 
 use crate::id::RequestId;
 use crate::limit::STEP_MS;
 use crate::machine::Machine;
-use crate::machine::entry::Place;
+use crate::machine::entry::State;
 use crate::request::Millis;
 
-/// What is known of the wall's clock.
+/// What is known of the wall clock.
 #[derive(Debug, Default)]
 pub(in crate::machine) struct Wall {
     /// How far it was set forward since the machine began.
     ahead: i64,
-    /// Requests whose time to wait for was written before this boot, by a clock that nothing else connects with this
-    /// one than the wall's.
+    /// Requests with a `not_before` that was written before this boot: only the wall clock connects that clock with
+    /// this one.
     waits: HashSet<RequestId>,
 }
 
 impl Wall {
-    /// A time of the machine's by the wall's clock.
+    /// The wall clock's time at a machine time.
     pub(in crate::machine) fn of(&self, now: Millis) -> Millis {
         now.saturating_add_signed(self.ahead)
     }
 
-    /// When the wall's clock says so, by the machine's time.
+    /// The machine's time at a wall clock time.
     pub(in crate::machine) fn when(&self, wall: Millis) -> Millis {
         wall.saturating_add_signed(-self.ahead)
     }
@@ -36,7 +36,7 @@ impl Wall {
         self.waits.insert(id);
     }
 
-    /// It waits no more; what it waits for later is by this boot's clock.
+    /// Its wait is over; what it waits for later is by this boot's clock.
     pub(in crate::machine) fn leave(&mut self, id: RequestId) {
         if !self.waits.is_empty() {
             self.waits.remove(&id);
@@ -45,7 +45,7 @@ impl Wall {
 }
 
 impl Machine {
-    /// Tell what the wall's clock says at `now`. Costs nothing where it was not set since the last time.
+    /// Reports the wall clock at `now`. Cost: a comparison, unless the clock was set since the last time.
     pub fn set_wall(&mut self, now: Millis, wall: Millis) {
         let ahead = wall.cast_signed() - now.cast_signed();
         let step = ahead - self.wall.ahead;
@@ -60,7 +60,7 @@ impl Machine {
         self.settle(now);
     }
 
-    /// The wall's clock was wrong when this request was restored. False: it waits no more.
+    /// Corrects the time of a request that was restored while the wall clock was wrong. False: it waits no more.
     fn move_wait(&mut self, now: Millis, id: RequestId, step: i64) -> bool {
         let Some(key) = self.register.key(id) else {
             return false;
@@ -68,11 +68,11 @@ impl Machine {
         let Some(entry) = self.register.get_mut(key) else {
             return false;
         };
-        if !matches!(entry.place, Place::Until | Place::After) || entry.not_before.is_none() {
+        if !matches!(entry.state, State::Until | State::After) || entry.not_before.is_none() {
             return false;
         }
         entry.not_before = entry.not_before.map(|at| at.saturating_add_signed(-step));
-        if matches!(entry.place, Place::Until) {
+        if matches!(entry.state, State::Until) {
             self.timers.set(key, &mut entry.due, None);
             self.advance(now, key);
         }

@@ -1,25 +1,24 @@
-//! Whether more workers than cores would help a lane.
+//! Decides whether more workers than cores would help a lane.
 //!
-//! They do where runs wait for something; where runs end within a millisecond they only take the cores from
-//! each other, and from the store. Two signs count: the mean time of the lane's runs, and that no worker has
-//! become free for a while though each has a run. Either alone is deceived: a stalled commit or a loaded
-//! machine delays ends now and then, and a mean knows nothing of the runs that go on. So where the mean is
-//! short a stall brings one more worker; where it is long, or nothing has ended lately, their number may
-//! double, each time after that while.
+//! They do if runs wait for something; runs that end within a millisecond would only take the cores from each other,
+//! and from the store. Two signs count: the mean time of the lane's runs, and that no worker has become free for a
+//! while though each has a run. Either alone misleads: a stalled commit or a loaded machine delays ends now and then,
+//! and a mean ignores the runs that have not ended. So if the mean is short, a stall brings one more worker; if it is
+//! long, or nothing has ended lately, their number may double, each time after that while.
 
 use crate::request::Millis;
 
 /// Weight of the past in the mean.
 const PAST: u64 = 15;
-/// A run counts for at most so many times the least mean, so that one long run alone changes nothing.
+/// A run counts at most this many times the smallest mean, so that one long run alone changes nothing.
 const OUTLIER: u64 = 4;
-/// Ends longer ago than this say nothing of the runs that go on.
+/// Ends longer ago than this say nothing about the runs that have not ended.
 const LATELY_MS: u64 = 1_000;
 
 /// What one lane's runs were like lately.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// Mean time of a run in 1/16 ms, moving.
+    /// Moving mean of a run's time, in 1/16 ms.
     mean_sixteenths: u64,
     began_at: Millis,
     ended_at: Option<Millis>,
@@ -33,7 +32,7 @@ impl Burst {
         self.began_at = now;
     }
 
-    /// A run took so long; `while_ms` is the greatest mean that anybody asks about.
+    /// A run took this long; `while_ms` is the greatest mean that any caller asks about.
     pub(crate) fn ended(&mut self, now: Millis, took: u64, while_ms: u64) {
         let counted = took.min(OUTLIER * while_ms) * 16;
         self.mean_sixteenths = (self.mean_sixteenths * PAST + counted).div_ceil(PAST + 1);
@@ -65,7 +64,7 @@ impl Burst {
         self.ended_at.is_some() && self.mean_sixteenths < while_ms * 16
     }
 
-    /// How many runs of the mean take so long; none before one has ended.
+    /// How many runs of the mean take this long; none before one has ended.
     pub(crate) fn runs_within(&self, span_ms: u64) -> u64 {
         match self.ended_at {
             Some(_) => span_ms * 16 / self.mean_sixteenths.max(1),
@@ -77,7 +76,7 @@ impl Burst {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// When `helps` may say something else, if nothing happens before.
+    /// When `helps` may change its answer if nothing happens before.
     pub(crate) fn due(&self, while_ms: u64) -> Millis {
         let last = self.began_at.max(self.step_at.unwrap_or(0));
         last.saturating_add(while_ms)

@@ -1,4 +1,4 @@
-//! The workers that there are: where each stands, which of a lane is free.
+//! The workers: the stage of each, which of a lane are free.
 
 pub(super) mod burst;
 pub(super) mod staff;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::entry::Key;
 use crate::request::{Lane, Millis, Slot};
 
-/// Where a worker stands.
+/// The stage of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Starting,
@@ -23,19 +23,19 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub lane: Lane,
-    /// What its template had imported.
+    /// The code that its template had imported.
     pub code: Arc<str>,
     pub stage: Stage,
     pub burst: bool,
     pub born: Millis,
-    /// Since when it runs nothing.
+    /// When it last became idle.
     pub idle_since: Millis,
     pub uses: u64,
-    /// Requests that it runs, or is kept for while their row is being committed: one, or many in the async lane.
+    /// Requests that it runs, was handed, or is reserved for while their row is being committed.
     pub runs: Vec<Key>,
-    /// Takes nothing more and counts no more; it is ended when what it runs has ended.
+    /// It takes nothing more and no longer counts; it is ended once its runs have ended.
     pub leaving: bool,
-    /// Private bytes, as last measured; before that, what a new one is taken to have.
+    /// Private bytes as last measured; before that, the assumption for a new worker.
     pub private: u64,
     /// Private bytes before its first request.
     pub base: u64,
@@ -43,13 +43,13 @@ pub(crate) struct Worker {
     pub unmeasured: Option<(u32, Arc<str>)>,
     /// What its run may still grow by beyond `private`, as counted in the sum of all.
     pub promise: u64,
-    /// Private bytes that its run was admitted for; 0: nothing was known.
+    /// Private bytes that its run was admitted for; 0: unknown.
     pub estimate: u64,
-    /// The guard ended it at this peak; `within`: it had not outgrown its estimate.
+    /// Why the guard ended it.
     pub expelled: Option<Expelled>,
 }
 
-/// Why the guard ended a worker.
+/// The peak at which the guard ended a worker; `within`: it had not outgrown its estimate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expelled {
     pub peak_bytes: u64,
@@ -82,7 +82,7 @@ impl Worker {
         self.runs.is_empty()
     }
 
-    /// Its run needs more than it was admitted for, or runs alone and fills what there is.
+    /// Whether its run needs more than it was admitted for, or runs alone and fills the limit.
     pub(crate) fn outgrew(&self) -> bool {
         self.private > self.estimate
     }
@@ -99,23 +99,23 @@ impl Worker {
 
 /// One lane's workers.
 #[derive(Debug, Default)]
-pub(crate) struct Row {
-    /// Those with room for a request, guaranteed ones and burst ones apart; the last one first, so that
-    /// those in front have been idle longest.
+pub(crate) struct LaneWorkers {
+    /// Workers with room for a request, guaranteed ones and burst ones apart. Dispatch takes the last, so that the
+    /// first have been idle longest and can end.
     open: [VecDeque<Slot>; 2],
     pub starting: u32,
     starting_burst: u32,
-    /// Those that are not leaving.
+    /// Workers that are not leaving.
     pub alive: u32,
     pub guaranteed: u32,
 }
 
-/// All workers, by place.
+/// All workers by slot.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
     slots: Vec<Option<Worker>>,
     free: BTreeSet<Slot>,
-    rows: [Row; 3],
+    rows: [LaneWorkers; 3],
     async_at_once: u32,
 }
 
@@ -127,11 +127,11 @@ impl Workers {
         }
     }
 
-    pub(crate) fn row(&self, lane: Lane) -> &Row {
+    pub(crate) fn row(&self, lane: Lane) -> &LaneWorkers {
         &self.rows[lane as usize]
     }
 
-    /// Workers that are being started on need.
+    /// Burst workers that are being started.
     pub(crate) fn starting_burst(&self, lane: Lane) -> u32 {
         self.row(lane).starting_burst
     }
@@ -150,11 +150,11 @@ impl Workers {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Worker)> + Clone {
-        let placed = (0..).zip(self.slots.iter());
-        placed.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
+        let numbered = (0..).zip(self.slots.iter());
+        numbered.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
     }
 
-    /// Puts a worker that is being started into the first free place.
+    /// Puts a worker that is being started into the first free slot.
     pub(crate) fn add(&mut self, worker: Worker) -> Slot {
         let row = &mut self.rows[worker.lane as usize];
         row.starting += 1;
@@ -195,7 +195,7 @@ impl Workers {
         guaranteed.back().or(burst.back()).copied()
     }
 
-    /// Burst workers that run nothing, and since when; about the longest idle first.
+    /// Idle burst workers and since when, about the longest idle first.
     pub(crate) fn idle(&self, lane: Lane) -> impl Iterator<Item = (Slot, Millis)> + '_ {
         let burst = self.row(lane).open[1].iter();
         let idle = burst.filter_map(|slot| Some((*slot, self.get(*slot)?)));
@@ -215,13 +215,13 @@ impl Workers {
             return;
         };
         let open = &mut self.rows[worker.lane as usize].open[usize::from(worker.burst)];
-        // Dispatch takes the last one, so the search mostly ends at once.
-        if let Some(place) = open.iter().rposition(|one| *one == slot) {
-            open.remove(place);
+        // Dispatch takes the last one, so the search usually ends at once.
+        if let Some(index) = open.iter().rposition(|one| *one == slot) {
+            open.remove(index);
         }
     }
 
-    /// Changes a worker, and keeps the lists of those with room true.
+    /// Changes a worker, and keeps the lists of workers with room correct.
     pub(crate) fn change<T>(
         &mut self,
         slot: Slot,
@@ -240,7 +240,7 @@ impl Workers {
         Some(result)
     }
 
-    /// It takes nothing more, and somebody else may be started instead.
+    /// It takes nothing more, and another one may be started instead.
     pub(crate) fn leave(&mut self, slot: Slot) {
         let Some(worker) = self.get(slot).filter(|worker| !worker.leaving) else {
             return;
@@ -250,7 +250,7 @@ impl Workers {
         self.change(slot, |worker| worker.leaving = true);
     }
 
-    /// It was told to end: its place stays taken until its death is known.
+    /// It was told to end: its slot stays taken until its death is known.
     pub(crate) fn stopping(&mut self, slot: Slot) {
         self.leave(slot);
         self.change(slot, |worker| worker.stage = Stage::Stopping);
@@ -264,7 +264,7 @@ impl Workers {
         row.starting_burst -= u32::from(stage == Stage::Starting && burst);
     }
 
-    /// Its death is known: its place is free.
+    /// Its death is known: its slot is free.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Worker> {
         self.leave(slot);
         let worker = self.slots.get_mut(slot as usize)?.take()?;
@@ -272,7 +272,7 @@ impl Workers {
         Some(worker)
     }
 
-    /// Counts a lane's workers again.
+    /// Recounts a lane's workers.
     pub(crate) fn audit(&self, lane: Lane) -> Result<(), String> {
         let mine = || self.iter().filter(|(_, worker)| worker.lane == lane);
         let count = |which: &dyn Fn(&Worker) -> bool| {

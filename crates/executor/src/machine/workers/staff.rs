@@ -1,4 +1,4 @@
-//! When workers start and end.
+//! Starts workers on demand, ends those that are idle, worn or of old code.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use crate::action::Action;
 use crate::machine::Machine;
 use crate::machine::entry::Key;
 use crate::machine::policy::LANES;
-use crate::machine::runs::dispatch::LOOK;
+use crate::machine::runs::dispatch::LOOKAHEAD;
 use crate::machine::why::seconds;
 use crate::request::{Death, Lane, Millis, Slot};
 
-/// Doublings of the time between two tries to start a worker.
+/// Doublings of the time between two attempts to start a worker.
 const DOUBLINGS_MAX: u32 = 16;
 
-/// How starting workers goes.
+/// How starts of workers have gone.
 #[derive(Debug, Default)]
 pub(in crate::machine) struct Starts {
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
-    /// Not before.
+    /// No start before then.
     due: Option<Millis>,
     why: Option<Arc<str>>,
 }
@@ -74,7 +74,7 @@ impl Machine {
         self.settle(now);
     }
 
-    /// The next try waits longer each time, so that a broken application costs no core.
+    /// The next attempt waits longer each time, so that a broken application does not occupy a core.
     fn start_failed(&mut self, now: Millis, why: Arc<str>) {
         if self.starts.due.is_some_and(|due| due > now) {
             return; // one of several that died together
@@ -90,7 +90,7 @@ impl Machine {
         self.starts.why = Some(why);
     }
 
-    /// Where a worker died before it ran anything, its death counts as a failed start.
+    /// Counts the death of a worker that ran nothing as a failed start.
     pub(in crate::machine) fn start_ended(&mut self, now: Millis, slot: Slot, death: &Death) {
         let Some(worker) = self.workers.get(slot) else {
             return;
@@ -124,12 +124,12 @@ impl Machine {
         [again, burst].into_iter().flatten().min()
     }
 
-    /// A lane may have one more worker: one is kept for each lane in use, whatever the others hold.
+    /// Whether a lane may have one more worker: each lane in use keeps one, whatever the others hold.
     fn may_start(&self, now: Millis, lane: Lane) -> bool {
         if self.hold.is_some() || self.draining || self.starts.due.is_some_and(|due| due > now) {
             return false;
         }
-        // While starts fail, one is tried at a time.
+        // While starts fail, one is attempted at a time.
         if self.starts.failures > 0
             && LANES
                 .iter()
@@ -137,11 +137,11 @@ impl Machine {
         {
             return false;
         }
-        self.has_place(lane)
+        self.has_worker_slot(lane)
     }
 
-    /// One more worker of a lane leaves each other lane in use its place.
-    fn has_place(&self, lane: Lane) -> bool {
+    /// Whether one more worker of a lane leaves each other lane in use the slot that is kept for it.
+    fn has_worker_slot(&self, lane: Lane) -> bool {
         if self.workers.row(lane).alive == 0 {
             return true;
         }
@@ -152,14 +152,14 @@ impl Machine {
         self.workers.alive() + kept < self.policy.workers_max
     }
 
-    /// One more worker of a lane would help the first of its queue.
+    /// Whether one more worker of a lane would help the first of its queue.
     pub(in crate::machine) fn may_burst(&mut self, now: Millis, lane: Lane) -> bool {
         let queue = &mut self.lanes[lane as usize];
         let row = self.workers.row(lane);
         if row.starting as usize >= queue.ready.len() {
             return false;
         }
-        // Up to the cores, and where those of the async lane are full, more workers help in any case.
+        // Up to the number of cores more workers always help, as they do when those of the async lane are full.
         let few = row.alive < self.policy.cores() || lane == Lane::Async;
         let while_ms = self.policy.burst_run_ms_min;
         let wanted = row.alive == 0
@@ -171,12 +171,12 @@ impl Machine {
         self.may_start(now, lane) || self.make_room(now, lane)
     }
 
-    /// Ends other lanes' idle burst workers, where the number of workers is what keeps this lane waiting.
+    /// Ends other lanes' idle burst workers if the number of workers is what keeps this lane waiting.
     fn make_room(&mut self, now: Millis, lane: Lane) -> bool {
         if self.starts.due.is_some_and(|due| due > now) {
             return false;
         }
-        while !self.has_place(lane) {
+        while !self.has_worker_slot(lane) {
             let mut others = LANES.iter().filter(|other| {
                 **other != lane
                     && self.workers.row(**other).alive > 1
@@ -186,17 +186,17 @@ impl Machine {
                 return false;
             };
             if !self.fits_new(lane) {
-                return false; // nobody would use the place
+                return false; // no waiting request would use the slot
             }
             self.stop(slot);
         }
         self.may_start(now, lane)
     }
 
-    /// Somebody who waits would begin in a new worker.
+    /// Whether a waiting request would begin in a new worker.
     fn fits_new(&self, lane: Lane) -> bool {
         let ready = &self.lanes[lane as usize].ready;
-        let heads = (0..ready.submitters().min(LOOK)).filter_map(|turn| ready.head(turn));
+        let heads = (0..ready.submitters().min(LOOKAHEAD)).filter_map(|turn| ready.head(turn));
         let mut keys = heads.filter(|key| {
             let entry = self.register.get(*key);
             entry.is_some_and(|entry| !self.names.get(entry.name).is_full())
@@ -238,7 +238,7 @@ impl Machine {
         self.actions.push(Action::Stop { slot });
     }
 
-    /// Between two requests: is this worker to be replaced?
+    /// Between two requests: replaces a worker that is worn, ends one that is leaving.
     pub(in crate::machine) fn after_run(&mut self, now: Millis, slot: Slot) {
         let Some(worker) = self
             .workers
@@ -260,7 +260,7 @@ impl Machine {
         }
     }
 
-    /// Workers that imported another code end after what they run.
+    /// Makes workers of another code end after their runs.
     pub(in crate::machine) fn replace_old_code(&mut self) {
         let old = self
             .workers
@@ -280,7 +280,7 @@ impl Machine {
         }
     }
 
-    /// Burst workers that have been idle for their time end.
+    /// Ends burst workers that have been idle for their time.
     pub(in crate::machine) fn end_idle(&mut self, now: Millis) {
         for lane in LANES {
             let long = |since: Millis| since.saturating_add(self.policy.worker_idle_ms) <= now;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use forebay_executor::id::RequestId;
-use forebay_executor::machine::{Figures, Machine, Standing};
+use forebay_executor::machine::{Figures, Machine, RequestView};
 use forebay_executor::request::{Lane, Status};
 
 use super::hand::LANES;
@@ -40,9 +40,9 @@ impl Model {
     pub(super) fn compare(&self, machine: &Machine) -> Verdict {
         for id in self.requests.keys() {
             same(
-                &format!("standing of {id}"),
-                &machine.standing(*id),
-                &Some(self.standing(*id)),
+                &format!("view of {id}"),
+                &machine.view(*id),
+                &Some(self.view(*id)),
             )?;
         }
         for (id, known) in &self.requests {
@@ -72,10 +72,10 @@ impl Model {
         )
     }
 
-    fn standing(&self, id: RequestId) -> Standing {
+    fn view(&self, id: RequestId) -> RequestView {
         let known = &self.requests[&id];
         let is_running = matches!(known.place, Place::Running | Place::Ending);
-        Standing {
+        RequestView {
             status: if is_running {
                 Status::Running
             } else {

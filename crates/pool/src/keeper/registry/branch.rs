@@ -1,7 +1,7 @@
 //! How a service comes to be as the copy of another that is lent.
 //!
-//! The keeper passes the order on to the service, which forks when its holder's call tells it to. From
-//! there on the copy is a service like any other: a child of the keeper, told and watched alike.
+//! The keeper passes the order on to the service, which forks in a call of its holder. From
+//! there on the copy is a service like any other: a child of the keeper, reported and watched alike.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,10 +10,11 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::Registry;
 use super::end::not_forked;
 use super::start::NO_DIRECTORY;
-use crate::channel;
+use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
-use crate::keeper::{Poller, Token, report_of};
+use crate::keeper::report_of;
+use crate::keeper::source::{Poller, Source, token, watch};
 use crate::wire::{self, Handle, Order, Report};
 
 impl Registry {
@@ -33,15 +34,15 @@ impl Registry {
         ordered
     }
 
-    /// Tell a service not to wait for an order. Its holder has told it to expect one, and it would wait for
-    /// ever; so one that cannot even be told this, its socket full of what it does not take, is ended.
+    /// Order a service not to wait for a copy. Its holder has called it to expect an order, and it would wait for
+    /// ever; so a service whose socket is too full for this order is ended.
     fn skip(&mut self, slot: u32, handle: Handle) {
-        let Some(nursery) = self.nursery_of(slot) else {
+        let Some(orders) = self.orders_of(slot) else {
             return;
         };
         let skip = Order::Skip { handle }.encode();
-        let told = channel::send(nursery, &skip, &[], SendFlags::DONTWAIT);
-        if told.is_err()
+        let sent = control::send(orders, &skip, &[], SendFlags::DONTWAIT);
+        if sent.is_err()
             && let Some(service) = self.services.get_mut(&slot)
         {
             service.end(Cause::Discarded);
@@ -60,24 +61,24 @@ impl Registry {
         let socket = self.keep_answers(handle, sockets)?;
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
-        let (ours, theirs) = channel::pair()?;
+        let (ours, theirs) = control::pair()?;
         let confinement = self.confine(handle)?;
         self.expect_copy(poller, parent.slot, handle)?;
         let gone = Error::Malformed {
             what: "the service to be copied has ended",
         };
-        let nursery = self.nursery_of(parent.slot).ok_or(gone)?;
+        let orders = self.orders_of(parent.slot).ok_or(gone)?;
         let order = Order::Branch {
             handle,
             directory: directory.path().as_encoded_bytes().to_vec(),
             confinement,
         };
         let descriptors = [socket.as_fd(), write.as_fd(), theirs.as_fd()];
-        channel::send(nursery, &order.encode(), &descriptors, SendFlags::DONTWAIT)
+        control::send(orders, &order.encode(), &descriptors, SendFlags::DONTWAIT)
             .map_err(Error::system("the service takes no orders"))?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
-            service.nursery = Some(ours);
+            service.orders = Some(ours);
         }
         Ok(())
     }
@@ -88,9 +89,13 @@ impl Registry {
             return Ok(());
         };
         if service.branching.is_empty()
-            && let Some(nursery) = &service.nursery
+            && let Some(orders) = &service.orders
         {
-            poller.add(nursery, Token::Branched(slot, service.serial))?;
+            watch(
+                poller,
+                orders,
+                token(Source::Branched, slot, service.serial),
+            )?;
         }
         service.branching.insert(copy);
         Ok(())
@@ -102,14 +107,14 @@ impl Registry {
             let Some(service) = service.filter(|service| service.serial == serial) else {
                 return;
             };
-            let Some(nursery) = &service.nursery else {
+            let Some(orders) = &service.orders else {
                 return;
             };
-            let report = match self.receiver.receive(nursery, RecvFlags::DONTWAIT) {
+            let report = match self.receiver.receive(orders, RecvFlags::DONTWAIT) {
                 Ok(Some(packet)) if !packet.bytes.is_empty() => report_of(&packet.bytes),
                 Ok(None) | Err(Error::Interrupted) => return,
                 Ok(Some(_)) | Err(_) => {
-                    poller.remove(nursery); // closed: it is on its way out
+                    poller.remove(orders); // closed: the service is ending
                     return;
                 }
             };
@@ -122,24 +127,24 @@ impl Registry {
                     self.copied(poller, slot, handle);
                     self.not_copied(handle, &not_forked("the service", errno));
                 }
-                Report::Farewell => {
+                Report::HasExitHooks => {
                     if let Some(service) = self.services.get_mut(&slot) {
-                        service.farewell = true;
+                        service.has_exit_hooks = true;
                     }
                 }
-                Report::Ready | Report::Unfit { .. } | Report::Spared { .. } => {} // a template's words
+                Report::Ready | Report::Unfit { .. } | Report::SpareForked { .. } => {} // a template's reports
             }
         }
     }
 
-    /// A service has ended: what it still owed will not come.
+    /// A service has ended: the copies that it has not reported will not come.
     pub(super) fn forget_copies(&mut self, poller: &Poller, slot: u32, serial: u32) {
         self.take_copies(poller, slot, serial);
         let Some(service) = self.services.get_mut(&slot) else {
             return;
         };
-        if let Some(nursery) = &service.nursery {
-            poller.remove(nursery);
+        if let Some(orders) = &service.orders {
+            poller.remove(orders);
         }
         for handle in std::mem::take(&mut service.branching) {
             self.not_copied(handle, "the service to be copied ended");
@@ -150,19 +155,19 @@ impl Registry {
         if let Some(service) = self.services.get_mut(&slot)
             && service.branching.remove(&copy)
             && service.branching.is_empty()
-            && let Some(nursery) = &service.nursery
+            && let Some(orders) = &service.orders
         {
-            poller.remove(nursery);
+            poller.remove(orders);
         }
     }
 
     fn not_copied(&mut self, copy: Handle, why: &str) {
         if self.services.remove(&copy.slot).is_some() {
-            self.tell_not_started(copy.slot, Cause::NotStarted, why.as_bytes().to_vec());
+            self.report_not_started(copy.slot, Cause::NotStarted, why.as_bytes().to_vec());
         }
     }
 
-    fn nursery_of(&self, slot: u32) -> Option<&OwnedFd> {
-        self.services.get(&slot)?.nursery.as_ref()
+    fn orders_of(&self, slot: u32) -> Option<&OwnedFd> {
+        self.services.get(&slot)?.orders.as_ref()
     }
 }

@@ -11,11 +11,11 @@ impl Registry {
         let Some(service) = self.services.get_mut(&handle.slot) else {
             return Ok(None);
         };
-        self.chores.measures |= service.deadlines.private_bytes_max > 0;
+        self.housekeeping.measures |= service.deadlines.private_bytes_max > 0;
         if service.deadlines.limits.is_none() {
             return Ok(None);
         }
-        let (confinement, group) = self.warden.confine(&service.deadlines.limits)?;
+        let (confinement, group) = self.enforcer.confine(&service.deadlines.limits)?;
         service.group = group;
         Ok(Some(confinement))
     }

@@ -1,4 +1,4 @@
-//! How a process leaves the registry: told by its template, by its exit, or by a deadline.
+//! How a process leaves the registry: by its template's report, by its exit, or by a deadline.
 
 use rustix::net::RecvFlags;
 
@@ -9,8 +9,9 @@ use crate::death::Cause;
 use crate::error::Error;
 use crate::keeper::process::{Ended, Process};
 use crate::keeper::service::Service;
+use crate::keeper::source::Poller;
 use crate::keeper::template::Running;
-use crate::keeper::{Poller, deadline, report_of};
+use crate::keeper::{DeadlineKind, report_of};
 use crate::limit::LIFETIME_LOOK_MS;
 use crate::sys::Cell;
 use crate::wire::{Event, Handle, Report};
@@ -37,18 +38,18 @@ impl Registry {
                 }
             };
             match report_of(&packet.bytes) {
-                Report::Ready | Report::Farewell => {} // the latter is a service's word
+                Report::Ready | Report::HasExitHooks => {} // the latter is a service's report
                 Report::Unfit { reason } => running.unfit = Some(reason),
                 Report::Forked { handle, pid } => {
                     running.pending.remove(&handle);
                     self.forked(poller, handle, pid);
                 }
-                Report::Spared { pid } => self.spared(id, pid),
+                Report::SpareForked { pid } => self.spare_forked(id, pid),
                 Report::NotForked { handle, errno } => {
                     running.pending.remove(&handle);
                     self.services.remove(&handle.slot);
                     let text = not_forked("the template", errno).into_bytes();
-                    self.tell_not_started(handle.slot, Cause::NotStarted, text);
+                    self.report_not_started(handle.slot, Cause::NotStarted, text);
                 }
             }
         }
@@ -71,7 +72,7 @@ impl Registry {
         } else {
             "signal"
         };
-        self.bury_template(poller, running, &format!("ended with {how} {code}"));
+        self.remove_template(poller, running, &format!("ended with {how} {code}"));
     }
 
     /// A template has closed its socket and its exit has not been seen; it is reaped with the
@@ -86,12 +87,12 @@ impl Registry {
         let running = self.templates.get_mut(&id);
         if let Some(running) = running.and_then(|template| template.running.take()) {
             running.process.kill();
-            self.bury_template(poller, running, "closed its socket");
+            self.remove_template(poller, running, "closed its socket");
         }
     }
 
-    /// Tell the end of a template to whoever waits for a service from it.
-    fn bury_template(&mut self, poller: &Poller, running: Running, how: &str) {
+    /// Report the end of a template to the callers that wait for a service from it.
+    fn remove_template(&mut self, poller: &Poller, running: Running, how: &str) {
         end_spares(&running.spares);
         let mut output = running.output;
         poller.remove(&running.socket);
@@ -108,14 +109,15 @@ impl Registry {
                     Some(cause) => (cause, output.text()),
                     None => (cause, text.clone()),
                 };
-                self.tell_not_started(handle.slot, cause, text);
+                self.report_not_started(handle.slot, cause, text);
             }
         }
     }
 
     pub(super) fn service_ended(&mut self, poller: &Poller, slot: u32, serial: u32) {
         let service = self.services.get(&slot);
-        if service.is_none_or(|service| service.serial != serial) || self.lingers(poller, slot) {
+        if service.is_none_or(|service| service.serial != serial) || self.awaits_group(poller, slot)
+        {
             return;
         }
         let Some(service) = self.services.get_mut(&slot) else {
@@ -130,16 +132,15 @@ impl Registry {
             return;
         };
         let death = service.death(status, lease);
-        let last_words = service
+        let update = service
             .output
-            .last_news()
+            .final_update()
             .map(|(total, text)| Event::Written {
                 handle: service.followed_by,
                 total,
                 text,
             });
-        self.events
-            .extend(last_words.map(|written| (written, None)));
+        self.events.extend(update.map(|written| (written, None)));
         poller.remove(&service.output);
         if let Some(process) = &service.process {
             poller.remove(process);
@@ -152,27 +153,27 @@ impl Registry {
     pub fn expire(&mut self, poller: &Poller, now: u64) {
         while let Some((kind, handle)) = self.deadlines.pop_due(now) {
             let ended = match kind {
-                deadline::Kind::Start => self.expire_owed(handle, State::Starting),
-                deadline::Kind::Reset => self.expire_owed(handle, State::Resetting),
-                deadline::Kind::Idle => self.expire_idle(handle, now),
-                deadline::Kind::Lifetime => self.expire_old(handle, now),
-                deadline::Kind::Spare => {
+                DeadlineKind::Start => self.expire_unanswered(handle, State::Starting),
+                DeadlineKind::Reset => self.expire_unanswered(handle, State::Resetting),
+                DeadlineKind::Idle => self.expire_idle(handle, now),
+                DeadlineKind::Lifetime => self.expire_old(handle, now),
+                DeadlineKind::Spare => {
                     self.fork_spare(handle);
                     None
                 }
-                deadline::Kind::Farewell => {
-                    self.end_farewell(handle);
+                DeadlineKind::ExitHooks => {
+                    self.expire_exit(handle);
                     None
                 }
-                deadline::Kind::Linger => {
-                    self.look_again(poller, handle);
+                DeadlineKind::GroupExit => {
+                    self.check_group(poller, handle);
                     None
                 }
             };
             let Some(cause) = ended else {
                 continue;
             };
-            self.dismiss(poller, handle.slot, cause);
+            self.end_service(poller, handle.slot, cause);
             let service = self.services.get(&handle.slot);
             if service.is_some_and(|service| service.process.is_none()) {
                 self.end_template_of(handle);
@@ -180,14 +181,14 @@ impl Registry {
         }
     }
 
-    /// A service that owes an answer to its start or its reset: retired, unless it has answered in
-    /// time and nobody has needed it since; then it is idle.
-    fn expire_owed(&self, handle: Handle, owing: State) -> Option<Cause> {
+    /// A service whose answer to a start or a reset is due: retired, unless it has answered in
+    /// time and was not needed since; then it is idle.
+    fn expire_unanswered(&self, handle: Handle, waiting: State) -> Option<Cause> {
         let service = self.services.get(&handle.slot)?;
         let cell = self.page.cell(handle.slot);
         let word = &cell.word;
         let seen = Stamp::load(word);
-        if seen.generation != handle.generation || seen.state != owing {
+        if seen.generation != handle.generation || seen.state != waiting {
             return None;
         }
         if service.has_answered(was_left(cell)) {
@@ -201,7 +202,7 @@ impl Registry {
             return None;
         }
         let retired = seen.expire(word);
-        retired.then_some(if owing == State::Starting {
+        retired.then_some(if waiting == State::Starting {
             Cause::StartDeadline
         } else {
             Cause::ResetDeadline
@@ -224,7 +225,7 @@ impl Registry {
             } else {
                 now + deadlines.idle_ms
             };
-            self.deadlines.push(next, deadline::Kind::Idle, handle);
+            self.deadlines.push(next, DeadlineKind::Idle, handle);
             return None;
         }
         seen.expire(&cell.word).then_some(Cause::IdleTimeout)
@@ -238,7 +239,7 @@ impl Registry {
         let retired = seen.state == State::Idle && seen.expire(word);
         if !retired {
             let next = now + LIFETIME_LOOK_MS;
-            self.deadlines.push(next, deadline::Kind::Lifetime, handle);
+            self.deadlines.push(next, DeadlineKind::Lifetime, handle);
         }
         retired.then_some(Cause::Lifetime)
     }
@@ -249,7 +250,7 @@ impl Registry {
         (service.handle == handle).then_some(service)
     }
 
-    /// Services of a key that are ready and nobody's, whether or not somebody has read their answer.
+    /// Services of a key that are ready and not lent, whether or not their answer was read.
     fn idle_of(&self, key: u32) -> usize {
         let of_key = |service: &&Service| service.deadlines.key == key;
         let is_ready = |service: &&Service| {
@@ -267,8 +268,8 @@ impl Registry {
             .count()
     }
 
-    /// End the template that owes a service: it is stopped, or hangs in its imports, and would owe
-    /// it for ever.
+    /// End the template of a service that was not forked in time: it is stopped, or hangs in its imports, and would hang
+    /// for ever.
     fn end_template_of(&self, handle: Handle) {
         let running = self
             .templates
@@ -279,14 +280,14 @@ impl Registry {
         }
     }
 
-    /// End everything; what has something to do before may do it, unless nobody is there who closed the pool.
+    /// End everything; services run their exit hooks, unless the client is gone.
     pub fn end_all(&mut self, poller: &Poller, orderly: bool) {
         let slots: Vec<u32> = self.services.keys().copied().collect();
         for slot in slots {
             if orderly {
-                self.dismiss(poller, slot, Cause::Closed);
+                self.end_service(poller, slot, Cause::Closed);
             } else if let Some(service) = self.services.get_mut(&slot) {
-                service.leaves_by = None;
+                service.exit_by = None;
                 service.end(Cause::Closed);
             }
         }
@@ -301,7 +302,7 @@ impl Registry {
     }
 }
 
-/// Whether nobody waits for what a service owes: its last caller has let go of it.
+/// Whether no caller waits for the answer of a service: its last caller has let go of it.
 fn was_left(cell: &Cell) -> bool {
     cell.since_ms.load(std::sync::atomic::Ordering::Acquire) > 0
 }
@@ -317,7 +318,7 @@ fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
 
 /// Why a process could not make another, and what to do.
 pub fn not_forked(who: &str, errno: i32) -> String {
-    let told = std::io::Error::from_raw_os_error(errno);
+    let reason = std::io::Error::from_raw_os_error(errno);
     let next = match rustix::io::Errno::from_raw_os_error(errno) {
         rustix::io::Errno::MFILE => "; raise ulimit -n, or open fewer files there",
         rustix::io::Errno::AGAIN => {
@@ -326,5 +327,5 @@ pub fn not_forked(who: &str, errno: i32) -> String {
         }
         _ => "",
     };
-    format!("{who} could not fork: {told}{next}")
+    format!("{who} could not fork: {reason}{next}")
 }

@@ -11,15 +11,15 @@ impl Registry {
             service.output.drain();
             service.output.follow(beyond);
         }
-        self.tell_followers(handle.slot);
+        self.notify_followers(handle.slot);
     }
 
-    /// Tell whoever follows a service, where there is news.
-    pub(super) fn tell_followers(&mut self, slot: u32) {
+    /// Send the followers of a service what it has written since, if there is more.
+    pub(super) fn notify_followers(&mut self, slot: u32) {
         let Some(service) = self.services.get_mut(&slot) else {
             return;
         };
-        if let Some((total, text)) = service.output.news() {
+        if let Some((total, text)) = service.output.take_update() {
             let handle = service.followed_by;
             let written = Event::Written {
                 handle,

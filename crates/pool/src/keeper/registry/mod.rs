@@ -1,11 +1,11 @@
 //! Every process of the keeper, by slot and by template.
 
 mod branch;
-mod chores;
 mod confine;
 mod end;
-mod farewell;
 mod follow;
+mod housekeeping;
+mod orderly_end;
 mod orphans;
 mod spare;
 mod start;
@@ -14,20 +14,21 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use super::limits::Warden;
-use super::scratch::{Scratch, Trash};
+use super::limits::LimitEnforcer;
+use super::scratch::{Scratch, SharedRemoval};
 use super::service::Service;
+use super::source::{Poller, Source, Token};
 use super::template::Template;
-use super::{Deadlines, Poller, Token, deadline};
-use crate::channel::Receiver;
+use super::{DeadlineKind, DeadlineQueue};
 use crate::clock::now_ms;
+use crate::control::Receiver;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::limit::{ORPHAN_SCAN_MS, TEMPLATES_MAX};
 use crate::sys::Page;
-use crate::wire::{Event, Handle, Request};
+use crate::wire::{Event, Handle, KeeperRequest};
 use crate::word::Stamp;
-use chores::Chores;
+use housekeeping::Housekeeping;
 
 type Events = Vec<(Event, Option<OwnedFd>)>;
 
@@ -37,16 +38,16 @@ pub struct Registry {
     scratch: Option<Scratch>,
     services: BTreeMap<u32, Service>,
     templates: BTreeMap<u32, Template>,
-    deadlines: Deadlines,
+    deadlines: DeadlineQueue,
     /// How many idle services of a key stay.
     keep: BTreeMap<u32, u32>,
     serial: u32,
     events: Events,
     scanned_ms: u64,
     receiver: Receiver,
-    removal: Trash,
-    warden: Warden,
-    chores: Chores,
+    removal: SharedRemoval,
+    enforcer: LimitEnforcer,
+    housekeeping: Housekeeping,
 }
 
 impl Registry {
@@ -57,19 +58,19 @@ impl Registry {
             scratch: None,
             services: BTreeMap::new(),
             templates: BTreeMap::new(),
-            deadlines: Deadlines::default(),
+            deadlines: DeadlineQueue::default(),
             keep: BTreeMap::new(),
             serial: 0,
             events: Vec::new(),
             scanned_ms: 0,
             receiver: Receiver::default(),
-            removal: Trash::default(),
-            warden: Warden::default(),
-            chores: Chores::default(),
+            removal: SharedRemoval::default(),
+            enforcer: LimitEnforcer::default(),
+            housekeeping: Housekeeping::default(),
         }
     }
 
-    /// What the client is to be told.
+    /// The events for the client.
     pub fn take_events(&mut self) -> Events {
         std::mem::take(&mut self.events)
     }
@@ -96,10 +97,10 @@ impl Registry {
             || !orphans::children().is_empty()
     }
 
-    /// Do what the client asks. What cannot be done is told as the death of the service that it was for.
-    pub fn request(&mut self, poller: &Poller, request: Request, descriptors: &[OwnedFd]) {
+    /// Do what the client asks. A request that fails is reported as the death of its service.
+    pub fn request(&mut self, poller: &Poller, request: KeeperRequest, descriptors: &[OwnedFd]) {
         match request {
-            Request::Template {
+            KeeperRequest::Template {
                 template,
                 launch,
                 setup,
@@ -111,41 +112,41 @@ impl Registry {
                         .or_insert_with(|| Template::new(launch, setup, spares));
                 }
             }
-            Request::Fork {
+            KeeperRequest::Fork {
                 handle,
                 template,
                 deadlines,
             } => {
                 let done = self.fork(poller, handle, template, deadlines, descriptors);
-                self.tell_failure(handle, done);
+                self.report_failure(handle, done);
             }
-            Request::Branch {
+            KeeperRequest::Branch {
                 handle,
                 parent,
                 deadlines,
             } => {
                 let done = self.branch(poller, handle, parent, deadlines, descriptors);
-                self.tell_failure(handle, done);
+                self.report_failure(handle, done);
             }
-            Request::Start {
+            KeeperRequest::Start {
                 handle,
                 launch,
                 deadlines,
             } => {
                 let done = self.start(poller, handle, &launch, deadlines, descriptors);
-                self.tell_failure(handle, done);
+                self.report_failure(handle, done);
             }
-            Request::Reset {
+            KeeperRequest::Reset {
                 handle,
                 deadline_ms,
             } => {
                 self.deadlines
-                    .push(now_ms() + deadline_ms, deadline::Kind::Reset, handle);
+                    .push(now_ms() + deadline_ms, DeadlineKind::Reset, handle);
             }
-            Request::Kill { handle, cause } => {
-                self.dismiss(poller, handle.slot, cause);
+            KeeperRequest::Kill { handle, cause } => {
+                self.end_service(poller, handle.slot, cause);
             }
-            Request::Output { handle } => {
+            KeeperRequest::Output { handle } => {
                 let lease = self.lease_of(handle.slot);
                 let text = self
                     .services
@@ -156,11 +157,11 @@ impl Registry {
                     });
                 self.events.push((Event::Output { handle, text }, None));
             }
-            Request::Keep { key, min_idle } => {
+            KeeperRequest::Keep { key, min_idle } => {
                 self.keep.insert(key, min_idle);
             }
-            Request::Follow { handle, beyond } => self.follow(handle, beyond),
-            Request::Shutdown => {} // the keeper's own affair
+            KeeperRequest::Follow { handle, beyond } => self.follow(handle, beyond),
+            KeeperRequest::Shutdown => {} // handled by the keeper itself
         }
     }
 
@@ -169,18 +170,18 @@ impl Registry {
         Stamp::load(&self.page.cell(slot).word).generation
     }
 
-    fn tell_failure(&mut self, handle: Handle, done: Result<()>) {
+    fn report_failure(&mut self, handle: Handle, done: Result<()>) {
         if let Err(error) = done.map_err(Error::explained) {
             self.services.remove(&handle.slot);
             let cause = match error {
                 Error::Unenforceable { .. } => Cause::Unenforceable,
                 _ => Cause::NotStarted,
             };
-            self.tell_not_started(handle.slot, cause, error.to_string().into_bytes());
+            self.report_not_started(handle.slot, cause, error.to_string().into_bytes());
         }
     }
 
-    fn tell_not_started(&mut self, slot: u32, cause: Cause, text: Vec<u8>) {
+    fn report_not_started(&mut self, slot: u32, cause: Cause, text: Vec<u8>) {
         self.events.push((
             Event::Died {
                 slot,
@@ -197,14 +198,15 @@ impl Registry {
 
     /// React to a descriptor.
     pub fn handle(&mut self, poller: &Poller, token: Token) {
-        match token {
-            Token::Control | Token::Client => {}
-            Token::Report(id, serial) => self.take_reports(poller, id, serial),
-            Token::TemplateExit(id, serial) => self.template_ended(poller, id, serial),
-            Token::TemplateOutput(id, serial) => {
+        let (index, serial) = (token.key.index, token.key.generation);
+        match token.kind {
+            Source::Control | Source::Client => {}
+            Source::Report => self.take_reports(poller, index, serial),
+            Source::TemplateExit => self.template_ended(poller, index, serial),
+            Source::TemplateOutput => {
                 let running = self
                     .templates
-                    .get_mut(&id)
+                    .get_mut(&index)
                     .and_then(|template| template.running.as_mut());
                 if let Some(running) = running.filter(|running| running.serial == serial)
                     && !running.output.drain()
@@ -212,22 +214,22 @@ impl Registry {
                     poller.remove(&running.output);
                 }
             }
-            Token::Branched(slot, serial) => self.take_copies(poller, slot, serial),
-            Token::Exit(slot, serial) => self.service_ended(poller, slot, serial),
-            Token::Output(slot, serial) => {
-                let lease = self.lease_of(slot);
+            Source::Branched => self.take_copies(poller, index, serial),
+            Source::Exit => self.service_ended(poller, index, serial),
+            Source::Output => {
+                let lease = self.lease_of(index);
                 let service = self
                     .services
-                    .get_mut(&slot)
+                    .get_mut(&index)
                     .filter(|service| service.serial == serial);
                 if let Some(service) = service
                     && !service.take_output(lease)
                 {
                     poller.remove(&service.output);
                 }
-                self.tell_followers(slot);
+                self.notify_followers(index);
             }
-            Token::File(slot, serial) => self.look_at_file(poller, slot, serial),
+            Source::File => self.look_at_file(poller, index, serial),
         }
     }
 }

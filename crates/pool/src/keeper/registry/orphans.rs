@@ -22,7 +22,7 @@ impl Registry {
     /// End and reap them, but for those of a service that is given time for its end.
     pub fn kill_orphans(&self) {
         self.each_orphan(|pid| {
-            if !self.is_leaving(pid) {
+            if !self.is_exiting(pid) {
                 let _ = kill_process(pid, Signal::KILL); // gone already is as good
             }
         });

@@ -1,7 +1,7 @@
 //! Processes that a template has forked ahead: a start takes one instead of a fork.
 //!
-//! They are forked when nobody waits, some time after a start, and only by templates that are asked for
-//! more than one service. A spare waits for its keeper's word; when the keeper ends, or gives it up, it ends.
+//! They are forked when no caller waits, some time after a start, and only by templates that are asked for
+//! more than one service. A spare waits for its keeper's order; when the keeper ends, or gives it up, it ends.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,13 +9,14 @@ use rustix::net::SendFlags;
 use rustix::process::Pid;
 
 use super::Registry;
-use crate::channel;
 use crate::clock::now_ms;
 use crate::confine::Confinement;
+use crate::control;
 use crate::error::Result;
+use crate::keeper::DeadlineKind;
 use crate::keeper::process::Process;
+use crate::keeper::source::Poller;
 use crate::keeper::template::{Running, Spare};
-use crate::keeper::{Poller, deadline};
 use crate::limit::{SPARE_DELAY_MS, SPARES_FROM};
 use crate::wire::{Handle, Order};
 
@@ -40,13 +41,13 @@ impl Registry {
             let Some(process) = spare.process else {
                 continue;
             };
-            if channel::send(&spare.nursery, &order, descriptors, SendFlags::DONTWAIT).is_err() {
+            if control::send(&spare.orders, &order, descriptors, SendFlags::DONTWAIT).is_err() {
                 process.kill(); // it has ended; it is reaped with the orphans
                 continue;
             }
             if let Some(service) = self.services.get_mut(&handle.slot) {
                 service.directory = Some(spare.directory);
-                service.nursery = Some(spare.nursery);
+                service.orders = Some(spare.orders);
             }
             return Some(self.register(poller, handle, process));
         }
@@ -61,7 +62,7 @@ impl Registry {
         let Some(running) = self.template_running(id) else {
             return;
         };
-        let has = running.spares.len() + usize::from(running.sparing.is_some());
+        let has = running.spares.len() + usize::from(running.pending_spare.is_some());
         if running.forks < SPARES_FROM || has >= wanted {
             return;
         }
@@ -70,10 +71,10 @@ impl Registry {
             generation: u64::from(running.serial),
         };
         let due = now_ms() + SPARE_DELAY_MS;
-        self.deadlines.push(due, deadline::Kind::Spare, handle);
+        self.deadlines.push(due, DeadlineKind::Spare, handle);
     }
 
-    /// The time for it has come.
+    /// Fork a spare that was planned.
     pub(super) fn fork_spare(&mut self, template: Handle) {
         let id = template.slot;
         let Ok(next) = self.reserve() else {
@@ -87,21 +88,21 @@ impl Registry {
             return;
         };
         let same = u64::from(running.serial) == template.generation;
-        if !same || running.sparing.is_some() || running.spares.len() >= wanted {
+        if !same || running.pending_spare.is_some() || running.spares.len() >= wanted {
             return;
         }
         if !running.pending.is_empty() {
-            return self.plan_spare(id); // somebody waits for it
+            return self.plan_spare(id); // a caller waits for a service of it
         }
         let _ = running.fork_spare(next); // a template that takes no orders has none to spare
     }
 
     /// A template has reported a spare.
-    pub(super) fn spared(&mut self, id: u32, pid: i32) {
+    pub(super) fn spare_forked(&mut self, id: u32, pid: i32) {
         let Some(running) = self.template_running(id) else {
             return;
         };
-        let Some(spare) = running.sparing.take() else {
+        let Some(spare) = running.pending_spare.take() else {
             return;
         };
         let process = Pid::from_raw(pid).and_then(|pid| Process::adopt(pid).ok());
@@ -144,5 +145,5 @@ pub fn owned_by(running: &Running) -> impl Iterator<Item = &Process> {
 
 /// Whether a child may exist that its template has not reported.
 pub fn is_forking(running: &Running) -> bool {
-    !running.pending.is_empty() || running.sparing.is_some()
+    !running.pending.is_empty() || running.pending_spare.is_some()
 }

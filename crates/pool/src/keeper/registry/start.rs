@@ -10,17 +10,18 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::Registry;
-use crate::channel;
 use crate::clock::now_ms;
 use crate::confine::Confinement;
+use crate::control;
 use crate::error::{Error, Result};
+use crate::keeper::DeadlineKind;
 use crate::keeper::output::Output;
 use crate::keeper::process::Process;
 use crate::keeper::scratch::{Directory, Scratch};
 use crate::keeper::service::Service;
+use crate::keeper::source::{self, Poller, Source, token};
 use crate::keeper::template::{Running, program_of};
 use crate::keeper::watch::Watch;
-use crate::keeper::{Poller, Token, deadline, poller};
 use crate::limit::SERVICES_MAX;
 use crate::readiness::Readiness;
 use crate::sys::{Program, spawn};
@@ -30,7 +31,7 @@ const UNKNOWN_TEMPLATE: Error = Error::Malformed {
     what: "unknown template",
 };
 pub(super) const NO_DIRECTORY: fn(std::io::Error) -> Error = |source| Error::System {
-    what: "cannot make a directory for the service",
+    what: "cannot make a directory for the service".into(),
     source,
 };
 
@@ -57,12 +58,12 @@ impl Registry {
             self.plan_spare(id);
             return served;
         }
-        let (nursery, cradle) = channel::pair()?;
-        let descriptors = [socket.as_fd(), write.as_fd(), cradle.as_fd()];
+        let (orders, keeper_link) = control::pair()?;
+        let descriptors = [socket.as_fd(), write.as_fd(), keeper_link.as_fd()];
         let directory = self.order(poller, handle, id, &descriptors, confinement.as_ref())?;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.directory = Some(directory);
-            service.nursery = Some(nursery);
+            service.orders = Some(orders);
         }
         self.plan_spare(id);
         Ok(())
@@ -108,10 +109,10 @@ impl Registry {
         directory.make().map_err(NO_DIRECTORY)?;
         let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
         let running = template.start(serial, directory)?;
-        let watched = poller
-            .add(&running.socket, Token::Report(id, serial))
-            .and_then(|()| poller.add(&running.process, Token::TemplateExit(id, serial)))
-            .and_then(|()| poller.add(&running.output, Token::TemplateOutput(id, serial)));
+        let of = |source| token(source, id, serial);
+        let watched = source::watch(poller, &running.socket, of(Source::Report))
+            .and_then(|()| source::watch(poller, &running.process, of(Source::TemplateExit)))
+            .and_then(|()| source::watch(poller, &running.output, of(Source::TemplateOutput)));
         if watched.is_err() {
             // Its end would not be seen; it is reaped with the orphans.
             poller.remove(&running.socket);
@@ -133,14 +134,18 @@ impl Registry {
         let write = self.enter(poller, handle, deadlines)?;
         let directory = self.reserve()?;
         directory.make().map_err(NO_DIRECTORY)?;
-        let mut program = at_home(program_of(launch), directory.path());
+        let mut program = with_own_directory(program_of(launch), directory.path());
         let watch = Watch::new(&launch.readiness, Path::new(directory.path()))?;
         program.confinement = self.confine(handle)?;
         let socket = self.keep_answers(handle, sockets)?;
         let itself = launch.readiness == Readiness::Itself;
         if let Some(service) = self.services.get_mut(&handle.slot) {
             if let Watch::File(file) = &watch {
-                poller.add(file, Token::File(handle.slot, service.serial))?;
+                source::watch(
+                    poller,
+                    file,
+                    token(Source::File, handle.slot, service.serial),
+                )?;
             }
             service.directory = Some(directory);
             service.watch = watch;
@@ -154,14 +159,14 @@ impl Registry {
         };
         let inherited: Vec<_> = inherited.iter().map(AsFd::as_fd).collect();
         let pid = spawn(&program, &inherited, stdio, write).map_err(|source| Error::System {
-            what: "cannot start the program",
+            what: "cannot start the program".into(),
             source,
         })?;
         self.started(poller, handle, pid)?;
         if let Some(service) = self.services.get(&handle.slot)
             && launch.readiness == Readiness::Runs
         {
-            service.tell_ready(&[]);
+            service.report_ready(&[]);
         }
         Ok(())
     }
@@ -173,7 +178,7 @@ impl Registry {
             return;
         };
         if let Some(text) = service.watch.look(|file| poller.remove(file)) {
-            service.tell_ready(&text);
+            service.report_ready(&text);
         }
     }
 
@@ -191,7 +196,7 @@ impl Registry {
         }
         let (output, write) = Output::new()?;
         let serial = self.next_serial();
-        poller.add(&output, Token::Output(handle.slot, serial))?;
+        source::watch(poller, &output, token(Source::Output, handle.slot, serial))?;
         let service = Service {
             handle,
             serial,
@@ -200,7 +205,7 @@ impl Registry {
             followed_by: handle,
             directory: None,
             answers: None,
-            nursery: None,
+            orders: None,
             branching: BTreeSet::new(),
             reports: None,
             watch: Watch::Nothing,
@@ -210,13 +215,13 @@ impl Registry {
             measured: None,
             private_bytes: 0,
             ending: None,
-            farewell: false,
-            leaves_by: None,
+            has_exit_hooks: false,
+            exit_by: None,
         };
         self.services.insert(handle.slot, service);
         if deadlines.start_ms > 0 {
             self.deadlines
-                .push(now_ms() + deadlines.start_ms, deadline::Kind::Start, handle);
+                .push(now_ms() + deadlines.start_ms, DeadlineKind::Start, handle);
         }
         Ok(write)
     }
@@ -244,7 +249,7 @@ impl Registry {
                 what: "a process id of 0",
             })
             .and_then(|pid| self.started(poller, handle, pid));
-        self.tell_failure(handle, done);
+        self.report_failure(handle, done);
     }
 
     /// A service's process exists.
@@ -253,7 +258,7 @@ impl Registry {
         self.register(poller, handle, process)
     }
 
-    /// Watch a service's process, and tell the client of it.
+    /// Watch a service's process, and report it to the client.
     pub(super) fn register(
         &mut self,
         poller: &Poller,
@@ -269,18 +274,19 @@ impl Registry {
             process.kill();
             return Ok(());
         };
-        let watched = poller.add(&process, Token::Exit(handle.slot, service.serial));
+        let exit = token(Source::Exit, handle.slot, service.serial);
+        let watched = source::watch(poller, &process, exit);
         let pidfd = watched.and_then(|()| {
             let copy = process.as_fd().try_clone_to_owned();
             copy.map_err(|source| Error::System {
-                what: "dup of a pidfd",
+                what: "dup of a pidfd".into(),
                 source,
             })
         });
         let pidfd = match pidfd {
             Ok(pidfd) => pidfd,
             Err(error) => {
-                // It is told as not started, so it must not live on; it is reaped with the orphans.
+                // It is reported as not started, so it must not live on; it is reaped with the orphans.
                 poller.remove(&process);
                 process.kill();
                 return Err(error);
@@ -293,13 +299,13 @@ impl Registry {
         if service.deadlines.idle_ms > 0 {
             self.deadlines.push(
                 now_ms() + service.deadlines.idle_ms,
-                deadline::Kind::Idle,
+                DeadlineKind::Idle,
                 handle,
             );
         }
         if service.deadlines.lifetime_ms > 0 {
             let due = now_ms() + service.deadlines.lifetime_ms;
-            self.deadlines.push(due, deadline::Kind::Lifetime, handle);
+            self.deadlines.push(due, DeadlineKind::Lifetime, handle);
         }
         let directory = service.directory.as_ref();
         let directory = directory.map_or_else(Vec::new, |own| own.path().as_bytes().to_vec());
@@ -324,20 +330,20 @@ impl Registry {
     }
 
     fn next_serial(&mut self) -> u32 {
-        self.serial = (self.serial + 1) & poller::SERIAL_MASK;
+        self.serial = (self.serial + 1) & source::SERIAL_MASK;
         self.serial
     }
 }
 
 fn copy_of(socket: &OwnedFd) -> Result<OwnedFd> {
     socket.try_clone().map_err(|source| Error::System {
-        what: "dup of a socket",
+        what: "dup of a socket".into(),
         source,
     })
 }
 
 /// A program that knows its own directory: by `TMPDIR`, and wherever its launch names it.
-fn at_home(mut program: Program, directory: &OsStr) -> Program {
+fn with_own_directory(mut program: Program, directory: &OsStr) -> Program {
     let named = |text: &mut OsString| {
         if text.as_bytes().contains(&OWN_DIRECTORY) {
             let parts = text.as_bytes().split(|&byte| byte == OWN_DIRECTORY);
@@ -367,7 +373,7 @@ mod tests {
             directory: text(b"\0"),
             confinement: None,
         };
-        let program = at_home(program, OsStr::new("/tmp/7"));
+        let program = with_own_directory(program, OsStr::new("/tmp/7"));
         let arguments = ["serve", "--at=unix:/tmp/7/socket", "/tmp/7:/tmp/7"];
         assert_eq!(program.arguments, arguments);
         assert_eq!(program.environment[0].1, "/tmp/7/port");

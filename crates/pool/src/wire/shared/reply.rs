@@ -1,4 +1,4 @@
-//! What the lender tells a program.
+//! What the lender answers a program.
 
 use super::{Handle, Row, Ticket};
 use crate::death::{Cause, Death};
@@ -25,13 +25,13 @@ pub enum Reply {
         ticket: Ticket,
         handle: Handle,
         pid: i32,
-        owed: u64,
-        met: bool,
+        unanswered: u64,
+        preface_read: bool,
     },
     /// The program makes a service: its socket comes along.
     Start { ticket: Ticket, handle: Handle },
     /// A service that the program started is lent; its pidfd comes along.
-    Met { ticket: Ticket, pid: i32 },
+    Started { ticket: Ticket, pid: i32 },
     /// A service ended.
     Died { ticket: Ticket, death: Death },
     /// What a service wrote.
@@ -68,7 +68,7 @@ impl Reply {
             | Self::Kind { ticket, .. }
             | Self::Lent { ticket, .. }
             | Self::Start { ticket, .. }
-            | Self::Met { ticket, .. }
+            | Self::Started { ticket, .. }
             | Self::Died { ticket, .. }
             | Self::Output { ticket, .. }
             | Self::Services { ticket, .. }
@@ -97,15 +97,15 @@ impl Reply {
             Self::Lent {
                 handle,
                 pid,
-                owed,
-                met,
+                unanswered,
+                preface_read,
                 ..
             } => {
-                let writer = writer.handle(*handle).i32(*pid).u64(*owed);
-                writer.u8(u8::from(*met))
+                let writer = writer.handle(*handle).i32(*pid).u64(*unanswered);
+                writer.u8(u8::from(*preface_read))
             }
             Self::Start { handle, .. } => writer.handle(*handle),
-            Self::Met { pid, .. } => writer.i32(*pid),
+            Self::Started { pid, .. } => writer.i32(*pid),
             Self::Died { death, .. } => writer.death(death),
             Self::Output { text, .. } => writer.bytes(text),
             Self::Services { rows, next, .. } => {
@@ -131,7 +131,7 @@ impl Reply {
             Self::Kind { .. } => 2,
             Self::Lent { .. } => 3,
             Self::Start { .. } => 4,
-            Self::Met { .. } => 5,
+            Self::Started { .. } => 5,
             Self::Died { .. } => 6,
             Self::Output { .. } => 7,
             Self::Services { .. } => 8,
@@ -151,14 +151,14 @@ impl Reply {
                 ticket,
                 handle: reader.handle()?,
                 pid: reader.i32()?,
-                owed: reader.u64()?,
-                met: reader.flag()?,
+                unanswered: reader.u64()?,
+                preface_read: reader.flag()?,
             },
             4 => Self::Start {
                 ticket,
                 handle: reader.handle()?,
             },
-            5 => Self::Met {
+            5 => Self::Started {
                 ticket,
                 pid: reader.i32()?,
             },

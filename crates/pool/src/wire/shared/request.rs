@@ -26,16 +26,16 @@ pub enum Request {
     Services { ticket: Ticket, from: u32 },
     /// End the services of a name, or all: at once, or when they come back.
     Drain { ticket: Ticket, name: Vec<u8> },
-    /// A question was given up; what it was granted meanwhile goes to the next.
+    /// A question was given up; a service that was granted meanwhile goes to the next caller.
     Leave { ticket: Ticket },
-    /// Give a service back. Where it was sent a reset, `owed` is the call whose answer the next holder reads.
-    Release { handle: Handle, owed: u64 },
-    /// Leave a start to whoever comes next: `owed` is the call that makes it, 0 where it was answered; `met` says that
+    /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
+    Release { handle: Handle, unanswered: u64 },
+    /// Leave a start to the next caller: `unanswered` is the call that makes it, 0 where it was answered; `preface_read` says that
     /// the service's preface was read.
     Abandon {
         handle: Handle,
-        owed: u64,
-        met: bool,
+        unanswered: u64,
+        preface_read: bool,
     },
     /// Have a service ended: in order with `Returned`, at once with every other cause.
     Discard { handle: Handle, cause: Cause },
@@ -70,10 +70,14 @@ impl Request {
             Self::Services { ticket, from } => writer.u8(8).u64(*ticket).u32(*from),
             Self::Drain { ticket, name } => writer.u8(9).u64(*ticket).bytes(name),
             Self::Leave { ticket } => writer.u8(10).u64(*ticket),
-            Self::Release { handle, owed } => writer.u8(11).handle(*handle).u64(*owed),
-            Self::Abandon { handle, owed, met } => {
-                let writer = writer.u8(12).handle(*handle).u64(*owed);
-                writer.u8(u8::from(*met))
+            Self::Release { handle, unanswered } => writer.u8(11).handle(*handle).u64(*unanswered),
+            Self::Abandon {
+                handle,
+                unanswered,
+                preface_read,
+            } => {
+                let writer = writer.u8(12).handle(*handle).u64(*unanswered);
+                writer.u8(u8::from(*preface_read))
             }
             Self::Discard { handle, cause } => writer.u8(13).handle(*handle).u8(cause.code()),
             Self::Overdue { handle } => writer.u8(14).handle(*handle),
@@ -93,12 +97,12 @@ impl Request {
             match number {
                 11 => Self::Release {
                     handle,
-                    owed: reader.u64()?,
+                    unanswered: reader.u64()?,
                 },
                 12 => Self::Abandon {
                     handle,
-                    owed: reader.u64()?,
-                    met: reader.flag()?,
+                    unanswered: reader.u64()?,
+                    preface_read: reader.flag()?,
                 },
                 13 => Self::Discard {
                     handle,

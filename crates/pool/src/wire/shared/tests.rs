@@ -29,7 +29,7 @@ pub(crate) fn requests() -> Vec<Request> {
         },
     };
     let name = b"Digits".to_vec();
-    let (owed, met, key, from) = (77, true, 5, 6);
+    let (unanswered, preface_read, key, from) = (77, true, 5, 6);
     vec![
         Request::Hello { ticket, version: 1 },
         Request::Kind {
@@ -44,8 +44,12 @@ pub(crate) fn requests() -> Vec<Request> {
         Request::Services { ticket, from },
         Request::Drain { ticket, name },
         Request::Leave { ticket },
-        Request::Release { handle, owed },
-        Request::Abandon { handle, owed, met },
+        Request::Release { handle, unanswered },
+        Request::Abandon {
+            handle,
+            unanswered,
+            preface_read,
+        },
         Request::Discard {
             handle,
             cause: Cause::Returned,
@@ -56,7 +60,7 @@ pub(crate) fn requests() -> Vec<Request> {
 
 pub(crate) fn replies() -> Vec<Reply> {
     let (ticket, handle, pid) = (9, HANDLE, 12);
-    let (owed, met, key, next) = (77, true, 5, 6);
+    let (unanswered, preface_read, key, next) = (77, true, 5, 6);
     let text = b"text".to_vec();
     let death = Death {
         cause: Cause::Signal,
@@ -70,7 +74,7 @@ pub(crate) fn replies() -> Vec<Reply> {
         slot: 3,
         pid,
         name: text.clone(),
-        state: Place::Settling,
+        state: ServiceState::Settling,
         holder: 4,
         age_ms: 5,
     };
@@ -88,11 +92,11 @@ pub(crate) fn replies() -> Vec<Reply> {
             ticket,
             handle,
             pid,
-            owed,
-            met,
+            unanswered,
+            preface_read,
         },
         Reply::Start { ticket, handle },
-        Reply::Met { ticket, pid },
+        Reply::Started { ticket, pid },
         Reply::Died { ticket, death },
         Reply::Output {
             ticket,

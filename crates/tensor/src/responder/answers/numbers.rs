@@ -1,16 +1,17 @@
-//! Row numbers of requests: where they lie until the answers that need them have begun.
+//! Row numbers of requests, kept until the answers that need them have begun.
 //!
-//! A slot keeps its list for the next request, so that none is allocated in the steady state. What a peer's lists may
-//! have together beside that is bounded: above [`KEPT_BYTES`] a list goes when nothing needs it, and is copied to one that
-//! fits when half of it is needed at most. So they have that, and twice what the grant allows.
+//! A slot keeps its list for the next request, so that the steady state allocates nothing. The sum of a peer's lists is
+//! bounded: above [`KEPT_BYTES`] an unneeded list is freed, and one of which at most half is needed is copied to a
+//! list that fits. So a peer has at most [`KEPT_BYTES`] and twice what the grant allows.
 use super::{Answers, Body, Slot};
 use crate::sys::span::{Span, Words};
 
-/// What the lists of a peer may have together before any is given back. Tests come to it with the first list.
+/// Bytes of a peer's lists before any is freed. Tests exceed it with the first list.
 const KEPT_BYTES: usize = if cfg!(test) { 1 } else { 1 << 20 };
 
 impl Answers {
-    /// Room for `bytes` of row numbers of the slot's request, at a place that stays until an answer of it is added.
+    /// Memory for `bytes` of row numbers of the slot's request; it does not move until an answer of the request is
+    /// added.
     pub(in crate::responder) fn indices(&mut self, slot: u32, bytes: usize) -> Span {
         let indices = &mut self.slots[slot as usize].indices;
         let before = indices.capacity();
@@ -29,7 +30,7 @@ impl Answers {
         Words::new(Span::sending(&indices[from..from + 8 * rows]))
     }
 
-    /// Fewer of the slot's row numbers may be needed than before: give back what the peer may not keep.
+    /// After fewer of the slot's row numbers are needed: free what the peer must not keep.
     pub(super) fn settle_indices(&mut self, slot: u32) {
         let at = &self.slots[slot as usize];
         if self.indices_bytes <= KEPT_BYTES || at.is_coming {
@@ -50,7 +51,7 @@ impl Answers {
         self.slots[slot as usize].indices = fitting;
     }
 
-    /// Have `each` see where the numbers lie that answers of a slot need, how many bytes they have, and the list.
+    /// Call `each` for each answer of a slot with row numbers: their offset, their bytes, and the list.
     fn each_numbered(&mut self, slot: u32, mut each: impl FnMut(&mut usize, usize, &[u8])) {
         let Slot {
             first,
@@ -59,7 +60,7 @@ impl Answers {
             ..
         } = self.slots[slot as usize];
         for mut index in [first, unread] {
-            while let Some(answer) = self.waiting.get_mut(index) {
+            while let Some((_, answer)) = self.waiting.at_mut(index) {
                 if let Some((from, rows)) = answer.body.numbers() {
                     each(from, 8 * rows, indices);
                 }
@@ -70,7 +71,7 @@ impl Answers {
 }
 
 impl Body {
-    /// Where the row numbers lie that it needs, in bytes, and how many they are.
+    /// The offset of its row numbers, in bytes, and their count.
     fn numbers(&mut self) -> Option<(&mut usize, usize)> {
         match self {
             Self::Gather { from, rows, .. } => Some((from, *rows)),

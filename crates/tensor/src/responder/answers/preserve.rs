@@ -1,36 +1,36 @@
-//! Answers that read rows which are about to change: they are copied before, the others stay as they are.
+//! Copies the rows of answers before a write changes them; other answers stay uncopied.
 use super::{Answers, Body, each_row};
-use crate::table::{Changed, Grounds};
+use crate::table::{Changed, Storages};
 
-/// Rows that are looked at for one change. What is behind them is copied unseen: so a peer that has us look at more,
-/// and takes nothing, has that once for each of its pulls, and not with every push of the others.
+/// Rows that are compared for one write. Answers behind them are copied without comparison, so that many pulls of a
+/// peer that reads nothing cost this once each, and not again with every push of other peers.
 const LOOKS_MAX: usize = 4096;
 
 impl Answers {
-    /// Copy the answers that read what changes; `readers` of those that wait read that memory.
+    /// Copy the answers that read changing rows; `readers` of the waiting answers read that storage.
     pub(in crate::responder) fn preserve<K>(
         &mut self,
         changed: &Changed,
         mut readers: u32,
-        grounds: &mut Grounds<K>,
+        storages: &mut Storages<K>,
     ) {
         let mut looks = 0;
         for at in 0..self.turns.len() {
             let slot = self.turns[at];
             let mut index = self.slots[slot as usize].first;
             while readers > 0
-                && let Some(answer) = self.waiting.get_mut(index)
+                && let Some((_, answer)) = self.waiting.at_mut(index)
             {
                 index = answer.next;
                 looks += 1;
-                if answer.body.ground() != Some(changed.ground) {
+                if answer.body.storage() != Some(changed.storage) {
                     continue;
                 }
                 readers -= 1;
                 let indices = &self.slots[slot as usize].indices;
                 if looks > LOOKS_MAX || answer.body.touches(changed, indices, &mut looks) {
                     answer.body = Body::Owned(answer.body.copy(indices));
-                    grounds.release(changed.ground, self.reader, 1);
+                    storages.release(changed.storage, self.reader, 1);
                 }
             }
             self.settle_indices(slot);
@@ -42,7 +42,7 @@ impl Answers {
 }
 
 impl Body {
-    /// Whether it reads what changes, which is in its memory; or has too many rows to look at.
+    /// Whether it reads changing rows of its storage, or has too many rows to compare.
     fn touches(&self, changed: &Changed, indices: &[u8], looks: &mut usize) -> bool {
         match *self {
             Self::Rows { rows, .. } => changed.touches(rows),
@@ -58,7 +58,7 @@ impl Body {
                     || each_row(tensor, row_bytes, indices, from, rows)
                         .any(|row| changed.touches(row))
             }
-            _ => unreachable!("nobody writes other memory"),
+            _ => unreachable!("other storages are never written"),
         }
     }
 
@@ -79,7 +79,7 @@ impl Body {
                     row.append_to(&mut copy);
                 }
             }
-            _ => unreachable!("nobody writes other memory"),
+            _ => unreachable!("other storages are never written"),
         }
         copy
     }

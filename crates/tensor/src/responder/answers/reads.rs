@@ -1,47 +1,48 @@
-//! Answers whose rows are in a file: whose turn it is to read, and what is sent once they were read.
+//! Answers whose rows are in a file: the order of their reads, and what is sent afterwards.
+use forebay_base::slots;
+
 use super::{Answer, Answers, Body, COPY_BYTES, NONE};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::requester::Rows;
-use crate::slab::Id;
 use crate::sys::span::Span;
 use crate::sys::staging::RUN_RECORD_BYTES;
-use crate::table::{Filed, Grounds, Run};
+use crate::table::{Filed, Run, Storages};
 
-/// Which rows, in their order.
+/// The rows, in order.
 #[derive(Clone, Copy, Debug)]
 enum Numbers {
     Slice {
         first: u64,
         count: u64,
     },
-    /// Their numbers lie in the slot's indices, the first at this byte.
+    /// Their numbers are in the slot's indices, the first at this byte.
     Indices {
         from: usize,
         rows: usize,
     },
 }
 
-/// Rows that are to be read from a file.
+/// Rows of a file that are not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::responder) struct Unread {
-    pub(super) ground: u32,
+    pub(super) storage: u32,
     pub(in crate::responder) filed: Filed,
     numbers: Numbers,
-    /// Of the rows with their strides.
+    /// Bytes of the rows, with their strides.
     pub(in crate::responder) rows_bytes: usize,
-    /// Reads that it takes.
+    /// Reads that it needs.
     pub(in crate::responder) runs: usize,
-    /// They have begun.
+    /// The reads have begun.
     begun: bool,
 }
 
 impl Unread {
     /// # Errors
     ///
-    /// [`Error::Limit`] where the staging memory has no room for them at any time.
+    /// [`Error::Limit`] if they do not fit the staging memory at all.
     pub(in crate::responder) fn new(
-        ground: u32,
+        storage: u32,
         filed: Filed,
         (rows, from): (Rows, usize),
         staging_bytes: u64,
@@ -69,7 +70,7 @@ impl Unread {
             });
         }
         Ok(Self {
-            ground,
+            storage,
             filed,
             numbers,
             rows_bytes: usize::try_from(rows_bytes).expect("below the staging memory's size"),
@@ -78,7 +79,7 @@ impl Unread {
         })
     }
 
-    /// Where its row numbers lie in the slot's indices, and how many they are.
+    /// The offset of its row numbers in the slot's indices, and their count.
     pub(super) fn numbers(&mut self) -> Option<(&mut usize, usize)> {
         match &mut self.numbers {
             Numbers::Slice { .. } => None,
@@ -86,32 +87,32 @@ impl Unread {
         }
     }
 
-    /// Bytes of staging memory that it takes: the rows, and what describes the reads.
+    /// Bytes of staging memory that it needs: the rows, and the descriptions of the reads.
     pub(in crate::responder) fn staging_bytes(&self) -> usize {
         self.rows_bytes.next_multiple_of(8) + self.runs * RUN_RECORD_BYTES
     }
 }
 
-/// What a peer has to read.
+/// The next read of a peer.
 pub(in crate::responder) enum Next {
     Nothing,
-    /// It has its share of the staging memory already.
+    /// It has used its share of the staging memory.
     Later,
     Read {
         slot: u32,
-        answer: Id,
-        part: Id,
+        answer: slots::Key,
+        part: slots::Key,
         unread: Unread,
     },
 }
 
 impl Answers {
-    /// Whether rows are to be read, or are being read.
+    /// Whether answers wait for reads.
     pub(in crate::responder) fn is_reading(&self) -> bool {
         self.unread > 0
     }
 
-    /// The last of `add` is rows that are to be read.
+    /// Append an unread answer.
     pub(super) fn await_read(&mut self, slot: u32, index: u32) {
         self.unread += 1;
         let at = &mut self.slots[slot as usize];
@@ -124,7 +125,7 @@ impl Answers {
             return;
         }
         let mut last = at.unread;
-        while let Some(answer) = self.waiting.get_mut(last) {
+        while let Some((_, answer)) = self.waiting.at_mut(last) {
             if answer.next == NONE {
                 answer.next = index;
                 break;
@@ -133,8 +134,8 @@ impl Answers {
         }
     }
 
-    /// Begin the next read; slots take turns. `share` is what the peer may have of the staging memory,
-    /// of which one read may be larger.
+    /// Begin the next read; slots take turns. `share` is the peer's part of the staging memory; a single read may
+    /// exceed it.
     pub(in crate::responder) fn next_read(&mut self, share: usize) -> Next {
         while let Some(&slot) = self.readers.front() {
             let Some((answer, unread)) = self.first_unbegun(slot) else {
@@ -152,7 +153,7 @@ impl Answers {
             if let Some(Answer {
                 body: Body::Unread(unread),
                 ..
-            }) = self.waiting.get_mut(answer.index)
+            }) = self.waiting.get_mut(answer)
             {
                 unread.begun = true;
             }
@@ -167,30 +168,28 @@ impl Answers {
     }
 
     /// The driver has the memory of a read back, or never used it. Idempotent.
-    pub(in crate::responder) fn give_part(&mut self, part: Id) {
-        if self.parts.has(part)
-            && let Some(bytes) = self.parts.remove(part.index)
-        {
+    pub(in crate::responder) fn give_part(&mut self, part: slots::Key) {
+        if let Some(bytes) = self.parts.remove(part) {
             self.staged -= bytes;
         }
     }
 
-    fn first_unbegun(&self, slot: u32) -> Option<(Id, Unread)> {
+    fn first_unbegun(&self, slot: u32) -> Option<(slots::Key, Unread)> {
         let mut index = self.slots[slot as usize].unread;
-        while let Some((id, answer)) = self.waiting.at(index) {
+        while let Some((key, answer)) = self.waiting.at(index) {
             match answer.body {
-                Body::Unread(unread) if !unread.begun => return Some((id, unread)),
+                Body::Unread(unread) if !unread.begun => return Some((key, unread)),
                 _ => index = answer.next,
             }
         }
         None
     }
 
-    /// Have `each` see the reads that an answer takes; none where nobody waits for it any more.
+    /// Call `each` for each run of an answer; not at all if the answer is gone.
     pub(in crate::responder) fn each_run(
         &self,
         slot: u32,
-        answer: Id,
+        answer: slots::Key,
         each: impl FnMut(&Filed, Run),
     ) {
         let mut each = each;
@@ -211,57 +210,50 @@ impl Answers {
     }
 
     /// The rows of an answer that is being read.
-    pub(in crate::responder) fn unread(&self, answer: Id) -> Option<Unread> {
-        match self.waiting.at(answer.index)? {
-            (
-                found,
-                Answer {
-                    body: Body::Unread(unread),
-                    ..
-                },
-            ) if found == answer => Some(*unread),
+    pub(in crate::responder) fn unread(&self, answer: slots::Key) -> Option<Unread> {
+        match self.waiting.get(answer)?.body {
+            Body::Unread(unread) => Some(unread),
             _ => None,
         }
     }
 
-    /// A read has ended: `body` is the answer. Nobody waits for it any more where this gives `false`.
+    /// A read has ended, with `body` as the answer. Returns `false` if the answer is gone.
     pub(in crate::responder) fn read<K>(
         &mut self,
         slot: u32,
-        id: Id,
+        key: slots::Key,
         body: Body,
-        grounds: &mut Grounds<K>,
+        storages: &mut Storages<K>,
     ) -> bool {
-        let Some(unread) = self.unread(id) else {
+        let Some(unread) = self.unread(key) else {
             return false;
         };
-        self.unlink(slot, id.index);
-        grounds.release(unread.ground, self.reader, 1);
-        if let Some(ground) = body.ground() {
-            grounds.hold(ground, self.reader, 1);
+        self.unlink(slot, key.index);
+        storages.release(unread.storage, self.reader, 1);
+        if let Some(storage) = body.storage() {
+            storages.hold(storage, self.reader, 1);
         }
-        if let Some(answer) = self.waiting.get_mut(id.index) {
+        if let Some(answer) = self.waiting.get_mut(key) {
             answer.body = body;
         }
-        self.link(slot, id.index);
+        self.link(slot, key.index);
         self.settle_indices(slot);
         true
     }
 
-    /// Take an answer off the list of those that are not read.
+    /// Remove an answer from the list of unread ones.
     fn unlink(&mut self, slot: u32, index: u32) {
         self.unread -= 1;
-        let next = self
-            .waiting
-            .get_mut(index)
-            .map_or(NONE, |answer| std::mem::replace(&mut answer.next, NONE));
+        let next = self.waiting.at_mut(index).map_or(NONE, |(_, answer)| {
+            std::mem::replace(&mut answer.next, NONE)
+        });
         let at = &mut self.slots[slot as usize];
         if at.unread == index {
             at.unread = next;
             return;
         }
         let mut before = at.unread;
-        while let Some(answer) = self.waiting.get_mut(before) {
+        while let Some((_, answer)) = self.waiting.at_mut(before) {
             if answer.next == index {
                 answer.next = next;
                 break;
@@ -270,15 +262,15 @@ impl Answers {
         }
     }
 
-    /// Forget rows that are to be read; those that are being read are let go when that has ended.
-    pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, grounds: &mut Grounds<K>) {
+    /// Cancel unread answers; reads in progress are dropped when they end.
+    pub(super) fn cancel_reads<K>(&mut self, slot: u32, tag: u32, storages: &mut Storages<K>) {
         let mut index = self.slots[slot as usize].unread;
-        while let Some(answer) = self.waiting.get_mut(index) {
+        while let Some((_, answer)) = self.waiting.at_mut(index) {
             let next = answer.next;
             if answer.tag == tag
-                && let Some(ground) = answer.body.ground()
+                && let Some(storage) = answer.body.storage()
             {
-                grounds.release(ground, self.reader, 1);
+                storages.release(storage, self.reader, 1);
                 answer.body = Body::Canceled;
                 self.unlink(slot, index);
                 self.link(slot, index);
@@ -288,26 +280,26 @@ impl Answers {
     }
 }
 
-/// Send rows that lie in strides; a read has one hold on their memory, which goes with them.
+/// Send rows with a stride. The answer has one hold on their storage, which the sent spans take over.
 pub(super) fn send_rows<K>(
-    (ground, reader): (u32, u32),
+    (storage, reader): (u32, u32),
     memory: Span,
     (row_bytes, stride_bytes): (usize, usize),
     outbox: &mut Outbox,
-    grounds: &mut Grounds<K>,
+    storages: &mut Storages<K>,
 ) {
     if row_bytes == stride_bytes && memory.bytes() > COPY_BYTES {
-        // Its hold goes with the span.
-        outbox.push_lent(memory, ground);
+        // The span carries the hold.
+        outbox.push_lent(memory, storage);
         return;
     }
     for row in 0..memory.bytes() / stride_bytes {
         let row = memory.part(row * stride_bytes, row_bytes);
         if row_bytes <= COPY_BYTES {
             outbox.push_copy(row);
-        } else if outbox.push_lent(row, ground) {
-            grounds.hold(ground, reader, 1);
+        } else if outbox.push_lent(row, storage) {
+            storages.hold(storage, reader, 1);
         }
     }
-    grounds.release(ground, reader, 1);
+    storages.release(storage, reader, 1);
 }

@@ -1,4 +1,4 @@
-//! Requests without entries: what names mean, whether we live, what is not needed any more.
+//! Requests without entries: look-ups, liveness probes, cancels.
 use super::{Peer, Phase, Step};
 use crate::error::Error;
 use crate::names::Unknown;
@@ -7,7 +7,7 @@ use crate::responder::answers::Body;
 use crate::table::Table;
 use crate::wire::{RequestHeader, u32_at};
 
-/// Of the names of a request that are not there, so many are told their nearest: it is a mistake, or a lie.
+/// How many unknown names of a request get similar names: the search costs time, and more are a mistake or an attack.
 const NEAREST_MAX: usize = 2;
 
 impl Peer {
@@ -22,15 +22,13 @@ impl Peer {
         let names = decode_names(&list[TAG_BYTES..], header.entries);
         let names = names.map_err(|what| self.violation(what))?;
         if header.entries == 0 {
-            if !self.answers.ask(tag) {
-                return Err(self.violation(
-                    "a second question whether we live, before the first was answered",
-                ));
+            if !self.answers.probe(tag) {
+                return Err(self.violation("a second liveness probe before the first was answered"));
             }
         } else {
             let (mut answer, mut unknown) = (Vec::new(), 0);
             for name in names {
-                let meaning = table.known(name).ok_or_else(|| {
+                let meaning = table.find_name(name).ok_or_else(|| {
                     unknown += 1;
                     match unknown {
                         ..=NEAREST_MAX => table.unknown(name),
@@ -46,7 +44,7 @@ impl Peer {
                 0,
                 answers_cost(header.entries, self.grant_bytes),
                 Body::Owned(answer),
-                &mut table.grounds,
+                &mut table.storages,
             );
             self.answers.opened(header.slot);
         }
@@ -61,7 +59,7 @@ impl Peer {
         }
         for tag in self.inbox.bytes()[..count].chunks_exact(4) {
             self.answers
-                .cancel(header.slot, u32_at(tag, 0), &mut table.grounds);
+                .cancel(header.slot, u32_at(tag, 0), &mut table.storages);
         }
         self.inbox.consume(count);
         self.phase = Phase::Header;

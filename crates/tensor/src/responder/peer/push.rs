@@ -1,4 +1,4 @@
-//! The values of a push: awaited whole, then applied.
+//! The values of a push: received completely, then applied.
 use super::{Peer, Phase, Step};
 use crate::error::Error;
 use crate::requester::Rows;
@@ -24,7 +24,7 @@ impl Peer {
         Step::Again
     }
 
-    /// Where what the push that is to be applied will change lies, and whether answers read that memory: then it is said.
+    /// The memory that the received push will change, and whether answers read it; `changed` is set if they do.
     pub(in crate::responder) fn changes<K>(
         &self,
         table: &Table<K>,
@@ -44,9 +44,9 @@ impl Peer {
         let Ok((_, rows)) = self.resolve(slot, asked, table) else {
             return NOTHING;
         };
-        let is_read = table.grounds.has_readers(tensor.ground);
+        let is_read = table.storages.has_readers(tensor.storage);
         if is_read {
-            changed.set(tensor.ground, (tensor.memory, tensor.row_bytes), rows);
+            changed.set(tensor.storage, (tensor.memory, tensor.row_bytes), rows);
         }
         match rows {
             Rows::Slice { first, count } => (tensor.rows_at(first, count), is_read),
@@ -54,7 +54,7 @@ impl Peer {
         }
     }
 
-    /// Apply the push whose values are here. Answers that read what it changes were copied before.
+    /// Apply the received push. Unsent answers that read its rows were copied before.
     pub(in crate::responder) fn apply<K>(&mut self, table: &mut Table<K>) {
         let Phase::Values {
             slot,
@@ -90,7 +90,7 @@ impl Peer {
         };
         let tag = asked.entry.tag;
         self.answers
-            .add(slot, tag, version, 0, body, &mut table.grounds);
+            .add(slot, tag, version, 0, body, &mut table.storages);
         if !staged {
             self.inbox.consume(bytes);
         }
@@ -107,6 +107,6 @@ fn cannot_add(entry: &Entry) -> Error {
     Error::Config {
         setting: "the operation \"add\" on tensor",
         value: u64::from(entry.tensor),
-        advice: "its dtype is no number; use \"set\"",
+        advice: "its dtype has no addition; use \"set\"",
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_memory::{Config, Region, Window};
 
 use super::super::directory::File;
-use super::super::known::Known;
+use super::super::mapped::MappedTensors;
 use super::{Owner, ROW_BYTES, Reader, all};
 use crate::table::Key;
 
@@ -61,13 +61,13 @@ fn chunks_of_dropped_tensors_are_unmapped_as_others_are_pulled() {
         pulled(&reader, *key, value);
     }
     assert_eq!((reader.counters().chunks, mapped("left")), (6, 6));
-    reader.look_over();
+    reader.check_some();
     assert!(!reader.has_stale());
     for value in 1..6 {
         let name = format!("table {value}");
         owner.shard.drop_tensor(&name).expect("it is there");
     }
-    reader.look_over();
+    reader.check_some();
     assert!(reader.has_stale());
     reader.sweep();
     assert!(!reader.has_stale());
@@ -82,9 +82,9 @@ fn what_is_not_known_yet_is_left_to_whoever_may_map_it() {
     let reader = owner.reader();
     let mut out = vec![0; ROWS * ROW_BYTES];
     let whole = all(key, ROWS as u64, &mut out);
-    assert_eq!(reader.pull_known(&whole), None);
+    assert_eq!(reader.pull_mapped(&whole), None);
     assert_eq!(reader.pull(&whole), Some(0));
-    assert_eq!(reader.pull_known(&whole), Some(0));
+    assert_eq!(reader.pull_mapped(&whole), Some(0));
     let counted = reader.counters();
     assert_eq!((counted.pulls, counted.elsewhere, counted.stale), (2, 0, 0));
 }
@@ -96,7 +96,7 @@ fn chunks_of_one_inode_on_two_devices_are_two() {
     let region = region.expect("a region");
     let [one, other] = [1, 1].map(|bytes: usize| region.allocate(bytes).expect("room"));
     let open = |descriptor: OwnedFd| Window::open(&descriptor).ok();
-    let known = Known::default();
+    let known = MappedTensors::default();
     let at = |device| File { device, inode: 5 };
     let share = || one.share_chunk().expect("a descriptor");
     let first = known.window(at(1), || open(share())).expect("mapped");

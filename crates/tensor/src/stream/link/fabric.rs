@@ -1,4 +1,4 @@
-//! How a link uses its fabric: what of a turn belongs to it, and what follows where it ends.
+//! How a link uses its verbs connection: its part of a turn, and what happens when it is lost.
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,50 +6,50 @@ use std::time::{Duration, Instant};
 use forebay_memory::Lease;
 use forebay_transport::stream::Wire;
 
-use super::far::{Ended, Far, FarCounters};
 use super::inner::Inner;
+use super::verbs::{Completed, VerbsCounters, VerbsPulls};
 use super::{Link, Work};
 use crate::error::Error;
 use crate::fabric::RequesterEndpoint;
 use crate::requester::Outcome;
-use crate::stream::batch::{Batch, Job};
+use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::Fault;
 
-/// One of a batch's operations, with the block of the arena that a pull goes to, where there is one: only such a pull
-/// can be made over a fabric. Its version is not told then: it is 0.
+/// One operation of a batch, with the arena block that a pull goes to, if there is one: only such a pull can use verbs.
+/// A pull over verbs reports version 0.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// What is to be done.
+pub struct Submission {
+    /// The operation.
     pub work: Work,
     /// The block, of a region that the fabric knows.
     pub block: Option<Lease>,
 }
 
-impl From<Work> for Wanted {
+impl From<Work> for Submission {
     fn from(work: Work) -> Self {
         Self { work, block: None }
     }
 }
 
-/// How a link pulls over a fabric.
+/// A fabric that a link pulls over, beside its stream.
 pub struct Fabric {
-    /// Connected to the server's end.
+    /// The endpoint, connected to the server's.
     pub endpoint: Box<dyn RequesterEndpoint>,
-    /// The stream on which it was introduced.
+    /// The stream on which the endpoint was introduced.
     pub lifeline: Wire,
     /// How long the server may be silent.
     pub liveness: Duration,
-    /// Whether the link is broken without it; otherwise the stream takes over.
+    /// Whether the link breaks if the fabric is lost; otherwise the stream takes over.
     pub is_needed: bool,
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Make pulls over a fabric from now on, where that can be.
+    /// Pull over a fabric from now on, where possible.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`](crate::stream::Error::Forked), [`Error::System`](crate::stream::Error::System).
-    pub fn pull_by(&self, fabric: Fabric) -> Result<(), crate::stream::Error> {
+    /// [`Error::Forked`](crate::stream::StreamError::Forked), [`Error::System`](crate::stream::StreamError::System).
+    pub fn attach_fabric(&self, fabric: Fabric) -> Result<(), crate::stream::StreamError> {
         let Fabric {
             endpoint,
             lifeline,
@@ -59,138 +59,152 @@ impl<M: Send + Sync + 'static> Link<M> {
         let socket = Arc::clone(lifeline.socket());
         let mut inner = self.lock()?;
         if inner.is_open() {
-            let far = Far::new(endpoint, socket, liveness, is_needed);
-            inner.far = Some(far.map_err(crate::stream::Error::system("a descriptor"))?);
-            inner.has_far.store(true, Ordering::Release);
-            inner.turn_far(Instant::now()); // has the fabric tell of what comes
+            let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
+            inner.verbs = Some(verbs.map_err(crate::stream::StreamError::system("a descriptor"))?);
+            inner.has_verbs.store(true, Ordering::Release);
+            inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
         }
         Ok(())
     }
 
-    /// What was pulled over the fabric; why not, once it was lost; none where there was none.
-    pub fn far_counters(&self) -> Option<Result<FarCounters, String>> {
+    /// Counters of the fabric; the reason once it was lost; `None` if there was none.
+    pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
         let inner = self.lock().ok()?;
-        match (&inner.far, &inner.far_lost) {
-            (Some(far), _) => Some(Ok(far.counters())),
+        match (&inner.verbs, &inner.verbs_lost) {
+            (Some(verbs), _) => Some(Ok(verbs.counters())),
             (None, Some(why)) => Some(Err(why.clone())),
             (None, None) => None,
         }
     }
 
-    /// Whether pulls are made over a fabric. It waits for nobody's turn, so it may be asked under a lock such as Python's.
-    pub fn has_far(&self) -> bool {
-        self.has_far.load(Ordering::Acquire)
+    /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
+    pub fn has_verbs(&self) -> bool {
+        self.has_verbs.load(Ordering::Acquire)
     }
 
-    /// Have no block be kept for the next pull into it: the arena has no room left. Waits for the device.
-    pub fn leave_blocks(&self) {
+    /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
+    pub fn release_blocks(&self) {
         let Ok(mut inner) = self.lock() else { return };
-        if let Some(far) = &mut inner.far
-            && let Err(error) = far.leave_blocks()
+        if let Some(verbs) = &mut inner.verbs
+            && let Err(error) = verbs.release_blocks()
         {
-            inner.lose_far(&error);
+            inner.lose_verbs(&error);
         }
         let now = Instant::now();
-        inner.turn_far(now);
-        inner.tell();
+        inner.turn_verbs(now);
+        inner.update_leader();
     }
 }
 
 impl<M: Send + Sync + 'static> Inner<M> {
-    /// Have a pull go by the fabric, unless it is one for the stream.
-    pub(super) fn ask_far(&mut self, job: Job<M>, wanted: &mut Wanted) -> Result<(), Job<M>> {
-        match (&mut self.far, wanted.work, wanted.block.take()) {
-            (Some(far), Work::Pull(pull), Some(block)) => far.ask(job, pull, block),
-            _ => Err(job),
+    /// Queue a pull for verbs, unless only the stream can carry it.
+    pub(super) fn submit_to_verbs(
+        &mut self,
+        operation: BatchEntry<M>,
+        submission: &mut Submission,
+    ) -> Result<(), BatchEntry<M>> {
+        match (&mut self.verbs, submission.work, submission.block.take()) {
+            (Some(verbs), Work::Pull(pull), Some(block)) => verbs.submit(operation, pull, block),
+            _ => Err(operation),
         }
     }
 
-    pub(super) fn issue_far(&mut self, now: Instant) {
-        if let Some(far) = &mut self.far
-            && let Err(error) = far.issue(now)
+    pub(super) fn issue_verbs(&mut self, now: Instant) {
+        if let Some(verbs) = &mut self.verbs
+            && let Err(error) = verbs.issue(now)
         {
-            self.lose_far(&error);
+            self.lose_verbs(&error);
         }
     }
 
-    /// Take what has come over the fabric, and send what can be.
-    pub(super) fn turn_far(&mut self, now: Instant) {
-        let Some(far) = &mut self.far else { return };
-        let mut ended = std::mem::take(&mut self.far_ended);
-        let turned = far.turn(now, &mut ended);
+    /// Take completions, and issue waiting pulls.
+    pub(super) fn turn_verbs(&mut self, now: Instant) {
+        let Some(verbs) = &mut self.verbs else { return };
+        let mut ended = std::mem::take(&mut self.verbs_ended);
+        let turned = verbs.turn(now, &mut ended);
         for each in ended.drain(..) {
             match each {
-                Ended::Well(job) => {
-                    self.end(&job.batch, job.index, Ok(Outcome::Moved { version: 0 }));
+                Completed::Done(operation) => {
+                    self.end(
+                        &operation.batch,
+                        operation.index,
+                        Ok(Outcome::Moved { version: 0 }),
+                    );
                 }
-                Ended::Refused(job, pull) => {
-                    self.ask_stream(job, Work::Pull(pull));
+                Completed::Refused(operation, pull) => {
+                    self.submit_to_stream(operation, Work::Pull(pull));
                     self.again = true;
                 }
             }
         }
-        self.far_ended = ended; // its room is used again
+        self.verbs_ended = ended; // keep its capacity
         if let Err(error) = turned {
-            self.lose_far(&error);
+            self.lose_verbs(&error);
         }
     }
 
-    /// A turn of the fabric alone: the socket has said nothing.
-    pub(super) fn turn_far_alone(&mut self, now: Instant) {
-        self.turn_far(now);
+    /// A turn of verbs only: the socket had no event, so no system call is spent on it.
+    pub(super) fn turn_verbs_alone(&mut self, now: Instant) {
+        self.turn_verbs(now);
         if self.again {
-            self.send(now); // the stream has got some of it to do
+            self.send(now); // refused pulls go to the stream
         } else {
-            self.keep_time(now);
+            self.expire(now);
         }
     }
 
-    /// The fabric's connection is over. The stream goes on, unless the server lied or is silent.
-    pub(super) fn lose_far(&mut self, error: &Error) {
-        let Some(far) = self.take_far() else { return };
-        self.far_lost = Some(error.to_string());
-        let ends_all = far.is_needed || !matches!(error, Error::Broken { .. });
-        let left = far.break_off(error.clone());
+    /// The verbs connection is lost. The stream takes over, unless the server violated the protocol or is silent.
+    pub(super) fn lose_verbs(&mut self, error: &Error) {
+        let Some(verbs) = self.take_verbs() else {
+            return;
+        };
+        self.verbs_lost = Some(error.to_string());
+        let ends_all = verbs.is_needed || !matches!(error, Error::Broken { .. });
+        let left = verbs.break_off(error.clone());
         if ends_all {
             self.end_all(left, error);
             return self.break_off(Fault::Peer(error.clone()));
         }
-        for (job, pull) in left {
-            self.ask_stream(job, Work::Pull(pull));
+        for (operation, pull) in left {
+            self.submit_to_stream(operation, Work::Pull(pull));
         }
         self.again = true;
     }
 
-    /// The link is over.
-    pub(super) fn end_far(&mut self, error: &Error) {
-        if let Some(far) = self.take_far() {
-            let left = far.break_off(error.clone());
+    /// The link ends.
+    pub(super) fn end_verbs(&mut self, error: &Error) {
+        if let Some(verbs) = self.take_verbs() {
+            let left = verbs.break_off(error.clone());
             self.end_all(left, error);
         }
     }
 
-    fn end_all(&mut self, left: Vec<(Job<M>, crate::requester::Pull)>, error: &Error) {
-        for (job, _) in left {
-            let error = self.in_own_words(error.clone());
-            self.end(&job.batch, job.index, Err(error));
+    fn end_all(&mut self, left: Vec<(BatchEntry<M>, crate::requester::Pull)>, error: &Error) {
+        for (operation, _) in left {
+            let error = self.link_error(error.clone());
+            self.end(&operation.batch, operation.index, Err(error));
         }
     }
 
-    fn take_far(&mut self) -> Option<Far<M>> {
-        let far = self.far.take()?;
-        self.has_far.store(false, Ordering::Release);
-        for (seat, socket) in self
-            .seats
+    fn take_verbs(&mut self) -> Option<VerbsPulls<M>> {
+        let verbs = self.verbs.take()?;
+        self.has_verbs.store(false, Ordering::Release);
+        for (entry, socket) in self
+            .ports
             .iter()
-            .flat_map(|seat| far.sockets().map(|socket| (seat, socket)))
+            .flat_map(|entry| verbs.sockets().map(|socket| (entry, socket)))
         {
-            seat.core.forget(socket);
+            entry.core.unwatch(socket);
         }
-        Some(far)
+        Some(verbs)
     }
 
-    pub(super) fn give_up_far(&mut self, batch: &Arc<Batch<M>>, why: &crate::stream::Error) {
-        let given = self.far.as_mut().map(|far| far.give_up(batch));
+    pub(super) fn give_up_verbs(
+        &mut self,
+        batch: &Arc<Batch<M>>,
+        why: &crate::stream::StreamError,
+    ) {
+        let given = self.verbs.as_mut().map(|verbs| verbs.give_up(batch));
         for index in given.unwrap_or_default() {
             self.end(batch, index, Err(why.clone()));
         }

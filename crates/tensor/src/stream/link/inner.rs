@@ -1,4 +1,4 @@
-//! What lies under a link's lock: the requester, its channel, who leads, and turns of them.
+//! The state under a link's lock: the requester, its channel, the leader, and turns of them.
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use forebay_transport::drive::Look;
 
-use super::fabric::Wanted;
-use super::far::{Ended, Far};
-use super::{Counters, Work};
+use super::fabric::Submission;
+use super::verbs::{Completed, VerbsPulls};
+use super::{LinkCounters, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
-use crate::stream::batch::{Batch, Job};
+use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::{Channel, Fault};
 use crate::stream::deadline::Deadline;
-use crate::stream::error::Error;
-use crate::stream::exchange::{self, Machine, Pieces, Standing};
+use crate::stream::error::StreamError;
+use crate::stream::exchange::{self, Machine, Pieces, Progress};
 use crate::stream::port::Core;
 use crate::sys::span::Span;
 
-impl<M: Send + Sync> Machine for Requester<Job<M>> {
+impl<M: Send + Sync> Machine for Requester<BatchEntry<M>> {
     fn outgoing(&mut self, into: &mut [Span]) -> usize {
         Self::outgoing(self, into)
     }
@@ -37,52 +37,54 @@ impl<M: Send + Sync> Machine for Requester<Job<M>> {
     }
 }
 
-/// Who receives what comes.
+/// Which thread or port receives for the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lead {
-    Nobody,
+    None,
     Thread(ThreadId),
-    /// One of the ports.
+    /// The port with this index in `ports`.
     Port(usize),
 }
 
-/// A port that has batches here.
-pub(super) struct Seat<M> {
+/// A port with batches of this link.
+pub(super) struct PortEntry<M> {
     pub(super) core: Arc<Core<M>>,
-    pub(super) place: u64,
-    /// How many of its batches have not ended.
+    /// The index of the link at the port.
+    pub(super) link: u32,
+    /// Batches of the port that have not ended.
     pub(super) batches: usize,
-    /// It leads where nobody else does and something is outstanding.
-    pub(super) keeps: bool,
+    /// The port leads while there is no other candidate and requests are outstanding: for canceled batches, whose
+    /// memory comes back only when the peer has answered.
+    pub(super) drains: bool,
 }
 
 pub(super) struct Inner<M> {
-    pub(super) requester: Requester<Job<M>>,
-    /// None once closed or broken.
+    pub(super) requester: Requester<BatchEntry<M>>,
+    /// `None` once closed or broken.
     pub(super) channel: Option<Channel>,
-    fault: Option<Error>,
+    fault: Option<StreamError>,
     peer: Arc<str>,
     pub(super) lead: Lead,
-    /// Threads that wait while somebody else leads.
+    /// Threads that wait while another thread or a port leads.
     pub(super) followers: VecDeque<Thread>,
-    pub(super) seats: Vec<Seat<M>>,
-    /// The socket takes no more for now.
+    pub(super) ports: Vec<PortEntry<M>>,
+    /// The socket is full.
     pub(super) blocked: bool,
     /// There is more to do without waiting.
     pub(super) again: bool,
-    /// When to come back without an event.
+    /// When the next turn is due without an event.
     pub(super) due: Option<Instant>,
-    /// Whether who leads looks for a while before it sleeps.
+    /// Whether a leading thread spins for a while before it sleeps.
     pub(super) look: Look,
-    /// Of batches that have one, until they have ended.
+    /// Deadlines of unfinished batches.
     deadlines: Vec<(Deadline, Arc<Batch<M>>)>,
-    /// Pulls over a fabric beside the stream.
-    pub(super) far: Option<Far<M>>,
-    /// Whether there are such, for who must not wait for the lock.
-    pub(super) has_far: Arc<AtomicBool>,
-    /// Why there are none any more.
-    pub(super) far_lost: Option<String>,
-    pub(super) far_ended: Vec<Ended<M>>,
+    /// Pulls over verbs.
+    pub(super) verbs: Option<VerbsPulls<M>>,
+    /// Whether `verbs` is set, for callers that must not wait for the lock.
+    pub(super) has_verbs: Arc<AtomicBool>,
+    /// Why the verbs connection was lost.
+    pub(super) verbs_lost: Option<String>,
+    pub(super) verbs_ended: Vec<Completed<M>>,
     pieces: Pieces,
     sent_bytes: u64,
     received_bytes: u64,
@@ -93,16 +95,16 @@ impl<M> Inner<M> {
         self.channel.is_some()
     }
 
-    /// Close the descriptor and nothing else, in a forked child.
-    pub(super) fn let_go(&mut self) {
+    /// Close only the descriptor: in a forked child, where a shutdown would end the parent's connection.
+    pub(super) fn close_descriptor(&mut self) {
         self.channel = None;
     }
 
-    /// Make sure that the peer cannot move bytes any more.
+    /// Ensure that the peer cannot move bytes any more, so that memory may be given back.
     pub(super) fn fence(&mut self) {
         if let Some(channel) = self.channel.take() {
-            for seat in &self.seats {
-                seat.core.forget(channel.socket());
+            for entry in &self.ports {
+                entry.core.unwatch(channel.socket());
             }
             channel.hang_up();
         }
@@ -120,27 +122,27 @@ impl<M: Send + Sync + 'static> Inner<M> {
             channel: Some(channel),
             fault: None,
             peer,
-            lead: Lead::Nobody,
+            lead: Lead::None,
             followers: VecDeque::new(),
-            seats: Vec::new(),
+            ports: Vec::new(),
             blocked: false,
             again: false,
             due: None,
             look: Look::default(),
             deadlines: Vec::new(),
-            far: None,
-            has_far: Arc::default(),
-            far_lost: None,
-            far_ended: Vec::new(),
+            verbs: None,
+            has_verbs: Arc::default(),
+            verbs_lost: None,
+            verbs_ended: Vec::new(),
             pieces: exchange::pieces(),
             sent_bytes: 0,
             received_bytes: 0,
         })
     }
 
-    pub(super) fn counters(&self) -> Counters {
-        let (outstanding, waiting) = self.far.as_ref().map_or((0, 0), Far::pending);
-        Counters {
+    pub(super) fn counters(&self) -> LinkCounters {
+        let (outstanding, waiting) = self.verbs.as_ref().map_or((0, 0), VerbsPulls::pending);
+        LinkCounters {
             outstanding: self.requester.outstanding() + outstanding,
             waiting: self.requester.waiting() + waiting,
             sent_bytes: self.sent_bytes,
@@ -148,28 +150,28 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Take over what is asked for, each with its number in the batch.
-    pub(super) fn ask(
+    /// Submit operations, each with its index in the batch: to verbs if possible, else to the stream.
+    pub(super) fn submit(
         &mut self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = (u32, Wanted)>,
+        works: impl IntoIterator<Item = (u32, Submission)>,
     ) {
-        for (index, mut wanted) in works {
-            let job = Job {
+        for (index, mut submission) in works {
+            let operation = BatchEntry {
                 batch: Arc::clone(batch),
                 index,
             };
-            if let Err(job) = self.ask_far(job, &mut wanted) {
-                self.ask_stream(job, wanted.work);
+            if let Err(operation) = self.submit_to_verbs(operation, &mut submission) {
+                self.submit_to_stream(operation, submission.work);
             }
         }
     }
 
-    pub(super) fn ask_stream(&mut self, job: Job<M>, work: Work) {
-        let (batch, index) = (Arc::clone(&job.batch), job.index);
+    pub(super) fn submit_to_stream(&mut self, operation: BatchEntry<M>, work: Work) {
+        let (batch, index) = (Arc::clone(&operation.batch), operation.index);
         let asked = match work {
-            Work::Pull(pull) => self.requester.pull(pull, job),
-            Work::Push(push) => self.requester.push(push, job),
+            Work::Pull(pull) => self.requester.pull(pull, operation),
+            Work::Push(push) => self.requester.push(push, operation),
         };
         match asked {
             Ok(ticket) => batch.begin(index, ticket),
@@ -177,24 +179,29 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    pub(super) fn ask_names(&mut self, batch: &Arc<Batch<M>>, names: &[&str]) {
-        let job = Job {
+    pub(super) fn submit_names(&mut self, batch: &Arc<Batch<M>>, names: &[&str]) {
+        let operation = BatchEntry {
             batch: Arc::clone(batch),
             index: 0,
         };
-        match self.requester.look_up(names, job) {
+        match self.requester.look_up(names, operation) {
             Ok(ticket) => batch.begin(0, ticket),
             Err(refused) => self.refuse(refused),
         }
     }
 
-    fn refuse(&mut self, refused: Refused<Job<M>>) {
-        let error = self.in_own_words(refused.error);
+    fn refuse(&mut self, refused: Refused<BatchEntry<M>>) {
+        let error = self.link_error(refused.error);
         self.end(&refused.keeper.batch, refused.keeper.index, Err(error));
     }
 
-    /// Have the batch end by then.
-    pub(super) fn limit(&mut self, batch: &Arc<Batch<M>>, now: Instant, timeout: Option<Duration>) {
+    /// Set the deadline of a batch.
+    pub(super) fn set_deadline(
+        &mut self,
+        batch: &Arc<Batch<M>>,
+        now: Instant,
+        timeout: Option<Duration>,
+    ) {
         if let Some(deadline) = timeout.and_then(|allowed| Deadline::since(now, allowed))
             && !batch.is_done()
         {
@@ -202,105 +209,109 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    /// Send what can be.
+    /// Send as much as possible.
     pub(super) fn send(&mut self, now: Instant) {
-        self.issue_far(now);
+        self.issue_verbs(now);
         let Some(channel) = &mut self.channel else {
             return;
         };
-        let mut standing = Standing::default();
+        let mut progress = Progress::default();
         let pieces = &mut self.pieces;
-        let sent = exchange::send(channel, &mut self.requester, pieces, now, &mut standing);
-        self.settle(now, standing, sent);
+        let sent = exchange::send(channel, &mut self.requester, pieces, now, &mut progress);
+        self.settle(now, progress, sent);
     }
 
-    /// Send and receive what can be, within one turn's budget.
+    /// Send and receive as much as one turn's budget allows.
     pub(super) fn turn(&mut self, now: Instant) {
-        self.turn_far(now);
+        self.turn_verbs(now);
         self.turn_stream(now);
     }
 
-    /// The same of the stream alone.
+    /// The same for the stream only.
     pub(super) fn turn_stream(&mut self, now: Instant) {
         let Some(channel) = &mut self.channel else {
             return;
         };
-        let mut standing = Standing::default();
+        let mut progress = Progress::default();
         let (requester, pieces) = (&mut self.requester, &mut self.pieces);
-        let turned = exchange::receive(channel, requester, now, &mut standing);
-        let more = std::mem::take(&mut standing.again) || channel.holds_received();
+        let turned = exchange::receive(channel, requester, now, &mut progress);
+        let more = std::mem::take(&mut progress.again) || channel.holds_received();
         let turned =
-            turned.and_then(|()| exchange::send(channel, requester, pieces, now, &mut standing));
-        standing.again |= more;
-        self.settle(now, standing, turned);
+            turned.and_then(|()| exchange::send(channel, requester, pieces, now, &mut progress));
+        progress.again |= more;
+        self.settle(now, progress, turned);
     }
 
-    /// Note where a turn led, and what time it is.
-    fn settle(&mut self, now: Instant, standing: Standing, turned: Result<(), Fault>) {
-        self.sent_bytes += standing.sent as u64;
-        self.received_bytes += standing.received as u64;
-        self.blocked = standing.blocked;
-        self.again = standing.again;
+    /// Record the outcome of a turn, and check deadlines.
+    fn settle(&mut self, now: Instant, progress: Progress, turned: Result<(), Fault>) {
+        self.sent_bytes += progress.sent as u64;
+        self.received_bytes += progress.received as u64;
+        self.blocked = progress.blocked;
+        self.again = progress.again;
         self.take_ends();
         match turned {
-            Ok(()) => self.keep_time(now),
+            Ok(()) => self.expire(now),
             Err(fault) => self.break_off(fault),
         }
     }
 
-    pub(super) fn keep_time(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self, now: Instant) {
         self.deadlines.retain(|(_, batch)| !batch.is_done());
         let has_passed = |(deadline, _): &(Deadline, _)| deadline.has_passed(now);
         while let Some(at) = self.deadlines.iter().position(has_passed) {
             let (deadline, batch) = self.deadlines.swap_remove(at);
             self.give_up(&batch, &deadline.missed_by(&self.peer));
-            self.again = true; // the peer is to be told
+            self.again = true; // the cancel has to be sent
         }
-        let far = self.far.as_ref().map_or(Ok(None), |far| far.expire(now));
-        match far.and_then(|far| Ok([far, self.requester.expire(now)?])) {
-            Ok([far, due]) => {
+        let verbs = self
+            .verbs
+            .as_ref()
+            .map_or(Ok(None), |verbs| verbs.expire(now));
+        match verbs.and_then(|verbs| Ok([verbs, self.requester.expire(now)?])) {
+            Ok([verbs, due]) => {
                 let deadline = self
                     .deadlines
                     .iter()
                     .map(|(deadline, _)| deadline.due)
                     .min();
-                self.due = [far, due, deadline].into_iter().flatten().min();
+                self.due = [verbs, due, deadline].into_iter().flatten().min();
                 self.again |= !self.blocked && self.requester.wants_write();
             }
             Err(silent) => self.break_off(Fault::Peer(silent)),
         }
     }
 
-    /// End what of a batch has not ended; its memory stays with the requester for as long as somebody writes there.
-    pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>, why: &Error) {
+    /// End the unfinished operations of a batch. The requester keeps their memory while the peer's rows may still
+    /// arrive.
+    pub(super) fn give_up(&mut self, batch: &Arc<Batch<M>>, why: &StreamError) {
         for (index, ticket) in batch.unfinished() {
             let canceled = self.requester.cancel(ticket);
             if !matches!(canceled, Canceled::Gone) {
                 self.end(batch, index, Err(why.clone()));
             }
         }
-        self.give_up_far(batch, why);
+        self.give_up_verbs(batch, why);
         self.take_ends();
     }
 
     pub(super) fn close(&mut self) {
         if self.fault.is_none() {
-            self.fault = Some(Error::Closed {
+            self.fault = Some(StreamError::Closed {
                 what: Arc::clone(&self.peer),
             });
         }
         self.break_off(Fault::Ended);
     }
 
-    /// The connection is of no use any more: everything outstanding ends.
+    /// The connection is unusable: fence the peer first, then end everything outstanding, which releases its memory.
     pub(super) fn break_off(&mut self, fault: Fault) {
         self.fence();
         let error = fault.into_error();
-        self.fault.get_or_insert_with(|| Error::Tensor {
+        self.fault.get_or_insert_with(|| StreamError::Tensor {
             peer: Arc::clone(&self.peer),
             error: error.clone(),
         });
-        self.end_far(&error);
+        self.end_verbs(&error);
         self.requester.break_off(error);
         self.take_ends();
         self.deadlines.clear();
@@ -311,10 +322,10 @@ impl<M: Send + Sync + 'static> Inner<M> {
         while let Some(end) = self.requester.take_end() {
             match end {
                 End::Over { keeper, result, .. } => {
-                    let result = result.map_err(|error| self.in_own_words(error));
+                    let result = result.map_err(|error| self.link_error(error));
                     self.end(&keeper.batch, keeper.index, result);
                 }
-                End::Released { .. } => {} // what was canceled has ended before
+                End::Released { .. } => {} // the operation ended when it was canceled
             }
         }
     }
@@ -323,23 +334,23 @@ impl<M: Send + Sync + 'static> Inner<M> {
         &mut self,
         batch: &Batch<M>,
         index: u32,
-        result: Result<crate::Outcome, Error>,
+        result: Result<crate::Outcome, StreamError>,
     ) {
         if batch.end(index, result)
-            && let Some(bell) = batch.driver()
+            && let Some(ready) = batch.driver()
         {
-            let of = |seat: &&mut Seat<M>| Arc::ptr_eq(&seat.core.bell, bell);
-            if let Some(seat) = self.seats.iter_mut().find(of) {
-                seat.batches = seat.batches.saturating_sub(1);
+            let of = |entry: &&mut PortEntry<M>| Arc::ptr_eq(&entry.core.ready, ready);
+            if let Some(entry) = self.ports.iter_mut().find(of) {
+                entry.batches = entry.batches.saturating_sub(1);
             }
         }
     }
 
-    /// The machine's error, unless it is about what was done here.
-    pub(super) fn in_own_words(&self, error: crate::Error) -> Error {
+    /// The error of an operation: `Closed` if this side closed the link, otherwise the requester's.
+    pub(super) fn link_error(&self, error: crate::Error) -> StreamError {
         match &self.fault {
-            Some(closed @ Error::Closed { .. }) => closed.clone(),
-            _ => Error::Tensor {
+            Some(closed @ StreamError::Closed { .. }) => closed.clone(),
+            _ => StreamError::Tensor {
                 peer: Arc::clone(&self.peer),
                 error,
             },

@@ -1,127 +1,139 @@
-//! Who drives a link: one thread that waits, or one port; the others follow until it hands on.
+//! Which thread or port drives a link: the leader. The others follow until it hands over.
+//!
+//! A link has no thread of its own, since a wake-up of another thread costs more than a small pull: the thread that
+//! waits receives for itself and for all others. Two invariants keep that live:
+//!
+//! 1. While operations of a waiting thread or port are outstanding the link has a leader, or one follower was
+//!    unparked to become it.
+//! 2. No waiter depends on a port that is not turned, such as that of a busy event loop: a thread that begins to wait
+//!    takes the lead from any port, and a port in which a thread sleeps takes it from one in which none does.
 use std::os::fd::AsFd;
 use std::sync::{Arc, MutexGuard};
 use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
 
+use forebay_base::time::{left, timespec};
 use forebay_transport::stream::Socket;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::far::Far;
-use super::inner::{Inner, Lead, Seat};
+use super::inner::{Inner, Lead, PortEntry};
+use super::verbs::VerbsPulls;
 use super::{Link, Until};
 use crate::stream::batch::Batch;
 use crate::stream::channel::Channel;
 use crate::stream::deadline::Deadline;
-use crate::stream::error::Error;
+use crate::stream::error::StreamError;
 use crate::stream::port::{Core, Port};
 
-/// After this a thread that follows looks for signals, which do not wake it.
+/// How often a following thread returns to check for signals, which do not end `park_timeout`.
 const SIGNALS: Duration = Duration::from_millis(100);
 
 impl<M: Send + Sync + 'static> Inner<M> {
     pub(super) fn is_led_by(&self, port: &Arc<Core<M>>) -> bool {
         match self.lead {
-            Lead::Port(at) => Arc::ptr_eq(&self.seats[at].core, port),
-            Lead::Nobody | Lead::Thread(_) => false,
+            Lead::Port(at) => Arc::ptr_eq(&self.ports[at].core, port),
+            Lead::None | Lead::Thread(_) => false,
         }
     }
 
-    /// Whether this thread leads from here on.
+    /// Take the lead; returns whether this thread has it now.
     fn take_lead(&mut self) -> bool {
         let me = Lead::Thread(current().id());
         match self.lead {
-            Lead::Nobody => {}
-            // Whoever turns that port may be this very thread, or one that waits for it.
-            Lead::Port(at) => self.unseat(at),
+            Lead::None => {}
+            // The port's thread may be this one, or wait for this one: either would never turn the port.
+            Lead::Port(at) => self.clear_leader(at),
             lead @ Lead::Thread(_) => return lead == me,
         }
         self.lead = me;
         true
     }
 
-    /// A port leads no more; its socket is not watched there.
-    fn unseat(&mut self, at: usize) {
-        self.lead = Lead::Nobody;
-        let core = &self.seats[at].core;
+    /// Take the lead from a port, and unwatch the sockets there: two watchers would receive the same bytes.
+    fn clear_leader(&mut self, at: usize) {
+        self.lead = Lead::None;
+        let core = &self.ports[at].core;
         if let Some(channel) = &self.channel {
-            core.forget(channel.socket());
+            core.unwatch(channel.socket());
         }
-        for socket in self.far.iter().flat_map(Far::sockets) {
-            core.forget(socket);
+        for socket in self.verbs.iter().flat_map(VerbsPulls::sockets) {
+            core.unwatch(socket);
         }
     }
 
-    /// Have a port lead.
-    fn enthrone(&mut self, at: usize) {
+    /// Give the lead to a port.
+    fn set_leader(&mut self, at: usize) {
         let Some(channel) = &self.channel else {
-            self.lead = Lead::Nobody;
+            self.lead = Lead::None;
             return;
         };
         self.lead = Lead::Port(at);
-        let seat = &self.seats[at];
-        seat.core
-            .watch(seat.place, channel.socket(), self.blocked, false);
-        if let Some(far) = &self.far {
-            seat.core.watch_far(seat.place, far.sockets());
+        let entry = &self.ports[at];
+        entry
+            .core
+            .watch(entry.link, channel.socket(), self.blocked, false);
+        if let Some(verbs) = &self.verbs {
+            entry.core.watch_verbs(entry.link, verbs.sockets());
         }
         if let Some(due) = self.due {
-            seat.core.arm(due);
+            entry.core.arm(due);
         }
         if self.again {
-            seat.core.ring();
+            entry.core.wake_up();
         }
     }
 
-    /// Who leads does not need to: have somebody else do it who does, at best one that waits at this moment.
-    fn hand_on(&mut self) {
+    /// Hand the lead to another candidate: preferably a port in which a thread sleeps now, then a following thread,
+    /// then any port with batches, and finally one that drains canceled requests.
+    fn hand_over(&mut self) {
         if let Lead::Port(at) = self.lead {
-            self.unseat(at);
+            self.clear_leader(at);
         }
-        self.lead = Lead::Nobody;
-        if let Some(at) = self.waited() {
-            self.enthrone(at);
+        self.lead = Lead::None;
+        if let Some(at) = self.waiting_port() {
+            self.set_leader(at);
         } else if let Some(follower) = self.followers.pop_front() {
             follower.unpark();
-        } else if let Some(at) = self.seats.iter().position(|seat| seat.batches > 0) {
-            self.enthrone(at);
+        } else if let Some(at) = self.ports.iter().position(|entry| entry.batches > 0) {
+            self.set_leader(at);
         } else if !self.requester.is_idle()
-            && let Some(at) = self.seats.iter().position(|seat| seat.keeps)
+            && let Some(at) = self.ports.iter().position(|entry| entry.drains)
         {
-            self.enthrone(at);
+            self.set_leader(at);
         }
     }
 
-    /// A port with batches here that a thread sleeps in.
-    fn waited(&self) -> Option<usize> {
-        let waited = |seat: &Seat<M>| seat.batches > 0 && seat.core.is_waited();
-        self.seats.iter().position(waited)
+    /// A port with batches here in which a thread sleeps.
+    fn waiting_port(&self) -> Option<usize> {
+        let has_waiter = |entry: &PortEntry<M>| entry.batches > 0 && entry.core.has_waiter();
+        self.ports.iter().position(has_waiter)
     }
 
-    /// A thread is about to sleep in this port: nobody leads whom no thread turns.
+    /// A thread is about to sleep in this port: it takes the lead from a port that no thread sleeps in.
     fn claim(&mut self, port: &Arc<Core<M>>) {
-        let own = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port) && seat.batches > 0;
-        let Some(at) = self.seats.iter().position(own) else {
+        let own = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port) && entry.batches > 0;
+        let Some(at) = self.ports.iter().position(own) else {
             return;
         };
         match self.lead {
-            Lead::Port(other) if other != at && !self.seats[other].core.is_waited() => {
-                self.unseat(other);
-                self.enthrone(at);
+            Lead::Port(other) if other != at && !self.ports[other].core.has_waiter() => {
+                self.clear_leader(other);
+                self.set_leader(at);
             }
-            Lead::Nobody => self.enthrone(at),
+            Lead::None => self.set_leader(at),
             Lead::Port(_) | Lead::Thread(_) => {}
         }
     }
 
-    /// This thread leads no more, if it did, and follows nobody.
+    /// This thread stops leading or following.
     fn step_down(&mut self) {
         let me = current().id();
         self.unfollow();
-        // It may have been called to lead while it made up its mind to leave.
-        if matches!(self.lead, Lead::Nobody) || self.lead == Lead::Thread(me) {
-            self.hand_on();
+        // `hand_over` may have chosen this thread while it was returning: pass the lead on, or nothing would drive
+        // the link.
+        if matches!(self.lead, Lead::None) || self.lead == Lead::Thread(me) {
+            self.hand_over();
         }
     }
 
@@ -130,52 +142,53 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.followers.retain(|follower| follower.id() != me);
     }
 
-    /// What follows from a turn for those who do not take part in it.
-    pub(super) fn tell(&mut self) {
+    /// After a turn: rearm the leading port, or hand over if it has no batches left and others have.
+    pub(super) fn update_leader(&mut self) {
         let Lead::Port(at) = self.lead else {
             return;
         };
-        let wanted = |seat: &Seat<M>| seat.batches > 0;
-        let others = !self.followers.is_empty() || self.seats.iter().any(wanted);
-        if self.seats[at].batches == 0 && (others || !self.is_open()) {
-            return self.hand_on();
+        let wanted = |entry: &PortEntry<M>| entry.batches > 0;
+        let others = !self.followers.is_empty() || self.ports.iter().any(wanted);
+        if self.ports[at].batches == 0 && (others || !self.is_open()) {
+            return self.hand_over();
         }
-        let seat = &self.seats[at];
+        let entry = &self.ports[at];
         if let Some(channel) = &self.channel {
-            seat.core
-                .watch(seat.place, channel.socket(), self.blocked, true);
+            entry
+                .core
+                .watch(entry.link, channel.socket(), self.blocked, true);
         }
         if let Some(due) = self.due {
-            seat.core.arm(due);
+            entry.core.arm(due);
         }
         if self.again {
-            seat.core.ring();
+            entry.core.wake_up();
         }
     }
 
-    /// Where a port sits, from here on.
-    fn seat(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) -> usize {
-        let known = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port);
-        self.seats.iter().position(known).unwrap_or_else(|| {
-            self.seats.push(Seat {
+    /// The index of a port in `ports`; adds it if necessary.
+    fn port_index(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) -> usize {
+        let known = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port);
+        self.ports.iter().position(known).unwrap_or_else(|| {
+            self.ports.push(PortEntry {
                 core: Arc::clone(port),
-                place: port.seat(link),
+                link: port.register(link),
                 batches: 0,
-                keeps: false,
+                drains: false,
             });
-            self.seats.len() - 1
+            self.ports.len() - 1
         })
     }
 
-    /// A port has one batch more, which has not ended.
-    pub(super) fn count(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
-        let at = self.seat(link, port);
-        self.seats[at].batches += 1;
+    /// A port has one more unfinished batch.
+    pub(super) fn add_batch(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
+        let at = self.port_index(link, port);
+        self.ports[at].batches += 1;
         match self.lead {
-            Lead::Nobody => self.enthrone(at),
-            Lead::Port(other) if other != at && self.seats[other].batches == 0 => {
-                self.unseat(other);
-                self.enthrone(at);
+            Lead::None => self.set_leader(at),
+            Lead::Port(other) if other != at && self.ports[other].batches == 0 => {
+                self.clear_leader(other);
+                self.set_leader(at);
             }
             Lead::Port(_) | Lead::Thread(_) => {}
         }
@@ -183,99 +196,99 @@ impl<M: Send + Sync + 'static> Inner<M> {
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Send what was asked for, and see to it that somebody receives what comes of it.
-    pub(super) fn go(
+    /// Set the deadline of a batch, and send.
+    pub(super) fn send_by(
         &self,
         mut inner: MutexGuard<'_, Inner<M>>,
         batch: &Arc<Batch<M>>,
         timeout: Option<Duration>,
     ) {
-        inner.limit(batch, Instant::now(), timeout);
+        inner.set_deadline(batch, Instant::now(), timeout);
         self.send(inner);
     }
 
-    /// Send what there is, and have whoever leads know what follows from it.
+    /// Send, and update the leader's interest.
     pub(super) fn send(&self, mut inner: MutexGuard<'_, Inner<M>>) {
         let due = inner.due;
         inner.send(Instant::now());
         let sooner = inner.due.is_some_and(|at| due.is_none_or(|due| at < due));
         if matches!(inner.lead, Lead::Thread(_)) && (sooner || inner.blocked || inner.again) {
-            self.ring(); // it sleeps on something else
+            self.wakeup.raise(); // it sleeps with the former deadline and interest
         }
-        inner.tell();
+        inner.update_leader();
     }
 
-    /// Have a port lead while nobody else does and the peer still has to answer: of what was given up the memory comes
-    /// back then, at the latest with the connection's liveness.
-    pub fn attend(&self, port: &Port<M>) {
+    /// Have a port lead while the peer still has to answer and nothing else does: the memory of canceled operations
+    /// comes back with the answer, at the latest when the peer is declared silent.
+    pub fn keep_driving(&self, port: &Port<M>) {
         let Ok(mut inner) = self.lock() else {
             return;
         };
         if inner.requester.is_idle() {
             return;
         }
-        let at = inner.seat(&self.own, &port.core);
-        inner.seats[at].keeps = true;
-        if matches!(inner.lead, Lead::Nobody) {
-            inner.enthrone(at);
+        let at = inner.port_index(&self.own, &port.core);
+        inner.ports[at].drains = true;
+        if matches!(inner.lead, Lead::None) {
+            inner.set_leader(at);
         }
     }
 
     /// A thread is about to sleep in a port.
-    pub(in crate::stream) fn claim(&self, port: &Arc<Core<M>>) {
+    pub(in crate::stream) fn claim_lead(&self, port: &Arc<Core<M>>) {
         if let Ok(mut inner) = self.lock() {
             inner.claim(port);
         }
     }
 
-    /// The thread that slept in a port has other things to do: whoever waits leads in its place.
-    pub(in crate::stream) fn rest(&self, port: &Arc<Core<M>>) {
+    /// The thread that slept in a port returns: hand the lead to another waiter, if there is one.
+    pub(in crate::stream) fn yield_lead(&self, port: &Arc<Core<M>>) {
         if let Ok(mut inner) = self.lock()
             && inner.is_led_by(port)
-            && (inner.waited().is_some() || !inner.followers.is_empty())
+            && (inner.waiting_port().is_some() || !inner.followers.is_empty())
         {
-            inner.hand_on();
+            inner.hand_over();
         }
     }
 
-    /// A port is closed: it leads no more, and hears of nothing.
-    pub(in crate::stream) fn leave(&self, port: &Arc<Core<M>>) {
+    /// A port is closed: remove it.
+    pub(in crate::stream) fn remove_port(&self, port: &Arc<Core<M>>) {
         let Ok(mut inner) = self.lock() else {
             return;
         };
-        let known = |seat: &Seat<M>| Arc::ptr_eq(&seat.core, port);
-        let Some(at) = inner.seats.iter().position(known) else {
+        let known = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port);
+        let Some(at) = inner.ports.iter().position(known) else {
             return;
         };
-        inner.seats[at].batches = 0;
+        inner.ports[at].batches = 0;
         let leads = inner.lead == Lead::Port(at);
         if leads {
-            inner.unseat(at);
+            inner.clear_leader(at);
         }
-        inner.seats.remove(at);
+        inner.ports.remove(at);
         match inner.lead {
             Lead::Port(other) if other > at => inner.lead = Lead::Port(other - 1),
-            _ if leads => inner.hand_on(),
+            _ if leads => inner.hand_over(),
             _ => {}
         }
     }
 
-    /// Wait for a batch of this link, by driving it, or while somebody else does.
+    /// Wait for a batch of this link, driving the link unless another thread does.
     ///
     /// # Errors
     ///
-    /// [`Error::Deadline`], [`Error::Interrupted`], [`Error::Forked`]; the batch goes on then.
+    /// [`StreamError::Deadline`], [`StreamError::Interrupted`], [`StreamError::Forked`]; the batch continues.
     pub fn wait(
         &self,
         batch: &Arc<Batch<M>>,
         until: Until,
         deadline: Option<Deadline>,
-    ) -> Result<(), Error> {
-        let reached = || batch.is_done() || (until == Until::More && batch.has_news());
+    ) -> Result<(), StreamError> {
+        let reached = || batch.is_done() || (until == Until::More && batch.has_arrivals());
         if reached() {
             return Ok(());
         }
-        batch.wake(Some((current(), until == Until::More)));
+        batch.set_waiter(Some((current(), until == Until::More)));
         let waited = loop {
             let mut inner = self.lock()?;
             inner.unfollow();
@@ -298,27 +311,30 @@ impl<M: Send + Sync + 'static> Link<M> {
                 break slept;
             }
         };
-        batch.wake(None);
+        batch.set_waiter(None);
         let mut inner = self.lock()?;
         inner.step_down();
-        inner.tell();
+        inner.update_leader();
         waited
     }
 
-    /// Sleep on the socket, unless there is something to do at once, and do it.
+    /// Sleep on the socket unless there is work, then do one turn.
     fn lead(
         &self,
         inner: MutexGuard<'_, Inner<M>>,
         deadline: Option<Deadline>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StreamError> {
         let Some(watch) = inner.channel.as_ref().map(Channel::watch) else {
-            return Ok(()); // it was closed, and everything has ended
+            return Ok(()); // it is closed, and all operations have ended
         };
         let (again, blocked, due) = (inner.again, inner.blocked, inner.due);
         let mut look = inner.look;
-        let far = inner.far.as_ref().map(|far| far.sockets().map(Arc::clone));
+        let verbs = inner
+            .verbs
+            .as_ref()
+            .map(|verbs| verbs.sockets().map(Arc::clone));
         drop(inner);
-        let mut is_far = false;
+        let mut is_verbs_alone = false;
         if !again {
             let mut interest = PollFlags::IN;
             interest.set(PollFlags::OUT, blocked);
@@ -326,8 +342,8 @@ impl<M: Send + Sync + 'static> Link<M> {
                 .into_iter()
                 .flatten()
                 .min();
-            if far.is_some() {
-                is_far = self.sleep((&watch, interest), far.as_ref(), until)?;
+            if verbs.is_some() {
+                is_verbs_alone = self.sleep((&watch, interest), verbs.as_ref(), until)?;
             } else {
                 look.or_sleep(watch.as_fd(), || {
                     self.sleep((&watch, interest), None, until).map(drop)
@@ -336,57 +352,53 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
         let mut inner = self.lock()?;
         inner.look = look;
-        if is_far {
-            inner.turn_far_alone(Instant::now());
+        if is_verbs_alone {
+            inner.turn_verbs_alone(Instant::now());
         } else {
             inner.turn(Instant::now());
         }
         Ok(())
     }
 
-    /// Sleep until something has happened; whether it was something of the fabric alone.
+    /// Sleep until an event; returns whether it was one of the verbs connection only.
     fn sleep(
         &self,
         (socket, interest): (&Socket, PollFlags),
-        far: Option<&[Socket; 2]>,
+        verbs: Option<&[Socket; 2]>,
         until: Option<Instant>,
-    ) -> Result<bool, Error> {
-        let timeout = until.map(|until| {
-            let left = until.saturating_duration_since(Instant::now());
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            }
-        });
-        let [completed, lifeline] = far.map_or([&self.wake; 2], |far| [&*far[0], &*far[1]]);
+    ) -> Result<bool, StreamError> {
+        let timeout = left(until).map(timespec);
+        let wakeup = self.wakeup.as_fd();
+        let [completed, lifeline] =
+            verbs.map_or([wakeup; 2], |sockets| sockets.each_ref().map(AsFd::as_fd));
         let mut watched = [
             PollFd::new(socket, interest),
-            PollFd::new(&self.wake, PollFlags::IN),
-            PollFd::new(completed, PollFlags::IN),
-            PollFd::new(lifeline, PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(wakeup, PollFlags::IN),
+            PollFd::from_borrowed_fd(completed, PollFlags::IN),
+            PollFd::from_borrowed_fd(lifeline, PollFlags::RDHUP),
         ];
-        let count = if far.is_some() { watched.len() } else { 2 };
+        let count = if verbs.is_some() { watched.len() } else { 2 };
         match poll(&mut watched[..count], timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Err(Error::Interrupted),
-            Err(errno) => return Err(Error::system("poll")(errno)),
+            Err(Errno::INTR) => return Err(StreamError::Interrupted),
+            Err(errno) => return Err(StreamError::system("poll")(errno)),
         }
         let [on_socket, woken, completed, ended] =
             watched.map(|watched| !watched.revents().is_empty());
         if woken {
-            _ = rustix::io::read(&self.wake, &mut [0; 8]);
+            self.wakeup.clear();
         }
         Ok((completed || ended) && !on_socket && !woken)
     }
 }
 
-/// Sleep until the batch has news or this thread is to lead.
-fn follow(deadline: Option<Deadline>) -> Result<(), Error> {
+/// Sleep until the batch makes progress or this thread should lead.
+fn follow(deadline: Option<Deadline>) -> Result<(), StreamError> {
     let left = deadline.map(|deadline| deadline.due.saturating_duration_since(Instant::now()));
     let begun = Instant::now();
     park_timeout(left.unwrap_or(SIGNALS).min(SIGNALS));
     if begun.elapsed() < SIGNALS || left.is_some_and(|left| left < SIGNALS) {
         return Ok(());
     }
-    Err(Error::Interrupted)
+    Err(StreamError::Interrupted)
 }

@@ -1,70 +1,70 @@
-//! A client's connection: driven by whoever waits for it, one at a time.
+//! A client's connection, driven by the threads and ports that wait for it, one at a time (see `lead`).
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
 mod fabric;
-mod far;
 mod inner;
 mod lead;
-mod near;
+mod shm;
+mod verbs;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use forebay_base::wakeup::Wakeup;
 use forebay_transport::stream::Wire;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::batch::Batch;
 use super::channel::Channel;
-use super::error::Error;
+use super::error::StreamError;
 use super::port::{Core, Port};
 use crate::requester::{Limits, Pull, Push};
-pub use fabric::{Fabric, Wanted};
-pub use far::FarCounters;
+pub use fabric::{Fabric, Submission};
 use inner::{Inner, Lead};
-use near::Near;
+use shm::SharedMemory;
+pub use verbs::VerbsCounters;
 
-/// One of a batch's operations.
+/// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// Rows to get.
+    /// Pull rows.
     Pull(Pull),
-    /// Rows to set, or to add to.
+    /// Set rows, or add to them.
     Push(Push),
 }
 
-/// How a link is made.
+/// Settings of a link.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What errors call the server: its address.
+    /// The server's name in error messages: its address.
     pub peer: String,
-    /// What the server granted, and our own.
+    /// What the server granted, and local limits.
     pub limits: Limits,
 }
 
-/// Bytes that are copied at once for a port, whose thread has other things to do; more comes by the stream, in turns.
+/// Bytes copied from shared memory at once for a port, whose thread may be an event loop's; the stream carries the rest
+/// in bounded turns.
 const TURN_BYTES_MAX: u64 = 2 << 20;
 
-/// What a wait is for.
+/// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// All of the batch has ended.
+    /// All operations have ended.
     All,
-    /// Something of it has ended that was not taken yet, or all has.
+    /// An operation has ended that was not taken yet, or all have.
     More,
 }
 
-/// What a link has counted and holds.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Pulls and pushes that are with the server.
+pub struct LinkCounters {
+    /// Pulls and pushes in flight.
     pub outstanding: usize,
-    /// Those that wait for a slot.
+    /// Pulls and pushes that wait for a slot.
     pub waiting: usize,
-    /// To the server.
+    /// Bytes sent to the server.
     pub sent_bytes: u64,
-    /// From it.
+    /// Bytes received from it.
     pub received_bytes: u64,
 }
 
@@ -72,70 +72,69 @@ pub struct Counters {
 pub struct Link<M> {
     inner: Mutex<Inner<M>>,
     peer: Arc<str>,
-    /// Wakes the thread that leads.
-    wake: OwnedFd,
-    near: Near,
-    /// As [`Inner::has_far`].
-    has_far: Arc<AtomicBool>,
+    /// Wakes the leading thread.
+    wakeup: Wakeup,
+    shm: SharedMemory,
+    /// As [`Inner::has_verbs`].
+    has_verbs: Arc<AtomicBool>,
     own: Weak<Self>,
     epoch: u64,
 }
 
 impl<M: Send + Sync + 'static> Link<M> {
-    /// Go on with a stream on which the server has said welcome.
+    /// Make a link of a stream on which the server has sent its welcome.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where no descriptor is left; [`Error::Transport`] for shared memory; [`Error::Tensor`] for limits
-    /// that cannot be.
-    pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake = wake.map_err(Error::system("eventfd"))?;
+    /// [`StreamError::System`] if no descriptor is left; [`StreamError::Transport`] for shared memory;
+    /// [`StreamError::Tensor`] for invalid limits.
+    pub fn new(wire: Wire, settings: Settings) -> Result<Arc<Self>, StreamError> {
+        let wakeup = Wakeup::new().map_err(|error| StreamError::eventfd(&error))?;
         let peer: Arc<str> = settings.peer.into();
         let channel = Channel::new(wire)?;
         let inner = Inner::new(channel, settings.limits, Arc::clone(&peer));
-        let inner = inner.map_err(|error| Error::Tensor {
+        let inner = inner.map_err(|error| StreamError::Tensor {
             peer: Arc::clone(&peer),
             error,
         })?;
-        let has_far = Arc::clone(&inner.has_far);
+        let has_verbs = Arc::clone(&inner.has_verbs);
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,
-            wake,
-            near: Near::default(),
-            has_far,
+            wakeup,
+            shm: SharedMemory::default(),
+            has_verbs,
             own: Weak::clone(own),
             epoch: forebay_memory::epoch(),
         }))
     }
 
-    /// What errors call the server.
+    /// The server's name in error messages.
     pub fn peer(&self) -> &Arc<str> {
         &self.peer
     }
 
-    /// Begin what is asked for, as operations 0 and on of the batch, without waiting. What is refused has ended then.
+    /// Begin the operations of a batch, without waiting. Refused ones have ended when this returns.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`]; nothing has begun.
+    /// [`StreamError::Forked`]; nothing was begun.
     ///
     /// # Panics
     ///
-    /// Where the batch was made for another number of them.
+    /// If the batch was made for another number of operations.
     pub fn begin(
         &self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = impl Into<Wanted>>,
+        works: impl IntoIterator<Item = impl Into<Submission>>,
         timeout: Option<Duration>,
-    ) -> Result<(), Error> {
-        self.ask(batch, works, (timeout, None), u64::MAX)
+    ) -> Result<(), StreamError> {
+        self.submit(batch, works, (timeout, None), u64::MAX)
     }
 
-    /// The same for a batch of which a port hears under the number `ticket`: at each end, or at the last one.
+    /// The same for a batch that notifies a port by `ticket`: at each end, or at the last one.
     ///
-    /// That port drives it too, unless `driver` is another: for whoever does other things between two ends.
+    /// That port also drives it, unless there is a `driver`: for a caller that does not turn its port between two ends.
     ///
     /// # Errors
     ///
@@ -148,55 +147,59 @@ impl<M: Send + Sync + 'static> Link<M> {
         &self,
         (port, ticket, each): (&Port<M>, u64, bool),
         lent: (M, usize),
-        works: impl IntoIterator<Item = impl Into<Wanted>>,
+        works: impl IntoIterator<Item = impl Into<Submission>>,
         (timeout, driver): (Option<Duration>, Option<&Port<M>>),
-    ) -> Result<Arc<Batch<M>>, Error> {
+    ) -> Result<Arc<Batch<M>>, StreamError> {
         let driver = driver.unwrap_or(port);
-        let told = (&port.core.bell, ticket);
-        let batch = Batch::ported(lent, told, &driver.core.bell, each);
-        self.ask(&batch, works, (timeout, Some(driver)), TURN_BYTES_MAX)?;
+        let observer = (&port.core.ready, ticket);
+        let batch = Batch::with_port(lent, observer, &driver.core.ready, each);
+        self.submit(&batch, works, (timeout, Some(driver)), TURN_BYTES_MAX)?;
         Ok(batch)
     }
 
-    /// Answer what can be from memory, up to `bytes_max`, and ask for the rest.
-    fn ask(
+    /// Answer from shared memory what can be, up to `bytes_max`, and submit the rest.
+    fn submit(
         &self,
         batch: &Arc<Batch<M>>,
-        works: impl IntoIterator<Item = impl Into<Wanted>>,
+        works: impl IntoIterator<Item = impl Into<Submission>>,
         (timeout, port): (Option<Duration>, Option<&Port<M>>),
         bytes_max: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StreamError> {
         let mut count = 0;
         let works = works.into_iter().map(Into::into);
         let numbered = (0u32..).zip(works).inspect(|_| count += 1);
-        if let Some(sight) = self.sight() {
-            let rest = near::read_first(&sight.reader, batch, numbered, bytes_max);
-            if !rest.is_empty() {
+        if let Some(owner_memory) = self.owner_memory() {
+            let remaining = shm::pull_from_memory(&owner_memory.reader, batch, numbered, bytes_max);
+            if !remaining.is_empty() {
                 let mut inner = self.lock()?;
-                self.count(&mut inner, batch, port);
-                inner.ask(batch, rest);
-                self.go(inner, batch, timeout);
+                self.count_batch(&mut inner, batch, port);
+                inner.submit(batch, remaining);
+                self.send_by(inner, batch, timeout);
             }
         } else {
             let mut inner = self.lock()?;
-            self.count(&mut inner, batch, port);
-            inner.ask(batch, numbered);
-            self.go(inner, batch, timeout);
+            self.count_batch(&mut inner, batch, port);
+            inner.submit(batch, numbered);
+            self.send_by(inner, batch, timeout);
         }
-        assert_eq!(count, batch.len(), "a batch of another size");
+        assert_eq!(
+            count,
+            batch.len(),
+            "the batch has another number of operations"
+        );
         Ok(())
     }
 
-    /// A port has a batch more: known before any of it can end, at whose last end it is counted out.
-    fn count(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
+    /// Count a batch for its port. Must precede the first end: the last one decrements the count.
+    fn count_batch(&self, inner: &mut Inner<M>, batch: &Batch<M>, port: Option<&Port<M>>) {
         if let Some(port) = port
             && !batch.is_done()
         {
-            inner.count(&self.own, &port.core);
+            inner.add_batch(&self.own, &port.core);
         }
     }
 
-    /// Ask what names mean, as the one operation of a batch; a port hears of it under a number where there is one.
+    /// Look names up, as the only operation of a batch, which notifies `port` by its ticket.
     ///
     /// # Errors
     ///
@@ -207,28 +210,28 @@ impl<M: Send + Sync + 'static> Link<M> {
         names: &[&str],
         timeout: Option<Duration>,
         port: Option<(&Port<M>, u64)>,
-    ) -> Result<Arc<Batch<M>>, Error> {
+    ) -> Result<Arc<Batch<M>>, StreamError> {
         let batch = match port {
             None => Batch::new(memory, 1),
             Some((port, ticket)) => {
-                let bell = &port.core.bell;
-                Batch::ported((memory, 1), (bell, ticket), bell, false)
+                let ready = &port.core.ready;
+                Batch::with_port((memory, 1), (ready, ticket), ready, false)
             }
         };
         let mut inner = self.lock()?;
-        self.count(&mut inner, &batch, port.map(|(port, _)| port));
-        inner.ask_names(&batch, names);
-        self.go(inner, &batch, timeout);
+        self.count_batch(&mut inner, &batch, port.map(|(port, _)| port));
+        inner.submit_names(&batch, names);
+        self.send_by(inner, &batch, timeout);
         Ok(batch)
     }
 
-    /// Give up what of the batch has not ended: it ends with [`Error::Canceled`], and its memory is kept until nobody
-    /// moves bytes there. Idempotent.
+    /// Cancel the unfinished operations of a batch: they end with [`StreamError::Canceled`], and their memory is kept
+    /// while bytes may be moved there. Idempotent.
     pub fn cancel(&self, batch: &Arc<Batch<M>>) {
         if let Ok(mut inner) = self.lock() {
             inner.give_up(
                 batch,
-                &Error::Canceled {
+                &StreamError::Canceled {
                     what: Arc::clone(&self.peer),
                 },
             );
@@ -236,58 +239,59 @@ impl<M: Send + Sync + 'static> Link<M> {
         }
     }
 
-    /// Look at the socket without waiting, or beside shared memory at whether the owner is there; whether the link may be
-    /// used.
+    /// Check the socket without waiting, or, with shared memory, that the owner is alive; returns whether the link is
+    /// usable.
     pub fn probe(&self) -> bool {
-        if self.was_seen() {
+        if self.is_owner_alive() {
             return true;
         }
         let now = Instant::now();
         let Ok(mut inner) = self.lock() else {
             return false;
         };
-        // A thread that leads sleeps on the socket: it sees its end itself, and would not see what is received here.
+        // A leading thread sleeps on the socket: it notices the end itself, and would sleep on if bytes were received
+        // here.
         if !matches!(inner.lead, Lead::Thread(_)) {
             inner.turn_stream(now);
-            inner.tell();
+            inner.update_leader();
         }
         inner.is_open()
     }
 
-    /// Whether it was not closed and is not known to be broken.
+    /// Whether the link is neither closed nor known to be broken.
     pub fn is_open(&self) -> bool {
         self.lock().is_ok_and(|inner| inner.is_open())
     }
 
-    /// What was counted.
-    pub fn counters(&self) -> Counters {
+    /// Its counters.
+    pub fn counters(&self) -> LinkCounters {
         self.lock()
             .map(|inner| inner.counters())
             .unwrap_or_default()
     }
 
-    /// Close now: what is outstanding ends with [`Error::Closed`]. Idempotent.
+    /// Close now: outstanding operations end with [`StreamError::Closed`]. Idempotent.
     ///
-    /// In a forked child only the descriptor is closed; the server notices nothing.
+    /// In a forked child only the descriptor is closed; the parent's connection stays open.
     pub fn close(&self) {
         if self.epoch != forebay_memory::epoch() {
             if let Ok(mut inner) = self.inner.try_lock() {
-                inner.let_go();
+                inner.close_descriptor();
             }
             return;
         }
-        self.near.close();
+        self.shm.close();
         let mut inner = self.lock_any();
         inner.close();
-        inner.tell();
-        self.ring();
+        inner.update_leader();
+        self.wakeup.raise();
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, Inner<M>>, Error> {
+    fn lock(&self) -> Result<MutexGuard<'_, Inner<M>>, StreamError> {
         if self.epoch == forebay_memory::epoch() {
             return Ok(self.lock_any());
         }
-        Err(Error::Forked {
+        Err(StreamError::Forked {
             what: Arc::clone(&self.peer),
         })
     }
@@ -296,24 +300,20 @@ impl<M: Send + Sync + 'static> Link<M> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
-    }
-
-    /// A port's turn of this link, if it leads it.
+    /// Turn the link for a port, if the port leads it.
     pub(super) fn turn_of(&self, port: &Arc<Core<M>>, now: Instant) {
         if let Ok(mut inner) = self.lock()
             && inner.is_led_by(port)
         {
             inner.turn(now);
-            inner.tell();
+            inner.update_leader();
         }
     }
 }
 
 impl<M> Drop for Link<M> {
     fn drop(&mut self) {
-        // Nobody waits for it any more, so nobody has to be told.
+        // No thread or port refers to it any more, so there is nothing to notify.
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.epoch == forebay_memory::epoch() {
             inner.fence();

@@ -1,56 +1,58 @@
-//! How a server's thread lets connections in.
+//! How a server's thread accepts connections.
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::poll::{Ready, Token};
+use forebay_base::slots::Key;
 use forebay_transport::serve::Accepted;
 use forebay_transport::stream::owner::foreign_user_message;
 use forebay_transport::stream::{Socket, Wire};
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::guest::Guest;
-use super::reactor::{DOORS, Reactor, SOCKETS_MAX};
-use super::seats::Occupant;
+use super::connection::{Connection, Source};
+use super::handshake::Handshake;
+use super::reactor::Reactor;
 
-const ACCEPTS_A_TURN: usize = 64;
-/// Guests at once: whoever says nothing costs a descriptor.
-const GUESTS_MAX: usize = 256;
+/// Handshakes at once: each holds a descriptor, even if its client sends nothing.
+const HANDSHAKES_MAX: usize = 256;
 
 impl<K: Send> Reactor<K> {
-    pub(super) fn accept(&mut self, way: usize, socket: usize) {
-        for _ in 0..ACCEPTS_A_TURN {
-            if self.guests >= GUESTS_MAX {
+    pub(super) fn accept(&mut self, listener: usize, socket: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if self.handshakes >= HANDSHAKES_MAX {
                 _ = self.set_accepting(false);
                 return;
             }
-            let Some(entered) = self.ways.get_mut(way) else {
+            let Some(found) = self.listeners.get_mut(listener) else {
                 return;
             };
-            match entered.door.accept(socket) {
-                Accepted::Connection(connection) => self.seat(way, connection),
+            match found.acceptor.accept(socket) {
+                Accepted::Connection(connection) => self.begin_handshake(listener, connection),
                 Accepted::Nothing => return,
-                Accepted::ForeignUser(uid) => self
-                    .tally()
-                    .fail(&self.tally().refused, foreign_user_message(uid)),
+                Accepted::ForeignUser(uid) => {
+                    self.metrics()
+                        .fail(&self.metrics().refused, foreign_user_message(uid));
+                }
                 Accepted::Exhausted => {
-                    let tally = &self.common.tally;
-                    tally.turned_away.fetch_add(1, Ordering::Relaxed);
+                    let metrics = &self.common.metrics;
+                    metrics.turned_away.fetch_add(1, Ordering::Relaxed);
                     _ = self.set_accepting(false);
-                    self.clock.rest(Instant::now());
+                    self.timers.pause(Instant::now());
                     return;
                 }
             }
         }
     }
 
-    /// Accept from now on, if that was asked for since the last time.
+    /// Begin to accept, if the owner asked for it since the last turn.
     pub(super) fn open(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
         let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
         if asked && self.set_accepting(true).is_err() {
-            self.clock.rest(Instant::now());
+            self.timers.pause(Instant::now());
         }
     }
 
@@ -58,48 +60,56 @@ impl<K: Send> Reactor<K> {
         if self.accepting == accepting {
             return Ok(());
         }
-        for (way, number) in self.ways.iter().zip(0u64..) {
-            for (place, socket) in (0..way.door.sockets()).zip(0u64..) {
-                let data = EventData::new_u64(DOORS + number * SOCKETS_MAX + socket);
-                let socket = way.door.socket(place);
-                if accepting {
-                    epoll::add(&self.epoll, socket, data, EventFlags::IN)?;
-                } else {
-                    epoll::delete(&self.epoll, socket)?;
-                }
+        for (index, &(listener, socket)) in (0..).zip(&self.sockets) {
+            let key = Key {
+                index,
+                generation: 0,
+            };
+            let socket = self.listeners[listener].acceptor.socket(socket);
+            if accepting {
+                let token = Token::new(Source::Listener, key);
+                self.poll.add(socket, token, Ready::READ)?;
+            } else {
+                self.poll.remove(socket);
             }
         }
         self.accepting = accepting;
         Ok(())
     }
 
-    fn seat(&mut self, way: usize, connection: OwnedFd) {
-        self.common.tally.accepted.fetch_add(1, Ordering::Relaxed);
-        let way = &self.ways[way];
+    fn begin_handshake(&mut self, listener: usize, connection: OwnedFd) {
+        self.common.metrics.accepted.fetch_add(1, Ordering::Relaxed);
+        let listener = &self.listeners[listener];
         let socket: Socket = Arc::new(connection);
-        let wire = match &way.tls {
+        let wire = match &listener.tls {
             None => Ok(Wire::Socket(Arc::clone(&socket))),
             Some(tls) => tls.accept(Arc::clone(&socket)).map(Wire::from),
         };
         let wire = match wire {
             Ok(wire) => wire,
-            Err(error) => return self.tally().fail(&self.tally().refused, error.to_string()),
+            Err(error) => {
+                return self
+                    .metrics()
+                    .fail(&self.metrics().refused, error.to_string());
+            }
         };
-        let guest = Guest::new(wire, way.admission.clone());
-        let place = self.seats.sit(Occupant::Guest(Box::new(guest)));
-        self.guests += 1;
-        self.clock.greet(Instant::now(), place);
-        let data = EventData::new_u64(place.to_data());
-        if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
-            return self.dismiss(place);
+        let handshake = Handshake::new(wire, listener.admission.clone());
+        let key = self
+            .slots
+            .insert(Connection::Handshake(Box::new(handshake)));
+        self.handshakes += 1;
+        self.timers.expect_hello(Instant::now(), key);
+        let token = Token::new(Source::Connection, key);
+        if self.poll.add(&socket, token, Ready::READ).is_err() {
+            return self.remove(key);
         }
-        self.step(place);
+        self.step(key);
     }
 
-    /// Accept again, where too many guests were the reason not to.
-    pub(super) fn welcome(&mut self) {
+    /// Accept again after too many handshakes or a pause.
+    pub(super) fn resume_accepting(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        if !closing && !self.clock.rests() && self.guests < GUESTS_MAX {
+        if !closing && !self.timers.is_paused() && self.handshakes < HANDSHAKES_MAX {
             _ = self.set_accepting(true);
         }
     }

@@ -1,180 +1,190 @@
-//! Connections over the fabric beside the stream: the thread answers their requests beside those of its sockets.
+//! Connections over the fabric beside the stream: the server's thread answers them between those of its sockets.
 //!
-//! One connection has two places: its endpoint's descriptor, and its lifeline, which is watched for its end alone.
-//! The endpoints are shared with the shard, which has them settle before rows change; both are of the one thread.
+//! A connection has two slots: one for its endpoint's descriptor, and one for its lifeline, which is watched only for
+//! its end. The endpoints are shared with the shard, which settles them before rows change. Both run in the same
+//! thread, so the mutex is never contended; it is there because shard and endpoints move into that thread, and must
+//! be `Send`.
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_base::poll::{Ready, Token};
 use forebay_base::readiness;
+use forebay_base::slots::{Key, Slots};
 use forebay_transport::stream::Wire;
 use rustix::event::PollFlags;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::connection::{Connection, Source};
 use super::reactor::Reactor;
-use super::seats::{Occupant, Place};
 use crate::error::{Class, Error};
 use crate::fabric::{Provider, ResponderEndpoint};
-use crate::greeting::{Hello, Welcome};
+use crate::handshake::{Hello, Welcome};
 use crate::responder::Shard;
-use crate::slab::{Id, Slab};
 use crate::sys::span::Span;
 
-/// For how long a write waits for rows that are being sent to one peer. Then that peer's connection over the fabric ends,
-/// and it goes on by its stream: a device sends 1 GiB in less, unless the peer's machine is gone.
+/// How long a write waits for rows that are being sent to a peer. Then that peer's fabric connection ends, and it
+/// continues over its stream: a device sends 1 GiB in less time, unless the peer's machine is gone.
 const SETTLING: Duration = Duration::from_millis(500);
-/// In a welcome: the fabric can be had.
+/// In a welcome: the fabric is offered.
 const OFFERED: u8 = 1;
 
 #[derive(Default)]
-struct Crew {
-    answerers: Slab<Member>,
-    /// Somebody asked while rows were settled, and has not been answered.
+struct Endpoints {
+    open: Slots<Endpoint>,
+    /// Requests came while rows were settled, and are not answered yet.
     is_due: bool,
 }
 
-struct Member {
-    answerer: Box<dyn ResponderEndpoint>,
-    /// Where it sits, once its lifeline is there.
-    place: Option<Place>,
+struct Endpoint {
+    endpoint: Box<dyn ResponderEndpoint>,
+    /// Its slot, once its lifeline is admitted.
+    key: Option<Key>,
 }
 
-impl Crew {
-    /// Have the fabric not read these bytes for a peer that could still get them.
+impl Endpoints {
+    /// Wait until the fabric reads none of these bytes for a connected peer; a peer that takes too long is fenced.
     fn settle(&mut self, span: Span) {
         let (start, bytes) = (span.address().as_ptr() as usize, span.bytes());
-        let mut deadline = None; // one for all: several that are gone hold the thread up no longer than one
-        for (_, Member { answerer, .. }) in self.answerers.iter_mut() {
-            if !answerer.is_sending(start, bytes) {
+        let mut deadline = None; // one for all: several dead peers delay the thread no longer than one
+        for (_, Endpoint { endpoint, .. }) in self.open.iter_mut() {
+            if !endpoint.is_sending(start, bytes) {
                 continue;
             }
             let deadline = deadline.get_or_insert_with(|| Instant::now() + SETTLING);
-            if let Err(error) = answerer.settle(start, bytes, *deadline) {
-                answerer.fence(error);
+            if let Err(error) = endpoint.settle(start, bytes, *deadline) {
+                endpoint.fence(error);
             }
-            self.is_due |= answerer.is_due();
+            self.is_due |= endpoint.is_due();
         }
     }
 }
 
-/// The peers that a thread serves over the fabric.
+/// The fabric connections of a server.
 pub(super) struct FabricPeers {
     provider: Arc<dyn Provider>,
-    crew: Arc<Mutex<Crew>>,
+    endpoints: Arc<Mutex<Endpoints>>,
 }
 
 impl FabricPeers {
     pub(super) fn new<K>(provider: Arc<dyn Provider>, shard: &mut Shard<K>) -> Self {
-        let crew = Arc::<Mutex<Crew>>::default();
-        let its_crew = Arc::clone(&crew);
-        shard.before_writes(move |span| lock(&its_crew).settle(span));
-        Self { provider, crew }
+        let endpoints = Arc::<Mutex<Endpoints>>::default();
+        let settled = Arc::clone(&endpoints);
+        shard.before_writes(move |span| lock(&settled).settle(span));
+        Self {
+            provider,
+            endpoints,
+        }
     }
 
-    fn crew(&self) -> MutexGuard<'_, Crew> {
-        lock(&self.crew)
+    fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
+        lock(&self.endpoints)
     }
 }
 
-/// Whether the peer has closed its end of a lifeline; what it says there is nobody's business.
+/// Whether the peer has closed its end of a lifeline. Bytes that it sends there are ignored.
 pub(super) fn has_ended(lifeline: &Wire) -> bool {
     !readiness(lifeline.socket(), PollFlags::RDHUP).is_empty()
 }
 
-fn lock(crew: &Mutex<Crew>) -> MutexGuard<'_, Crew> {
-    crew.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(endpoints: &Mutex<Endpoints>) -> MutexGuard<'_, Endpoints> {
+    endpoints.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Send> Reactor<K> {
-    /// What a welcome says of the fabric.
-    pub(super) fn offered(&self, hello: Hello) -> Vec<u8> {
+    /// The fabric offer of a welcome.
+    pub(super) fn verbs_offer(&self, hello: Hello) -> Vec<u8> {
         let asked = hello.fabrics & Hello::VERBS != 0 && self.fabric.is_some();
         if asked { vec![OFFERED] } else { Vec::new() }
     }
 
-    /// Make the owner's end for whoever introduces itself over this connection.
-    pub(super) fn meet(&mut self, place: Place, introduction: &[u8]) -> Result<Welcome, Error> {
+    /// Accept the fabric connection that a lifeline introduces.
+    pub(super) fn connect_fabric(
+        &mut self,
+        key: Key,
+        introduction: &[u8],
+    ) -> Result<Welcome, Error> {
         let limits = self.options.limits;
         let Some(fabric) = &self.fabric else {
             return Err(Error::Refused {
                 class: Class::Config,
-                text:
-                    "this server serves no RDMA verbs: it has no device, or its fabric is another"
-                        .to_owned(),
+                text: "this server serves no RDMA verbs: it has no device, or uses another fabric"
+                    .to_owned(),
             });
         };
-        self.check_room(fabric.crew().answerers.len())?;
-        let (answerer, answer) = fabric.provider.meet(introduction, limits.slots)?;
-        let member = Member {
-            answerer,
-            place: None,
+        self.check_room(fabric.endpoints().open.len())?;
+        let (endpoint, answer) = fabric.provider.accept(introduction, limits.slots)?;
+        let endpoint = Endpoint {
+            endpoint,
+            key: None,
         };
-        let number = fabric.crew().answerers.insert(member);
-        if let Some(Occupant::Guest(guest)) = self.seats.get(place) {
-            guest.answerer = Some(number);
+        let number = fabric.endpoints().open.insert(endpoint);
+        if let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) {
+            handshake.endpoint = Some(number);
         }
         Ok(Welcome {
             slots: limits.slots,
             grant_bytes: limits.grant_bytes,
             incarnation: self.incarnation,
-            announced: None,
+            shared_index: None,
             verbs: answer,
             note: Vec::new(),
         })
     }
 
-    /// The welcome of a lifeline has gone out: from here on its end is what is watched for.
-    pub(super) fn admit_lifeline(&mut self, place: Place, wire: Wire, answerer: Id) {
-        let own = self.seats.sit(Occupant::Answerer(answerer, place));
-        let data = EventData::new_u64(place.to_data());
-        let watched = epoll::modify(&self.epoll, wire.socket(), data, EventFlags::RDHUP);
-        let lifeline = Occupant::Lifeline(Box::new(wire), own);
-        drop(self.seats.replace(place, lifeline));
-        self.guests -= 1;
-        self.welcome();
+    /// The welcome of a lifeline is sent: from now on it is watched only for its end.
+    pub(super) fn admit_lifeline(&mut self, key: Key, wire: Wire, endpoint: Key) {
+        let own = self.slots.insert(Connection::Endpoint(endpoint, key));
+        self.poll.remove(wire.socket());
+        let token = Token::new(Source::Connection, key);
+        let watched = self.poll.add_for_end(wire.socket(), token);
+        let lifeline = Connection::Lifeline(Box::new(wire), own);
+        drop(self.slots.replace(key, lifeline));
+        self.handshakes -= 1;
+        self.resume_accepting();
         let Some(fabric) = &self.fabric else { return };
         self.common
-            .tally
+            .metrics
             .fabric_peers
             .fetch_add(1, Ordering::Relaxed);
-        let mut crew = fabric.crew();
-        let Some(member) = crew.answerers.get_mut(answerer.index) else {
+        let mut endpoints = fabric.endpoints();
+        let Some(endpoint) = endpoints.open.get_mut(endpoint) else {
             return;
         };
-        member.place = Some(own);
-        let data = EventData::new_u64(own.to_data());
-        let added = epoll::add(&self.epoll, &member.answerer, data, EventFlags::IN);
-        drop(crew);
+        endpoint.key = Some(own);
+        let token = Token::new(Source::Connection, own);
+        let added = self.poll.add(&endpoint.endpoint, token, Ready::READ);
+        drop(endpoints);
         if watched.and(added).is_err() {
-            return self.dismiss(place);
+            return self.remove(key);
         }
-        self.answer_fabric(own); // what came before it was watched
+        self.answer_fabric(own); // requests that came before it was watched
     }
 
-    /// Answer what has come over one connection.
-    pub(super) fn answer_fabric(&mut self, place: Place) {
-        let Some(Occupant::Answerer(number, _)) = self.seats.get(place) else {
+    /// Answer the requests of one connection.
+    pub(super) fn answer_fabric(&mut self, key: Key) {
+        let Some(Connection::Endpoint(number, _)) = self.slots.get_mut(key) else {
             return;
         };
         let (number, Some(fabric)) = (*number, &self.fabric) else {
             return;
         };
-        let mut crew = fabric.crew();
-        let Some(member) = crew.answerers.get_mut(number.index) else {
+        let mut endpoints = fabric.endpoints();
+        let Some(endpoint) = endpoints.open.get_mut(number) else {
             return;
         };
-        let turned = member.answerer.turn(&self.shard);
-        drop(crew);
+        let turned = endpoint.endpoint.turn(&self.shard);
+        drop(endpoints);
         match turned {
             Ok(answered) => {
-                let tally = &self.common.tally;
-                tally
+                let metrics = &self.common.metrics;
+                metrics
                     .fabric_pulls
                     .fetch_add(answered as u64, Ordering::Relaxed);
             }
             Err(error) => {
-                self.tally().fail(&self.tally().broken, error.to_string());
-                self.dismiss(place);
+                self.metrics()
+                    .fail(&self.metrics().broken, error.to_string());
+                self.remove(key);
             }
         }
     }
@@ -183,47 +193,48 @@ impl<K: Send> Reactor<K> {
     pub(super) fn answers_are_due(&self) -> bool {
         self.fabric
             .as_ref()
-            .is_some_and(|fabric| fabric.crew().is_due)
+            .is_some_and(|fabric| fabric.endpoints().is_due)
     }
 
-    /// Answer those, and let those go that were cut off.
+    /// Answer those requests, and remove connections that were fenced.
     pub(super) fn answer_due(&mut self) {
         if !self.answers_are_due() {
             return;
         }
         let Some(fabric) = &self.fabric else { return };
-        let mut crew = fabric.crew();
-        crew.is_due = false;
-        let is_due = |(_, member): &(u32, &Member)| member.answerer.is_due();
-        let due = crew.answerers.iter().filter(is_due);
-        let due: Vec<_> = due.filter_map(|(_, member)| member.place).collect();
-        drop(crew);
-        for place in due {
-            self.answer_fabric(place);
+        let mut endpoints = fabric.endpoints();
+        endpoints.is_due = false;
+        let is_due = |(_, endpoint): &(Key, &Endpoint)| endpoint.endpoint.is_due();
+        let due = endpoints.open.iter().filter(is_due);
+        let due: Vec<_> = due.filter_map(|(_, endpoint)| endpoint.key).collect();
+        drop(endpoints);
+        for key in due {
+            self.answer_fabric(key);
         }
     }
 
-    /// Whether rows are on their way.
+    /// Whether the fabric is sending rows.
     pub(super) fn is_fabric_sending(&self) -> bool {
         let sends = |fabric: &FabricPeers| {
-            let crew = fabric.crew();
-            crew.answerers
+            let endpoints = fabric.endpoints();
+            endpoints
+                .open
                 .iter()
-                .any(|(_, member)| member.answerer.is_sending(0, usize::MAX))
+                .any(|(_, endpoint)| endpoint.endpoint.is_sending(0, usize::MAX))
         };
         self.fabric.as_ref().is_some_and(sends)
     }
 
-    /// An answerer goes, and its peer is fenced.
-    pub(super) fn part(&mut self, answerer: Id) {
+    /// Remove an endpoint, which fences its peer.
+    pub(super) fn remove_endpoint(&mut self, endpoint: Key) {
         let Some(fabric) = &self.fabric else { return };
-        let gone = fabric.crew().answerers.remove(answerer.index);
-        if let Some(member) = gone
-            && member.place.is_some()
+        let gone = fabric.endpoints().open.remove(endpoint);
+        if let Some(endpoint) = gone
+            && endpoint.key.is_some()
         {
-            _ = epoll::delete(&self.epoll, &member.answerer);
+            self.poll.remove(&endpoint.endpoint);
             self.common
-                .tally
+                .metrics
                 .fabric_peers
                 .fetch_sub(1, Ordering::Relaxed);
         }

@@ -1,15 +1,16 @@
-//! Reads of files for a shard: batches go to a ring of the server's thread, or to the I/O thread where they are long;
-//! both tell their ends by a descriptor that the thread sleeps on.
+//! Reads of files for a shard: batches go to a ring of the server's thread, or to the I/O thread if they are long;
+//! a descriptor that the thread sleeps on reports the finished ones.
 //!
-//! Rows are read into a region of its own, which is one block, taken and registered with the ring when the first file is
-//! published. The arena that tensors lie in was the alternative: to register a region pins all of its chunks, and so
+//! Rows are read into a separate region of one block, allocated and registered with the ring when the first file is
+//! published. The arena of the tensors was the alternative, but registering a region pins all of its chunks, and so
 //! every page of every tensor.
 //!
-//! Where completions cannot be collected any more, what is in flight may still be written: the block is never used again,
-//! and all pulls of rows of files fail from then on.
+//! If completions can no longer be collected, reads in flight may still write: the block is never reused, and all
+//! pulls of file rows fail from then on.
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use forebay_base::slots::{self, Slots};
 use forebay_blockio::{
     BlockFile, BlockQueue, Config, Finished, Keeper, Kind, Operation, Port, record_checksum,
 };
@@ -19,16 +20,15 @@ use rustix::io::Errno;
 use super::parts::Parts;
 use crate::error::Error;
 use crate::responder::{PeerId, ReadId, Room, Shard};
-use crate::slab::Slab;
 use crate::sys::staging::Part;
-use crate::table::{CHECKSUM_BYTES, Description, FileRows, Filed, Key, LetGo, Run};
+use crate::table::{CHECKSUM_BYTES, Description, FileRows, Filed, Key, Released, Run};
 
-/// For how long a server that ends waits for reads that the kernel has.
+/// How long a closing server waits for reads that the kernel has.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Begun at once at most: what the page cache has is read meanwhile, and peers wait for their turns.
+/// Bytes of reads begun per turn: rows in the page cache are copied at once, while other peers wait for their turns.
 const TURN_BYTES: usize = 2 << 20;
 
-/// A read, until the memory of its rows comes back.
+/// A read, until the memory of its rows is free again.
 struct Flight {
     read: ReadId,
     part: Part,
@@ -36,7 +36,7 @@ struct Flight {
     runs: Vec<Run>,
 }
 
-/// What there is once a file was published.
+/// The ring and its memory, from the first published file on.
 struct Ring {
     port: Port,
     block: Lease,
@@ -48,27 +48,27 @@ struct Ring {
 /// The files of one shard, and reads of them.
 #[derive(Default)]
 pub(super) struct Files {
-    open: Slab<BlockFile>,
-    flights: Slab<Flight>,
+    open: Slots<BlockFile>,
+    flights: Slots<Flight>,
     ring: Option<Ring>,
-    /// Whose turn it is, where there is no memory for it yet.
+    /// The next read, if there is no memory for it yet.
     held: Option<(ReadId, Room)>,
     finished: Vec<Finished>,
-    /// Lists that reads used, and leases of the block that batches kept, for others.
+    /// Lists of finished reads, and leases of the block, for reuse.
     spare: Vec<Vec<Run>>,
     keepers: Vec<Keeper>,
-    /// Memory came back, or reads have ended.
+    /// Memory was freed, or reads have ended.
     moved: bool,
     failure: Option<String>,
 }
 
 impl Files {
-    /// Publish rows of a file.
+    /// Publish the rows of a file.
     ///
     /// # Errors
     ///
-    /// As [`Shard::publish_file`]; [`Error::Config`] for a file that is too short, or not aligned as it needs;
-    /// [`Error::Broken`] where there is no ring or memory.
+    /// As [`Shard::publish_file`]; [`Error::Config`] for a file that is too short, or whose rows are not aligned as
+    /// direct I/O needs; [`Error::Broken`] without a ring or memory.
     pub(super) fn publish<K>(
         &mut self,
         shard: &mut Shard<K>,
@@ -79,23 +79,23 @@ impl Files {
         if self.ring.is_none() {
             let ring = Ring::new(shard.staging_bytes());
             self.ring = Some(ring.map_err(|error| Error::Broken {
-                why: format!("no rows can be read from files: {error}"),
+                why: format!("rows of files cannot be read: {error}"),
             })?);
         }
-        let number = self.open.insert(file).index;
-        let published = shard.publish_file(name, description, rows, number);
+        let file = self.open.insert(file);
+        let published = shard.publish_file(name, description, rows, file.index);
         if published.is_err() {
-            self.open.remove(number);
+            self.open.remove(file);
         }
         published
     }
 
-    /// What is readable when [`Files::turn`] is due.
+    /// A descriptor that is readable when [`Files::turn`] is due.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.ring.as_ref().map(|ring| ring.port.as_fd())
     }
 
-    /// Reads may have ended: tell the shard, and whose they were.
+    /// Take finished reads: pass them to the shard, and append their peers to `ready`.
     pub(super) fn turn<K>(&mut self, shard: &mut Shard<K>, ready: &mut Vec<PeerId>) {
         let Some(ring) = &mut self.ring else { return };
         let mut finished = std::mem::take(&mut self.finished);
@@ -103,18 +103,18 @@ impl Files {
             self.fail(shard, ready, &error);
         }
         for ended in finished.drain(..) {
-            let number = u32::try_from(ended.ticket).expect("a number of a flight");
+            let flight = slots::Key::from_bits(ended.ticket);
             if let Some(keeper) = ended.keeper {
                 self.keepers.push(keeper);
-                self.ended(shard, number, ready);
+                self.ended(shard, flight, ready);
             } else {
-                self.lose(shard, number, ready);
+                self.lose(shard, flight, ready);
             }
         }
         self.finished = finished;
     }
 
-    /// Begin what is to be read, as far as there is memory for it.
+    /// Begin reads while there is memory for them.
     pub(super) fn issue<K>(&mut self, shard: &mut Shard<K>, ready: &mut Vec<PeerId>) {
         self.moved = false;
         let mut begun = 0;
@@ -142,29 +142,37 @@ impl Files {
         }
     }
 
-    /// Whether [`Files::issue`] would find something to do that it did not before.
+    /// Whether [`Files::issue`] could begin reads that it could not before.
     pub(super) fn is_due<K>(&self, shard: &Shard<K>) -> bool {
         self.moved && (self.held.is_some() || shard.has_reads())
     }
 
-    /// Let go of memory and files that the shard needs no more.
+    /// Release memory and files that the shard no longer uses.
     pub(super) fn retire<K>(&mut self, shard: &mut Shard<K>) {
         while let Some(keeper) = shard.take_retired() {
             drop(keeper);
         }
-        while let Some(gone) = shard.take_let_go() {
-            self.let_go(gone);
+        while let Some(gone) = shard.take_released() {
+            self.release(gone);
         }
     }
 
-    fn let_go(&mut self, gone: LetGo) {
+    fn release(&mut self, gone: Released) {
         match gone {
-            LetGo::File(number) => drop(self.open.remove(number)),
-            LetGo::Staged(number) => self.free(number),
+            Released::File(number) => {
+                if let Some((file, _)) = self.open.at(number) {
+                    self.open.remove(file);
+                }
+            }
+            Released::Staged(number) => {
+                if let Some((flight, _)) = self.flights.at(number) {
+                    self.free(flight);
+                }
+            }
         }
     }
 
-    /// Wait for what the kernel has, at most some seconds: after this nothing of it is used.
+    /// Wait for reads that the kernel has, for at most [`DRAIN`].
     pub(super) fn end(mut self) {
         if let Some(ring) = &mut self.ring {
             ring.port.drain(DRAIN, &mut self.finished);
@@ -183,8 +191,8 @@ impl Files {
             rows_bytes: room.rows_bytes,
             runs: room.runs,
         };
-        let (Some(ring), Some(file)) = (&mut self.ring, self.open.get(room.file)) else {
-            unreachable!("the shard holds the file, and files make the ring");
+        let (Some(ring), Some((_, file))) = (&mut self.ring, self.open.at(room.file)) else {
+            unreachable!("the shard holds the file, and publishing it made the ring");
         };
         let mut runs = self.spare.pop().unwrap_or_default();
         runs.clear();
@@ -194,7 +202,7 @@ impl Files {
             let operation = Operation {
                 offset: filed.offset(run),
                 buffer_offset,
-                length: u32::try_from(length).unwrap_or(u32::MAX), // refused by the batch
+                length: u32::try_from(length).unwrap_or(u32::MAX), // which the batch refuses
                 kind: Kind::Read as u8,
                 ..Operation::default()
             };
@@ -208,7 +216,7 @@ impl Files {
             room,
             runs,
         };
-        let number = self.flights.insert(flight).index;
+        let flight = self.flights.insert(flight);
         let kept = self.keepers.pop();
         let keeper = kept.unwrap_or_else(|| Box::new(ring.block.clone()));
         let batch = part.batch(&ring.block, file.clone());
@@ -216,42 +224,43 @@ impl Files {
             Ok(batch) => batch,
             Err(error) => {
                 let why = format!("{}: {error}", file.path().display());
-                self.free(number);
+                self.free(flight);
                 return self.refuse(shard, read, Error::Broken { why }, ready);
             }
         };
-        match ring.port.submit(batch, keeper, u64::from(number)) {
+        match ring.port.submit(batch, keeper, flight.to_bits()) {
             Ok(None) => {}
             Ok(Some(keeper)) => {
                 self.keepers.push(keeper);
-                self.ended(shard, number, ready);
+                self.ended(shard, flight, ready);
             }
-            // The kernel may have it, and what was submitted before.
+            // The kernel may have taken this read, and has earlier ones.
             Err(error) => self.fail(shard, ready, &error),
         }
     }
 
-    /// A read has ended without its memory having come back: the kernel may write it still.
-    fn lose<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
-        if let Some(flight) = self.flights.remove(number) {
-            let why = "the ring that read rows of a file is gone".to_owned();
+    /// A read has ended without its keeper: the kernel may still write its memory, which is therefore not freed.
+    fn lose<K>(&mut self, shard: &mut Shard<K>, flight: slots::Key, ready: &mut Vec<PeerId>) {
+        if let Some(flight) = self.flights.remove(flight) {
+            let why = "the ring that reads files has failed".to_owned();
             self.refuse(shard, flight.read, Error::Broken { why }, ready);
         }
     }
 
-    fn ended<K>(&mut self, shard: &mut Shard<K>, number: u32, ready: &mut Vec<PeerId>) {
-        let (Some(ring), Some(flight)) = (&self.ring, self.flights.get(number)) else {
+    fn ended<K>(&mut self, shard: &mut Shard<K>, flight: slots::Key, ready: &mut Vec<PeerId>) {
+        let (Some(ring), Some(found)) = (&self.ring, self.flights.get(flight)) else {
             return;
         };
-        let read = flight.read;
-        let outcome = flight
-            .check(&ring.block, self.open.get(flight.room.file))
-            .map(|()| (flight.part.rows(&ring.block), number));
+        let read = found.read;
+        let file = self.open.at(found.room.file).map(|(_, file)| file);
+        let outcome = found
+            .check(&ring.block, file)
+            .map(|()| (found.part.rows(&ring.block), flight.index));
         let is_well = outcome.is_ok();
         ready.push(read.peer());
         let taken = shard.read(read, outcome, Instant::now());
         if !(taken && is_well) {
-            self.free(number);
+            self.free(flight);
         }
         self.moved = true;
     }
@@ -268,15 +277,15 @@ impl Files {
         self.moved = true;
     }
 
-    fn free(&mut self, number: u32) {
-        if let (Some(ring), Some(flight)) = (&mut self.ring, self.flights.remove(number)) {
+    fn free(&mut self, flight: slots::Key) {
+        if let (Some(ring), Some(flight)) = (&mut self.ring, self.flights.remove(flight)) {
             ring.parts.give(flight.part.from, flight.room.bytes);
             self.spare.push(flight.runs);
             self.moved = true;
         }
     }
 
-    /// Nobody will hear of what is in flight.
+    /// Completions are lost: refuse all reads in flight, and all later ones.
     fn fail<K>(
         &mut self,
         shard: &mut Shard<K>,
@@ -295,7 +304,7 @@ impl Files {
 
 impl Ring {
     fn new(staging_bytes: u64) -> Result<Self, forebay_blockio::Error> {
-        // Whole pages: a region maps no part of one, and a read takes no part of one.
+        // Whole pages: regions map and reads use whole pages.
         let paged = staging_bytes.checked_next_multiple_of(PAGE_BYTES);
         let staging_bytes = paged.unwrap_or(staging_bytes);
         let region = Region::new(RegionConfig::new("tensor-staging", staging_bytes))?;
@@ -313,7 +322,7 @@ impl Ring {
 }
 
 impl Flight {
-    /// What went wrong, if anything did.
+    /// Check the results, and checksums if the rows have them.
     fn check(&self, block: &Lease, file: Option<&BlockFile>) -> Result<(), Error> {
         let Filed { rows, .. } = self.room.filed;
         let unread = |run: &Run, errno: i32, what: String| Error::Unread {
@@ -328,7 +337,7 @@ impl Flight {
             if result < 0 {
                 let errno = i32::try_from(-result).unwrap_or(libc::EIO);
                 let what = match errno {
-                    libc::ENODATA => "the file ends before it".to_owned(),
+                    libc::ENODATA => "the file ends before the row".to_owned(),
                     _ => Errno::from_raw_os_error(errno).to_string(),
                 };
                 return Err(unread(run, errno, what));
@@ -351,7 +360,7 @@ impl Flight {
         Ok(())
     }
 
-    /// The first row whose checksum is another.
+    /// The first row with a wrong checksum.
     fn wrong_row(&self, block: &Lease) -> Option<u64> {
         let (row_bytes, stride) = self.room.filed.sizes();
         let is_right = |at: usize, row: u64| {
@@ -371,7 +380,7 @@ impl Flight {
     }
 }
 
-/// Refuse a file that has not these rows, or cannot be read in their strides.
+/// Refuse a file without these rows, or that cannot be read with their stride.
 fn check(file: &BlockFile, description: &Description, rows: FileRows) -> Result<(), Error> {
     let align = u64::from(file.alignment().offset);
     for (setting, value) in [("offset", rows.offset), ("stride_bytes", rows.stride_bytes)] {
@@ -391,7 +400,7 @@ fn check(file: &BlockFile, description: &Description, rows: FileRows) -> Result<
         return Err(Error::Config {
             setting: "the size of the file",
             value: bytes,
-            advice: "it ends before the last of the rows",
+            advice: "the file ends before the last row",
         });
     }
     Ok(())

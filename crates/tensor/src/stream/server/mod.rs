@@ -1,73 +1,72 @@
-//! A server from outside: start a shard's thread, have things done in it, count, close.
+//! A server as its owner sees it: start a shard's thread, run commands in it, read its counters, close it.
 //!
-//! The thread sleeps in `epoll` alone: reads of files tell their ends by a descriptor there. What the owner wants done (publish, drop, write rows) reaches it through a queue
-//! and an eventfd, and is done between two answers.
+//! The thread sleeps only in `epoll`, which also reports finished reads of files. The owner's commands (publish, drop,
+//! write rows) reach it through a queue and an eventfd, and run between two answers.
 mod accepting;
+mod connection;
 mod fabric;
+mod file_reads;
 mod files;
-mod guest;
+mod handshake;
+mod index;
+mod metrics;
 mod parts;
 mod reactor;
-mod reading;
-mod seats;
-mod showing;
-mod tally;
 mod time;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use forebay_base::wakeup::Wakeup;
 use forebay_blockio::BlockFile;
 use forebay_memory::Lease;
 use forebay_transport::link::Admission;
 use forebay_transport::serve::Listening;
 use forebay_transport::stream::tls;
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-pub use tally::Counters;
+pub use metrics::ServerCounters;
 
-use super::error::Error;
+use super::error::StreamError;
 use crate::fabric::Provider;
-use crate::greeting::Welcome;
+use crate::handshake::Welcome;
 use crate::responder::{Shard, ShardLimits};
 use crate::shm::Chunks;
 use crate::sys::span::Span;
-use crate::table::{Description, FileRows, Key, Known};
+use crate::table::{Description, Exports, FileRows, Key};
 use files::Files;
+use metrics::Metrics;
 use reactor::Reactor;
-use tally::Tally;
 
-/// Where clients come in, and who is let in there.
+/// A listening address, and the clients that it admits.
 pub struct Entrance {
-    /// What is listened on.
+    /// The listening sockets.
     pub listening: Listening,
-    /// Accepts TLS there.
+    /// The TLS configuration, if clients have to use TLS.
     pub tls: Option<Arc<tls::Server>>,
-    /// Whom it lets in.
+    /// How clients authenticate.
     pub admission: Admission,
 }
 
-/// How a shard serves.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Of its tensors and peers.
+    /// Limits of its tensors and peers.
     pub limits: ShardLimits,
-    /// In which a client must have said what it wants.
+    /// How long a client may take for the handshake.
     pub handshake: Duration,
-    /// For how long a server that closes goes on sending what was asked for.
+    /// How long a closing server continues to send answers.
     pub grace: Duration,
-    /// Words to every client, at most 64 KiB.
+    /// A note to every client, at most 64 KiB.
     pub note: Vec<u8>,
-    /// What errors call the server.
+    /// The server's name in error messages.
     pub name: String,
-    /// Whether clients of the same host may read tensors where they lie.
+    /// Whether clients of the same host may map the tensors.
     pub shared_memory: bool,
-    /// The fabric by which clients may have rows written to them: of tensors in regions that it knows.
+    /// The fabric over which clients may pull, for tensors in regions that it knows.
     pub fabric: Option<Arc<dyn Provider>>,
 }
 
@@ -85,48 +84,44 @@ impl Default for Options {
     }
 }
 
-/// Something that the owner wants done in the thread.
+/// A command of the owner, run in the server's thread.
 type Command<K> = Box<dyn FnOnce(&mut Shard<K>, &mut Files) + Send>;
 
-/// What the owner wants done, and how the thread hears of it.
-struct Orders<K> {
-    commands: Vec<Command<K>>,
-    /// Readable once something is to be done besides the sockets.
-    wake: OwnedFd,
+/// The owner's commands, and the eventfd that wakes the thread for them.
+struct CommandQueue<K> {
+    pending: Vec<Command<K>>,
+    /// Readable when a command or a flag of [`Common`] is set.
+    wakeup: Wakeup,
 }
 
-impl<K> Orders<K> {
-    fn ring(&self) {
-        _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes()); // a full counter is readable too
-    }
-}
-
-/// What the thread and the owner share.
+/// State that the thread and the owner share.
 struct Common<K> {
-    tally: Tally,
+    metrics: Metrics,
+    /// The owner asked the thread to close.
     closing: AtomicBool,
-    /// Clients are to be let in from now on.
+    /// The owner asked the thread to accept clients.
     opening: AtomicBool,
-    /// None once the thread takes no more of them: its descriptor is closed with the server, whoever keeps that.
-    orders: Mutex<Option<Orders<K>>>,
+    /// `None` once the thread has ended, so that later commands fail at once and the eventfd is closed.
+    commands: Mutex<Option<CommandQueue<K>>>,
     panicked: AtomicBool,
 }
 
 impl<K> Common<K> {
-    fn orders(&self) -> MutexGuard<'_, Option<Orders<K>>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn commands(&self) -> MutexGuard<'_, Option<CommandQueue<K>>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The end of a server's thread, however it comes: whoever waits for a command hears that it is too late.
+/// Runs at the end of the server's thread, panics included: drops the pending commands, whose callers then get an
+/// error.
 struct Ending<K>(Arc<Common<K>>);
 
 impl<K> Drop for Ending<K> {
     fn drop(&mut self) {
         let panicked = std::thread::panicking();
         self.0.panicked.store(panicked, Ordering::Release);
-        let orders = self.0.orders().take();
-        drop(orders);
+        let commands = self.0.commands().take();
+        drop(commands);
     }
 }
 
@@ -137,53 +132,52 @@ pub struct Server<K> {
     incarnation: u64,
     name: Arc<str>,
     chunks: Chunks,
-    /// By which tensors can be had.
+    /// Over which clients may pull.
     fabric: Option<Arc<dyn Provider>>,
     epoch: u64,
 }
 
 impl<K: Send + 'static> Server<K> {
-    /// Serve in a thread of its own, which has `K` keep the memory of tensors; at the entrances from [`Self::open`] on.
+    /// Start the server's thread; `K` keeps the memory of tensors. It accepts clients from [`Self::open`] on.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] where the kernel gives no descriptor or thread; [`Error::Tensor`] for a note that is too
-    /// long, and for limits that cannot be.
-    pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, Error> {
+    /// [`StreamError::System`] if the kernel gives no descriptor or thread; [`StreamError::Tensor`] for a note that
+    /// is too long, and for invalid limits.
+    pub fn start(entrances: Vec<Entrance>, options: Options) -> Result<Self, StreamError> {
         let name: Arc<str> = options.name.as_str().into();
-        let refused = |error| Error::Tensor {
+        let refused = |error| StreamError::Tensor {
             peer: Arc::clone(&name),
             error,
         };
         let checked = Welcome::check_note(&options.note).and_then(|()| Shard::new(options.limits));
         let shard = checked.map_err(refused)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let common = Arc::new(Common {
-            tally: Tally::default(),
+            metrics: Metrics::default(),
             closing: AtomicBool::new(false),
             opening: AtomicBool::new(false),
-            orders: Mutex::new(Some(Orders {
-                commands: Vec::new(),
-                wake: wake.map_err(Error::system("eventfd"))?,
+            commands: Mutex::new(Some(CommandQueue {
+                pending: Vec::new(),
+                wakeup: Wakeup::new().map_err(|error| StreamError::eventfd(&error))?,
             })),
             panicked: AtomicBool::new(false),
         });
         let fabric = options.fabric.clone();
-        let incarnation = random().map_err(Error::system("getrandom"))?;
+        let incarnation = random().map_err(StreamError::system("getrandom"))?;
         let reactor = Reactor::new(
             entrances,
             (shard, options),
             incarnation,
             Arc::clone(&common),
         );
-        let reactor = reactor.map_err(Error::system("epoll"))?;
+        let reactor = reactor.map_err(StreamError::system("epoll"))?;
         let thread = Builder::new()
             .name("fb tensor".into())
             .spawn(move || {
                 let _ending = Ending(Arc::clone(&reactor.common));
                 reactor.run();
             })
-            .map_err(|error| Error::System {
+            .map_err(|error| StreamError::System {
                 what: "a thread",
                 errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
             })?;
@@ -198,70 +192,70 @@ impl<K: Send + 'static> Server<K> {
         })
     }
 
-    /// Have something done with the shard, in its thread between two answers, and wait for it.
+    /// Run `act` with the shard in the server's thread, between two answers, and wait for its result.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Panicked`], [`Error::Forked`].
+    /// [`StreamError::Closed`], [`StreamError::Panicked`], [`StreamError::Forked`].
     pub fn run<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shard<K>) -> R + Send + 'static,
-    ) -> Result<R, Error> {
-        self.order(move |shard, _| act(shard))
+    ) -> Result<R, StreamError> {
+        self.command(move |shard, _| act(shard))
     }
 
-    /// Make a name mean rows of a file, which are read when they are pulled, and which nobody writes by this server.
+    /// Publish the rows of a file under a name. They are read when they are pulled; the server never writes them.
     ///
     /// The first file costs `staging_bytes` of memory. The thread does not wait for the disk.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], [`Error::Forked`]; inside as [`Shard::publish_file`], and
-    /// [`Config`](crate::Error::Config) for a file that has not these rows, or needs another alignment;
-    /// [`Broken`](crate::Error::Broken) where the kernel gives no ring or memory.
+    /// [`StreamError::Closed`], [`StreamError::Forked`]; inside, as [`Shard::publish_file`], and
+    /// [`Config`](crate::Error::Config) for a file without these rows, or that needs another alignment;
+    /// [`Broken`](crate::Error::Broken) if the kernel gives no ring or memory.
     pub fn publish_file(
         &self,
         name: &str,
         description: Description,
         (file, rows): (BlockFile, FileRows),
-    ) -> Result<Result<Key, crate::Error>, Error> {
+    ) -> Result<Result<Key, crate::Error>, StreamError> {
         let name = name.to_owned();
-        self.order(move |shard, files| files.publish(shard, (&name, description), (file, rows)))
+        self.command(move |shard, files| files.publish(shard, (&name, description), (file, rows)))
     }
 
-    fn order<R: Send + 'static>(
+    fn command<R: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Shard<K>, &mut Files) -> R + Send + 'static,
-    ) -> Result<R, Error> {
+    ) -> Result<R, StreamError> {
         self.check()?;
-        let (tell, told) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let closed = || {
             let what = Arc::clone(&self.name);
             if self.common.panicked.load(Ordering::Acquire) {
-                return Error::Panicked { what };
+                return StreamError::Panicked { what };
             }
-            Error::Closed { what }
+            StreamError::Closed { what }
         };
         let command: Command<K> = Box::new(move |shard, files| {
             let outcome = act(shard, files);
-            files.retire(shard); // before the owner, who waits, hears that it is done
-            _ = tell.send(outcome);
+            files.retire(shard); // before the waiting owner continues: it may expect its memory back
+            _ = sender.send(outcome);
         });
-        match &mut *self.common.orders() {
-            Some(orders) => {
-                orders.commands.push(command);
-                orders.ring();
+        match &mut *self.common.commands() {
+            Some(commands) => {
+                commands.pending.push(command);
+                commands.wakeup.raise();
             }
             None => return Err(closed()),
         }
-        told.recv().map_err(|_| {
-            self.close(); // the thread ends, and dropped it: only then is it known why
+        receiver.recv().map_err(|_| {
+            self.close(); // the ending thread dropped the command; once it is joined the reason is known
             closed()
         })
     }
 
-    /// Publish a tensor; of memory in `block` clients of the same host are told where it lies, and the
-    /// fabric sends rows.
+    /// Publish a tensor. If its memory is in `block`, clients of the same host can map it, and the fabric can send
+    /// its rows.
     ///
     /// # Errors
     ///
@@ -272,71 +266,72 @@ impl<K: Send + 'static> Server<K> {
         description: Description,
         (memory, block): (Span, Option<&Lease>),
         keeper: K,
-    ) -> Result<Result<Key, crate::Error>, Error> {
+    ) -> Result<Result<Key, crate::Error>, StreamError> {
         self.check()?;
-        let known = Known {
-            lying: block.and_then(|block| self.chunks.find(block, memory)),
+        let exports = Exports {
+            location: block.and_then(|block| self.chunks.find(block, memory)),
             block: block.filter(|block| self.reaches(block, memory)).cloned(),
         };
         self.run(move |shard| {
-            let published = shard.publish_known(&name, description, (memory, known), keeper);
+            let published = shard.publish_exported(&name, description, (memory, exports), keeper);
             published.map_err(|(refused, _)| refused)
         })
     }
 
-    /// Whether the fabric knows the memory, which is of this block; where it does not, counters say why.
+    /// Whether the fabric can read this memory of the block; if not, the counters have the reason.
     fn reaches(&self, block: &Lease, memory: Span) -> bool {
         let Some(fabric) = &self.fabric else {
             return false;
         };
         let checked = fabric.check(block);
         if let Err(error) = &checked {
-            self.common.tally.note(error.to_string());
+            self.common.metrics.note(error.to_string());
         }
         checked.is_ok() && holds(block, memory)
     }
 
-    /// Which run of a server this is.
+    /// The id of this run of the server.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// What was counted.
-    pub fn counters(&self) -> Counters {
-        self.common.tally.counters()
+    /// Its counters.
+    pub fn counters(&self) -> ServerCounters {
+        self.common.metrics.counters()
     }
 
     /// Check that this process started the server.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`].
-    pub fn check(&self) -> Result<(), Error> {
+    /// [`StreamError::Forked`].
+    pub fn check(&self) -> Result<(), StreamError> {
         if self.epoch == forebay_memory::epoch() {
             return Ok(());
         }
-        Err(Error::Forked {
+        Err(StreamError::Forked {
             what: Arc::clone(&self.name),
         })
     }
 }
 
 impl<K> Server<K> {
-    /// Let clients in, who wait until then. Idempotent; does not wait.
+    /// Accept clients from now on, those that connected before included. Idempotent; does not wait.
     pub fn open(&self) {
-        self.tell(&self.common.opening);
+        self.request(&self.common.opening);
     }
 
-    /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
+    /// Begin to close: accept no more clients, and answer received requests until the grace ends. Idempotent; does
+    /// not wait.
     pub fn stop(&self) {
-        self.tell(&self.common.closing);
+        self.request(&self.common.closing);
     }
 
-    fn tell(&self, wish: &AtomicBool) {
+    fn request(&self, flag: &AtomicBool) {
         if self.epoch == forebay_memory::epoch() {
-            wish.store(true, Ordering::Release);
-            if let Some(orders) = &*self.common.orders() {
-                orders.ring();
+            flag.store(true, Ordering::Release);
+            if let Some(commands) = &*self.common.commands() {
+                commands.wakeup.raise();
             }
         }
     }
@@ -350,9 +345,9 @@ impl<K> Server<K> {
             return;
         };
         if self.epoch == forebay_memory::epoch() {
-            _ = thread.join(); // a panic has been told by its hook
+            _ = thread.join(); // the panic hook has reported a panic
         } else {
-            std::mem::forget(thread); // there is no such thread after a fork
+            std::mem::forget(thread); // the thread does not exist in a forked child
         }
     }
 }

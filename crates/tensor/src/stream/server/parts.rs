@@ -1,13 +1,13 @@
-//! Which parts of a block of memory are in use: first fit, neighbours join when they are given back.
+//! Allocation of parts of a block: first fit; free neighbours are merged.
 use std::collections::BTreeMap;
 
 /// Parts begin at multiples of this, as direct I/O needs at most.
 pub(super) const ALIGN_BYTES: usize = 4096;
 
-/// The parts of a block that nobody has.
+/// The free parts of a block.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// Sizes by where they begin.
+    /// Sizes, by offset.
     free: BTreeMap<usize, usize>,
 }
 
@@ -18,7 +18,7 @@ impl Parts {
         }
     }
 
-    /// Where `bytes` of it begin, if there is such a part.
+    /// Allocate `bytes`; returns their offset, or `None` if no free part is large enough.
     pub(super) fn take(&mut self, bytes: usize) -> Option<usize> {
         let bytes = bytes.next_multiple_of(ALIGN_BYTES);
         let fits = |(&from, &size): (&usize, &usize)| (size >= bytes).then_some((from, size));
@@ -30,7 +30,7 @@ impl Parts {
         Some(from)
     }
 
-    /// What began at `from` is free again; `bytes` are those that it was taken with.
+    /// Free the part at `from`, which was allocated with `bytes`.
     pub(super) fn give(&mut self, mut from: usize, bytes: usize) {
         let mut bytes = bytes.next_multiple_of(ALIGN_BYTES);
         if let Some(after) = self.free.remove(&(from + bytes)) {

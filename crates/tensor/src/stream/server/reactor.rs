@@ -1,85 +1,85 @@
-//! The thread of a server: sockets, deadlines and commands. What requests mean is the shard's business.
-use std::os::fd::{AsFd, OwnedFd};
+//! The thread of a server: sockets, deadlines and commands. The shard interprets the requests.
+//!
+//! A turn of the loop: wait; handle events; give peers whose last turn ended with its budget another one; run commands;
+//! answer the fabric; begin reads of files; check deadlines. Every step is bounded, so no peer can starve the others.
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use forebay_base::poll::{Poll, Ready, Token};
+use forebay_base::slots::{Key, Slots};
 use forebay_transport::drive::Look;
 use forebay_transport::link::Admission;
 use forebay_transport::serve::Acceptor;
 use forebay_transport::stream::{Wire, tls};
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::connection::{Connection, Source};
 use super::fabric::{FabricPeers, has_ended};
 use super::files::Files;
-use super::guest::Verdict;
-use super::seats::{Occupant, Place, Seats};
-use super::showing::show;
-use super::tally::Tally;
-use super::time::Clock;
+use super::handshake::Verdict;
+use super::index::publish_index;
+use super::metrics::Metrics;
+use super::time::Timers;
 use super::{Common, Entrance, Options};
 use crate::error::Error;
-use crate::greeting::{Hello, Welcome};
+use crate::handshake::{Hello, Welcome};
 use crate::responder::{PeerId, Shard};
-use crate::shm::Announced;
+use crate::shm::IndexLocation;
 use crate::stream::channel::{Channel, Fault};
-use crate::stream::exchange::{self, Machine, Pieces, Standing};
+use crate::stream::exchange::{self, Machine, Pieces, Progress};
 use crate::sys::span::Span;
 
-const EVENTS: usize = 256;
-/// Beyond every seat.
-const WAKE: u64 = u64::MAX;
-pub(super) const FILES: u64 = u64::MAX - 1;
-pub(super) const DOORS: u64 = FILES - (1 << 20);
-/// Sockets of one entrance, in the data of their events.
-pub(super) const SOCKETS_MAX: u64 = 1 << 10;
-
-/// Somebody who was let in.
-pub(super) struct Peer {
+/// An admitted client.
+pub(super) struct PeerConnection {
     pub(super) id: PeerId,
     channel: Channel,
-    watched: EventFlags,
-    /// It is on the list of those that have more to do.
+    /// What its socket is watched for.
+    watched: Ready,
+    /// It is in `again` already.
     queued: bool,
 }
 
-pub(super) struct Way {
-    pub(super) door: Acceptor,
+pub(super) struct Listener {
+    pub(super) acceptor: Acceptor,
     pub(super) tls: Option<Arc<tls::Server>>,
     pub(super) admission: Admission,
 }
 
 pub(super) struct Reactor<K> {
-    pub(super) epoll: OwnedFd,
-    pub(super) ways: Vec<Way>,
+    pub(super) poll: Poll<Source>,
+    pub(super) listeners: Vec<Listener>,
+    /// The listener of each listening socket, and its number there.
+    pub(super) sockets: Vec<(usize, usize)>,
     pub(super) accepting: bool,
     pub(super) shard: Shard<K>,
     pub(super) common: Arc<Common<K>>,
-    pub(super) seats: Seats,
-    pub(super) clock: Clock,
-    pub(super) guests: usize,
+    pub(super) slots: Slots<Connection>,
+    pub(super) timers: Timers,
+    pub(super) handshakes: usize,
     pub(super) options: Options,
     pub(super) incarnation: u64,
-    /// Where its board is, if others can map it.
-    announced: Option<Announced>,
-    again: Vec<Place>,
-    /// Connections over the fabric beside the stream; none where there is no such fabric.
+    /// Where its shared index is, if it has one.
+    shared_index: Option<IndexLocation>,
+    /// Connections with more to do without an event.
+    again: Vec<Key>,
+    /// Connections over the fabric; `None` without one.
     pub(super) fabric: Option<FabricPeers>,
     pieces: Pieces,
     pub(super) files: Files,
     /// Reads of files may have ended.
     pub(super) files_woken: bool,
     pub(super) watches_files: bool,
-    /// Where the shard's peers sit, by their index.
-    pub(super) places: Vec<Option<Place>>,
+    /// The slot of each of the shard's peers, by the peer's index.
+    pub(super) peer_keys: Vec<Option<Key>>,
     /// Peers whose reads have ended.
     pub(super) ready: Vec<PeerId>,
-    /// Whether the thread looks for a while before it sleeps.
+    /// Whether the thread spins for a while before it sleeps.
     pub(super) look: Look,
 }
 
-/// One peer of the shard, as a machine.
+/// One peer of the shard, as a state machine.
 struct Answering<'a, K> {
     shard: &'a mut Shard<K>,
     id: PeerId,
@@ -110,40 +110,45 @@ impl<K: Send> Reactor<K> {
         incarnation: u64,
         common: Arc<Common<K>>,
     ) -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        if let Some(orders) = &*common.orders() {
-            let data = EventData::new_u64(WAKE);
-            epoll::add(&epoll, &orders.wake, data, EventFlags::IN)?;
+        let poll = Poll::new()?;
+        if let Some(commands) = &*common.commands() {
+            poll.add(&commands.wakeup, Token::only(Source::Commands), Ready::READ)?;
         }
-        let ways = entrances.into_iter().map(|entrance| Way {
-            door: Acceptor::new(entrance.listening),
+        let listeners = entrances.into_iter().map(|entrance| Listener {
+            acceptor: Acceptor::new(entrance.listening),
             tls: entrance.tls,
             admission: entrance.admission,
         });
+        let listeners: Vec<_> = listeners.collect();
+        let sockets = |(at, listener): (usize, &Listener)| {
+            (0..listener.acceptor.sockets()).map(move |socket| (at, socket))
+        };
+        let sockets = listeners.iter().enumerate().flat_map(sockets).collect();
         let fabric = options
             .fabric
             .clone()
             .map(|provider| FabricPeers::new(provider, &mut shard));
-        let announced = show(&mut shard, &options, incarnation, &common.tally);
+        let shared_index = publish_index(&mut shard, &options, incarnation, &common.metrics);
         Ok(Self {
-            epoll,
-            ways: ways.collect(),
+            poll,
+            listeners,
+            sockets,
             accepting: false,
             shard,
             common,
-            seats: Seats::default(),
-            clock: Clock::new(options.handshake),
-            guests: 0,
+            slots: Slots::default(),
+            timers: Timers::new(options.handshake),
+            handshakes: 0,
             options,
             incarnation,
-            announced,
+            shared_index,
             again: Vec::new(),
             fabric,
             pieces: exchange::pieces(),
             files: Files::default(),
             files_woken: false,
             watches_files: false,
-            places: Vec::new(),
+            peer_keys: Vec::new(),
             ready: Vec::new(),
             look: Look::default(),
         })
@@ -151,24 +156,25 @@ impl<K: Send> Reactor<K> {
 
     /// Serve until the owner closes.
     pub(super) fn run(mut self) {
-        let mut events = Vec::with_capacity(EVENTS);
         while !self.is_done() {
             self.open();
             let at_once =
                 !self.again.is_empty() || self.files.is_due(&self.shard) || self.answers_are_due();
-            if self.sleep(at_once, &mut events).is_err() {
-                break; // its own descriptor is no epoll any more
+            if self.wait(at_once).is_err() {
+                break; // the epoll descriptor is broken: nothing can be served
             }
-            for event in events.drain(..) {
-                self.handle(event.data.u64());
+            let mut found = 0;
+            while let Some((token, _)) = self.poll.event(found) {
+                self.handle(token);
+                found += 1;
             }
-            for place in std::mem::take(&mut self.again) {
-                if let Some(Occupant::Peer(peer)) = self.seats.get(place) {
+            for key in std::mem::take(&mut self.again) {
+                if let Some(Connection::Peer(peer)) = self.slots.get_mut(key) {
                     peer.queued = false;
                 }
-                self.step(place);
+                self.step(key);
             }
-            self.obey();
+            self.run_commands();
             self.answer_due();
             self.read();
             self.keep_time(Instant::now());
@@ -176,26 +182,27 @@ impl<K: Send> Reactor<K> {
         self.end();
     }
 
-    fn handle(&mut self, data: u64) {
-        if data == WAKE {
-            if let Some(orders) = &*self.common.orders() {
-                _ = rustix::io::read(&orders.wake, &mut [0u8; 8]);
+    fn handle(&mut self, token: Token<Source>) {
+        match token.kind {
+            Source::Commands => {
+                if let Some(commands) = &*self.common.commands() {
+                    commands.wakeup.clear();
+                }
             }
-        } else if data == FILES {
-            self.files_woken = true;
-        } else if data >= DOORS {
-            let number = data - DOORS;
-            let at = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-            self.accept(at(number / SOCKETS_MAX), at(number % SOCKETS_MAX));
-        } else {
-            self.step(Place::from_data(data));
+            Source::Files => self.files_woken = true,
+            Source::Listener => {
+                if let Some(&(listener, socket)) = self.sockets.get(token.key.index as usize) {
+                    self.accept(listener, socket);
+                }
+            }
+            Source::Connection => self.step(token.key),
         }
     }
 
-    /// Do what the owner wants done.
-    fn obey(&mut self) {
-        let commands = match &mut *self.common.orders() {
-            Some(orders) if !orders.commands.is_empty() => std::mem::take(&mut orders.commands),
+    /// Run the owner's commands.
+    fn run_commands(&mut self) {
+        let commands = match &mut *self.common.commands() {
+            Some(commands) if !commands.pending.is_empty() => std::mem::take(&mut commands.pending),
             _ => return,
         };
         for command in commands {
@@ -205,61 +212,62 @@ impl<K: Send> Reactor<K> {
     }
 
     fn end(mut self) {
-        for place in self.seats.places() {
-            self.dismiss(place);
+        let keys: Vec<Key> = self.slots.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.remove(key);
         }
-        self.ways.clear();
+        self.listeners.clear();
         self.files.end();
     }
 
-    pub(super) fn tally(&self) -> &Tally {
-        &self.common.tally
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.common.metrics
     }
 
     // --- one connection ---
 
-    pub(super) fn step(&mut self, place: Place) {
-        match self.seats.get(place) {
-            Some(Occupant::Guest(guest)) => {
-                let verdict = guest.step();
-                self.act_on(place, verdict);
+    pub(super) fn step(&mut self, key: Key) {
+        match self.slots.get_mut(key) {
+            Some(Connection::Handshake(handshake)) => {
+                let verdict = handshake.step();
+                self.act_on(key, verdict);
             }
-            Some(Occupant::Peer(_)) => self.serve(place),
-            Some(Occupant::Answerer(..)) => self.answer_fabric(place),
-            Some(Occupant::Lifeline(wire, _)) if has_ended(wire) => self.dismiss(place),
-            None | Some(Occupant::Lifeline(..)) => {}
+            Some(Connection::Peer(_)) => self.serve(key),
+            Some(Connection::Endpoint(..)) => self.answer_fabric(key),
+            Some(Connection::Lifeline(wire, _)) if has_ended(wire) => self.remove(key),
+            None | Some(Connection::Lifeline(..)) => {}
         }
     }
 
-    fn act_on(&mut self, place: Place, mut verdict: Verdict) {
+    fn act_on(&mut self, key: Key, mut verdict: Verdict) {
         let answer = match &verdict {
-            Verdict::Asks(hello) => Some(self.answer(*hello)),
-            Verdict::Introduces(introduction) => Some(self.meet(place, introduction)),
+            Verdict::Asks(hello) => Some(self.answer_hello(*hello)),
+            Verdict::Introduces(introduction) => Some(self.connect_fabric(key, introduction)),
             Verdict::Stay | Verdict::Admitted(..) | Verdict::Leave(_) => None,
         };
         if let Some(answer) = answer {
-            let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
+            let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) else {
                 return;
             };
             verdict = match answer {
-                Ok(welcome) => guest.welcome(&welcome),
+                Ok(welcome) => handshake.welcome(&welcome),
                 Err(error) => {
-                    guest.refuse(&error);
-                    guest.step()
+                    handshake.refuse(&error);
+                    handshake.step()
                 }
             };
         }
         match verdict {
-            Verdict::Admitted(wire, slots) => self.admit(place, (wire, slots)),
+            Verdict::Admitted(wire, slots) => self.admit(key, (wire, slots)),
             Verdict::Leave(why) => {
-                self.tally().fail(&self.tally().refused, why);
-                self.dismiss(place);
+                self.metrics().fail(&self.metrics().refused, why);
+                self.remove(key);
             }
-            Verdict::Stay | Verdict::Asks(_) | Verdict::Introduces(..) => self.watch_guest(place),
+            Verdict::Stay | Verdict::Asks(_) | Verdict::Introduces(..) => self.watch_handshake(key),
         }
     }
 
-    /// Refuse one more beside so many.
+    /// Check that one more than `present` is within `peers_max`.
     pub(super) fn check_room(&self, present: usize) -> Result<(), Error> {
         let value = present as u64 + 1;
         let maximum = u64::from(self.options.limits.peers_max);
@@ -267,33 +275,33 @@ impl<K: Send> Reactor<K> {
             return Ok(());
         }
         Err(Error::Limit {
-            limit: "peers_max",
+            limit: "max_peers",
             value,
             maximum,
             advice: "close clients that are not used, or raise it",
         })
     }
 
-    fn answer(&mut self, hello: Hello) -> Result<Welcome, Error> {
+    fn answer_hello(&mut self, hello: Hello) -> Result<Welcome, Error> {
         let limits = &self.options.limits;
-        self.check_room(self.common.tally.peers.load(Ordering::Relaxed))?;
+        self.check_room(self.common.metrics.peers.load(Ordering::Relaxed))?;
         Ok(Welcome {
             slots: hello.slots.min(limits.slots),
             grant_bytes: limits.grant_bytes,
             incarnation: self.incarnation,
-            announced: self
-                .announced
+            shared_index: self
+                .shared_index
                 .filter(|_| hello.fabrics & Hello::SHARED_MEMORY != 0),
-            verbs: self.offered(hello),
+            verbs: self.verbs_offer(hello),
             note: self.options.note.clone(),
         })
     }
 
-    fn admit(&mut self, place: Place, (wire, slots): (Wire, u32)) {
-        if let Some(Occupant::Guest(guest)) = self.seats.get(place)
-            && let Some(answerer) = guest.answerer
+    fn admit(&mut self, key: Key, (wire, slots): (Wire, u32)) {
+        if let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key)
+            && let Some(endpoint) = handshake.endpoint
         {
-            return self.admit_lifeline(place, wire, answerer);
+            return self.admit_lifeline(key, wire, endpoint);
         }
         let now = Instant::now();
         let admitted = Channel::new(wire)
@@ -306,31 +314,35 @@ impl<K: Send> Reactor<K> {
         let (channel, id) = match admitted {
             Ok(admitted) => admitted,
             Err(why) => {
-                self.tally().fail(&self.tally().refused, why);
-                return self.dismiss(place);
+                self.metrics().fail(&self.metrics().refused, why);
+                return self.remove(key);
             }
         };
-        let peer = Peer {
+        let watched = match self.slots.get(key) {
+            Some(Connection::Handshake(handshake)) => handshake.watched,
+            _ => Ready::NOTHING,
+        };
+        let peer = PeerConnection {
             id,
             channel,
-            watched: EventFlags::empty(), // not what it was watched for as a guest, whatever that was
+            watched,
             queued: false,
         };
-        drop(self.seats.replace(place, Occupant::Peer(Box::new(peer))));
-        if self.places.len() <= id.index() {
-            self.places.resize(id.index() + 1, None);
+        drop(self.slots.replace(key, Connection::Peer(Box::new(peer))));
+        if self.peer_keys.len() <= id.index() {
+            self.peer_keys.resize(id.index() + 1, None);
         }
-        self.places[id.index()] = Some(place);
-        self.guests -= 1;
-        self.common.tally.peers.fetch_add(1, Ordering::Relaxed);
-        self.welcome();
-        self.serve(place);
+        self.peer_keys[id.index()] = Some(key);
+        self.handshakes -= 1;
+        self.common.metrics.peers.fetch_add(1, Ordering::Relaxed);
+        self.resume_accepting();
+        self.serve(key);
     }
 
-    /// One turn of a peer: take its requests, send its answers.
-    fn serve(&mut self, place: Place) {
+    /// One turn of a peer: receive its requests, send its answers.
+    pub(super) fn serve(&mut self, key: Key) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        let Some(Occupant::Peer(peer)) = self.seats.get(place) else {
+        let Some(Connection::Peer(peer)) = self.slots.get_mut(key) else {
             return;
         };
         let now = Instant::now();
@@ -338,120 +350,118 @@ impl<K: Send> Reactor<K> {
             shard: &mut self.shard,
             id: peer.id,
         };
-        let mut standing = Standing::default();
+        let mut progress = Progress::default();
         let channel = &mut peer.channel;
         let mut turned = Ok(());
         if !closing {
-            turned = exchange::receive(channel, &mut machine, now, &mut standing);
+            turned = exchange::receive(channel, &mut machine, now, &mut progress);
         }
-        let mut sending = Standing::default();
+        let mut sending = Progress::default();
         let pieces = &mut self.pieces;
-        // What was asked for before a fault is not answered: nobody reads it, or nobody can be trusted with it.
+        // After a fault nothing is sent: the peer is gone, or violated the protocol.
         turned =
             turned.and_then(|()| exchange::send(channel, &mut machine, pieces, now, &mut sending));
-        let tally = &self.common.tally;
+        let metrics = &self.common.metrics;
         let add = |to: &std::sync::atomic::AtomicU64, bytes: usize| {
             to.fetch_add(bytes as u64, Ordering::Relaxed);
         };
-        add(&tally.received_bytes, standing.received);
-        add(&tally.sent_bytes, sending.sent);
+        add(&metrics.received_bytes, progress.received);
+        add(&metrics.sent_bytes, sending.sent);
         if let Err(fault) = turned {
-            return self.lose(place, &fault);
+            return self.lose(key, &fault);
         }
-        let more = standing.again || sending.again || (!closing && channel.holds_received());
+        let more = progress.again || sending.again || (!closing && channel.holds_received());
         if more && !peer.queued {
             peer.queued = true;
-            self.again.push(place);
+            self.again.push(key);
         }
-        self.clock.expect(now, self.options.limits.liveness);
-        self.watch(place, sending.blocked);
+        self.timers.expect(now, self.options.limits.liveness);
+        self.watch(key, sending.blocked);
         self.retire();
     }
 
-    /// The connection is over, for a reason that is not ours.
-    pub(super) fn lose(&mut self, place: Place, fault: &Fault) {
-        let quiet = match self.seats.get(place) {
-            Some(Occupant::Peer(peer)) => self.shard.is_quiet(peer.id),
+    /// A peer's connection has ended, for a reason of the peer's.
+    pub(super) fn lose(&mut self, key: Key, fault: &Fault) {
+        let quiet = match self.slots.get_mut(key) {
+            Some(Connection::Peer(peer)) => self.shard.is_quiet(peer.id),
             _ => true,
         };
         if !(quiet && matches!(fault, Fault::Ended)) {
             let why = fault.clone().into_error().to_string();
-            self.tally().fail(&self.tally().broken, why);
+            self.metrics().fail(&self.metrics().broken, why);
         }
-        self.dismiss(place);
+        self.remove(key);
     }
 
     // --- epoll ---
 
-    fn watch(&mut self, place: Place, blocked: bool) {
-        let Some(Occupant::Peer(peer)) = self.seats.get(place) else {
+    fn watch(&mut self, key: Key, blocked: bool) {
+        let Some(Connection::Peer(peer)) = self.slots.get_mut(key) else {
             return;
         };
-        let mut wanted = EventFlags::empty();
-        // What comes after the close is not read: watched for, it would wake the thread again and again.
-        wanted.set(EventFlags::IN, !self.common.closing.load(Ordering::Acquire));
-        wanted.set(EventFlags::OUT, blocked);
-        if wanted != peer.watched {
-            let data = EventData::new_u64(place.to_data());
-            if epoll::modify(&self.epoll, peer.channel.socket(), data, wanted).is_ok() {
-                peer.watched = wanted;
-            }
+        let wanted = Ready {
+            // A closing server reads nothing, so watching for input would wake it again and again.
+            read: !self.common.closing.load(Ordering::Acquire),
+            write: blocked,
+        };
+        let token = Token::new(Source::Connection, key);
+        let changed = self
+            .poll
+            .change(peer.channel.socket(), token, peer.watched, wanted);
+        if changed.is_ok() {
+            peer.watched = wanted;
         }
     }
 
-    fn watch_guest(&mut self, place: Place) {
-        let Some(Occupant::Guest(guest)) = self.seats.get(place) else {
+    fn watch_handshake(&mut self, key: Key) {
+        let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) else {
             return;
         };
-        let mut wanted = EventFlags::empty();
-        wanted.set(EventFlags::IN, guest.wants_read());
-        wanted.set(EventFlags::OUT, guest.wants_write());
-        if let Some(wire) = guest.wire() {
-            let data = EventData::new_u64(place.to_data());
-            _ = epoll::modify(&self.epoll, wire.socket(), data, wanted);
+        let (watched, wanted) = (handshake.watched, handshake.wanted());
+        let token = Token::new(Source::Connection, key);
+        let changed = handshake
+            .wire()
+            .map(|wire| self.poll.change(wire.socket(), token, watched, wanted));
+        if changed.is_some_and(|changed| changed.is_ok()) {
+            handshake.watched = wanted;
         }
-        if guest.holds_received() {
-            self.again.push(place);
+        if handshake.holds_received() {
+            self.again.push(key);
         }
     }
 
-    /// Let somebody go, whoever it is.
-    pub(super) fn dismiss(&mut self, place: Place) {
-        match self.seats.leave(place) {
+    /// Close and remove a connection of any kind; removes both slots of a fabric connection.
+    pub(super) fn remove(&mut self, key: Key) {
+        match self.slots.remove(key) {
             None => {}
-            Some(Occupant::Guest(guest)) => {
-                self.guests -= 1;
-                if let Some(wire) = guest.wire() {
-                    _ = epoll::delete(&self.epoll, wire.socket());
+            Some(Connection::Handshake(handshake)) => {
+                self.handshakes -= 1;
+                if let Some(wire) = handshake.wire() {
+                    self.poll.remove(wire.socket());
                 }
-                if let Some(answerer) = guest.answerer {
-                    self.part(answerer);
+                if let Some(endpoint) = handshake.endpoint {
+                    self.remove_endpoint(endpoint);
                 }
-                guest.hang_up();
-                self.welcome();
+                handshake.hang_up();
+                self.resume_accepting();
             }
-            Some(Occupant::Answerer(answerer, lifeline)) => {
-                self.part(answerer);
-                self.dismiss(lifeline);
+            Some(Connection::Endpoint(endpoint, lifeline)) => {
+                self.remove_endpoint(endpoint);
+                self.remove(lifeline);
             }
-            Some(Occupant::Lifeline(mut wire, answerer)) => {
-                _ = epoll::delete(&self.epoll, wire.socket());
+            Some(Connection::Lifeline(mut wire, endpoint)) => {
+                self.poll.remove(wire.socket());
                 wire.hang_up();
-                self.dismiss(answerer);
+                self.remove(endpoint);
             }
-            Some(Occupant::Peer(peer)) => {
-                self.common.tally.peers.fetch_sub(1, Ordering::Relaxed);
-                _ = epoll::delete(&self.epoll, peer.channel.socket().as_fd());
+            Some(Connection::Peer(peer)) => {
+                self.common.metrics.peers.fetch_sub(1, Ordering::Relaxed);
+                self.poll.remove(peer.channel.socket().as_fd());
                 peer.channel.hang_up();
                 self.shard.disconnect(peer.id);
-                self.places[peer.id.index()] = None;
+                self.peer_keys[peer.id.index()] = None;
                 self.retire();
             }
         }
-    }
-
-    /// Have a peer's turn come.
-    pub(super) fn touch(&mut self, place: Place) {
-        self.serve(place);
     }
 }

@@ -9,7 +9,8 @@ use forebay_tensor::{Hello, Welcome};
 pub use client::Client;
 pub use server::Server;
 
-/// Bytes that a machine is given before it may say something, at least: as often doubled as the input's second byte says.
+/// Bytes that a machine is given before it may say something, at least: as often doubled as the input's second byte
+/// says.
 const BURST_BYTES: usize = 32;
 
 /// Who is to hear the bytes, as the first of them says.

@@ -2,7 +2,7 @@
 use std::time::Instant;
 
 use forebay_tensor::{
-    Description, Dtype, Error, FileRows, LetGo, Number, PeerId, Shard, ShardLimits, Span,
+    Description, Dtype, Error, FileRows, Number, PeerId, Released, Shard, ShardLimits, Span,
 };
 
 use crate::sys::loan::{Loan, carry};
@@ -28,7 +28,7 @@ pub struct Server {
     /// What every read of the file gives.
     file: Loan,
     reads: u32,
-    let_go: u32,
+    released: u32,
     now: Instant,
 }
 
@@ -73,7 +73,7 @@ impl Server {
             tensors,
             file: Loan::from(vec![2; bytes(LIMITS.staging_bytes)]),
             reads: 0,
-            let_go: 0,
+            released: 0,
             now,
         }
     }
@@ -105,7 +105,7 @@ impl Server {
             self.reads += 1;
             // Memory has numbers apart from those of files.
             let taken = self.shard.read(read, Ok((rows, self.reads)), self.now);
-            self.let_go += u32::from(!taken);
+            self.released += u32::from(!taken);
         }
     }
 
@@ -125,8 +125,8 @@ impl Server {
     }
 
     fn take_back(&mut self) {
-        while let Some(let_go) = self.shard.take_let_go() {
-            self.let_go += u32::from(matches!(let_go, LetGo::Staged(_)));
+        while let Some(released) = self.shard.take_released() {
+            self.released += u32::from(matches!(released, Released::Staged(_)));
         }
     }
 
@@ -137,7 +137,7 @@ impl Server {
             self.shard.drop_tensor(name).expect("nobody else drops it");
         }
         self.take_back();
-        assert_eq!(self.let_go, self.reads, "the memory of every read");
+        assert_eq!(self.released, self.reads, "the memory of every read");
         let retired = std::iter::from_fn(|| self.shard.take_retired()).count();
         assert_eq!(retired, self.tensors.len(), "no answer reads them");
         let held: Vec<_> = self.tensors.iter().map(Loan::bytes).collect();

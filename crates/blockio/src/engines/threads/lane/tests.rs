@@ -1,4 +1,4 @@
-//! Whose turn it is, and who gets the memory back.
+//! The order of turns, and the owner of memory that comes back.
 use std::sync::Arc;
 
 use super::{ALONE, Ended, HANDED, Lane, Lanes};
@@ -60,31 +60,31 @@ fn carry_out_one(lanes: &mut Lanes, ended: &mut Vec<Ended>) -> usize {
     job.lane
 }
 
-/// A caller with a long list must not keep the threads from everybody else's.
+/// A caller with a long list must not keep the threads from the lists of others.
 #[test]
 fn lanes_take_turns() {
     let (mut lanes, _) = lanes();
     let (mut first, mut second) = (Owner::new(10), Owner::new(2));
     let (lane, _) = callers_lane(&mut first);
-    let first_place = lanes.bring(lane);
+    let first_lane = lanes.insert(lane);
     let (lane, waiter) = callers_lane(&mut second);
-    let second_place = lanes.bring(lane);
+    let second_lane = lanes.insert(lane);
     let mut ended = Vec::new();
     let order: Vec<_> = (0..6)
         .map(|_| carry_out_one(&mut lanes, &mut ended))
         .collect();
-    let [one, two] = [first_place, second_place];
+    let [one, two] = [first_lane, second_lane];
     assert_eq!(order, [one, two, one, two, one, one]);
-    let [Ended::Woken(woken)] = &ended[..] else {
+    let [Ended::Wake(woken)] = &ended[..] else {
         panic!("one caller's batch has ended");
     };
     woken.end();
     assert_eq!(waiter.wait(), Waited::Ended);
     assert!(
-        lanes.take_away(first_place).is_none(),
+        lanes.remove_ended(first_lane).is_none(),
         "four reads are left"
     );
-    assert!(lanes.take_away(second_place).is_some());
+    assert!(lanes.remove_ended(second_lane).is_some());
     assert_eq!(second.results, [16, 16]);
     assert_eq!(second.bytes, [0; 16]);
 }
@@ -95,12 +95,12 @@ fn what_was_given_up_keeps_its_keeper_until_the_threads_let_go() {
     let (mut lanes, quarantine) = lanes();
     let mut owner = Owner::new(3);
     let (lane, _) = callers_lane(&mut owner);
-    let place = lanes.bring(lane);
+    let index = lanes.insert(lane);
     let mut ended = Vec::new();
     let job = lanes.next(&mut ended).expect("three operations");
     let kept = Arc::new(());
     assert_eq!(
-        lanes.give_up(place, Box::new(Arc::clone(&kept)), &mut ended),
+        lanes.give_up(index, Box::new(Arc::clone(&kept)), &mut ended),
         1
     );
     assert!(
@@ -109,13 +109,13 @@ fn what_was_given_up_keeps_its_keeper_until_the_threads_let_go() {
     );
     assert_eq!((ended.len(), quarantine.batches()), (0, 1));
     lanes.complete(&job, 16, &mut ended);
-    assert!(matches!(ended[..], [Ended::Kept(_)]));
+    assert!(matches!(ended[..], [Ended::Drop(_)]));
     assert_eq!((Arc::strong_count(&kept), quarantine.batches()), (2, 0));
     ended.clear();
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// Once nobody waits any longer for a thread that hangs, what it may write is nobody's for ever.
+/// Once a close has given up on a thread that hangs, the memory that it may write is leaked.
 #[test]
 #[cfg_attr(miri, ignore = "it leaks on purpose, which miri reports")]
 fn what_has_not_ended_in_time_leaks() {

@@ -1,0 +1,278 @@
+//! What the dispatcher has given to the store, with what it asked of it.
+//!
+//! The machine's changes of one turn are one batch, so that the store's writer can commit the batches of several turns
+//! as one transaction. Changes are counted, not named: the store answers them in their order.
+//!
+//! Arguments have a budget in memory (`queue_bytes_max`). Beyond it they travel with their row to the disk, are dropped
+//! here once written, and are read back before the run.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
+use crate::dispatcher::clients::waiters::Waiter;
+use crate::dispatcher::hash::{ByNumber, Numbers};
+use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
+use crate::id::RequestId;
+use crate::op::Op;
+use crate::request::{Blob, Request, Slot, Submission};
+use crate::store::{Keyed, Pruned, Question, Store};
+
+/// Where the outcome of an order to the store is sent.
+pub type ReplyTo<T> = Sender<std::result::Result<T, String>>;
+
+/// A run that its worker has not received yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingRun {
+    pub slot: Slot,
+    pub id: RequestId,
+    pub attempt: u32,
+    /// The number of this dispatch: a run that never began gives its attempt number to the next one, so the attempt
+    /// does not identify it.
+    pub dispatch: u64,
+}
+
+/// A submission that comes after requests which ended long ago: how they ended is read one by one.
+pub struct LateSubmission {
+    pub submission: Submission,
+    pub waiter: Waiter,
+    pub token: Option<u64>,
+    pub left: Vec<RequestId>,
+}
+
+/// Why the store was asked.
+pub enum Purpose {
+    /// A client waits for the end.
+    End(Waiter),
+    /// A client cancels a request that has ended.
+    Cancel(Waiter),
+    /// A client follows it.
+    Follow(StreamKey, StreamKind),
+    /// A run is to begin.
+    Run(PendingRun),
+    After(Box<LateSubmission>),
+    Retry(ReplyTo<()>),
+    Prune(ReplyTo<Pruned>),
+}
+
+/// The store, with what is on its way to it.
+pub struct PendingWrites {
+    pub store: Store,
+    batch: Vec<Op>,
+    /// Changes given to the store so far; `answered` is how many of them it has answered.
+    given: u64,
+    answered: u64,
+    purposes: ByNumber<u64, Purpose>,
+    /// The callers of `retry`, until their retry is on disk.
+    retries: ByNumber<RequestId, ReplyTo<()>>,
+    last_ticket: u64,
+    /// Requests whose arguments are on disk alone.
+    on_disk: Numbers<RequestId>,
+    /// Arguments that are dropped from memory once they are written with their request's row.
+    arguments_to_write: ByNumber<RequestId, Blob>,
+    /// Bytes of the arguments in memory, by request.
+    arguments_bytes: ByNumber<RequestId, usize>,
+    held_bytes: usize,
+    /// Bytes of arguments on their way to the disk alone, each with the number of the change that carries them.
+    writing: VecDeque<(u64, usize)>,
+    writing_bytes: usize,
+    queue_bytes_max: usize,
+    /// Idempotency keys of the requests in the store.
+    keys: ByNumber<RequestId, Arc<str>>,
+    /// Runs for which the journal had no room: each begins when this many changes were answered, its claim among them.
+    waiting_for_journal: Vec<(u64, PendingRun)>,
+    /// When a store that could not write is tried again.
+    retry_at: Option<Instant>,
+}
+
+impl PendingWrites {
+    /// The state after a restart: `held` are the bytes of the arguments that were read, `on_disk` the requests whose
+    /// arguments were not.
+    pub fn new(
+        store: Store,
+        held: Vec<(RequestId, usize)>,
+        on_disk: Vec<RequestId>,
+        known: &[Keyed],
+    ) -> Self {
+        let queue_bytes_max = usize::try_from(store.config().queue_bytes_max);
+        let known = known.iter().map(|(key, id, _)| (*id, Arc::clone(key)));
+        Self {
+            store,
+            batch: Vec::new(),
+            given: 0,
+            answered: 0,
+            purposes: ByNumber::default(),
+            retries: ByNumber::default(),
+            last_ticket: 0,
+            on_disk: on_disk.into_iter().collect(),
+            arguments_to_write: ByNumber::default(),
+            held_bytes: held.iter().map(|(_, bytes)| bytes).sum(),
+            arguments_bytes: held.into_iter().collect(),
+            writing: VecDeque::new(),
+            writing_bytes: 0,
+            queue_bytes_max: queue_bytes_max.unwrap_or(usize::MAX),
+            keys: known.collect(),
+            waiting_for_journal: Vec::new(),
+            retry_at: None,
+        }
+    }
+
+    /// Add a change to the batch of this turn.
+    pub fn add(&mut self, op: Op) {
+        self.given += 1;
+        let op = match op {
+            Op::Accept(request) => Op::Accept(self.complete(request)),
+            other => other,
+        };
+        self.batch.push(op);
+    }
+
+    /// Give the batch of this turn to the store.
+    pub fn write(&mut self) {
+        if !self.batch.is_empty() {
+            self.store.write(std::mem::take(&mut self.batch));
+        }
+    }
+
+    /// Take the arguments out of a submission that exceeds the budget in memory. The caller passes them to
+    /// [`Self::track_arguments`] once the request has an id.
+    pub fn detach_arguments(&self, submission: &mut Submission) -> Option<Blob> {
+        let bytes = submission.arguments.len();
+        let fits = self.held_bytes + bytes <= self.queue_bytes_max;
+        (!fits && bytes > 0).then(|| std::mem::replace(&mut submission.arguments, Blob::from([])))
+    }
+
+    /// Account for the arguments of a submission that the machine has accepted.
+    pub fn track_arguments(&mut self, id: RequestId, bytes: usize, detached: Option<Blob>) {
+        if let Some(arguments) = detached {
+            self.arguments_to_write.insert(id, arguments);
+        } else if bytes > 0 {
+            self.held_bytes += bytes;
+            self.arguments_bytes.insert(id, bytes);
+        }
+    }
+
+    /// The arguments of a retried request stay on disk, where they are.
+    pub fn keep_on_disk(&mut self, id: RequestId) {
+        self.on_disk.insert(id);
+    }
+
+    /// Whether too many bytes are on their way to the disk to accept more.
+    pub fn is_behind(&self) -> bool {
+        self.writing_bytes > WRITING_BYTES_MAX
+    }
+
+    /// Forget the arguments of a request that has ended or was refused.
+    pub fn ended(&mut self, id: RequestId) {
+        self.held_bytes -= self.arguments_bytes.remove(&id).unwrap_or(0);
+        self.on_disk.remove(&id);
+        self.arguments_to_write.remove(&id);
+    }
+
+    /// Whether the arguments of a request must be read before it runs.
+    pub fn is_on_disk(&self, id: RequestId) -> bool {
+        self.on_disk.contains(&id)
+    }
+
+    /// Ask the store about a request.
+    pub fn fetch(&mut self, id: RequestId, question: Question, purpose: Purpose) {
+        let ticket = self.ticket_for(purpose);
+        self.store.fetch(id, question, ticket);
+    }
+
+    /// A ticket by which the answer finds its purpose.
+    pub fn ticket_for(&mut self, purpose: Purpose) -> u64 {
+        self.last_ticket += 1;
+        self.purposes.insert(self.last_ticket, purpose);
+        self.last_ticket
+    }
+
+    /// The purpose of a ticket.
+    pub fn take_purpose(&mut self, ticket: u64) -> Option<Purpose> {
+        self.purposes.remove(&ticket)
+    }
+
+    /// Remember the caller of a retry that the machine has accepted.
+    pub fn add_retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
+        self.retries.insert(id, reply_to);
+    }
+
+    /// The caller of a retry that is on disk or could not be written; `None` if it was answered already.
+    pub fn take_retry(&mut self, id: RequestId) -> Option<ReplyTo<()>> {
+        self.retries.remove(&id)
+    }
+
+    /// Note a run in the journal. If there is no room, it waits here until its claim is on disk, and this returns
+    /// false.
+    pub fn note_in_journal(&mut self, run: PendingRun) -> bool {
+        let noted = self.store.journal().note(run.id, run.attempt);
+        if !noted {
+            self.waiting_for_journal.push((self.given, run));
+        }
+        noted
+    }
+
+    /// Count answered changes; the runs that may begin now. They include runs that were withdrawn (`waits` is false):
+    /// those are not noted, because after the death of the server a note counts as a run that began.
+    pub fn take_answered(
+        &mut self,
+        count: usize,
+        on_disk: bool,
+        waits: impl Fn(PendingRun) -> bool,
+    ) -> Vec<PendingRun> {
+        self.answered += count as u64;
+        while let Some((at, bytes)) = self.writing.front()
+            && *at <= self.answered
+        {
+            self.writing_bytes -= bytes;
+            self.writing.pop_front();
+        }
+        if !on_disk {
+            // The claim of any of them may be among the changes that failed, so only room in the journal lets them begin.
+            let retry_at = Duration::from_millis(STORE_AGAIN_MS);
+            self.retry_at = Instant::now().checked_add(retry_at);
+            for (due, _) in &mut self.waiting_for_journal {
+                *due = u64::MAX;
+            }
+        }
+        let (answered, journal) = (self.answered, self.store.journal());
+        let begin = |(due, run): &mut (u64, PendingRun)| {
+            *due <= answered || !waits(*run) || journal.note(run.id, run.attempt)
+        };
+        let may: Vec<_> = self.waiting_for_journal.extract_if(.., begin).collect();
+        may.into_iter().map(|(_, run)| run).collect()
+    }
+
+    /// When the store is to be tried again.
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
+    /// Whether the store is to be tried again at `now`; true once.
+    pub fn take_retry_due(&mut self, now: Instant) -> bool {
+        self.retry_at.take_if(|retry_at| *retry_at <= now).is_some()
+    }
+
+    /// The idempotency key of a request that was removed from the store.
+    pub fn take_key(&mut self, id: RequestId) -> Option<Arc<str>> {
+        self.keys.remove(&id)
+    }
+
+    /// The request as the store is to write it, with detached arguments put back.
+    fn complete(&mut self, request: Arc<Request>) -> Arc<Request> {
+        if let Some(key) = &request.submission.options.idempotency {
+            self.keys.insert(request.id, Arc::clone(key));
+        }
+        let Some(arguments) = self.arguments_to_write.remove(&request.id) else {
+            return request;
+        };
+        self.on_disk.insert(request.id);
+        self.writing.push_back((self.given, arguments.len()));
+        self.writing_bytes += arguments.len();
+        let mut whole = Request::clone(&request);
+        whole.submission.arguments = arguments;
+        Arc::new(whole)
+    }
+}

@@ -1,0 +1,98 @@
+//! The messages between the dispatcher and the threads of its program.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_transport::calls::Connection;
+
+use crate::dispatcher::commits::pending_writes::ReplyTo;
+use crate::dispatcher::driver::Driver;
+use crate::id::RequestId;
+use crate::request::{Blob, Death, Lane, Options, Slot};
+use crate::store::{PruneRule, Pruned};
+
+/// A request that this process submits to its own dispatcher.
+#[derive(Clone, Debug)]
+pub struct LocalSubmission {
+    pub ticket: u64,
+    pub name: Arc<str>,
+    pub arguments: Blob,
+    pub options: Arc<Options>,
+}
+
+/// A started worker: its connection, its process, and the generation of its lease.
+pub struct StartedWorker {
+    pub connection: Arc<Connection>,
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    pub generation: u32,
+}
+
+/// A command to the dispatcher.
+pub(in crate::dispatcher) enum Command {
+    /// The server's main thread has answered a call.
+    Answer {
+        ticket: u64,
+        head: Vec<u8>,
+    },
+    Submit(LocalSubmission),
+    Ready(Slot, StartedWorker),
+    Failed(Slot, Arc<str>),
+    Died(Slot, Death),
+    Retry(RequestId, ReplyTo<()>),
+    Prune(PruneRule, ReplyTo<Pruned>),
+    /// Run this in the dispatcher's thread.
+    Ask(Box<dyn FnOnce(&mut Driver) + Send>),
+    Close,
+}
+
+/// An order to the supervisor, which starts and ends workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Start a worker; it identifies itself by the nonce when it connects its side socket.
+    Start { slot: Slot, lane: Lane, nonce: u64 },
+    /// It was asked to leave: make sure that it exits.
+    Stop { slot: Slot },
+    /// Its process has ended: report how.
+    Died { slot: Slot },
+    /// It was killed because it used too much memory; `Died` follows.
+    Expelled { slot: Slot },
+    /// Source files of the application have changed.
+    Sources(Vec<String>),
+    /// Nothing waits or runs.
+    Idle,
+    /// A socket was removed and made again.
+    Rebound,
+    /// For the log of the server.
+    Warn(String),
+}
+
+/// A call that the server's main thread answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminCall {
+    pub ticket: u64,
+    pub method: String,
+    /// A msgpack array.
+    pub arguments: Vec<u8>,
+}
+
+/// The end of an in-process submission.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finished {
+    pub ticket: u64,
+    pub kind: FinishedKind,
+    pub payload: Blob,
+}
+
+/// What the payload of an end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FinishedKind {
+    Result = 0,
+    /// The exception of the work, as the worker encoded it.
+    Raised = 1,
+    /// JSON.
+    Failure = 2,
+    /// Nothing.
+    Cancelled = 3,
+}

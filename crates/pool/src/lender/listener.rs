@@ -1,0 +1,115 @@
+//! The socket of a lender: of one user alone, in a directory of that user alone.
+//!
+//! [`forebay_base::unix`] makes it so; here are the messages, which name the option that helps, and the check of the
+//! process at the other end.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use forebay_base::accept;
+use forebay_base::peer::{Peer, peer_of};
+use forebay_base::unix::{self, Directory, Listener};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+
+use crate::error::{Error, Result};
+
+/// Listen at `path`, whose directory is made (0700) where it is missing.
+///
+/// # Errors
+/// `Address` where the directory is not this user's alone, or another process listens there; the message names it.
+pub fn listen(path: &Path) -> Result<Listener> {
+    Listener::bind(path, SocketType::SEQPACKET, Directory::Private).map_err(explained)
+}
+
+/// Listen there again, with a new socket. On failure the old one stays.
+///
+/// # Errors
+/// Those of [`listen`].
+pub fn listen_again(listener: &mut Listener) -> Result<()> {
+    listener
+        .bind_again(SocketType::SEQPACKET, Directory::Private)
+        .map_err(explained)
+}
+
+/// A program of this user that wants to connect. The connections of other users, and of programs that have left, are
+/// closed.
+///
+/// # Errors
+/// `System`, for example with EMFILE: pause accepting then. The program stays in the queue and is served afterwards;
+/// an end of file would tell it that there is no lender.
+pub fn accept_program(listener: &Listener) -> Result<Option<(OwnedFd, Peer)>> {
+    while let Some(socket) = accept::next(listener).map_err(Error::system("accept"))? {
+        if let Ok(Some(peer)) = own_peer(&socket) {
+            return Ok(Some((socket, peer)));
+        }
+    }
+    Ok(None)
+}
+
+/// Connect to the lender at `path`, which must be this user's.
+///
+/// # Errors
+/// `Gone` where none listens, `Address` where it is another user's.
+pub fn connect_to_lender(path: &Path) -> Result<OwnedFd> {
+    let address = unix::address(path).map_err(explained)?;
+    unix::check_directory(path, Directory::Private).map_err(|error| match error {
+        unix::Error::Missing(_) => no_lender(path),
+        error => explained(error),
+    })?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(Error::system("socket"))?;
+    match connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Err(no_lender(path)),
+        Err(errno) => return Err(Error::system("connect to the shared pool")(errno)),
+    }
+    if own_peer(&socket)?.is_none() {
+        return Err(Error::Address(format!(
+            "{} belongs to another user; give the path of your own: forebay serve --path",
+            path.display()
+        )));
+    }
+    Ok(socket)
+}
+
+/// No process lends at `path`.
+pub fn no_lender(path: &Path) -> Error {
+    Error::Gone(format!(
+        "no shared pool at {}; start one: forebay serve",
+        path.display()
+    ))
+}
+
+/// The process at the other end, where the kernel says that it is of this user.
+fn own_peer(socket: impl AsFd) -> Result<Option<Peer>> {
+    let peer = peer_of(socket).map_err(Error::system("getsockopt(SO_PEERCRED)"))?;
+    let own = peer.uid == rustix::process::geteuid().as_raw();
+    Ok(own.then_some(peer))
+}
+
+/// Why a socket cannot be used, and what to do.
+fn explained(error: unix::Error) -> Error {
+    Error::Address(match error {
+        unix::Error::Path { .. } => format!("{error}; give a shorter one: --path"),
+        unix::Error::Exposed { directory, .. } => format!(
+            "{} is not a directory of yours alone (0700), so others could replace the socket in it; \
+             remove it, or give another path: --path",
+            directory.display()
+        ),
+        unix::Error::InUse {
+            path,
+            holder: Some(pid),
+        } => format!(
+            "process {pid} already lends services at {}; end it first (kill {pid}), \
+             or use another path: --path",
+            path.display()
+        ),
+        unix::Error::System { what, source } => {
+            let what = what.into();
+            return Error::System { what, source };
+        }
+        error => format!("{error}; give another path: --path"),
+    })
+}

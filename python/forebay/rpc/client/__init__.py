@@ -1,0 +1,1 @@
+"""Calls to one service over several connections."""
