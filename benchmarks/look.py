@@ -5,23 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[1] / "crates"
-CONSTANT = re.compile(r"^pub const SPIN_US: \w+ = (\d+);$", re.MULTILINE)
+SOURCE = Path(__file__).resolve().parents[1] / "crates/base/src/spin.rs"
+CONSTANT = re.compile(r"^pub const SPIN: Duration = Duration::from_micros\((\d+)\);$", re.MULTILINE)
 
 
 def spin_us() -> int:
     """Microseconds that a reading thread or a loop of ours looks.
 
     Raises:
-        LookupError: no limit of the transport, nor one single one of another crate, says so.
+        LookupError: the source does not say so.
     """
-    found = {
-        path.relative_to(SOURCES).parts[0]: int(match[1])
-        for path in sorted(SOURCES.glob("*/src/limit.rs"))
-        if (match := CONSTANT.search(path.read_text()))
-    }
-    if "transport" in found:
-        return found["transport"]
-    if len(set(found.values())) != 1:
-        raise LookupError(f"SPIN_US is not one constant of crates/*/src/limit.rs: {found}")
-    return next(iter(found.values()))
+    match = CONSTANT.search(SOURCE.read_text())
+    if match is None:
+        raise LookupError(f"{SOURCE.name} has no constant SPIN in microseconds")
+    return int(match[1])

@@ -14,6 +14,8 @@
 //! The design note, with invariants and the table of failures, is `docs/concepts/transport.md`.
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
+#[cfg(test)]
+mod alone;
 pub mod calls;
 #[cfg(test)]
 #[path = "../tests/counted/mod.rs"]
@@ -34,4 +36,3 @@ pub mod wire;
 
 pub use error::{Cause, Delivered, Error, Fault, Result, Violation};
 pub use sys::buffer::Buffer;
-pub use sys::per_process::PerProcess;

@@ -1,5 +1,7 @@
 //! Every limit of the transport, with its reason.
 
+use forebay_base::spin::SPIN;
+
 /// Largest frame, head and segments together. A length above it is refused before allocation.
 pub const FRAME_BYTES_MAX: u64 = 1 << 30;
 /// Most segments of one frame; equals the kernel's limit on the pieces of one `sendmsg`.
@@ -65,14 +67,9 @@ pub const DIRECT_BYTES_MIN: usize = 64 << 10;
 pub const COPY_BYTES_MAX: usize = 64 << 10;
 /// Most pieces given to one `sendmsg` (`IOV_MAX` is 1,024).
 pub const PIECES_MAX: usize = 64;
-/// A reading thread polls and yields for this long before it sleeps.
-///
-/// Waking a sleeper on another core costs 25 to 50 us each way: the answer of a service that slept
-/// arrives after that, and should find its caller still spinning. A lease of a service that resets
-/// (acquire, call, release) on two idle cores: 112 to 120 us with 20 us of it, 40 us with 60, 40 to
-/// 90 with 100; a sequential call of 100 bytes: 57 us without, 10 us with 20 or 60. If both ends share
-/// one core nothing is lost, because each poll yields it.
-pub const SPIN_US: u64 = 60;
+/// A reading thread polls and yields for this long before it sleeps; [`SPIN`] has the measurements.
+#[expect(clippy::cast_possible_truncation, reason = "some microseconds")]
+pub const SPIN_US: u64 = SPIN.as_micros() as u64;
 /// If spinning does not pay off, a loop yields its core once and polls, for this long.
 pub const YIELD_US: u64 = 1;
 /// Spins in a row that found nothing, after which a thread sleeps at once.

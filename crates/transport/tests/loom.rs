@@ -1,5 +1,5 @@
-//! Every interleaving of a writer and a reader of the shared ring: nobody sleeps while there is something for it; and of
-//! a lender and a borrower: no block is used again while somebody reads it.
+//! Every interleaving of a writer and a reader of the shared ring: no side sleeps while there is something for it; and of
+//! a lender and a borrower: no block is reused while it is read.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-transport --test loom --release`
 #![cfg(loom)]
@@ -9,7 +9,7 @@
 #[allow(dead_code)]
 mod ring;
 
-// The books of what is lent, and the words by which it comes back.
+// The ledger of what is lent, and the words by which it is released.
 #[path = "../src/stream/shm/ledger.rs"]
 #[allow(dead_code)]
 mod ledger;
@@ -58,12 +58,12 @@ struct Wakeup {
 }
 
 impl Wakeup {
-    fn ring(&self) {
+    fn wake(&self) {
         *self.signalled.lock().expect("no panic") = true;
         self.changed.notify_one();
     }
 
-    /// Sleep until it rings. loom reports a deadlock where nobody is left who could ring it.
+    /// Sleep until it is signalled. loom reports a deadlock if no thread is left that could signal it.
     fn wait(&self) {
         let mut signalled = self.signalled.lock().expect("no panic");
         while !*signalled {

@@ -2,9 +2,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use forebay_base::PerProcess;
 use forebay_memory::{Backing, Config, Lease, Region, Registrar};
 use forebay_tensor::Error;
-use forebay_transport::PerProcess;
 
 use crate::discovery::{Adapter, Found};
 use crate::registry::Registry;
@@ -25,7 +25,7 @@ pub struct Device {
 }
 
 /// The opened device.
-static OPENED: PerProcess<Mutex<Option<Arc<Device>>>> = PerProcess::empty();
+static OPENED: PerProcess<Mutex<Option<Arc<Device>>>> = PerProcess::new();
 
 impl Device {
     /// The first usable device, opened by the first call and kept for the process.
@@ -36,7 +36,10 @@ impl Device {
     ///
     /// Why no device is usable, as a message.
     pub fn get() -> Result<Arc<Self>, String> {
-        let mut opened = OPENED.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = OPENED
+            .get_or_init(Mutex::default)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = &*opened {
             return Ok(Arc::clone(device));
         }

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_transport::PerProcess;
+use forebay_base::PerProcess;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -24,7 +24,7 @@ pub enum LetGo {
 
 /// What was let go and waits for a thread that has the interpreter. A child has its own: at the fork, a thread that it has
 /// not may have held the parent's.
-static LET_GO: PerProcess<Mutex<Vec<LetGo>>> = PerProcess::empty();
+static LET_GO: PerProcess<Mutex<Vec<LetGo>>> = PerProcess::new();
 /// The main thread has been asked to see to it.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -62,7 +62,7 @@ pub fn let_go(buffers: LetGo) {
         return drop(buffers);
     }
     LET_GO
-        .get()
+        .get_or_init(Mutex::default)
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(buffers);
@@ -95,6 +95,11 @@ extern "C" fn called(_: *mut c_void) -> c_int {
 /// End the exports that were let go.
 pub fn end_exports(_: Python<'_>) {
     ASKED.store(false, Ordering::Release);
-    let ended = std::mem::take(&mut *LET_GO.get().lock().unwrap_or_else(PoisonError::into_inner));
+    let ended = std::mem::take(
+        &mut *LET_GO
+            .get_or_init(Mutex::default)
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner),
+    );
     drop(ended);
 }

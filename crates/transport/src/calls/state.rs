@@ -163,7 +163,7 @@ impl<S: Stream> ConnectionState<S> {
 
     /// Whether the peer's preface was read, and the peer was admitted.
     pub fn is_open(&self) -> bool {
-        self.fault.is_none() && self.decoder.is_open() && self.admitted
+        self.fault.is_none() && self.decoder.has_preface() && self.admitted
     }
 
     /// Check a token. Unrequested or repeated tokens are ignored.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use forebay_base::process;
 use forebay_base::time::{left, timespec};
 use forebay_base::wakeup::Wakeup;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
@@ -375,20 +375,9 @@ impl Connection {
 
 /// Poll for events for a short while, yielding the core in between; true if there are some.
 pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let end = Instant::now() + Duration::from_micros(time_us);
-    loop {
-        if poll(fds, Some(&now)).is_ok_and(|count| count > 0) {
-            return true;
-        }
-        if Instant::now() >= end {
-            return false;
-        }
-        rustix::thread::sched_yield();
-    }
+    let now = timespec(Duration::ZERO);
+    let time = Duration::from_micros(time_us);
+    forebay_base::spin::spin(time, || poll(fds, Some(&now)).is_ok_and(|count| count > 0))
 }
 
 /// One sleep of a thread on one connection.

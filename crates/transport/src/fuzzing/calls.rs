@@ -1,4 +1,4 @@
-//! Either end of a connection of calls, and what it does with whatever the other says.
+//! Either end of a connection of calls with arbitrary input.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ pub const TOKEN: &[u8] = b"open sesame";
 const CALLS: u64 = 2;
 const CREDIT: u32 = 4;
 
-/// An end of calls hears any bytes; it serves what it is asked, and takes what it asked for.
+/// An end of calls receives any bytes; it serves calls, and takes the outcomes of its own.
 ///
 /// The first byte says which end, the second how much it hears at once.
 ///
@@ -135,7 +135,7 @@ fn ask(state: &mut ConnectionState<Speaker>) {
     );
 }
 
-/// Serve what was asked, and take what has come.
+/// Serve the calls, and take the outcomes.
 fn act(state: &mut ConnectionState<Speaker>) {
     if state.fault.is_some() {
         return;

@@ -33,7 +33,7 @@ fn decode(bytes: &[u8], step: usize, ask: bool) -> Found {
     };
     let mut decoder = Decoder::new(&limits, false);
     if ask {
-        decoder.ask();
+        decoder.request_memory();
     }
     let mut found = Vec::new();
     for piece in bytes.chunks(step) {

@@ -1,4 +1,4 @@
-//! A connection of messages, and what it does with whatever the other end says.
+//! A connection of messages with arbitrary input.
 
 use super::Speaker;
 use super::calls::TOKEN;
@@ -17,7 +17,7 @@ const MESSAGE_BYTES_MAX: u64 = 256 << 10;
 
 /// A connection of messages hears any bytes: the messages that it takes are within its limits.
 ///
-/// The first byte says whom it trusts, the second how much it hears at once.
+/// The first byte sets trust and admission, the second how much is received at once.
 ///
 /// # Panics
 /// Where a message is longer than its limits.
@@ -37,7 +37,7 @@ pub fn messages(input: &[u8]) -> bool {
         state.trust();
     }
     if how & PROVIDES != 0 {
-        state.ask();
+        state.request_memory();
     }
     for _ in 0..=bytes.len() {
         if !state.wants_read() {

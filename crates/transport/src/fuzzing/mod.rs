@@ -1,4 +1,4 @@
-//! Any bytes as what a peer says: one entry for each decoder that strangers reach.
+//! Arbitrary bytes as the peer's input: one entry for each decoder that strangers reach.
 //!
 //! Built for tests and with the feature `fuzzing`. The fuzz targets and `make fuzz` (`fuzz/`) drive the entries, and so
 //! does a test of each with mutations of its corpus. An entry says whether it refused the bytes. Whatever they are, it

@@ -1,4 +1,4 @@
-//! A peer that is bytes: what it says, a few at a time, and then its end.
+//! A peer made of bytes: it sends them a few at a time, and then ends.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::{Buffer, SEGMENT_ALIGN};
 use crate::sys::filling::Filling;
 
-/// Bytes of the chunk that stands for the peer's memory.
+/// Bytes of the chunk that represents the peer's memory.
 pub const CHUNK_BYTES: usize = 16 << 10;
 
 /// Memory of another process, as a descriptor; it stays while the lease does.
@@ -29,12 +29,12 @@ thread_local! {
     static CHUNK: (Lease, OwnedFd) = chunk();
 }
 
-/// The stream of an end that hears an input; what it answers is counted.
+/// The stream of an end that receives an input; bytes that it sends are counted.
 pub struct Speaker {
     said: Vec<u8>,
     at: usize,
     step: usize,
-    /// Descriptors come with what it says.
+    /// Descriptors arrive with its bytes.
     hands: bool,
     heard: usize,
 }
@@ -75,7 +75,7 @@ impl Stream for Speaker {
         self.at == self.said.len()
     }
 
-    /// A name stands for as many bytes as its last one says, or for nothing.
+    /// A name is as many bytes as its last byte says, or is invalid.
     fn open(&mut self, name: &[u8; NAME_BYTES]) -> Result<Buffer, StreamFault> {
         let bytes = usize::from(name[NAME_BYTES - 8]) << 8;
         let made = Buffer::with_capacity(bytes, SEGMENT_ALIGN);

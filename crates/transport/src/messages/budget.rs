@@ -247,7 +247,7 @@ mod tests {
         full.hold(0);
         assert!(
             !full.holds_back(BUDGET_STEP),
-            "nobody is over_budget any more"
+            "the budget is not exceeded any more"
         );
         assert_eq!(budget.counters().held_back, 1);
     }

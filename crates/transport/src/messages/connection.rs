@@ -156,7 +156,7 @@ impl Messages {
             state.trust();
         }
         if allocator.is_some() {
-            state.ask();
+            state.request_memory();
         }
         state.flush();
         Self {

@@ -206,7 +206,7 @@ impl<S: Stream> State<S> {
             };
         }
         flow::with_receive_buffer(|buffer| {
-            let room = self.decoder.appetite().min(RECEIVE_BYTES);
+            let room = self.decoder.receive_max().min(RECEIVE_BYTES);
             let outcome = self.stream.as_mut()?.receive(&mut buffer[..room]);
             match outcome {
                 Ok([]) => self.end_of_file(),
@@ -348,8 +348,8 @@ impl<S: Stream> State<S> {
     }
 
     /// From now on ask the caller for the memory of messages with long frames.
-    pub fn ask(&mut self) {
-        self.decoder.ask();
+    pub fn request_memory(&mut self) {
+        self.decoder.request_memory();
     }
 
     /// The lengths of the frames for which memory is wanted before more is read, 0 for short ones.
@@ -412,7 +412,7 @@ impl<S: Stream> State<S> {
             self.paused = false;
         }
         let open = !self.ended && self.fault.is_none() && self.stream.is_some();
-        open && !self.paused && !self.decoder.is_asking()
+        open && !self.paused && !self.decoder.awaits_memory()
     }
 
     /// Whether the stream should be watched for output.

@@ -560,7 +560,7 @@ fn a_receive_that_was_filled_may_have_left_something() {
 #[test]
 fn memory_is_wanted_for_long_frames_and_what_came_behind_them_is_kept() {
     let (mut one, mut other, _) = open_ends();
-    other.ask();
+    other.request_memory();
     let long = vec![3; DIRECT_BYTES_MIN];
     one.send(&mut vec![b"short".to_vec(), long.clone()]);
     one.send(&mut vec![b"behind".to_vec()]);

@@ -9,7 +9,7 @@ use crate::stream::listed::Listed;
 use crate::stream::owner::Owners;
 use crate::stream::unix;
 
-/// What is listened on.
+/// The sockets to listen on.
 #[derive(Debug)]
 pub enum Listening {
     /// Nonblocking sockets, one for each address of a host.

@@ -1,4 +1,4 @@
-//! Connecting without waiting.
+//! Connecting to a target without waiting.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,14 +16,14 @@ use crate::messages::state::State;
 use crate::stream::socket::Socket;
 use crate::stream::unix;
 
-/// A silent connection is asked for a sign of life after this, that often, and so many times.
+/// Keepalive of an idle connection: the first probe after this, the interval, and the number of probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 4;
 /// A peer that acknowledges nothing for so long is gone; `TCP_USER_TIMEOUT` in tcp(7).
 const DEAD_AFTER_MS: u32 = 30_000;
 
-/// Where a target listens.
+/// The address of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     Tcp(SocketAddr),
@@ -34,7 +34,7 @@ pub enum Address {
 #[derive(Clone, Debug)]
 pub struct Target {
     pub address: Address,
-    /// What is shown to be let in.
+    /// The token to show.
     pub token: Option<Vec<u8>>,
     pub limits: Limits,
 }
@@ -42,14 +42,14 @@ pub struct Target {
 impl Target {
     /// Begin to connect; `None` where the target's queue is full, and the same call may succeed later.
     ///
-    /// What comes of it shows in the state: until the connection stands, it neither sends nor receives.
+    /// The state shows the outcome: until the connection is established, it neither sends nor receives.
     pub(crate) fn dial(&self) -> Result<Option<State<Socket>>> {
         let Some(socket) = self.connect()? else {
             return Ok(None);
         };
         let token = self.token.as_deref();
         let mut state = State::new(Arc::new(socket), self.limits, Admission::Anybody, token);
-        state.trust(); // it was chosen here
+        state.trust(); // the program chose it
         Ok(Some(state))
     }
 
@@ -91,9 +91,9 @@ impl Target {
     }
 }
 
-/// No delay for small messages, and an end for peers that vanished without a word.
+/// Send small messages at once, and detect peers that vanished silently.
 ///
-/// A refusal only costs time, so it is not passed on: a Unix socket refuses all of them.
+/// A failure only costs time, so it is ignored.
 pub(crate) fn tune(socket: impl AsFd) {
     let socket = socket.as_fd();
     let _ = sockopt::set_tcp_nodelay(socket, true);

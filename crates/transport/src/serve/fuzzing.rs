@@ -1,4 +1,4 @@
-//! What a native listener answers to whatever a client says.
+//! A native listener with arbitrary input.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -36,10 +36,10 @@ thread_local! {
     static SERVICE: RefCell<Service> = RefCell::new(table());
 }
 
-/// A listener's connection hears any bytes, and answers what are messages. The first byte says how much it hears at once.
+/// A listener's connection receives any bytes, and answers messages. The first byte says how much it receives at once.
 ///
 /// # Panics
-/// Where it neither goes on nor ends.
+/// If it neither continues nor ends.
 pub fn native(input: &[u8]) -> bool {
     let (&step, bytes) = input.split_first().unwrap_or((&0, &[]));
     let limits = Limits {

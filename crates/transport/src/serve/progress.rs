@@ -1,19 +1,19 @@
-//! Whether a connection that is in the middle of something moves on.
+//! Whether a connection with something in transit makes progress.
 
 use std::time::{Duration, Instant};
 
 use crate::limit::STALL_BYTES_MIN;
 
-/// What a connection is in the middle of, and how far it is.
+/// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Messages received and sent so far; a new one is another thing to be in the middle of.
+    /// Messages received and sent so far; each new one is progress.
     pub messages: u64,
     /// Bytes moved so far, in both directions.
     pub bytes: u64,
 }
 
-/// The last time that it had moved by enough.
+/// The last sufficient progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     since: Instant,
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// From here on.
+    /// Begin to measure.
     pub fn new(now: Instant) -> Self {
         let from = Position {
             messages: 0,
@@ -30,7 +30,7 @@ impl Progress {
         Self { since: now, from }
     }
 
-    /// Whether it has not moved for `allowed`. `at` is `None` where nothing is under way.
+    /// Whether it made no progress for `allowed`. `at` is `None` if nothing is in transit.
     pub fn has_stalled(&mut self, now: Instant, at: Option<Position>, allowed: Duration) -> bool {
         let Some(at) = at else {
             self.since = now;

@@ -1,4 +1,4 @@
-//! A native listener from outside: start, count, close.
+//! A native listener as its owner sees it: start, count, close.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,13 +23,13 @@ use crate::serve::service::Service;
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     pub limits: Limits,
-    /// Whom the listener lets in.
+    /// What the listener requires of a client.
     pub admission: Admission,
-    /// Whether memory for what a client announces is obtained at once.
+    /// Whether memory for announced lengths is allocated at once.
     pub trusted: bool,
-    /// In which a client must have said who it is.
+    /// Within this a client must have finished its handshake.
     pub handshake: Duration,
-    /// In which half a message, or an answer that nobody takes, must have moved on.
+    /// Within this half a message, or an answer that the client does not take, must have progressed.
     pub stall: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// What a listener counts while it runs.
+/// Counts of a running listener.
 #[derive(Default)]
 pub struct Metrics {
     pub(crate) accepted: AtomicU64,
@@ -59,7 +59,7 @@ pub struct Metrics {
     failure: Mutex<Option<Error>>,
 }
 
-/// What a listener has counted.
+/// Counts of a listener, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounters {
     pub accepted: u64,
@@ -67,13 +67,13 @@ pub struct ServerCounters {
     pub messages: u64,
     /// Connections that were handed over.
     pub handed_over: u64,
-    /// Clients that did not say in time who they are.
+    /// Clients that did not finish their handshake in time.
     pub late: u64,
-    /// Connections that did not move on in the middle of something.
+    /// Connections that made no progress with a message.
     pub stalled: u64,
-    /// Connections that ended with an error, those two not among them.
+    /// Connections that ended with another error.
     pub failed: u64,
-    /// Clients that were turned away for want of a descriptor.
+    /// Clients that were turned away because no descriptor was left.
     pub turned_away: u64,
     /// The error of the last one that failed.
     pub failure: Option<Error>,
@@ -102,13 +102,13 @@ impl Metrics {
     }
 }
 
-/// What the thread and its owner share.
+/// Shared by the thread and its owner.
 pub(crate) struct Common {
     pub metrics: Metrics,
     pub closing: AtomicBool,
-    /// Readable once something is to be done besides the sockets.
+    /// Raised when the owner closes.
     pub wakeup: Wakeup,
-    /// Connections that are somebody else's; closed with the thread.
+    /// Connections that were handed over; closed with the thread.
     pub handed: Queue<Handed>,
 }
 
@@ -124,7 +124,7 @@ pub struct MessageServer {
 }
 
 impl MessageServer {
-    /// Serve what is listened on, in a thread of its own.
+    /// Serve in a thread of its own.
     ///
     /// # Errors
     /// `System` where the kernel gives no descriptor or thread.
@@ -165,7 +165,7 @@ impl MessageServer {
         self.common.handed.fileno()
     }
 
-    /// Take the connections that were handed over; `None` once the thread has ended and none is left.
+    /// Take the connections that were handed over; `None` once the thread has ended and there are none left.
     pub fn take_handed(&self) -> Option<Vec<Handed>> {
         let mut batch = Vec::new();
         match self.common.handed.drain(&mut batch) {
@@ -174,7 +174,7 @@ impl MessageServer {
         }
     }
 
-    /// Begin to close: nobody is accepted, what was received is answered, for a moment. Idempotent; does not wait.
+    /// Begin to close: accept no more, and answer what was received, for a short grace. Idempotent; does not wait.
     pub fn stop(&self) {
         if process::epoch() != self.owner.load(Ordering::Relaxed) {
             return; // the thread is the parent's, and so is what wakes it
@@ -191,7 +191,7 @@ impl MessageServer {
             return;
         };
         if process::epoch() == self.owner.load(Ordering::Relaxed) {
-            let _ = thread.join(); // a panic has been told by its hook
+            let _ = thread.join(); // the panic hook has reported a panic
         } else {
             std::mem::forget(thread); // there is no such thread after a fork
         }

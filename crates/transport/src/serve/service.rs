@@ -1,4 +1,4 @@
-//! What answers a message, decided from the message alone.
+//! Services: what answers a message, decided from the message alone.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -14,15 +14,15 @@ use crate::serve::store::{Shared, Store};
 /// What answers the messages of a connection.
 #[derive(Clone)]
 pub enum Service {
-    /// Each message goes back as it came.
+    /// Each message is sent back.
     Echo,
     /// Each frame is a key; the answer is the frames of its value, or one empty frame.
     Store(Arc<Store>),
-    /// The answer is two frames: the status, and what was counted as JSON.
+    /// The answer is two frames: the status, and counters as JSON.
     Health(Arc<Health>),
-    /// Each message goes to a target, and what the target sends comes back.
+    /// Each message is forwarded to a target, and the target's messages come back.
     Forward(Arc<Target>),
-    /// The first frame names one of the others, which gets the rest.
+    /// The first frame names a service, which gets the other frames.
     Table(Arc<Table>),
 }
 
@@ -33,20 +33,20 @@ pub struct Table {
     hands_over: bool,
 }
 
-/// What a health check is told.
+/// The status that a health check gets.
 pub struct Health {
     status: Mutex<(String, Instant)>,
     made: Instant,
 }
 
-/// What is done about one message.
+/// What to do with one message.
 pub enum Answer {
     Reply(Reply),
-    /// It and all that follow are the target's; empty where only its name came.
+    /// Forward it and all that follow to the target; it is empty if only the target's name came.
     Tunnel(Arc<Target>, Message),
 }
 
-/// An answer on its way.
+/// An answer to send.
 pub enum Reply {
     Same(Message),
     Parts(Vec<Part>),
@@ -59,7 +59,7 @@ pub enum Part {
 }
 
 impl Service {
-    /// Whether it answers this message; otherwise the connection is somebody else's.
+    /// Whether it answers this message; otherwise the connection is handed over.
     pub fn takes(&self, message: &Message) -> bool {
         match self {
             Self::Table(table) => !table.hands_over || table.find(message).is_some(),
@@ -86,7 +86,7 @@ impl Service {
 }
 
 impl Table {
-    /// `hands_over`: a message that names no service gives the connection away; else it gets an empty frame.
+    /// `hands_over`: a message that names no service hands the connection over; else it is answered by an empty frame.
     pub fn new(services: HashMap<Vec<u8>, Service>, hands_over: bool) -> Self {
         Self {
             services,
@@ -109,12 +109,12 @@ impl Health {
         }
     }
 
-    /// Tell this from now on, and that it was said now.
+    /// Set the status, as of now.
     pub fn set(&self, status: String) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = (status, Instant::now());
     }
 
-    /// What is told.
+    /// The current status.
     pub fn status(&self) -> String {
         let held = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         held.0.clone()
@@ -151,7 +151,7 @@ fn look_up(store: &Store, keys: &Message) -> Reply {
 }
 
 impl Reply {
-    /// One empty frame: there is nothing.
+    /// One empty frame, for "nothing".
     fn nothing() -> Self {
         Self::Parts(vec![Part::Text(String::new())])
     }
@@ -166,7 +166,7 @@ impl Part {
     }
 }
 
-/// A share of a value, for as long as the kernel needs it.
+/// A reference to a value, until the kernel has it.
 struct Borrowed(Shared);
 
 impl AsRef<[u8]> for Borrowed {

@@ -1,7 +1,7 @@
-//! One client of a native listener: what is read, answered, passed on and when it ends.
+//! One client of a native listener: what is read, answered and forwarded, and when it ends.
 //!
-//! Nothing is taken from an inbox while the outbox that it leads to is above its high mark, and nothing is
-//! read meanwhile: what a peer holds is bounded by its marks and one message in each direction.
+//! Nothing is taken from an inbox while the outbox that it feeds is above its high mark, and nothing is
+//! read meanwhile: a session holds at most its marks and one message in each direction.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,33 +19,33 @@ use crate::serve::server::Metrics;
 use crate::serve::service::{Answer, Service};
 use crate::stream::Stream;
 
-/// What happens to the connection after a step.
+/// What the reactor does after a step.
 #[derive(Debug)]
 pub enum Action {
-    /// It waits for its sockets.
+    /// Wait for the sockets.
     Wait,
-    /// There is more to do than fits one turn.
+    /// Step again: there is more work than fits one turn.
     Again,
-    /// It is somebody else's from its next message on.
+    /// Hand the connection over, from its next message on.
     HandOver,
-    /// It needs a connection to the target: [`ClientSession::join`].
+    /// Connect to the target, for [`ClientSession::join`].
     Dial(Arc<Target>),
-    /// The target is to be told that nothing more comes.
+    /// Shut the target's direction down: the client has ended.
     ShutdownTarget,
-    /// It ends; with an error unless the peer closed it between two messages.
+    /// Close it; with an error unless the peer closed it between two messages.
     Close(Option<Error>),
 }
 
-/// A client, and the target that it is joined to.
+/// A client, and the target that its messages go to.
 pub struct ClientSession<S> {
     pub client: State<S>,
     pub target: Option<State<S>>,
     service: Service,
     dialing: bool,
-    /// What came before the target was there.
+    /// The message that arrived before the target was connected.
     queued_for_target: Option<Message>,
     end_sent: bool,
-    /// Only what was received is still answered.
+    /// Only messages that were received are still answered.
     closing: bool,
 }
 
@@ -90,7 +90,7 @@ impl<S: Stream> ClientSession<S> {
         action
     }
 
-    /// The target is there.
+    /// The target is connected.
     pub fn join(&mut self, mut target: State<S>) {
         self.dialing = false;
         if let Some(mut message) = self.queued_for_target.take() {
@@ -99,12 +99,12 @@ impl<S: Stream> ClientSession<S> {
         self.target = Some(target);
     }
 
-    /// Read no more, and end as soon as the answers are gone.
+    /// Read no more, and end as soon as the answers are written.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// What the sockets of the client and of the target are watched for.
+    /// What to watch the sockets of the client and of the target for.
     pub fn interest(&mut self) -> (Ready, Ready) {
         let client = Ready {
             read: self.reads_client() && self.client.wants_read(),
@@ -118,7 +118,7 @@ impl<S: Stream> ClientSession<S> {
         (client, target)
     }
 
-    /// How far it is with what is under way; `None` where nothing is.
+    /// The progress of what is in transit; `None` if nothing is.
     pub fn position(&mut self) -> Option<Position> {
         let (client, target) = self.interest();
         let of_target = self.target.as_ref();
@@ -134,12 +134,12 @@ impl<S: Stream> ClientSession<S> {
         })
     }
 
-    /// Whether the client may be read: what it sends has somewhere to go.
+    /// Whether the client may be read: the outbox for its messages has room.
     fn reads_client(&self) -> bool {
         !self.dialing && !self.closing && has_room(self.target.as_ref().unwrap_or(&self.client))
     }
 
-    /// Answer or pass on what has come.
+    /// Answer or forward what has arrived.
     fn act(&mut self, metrics: &Metrics) -> Result<Option<Action>> {
         if !self.client.is_open() || self.dialing {
             return Ok(None);
@@ -158,7 +158,7 @@ impl<S: Stream> ClientSession<S> {
             let target = Arc::clone(target);
             return Ok(Some(self.dial(target)));
         }
-        // Several answers leave together; one alone straight out of its memory.
+        // Several answers are written together; a single one straight from its memory.
         let together = self.client.waiting().0 > 1;
         let mut action = None;
         for _ in 0..NATIVE_TURN_MESSAGES {
@@ -200,7 +200,7 @@ impl<S: Stream> ClientSession<S> {
         Action::Dial(target)
     }
 
-    /// Whether it goes on, after what could be done was done.
+    /// What to do next, after everything possible was done.
     fn next_action(&mut self) -> Action {
         if let Some(fault) = &self.client.fault {
             return Action::Close(Some(error_of(fault, "the client")));
@@ -237,7 +237,7 @@ impl<S: Stream> ClientSession<S> {
         self.again(taken && target_taken)
     }
 
-    /// Whether the budget ended the turn, rather than the input or the room.
+    /// Whether the turn ended by its budget, not by a lack of input or room.
     fn again(&mut self, taken: bool) -> Action {
         let to_target = self.target.as_ref();
         let waits = |from: &State<S>, to: &State<S>| {
@@ -259,7 +259,7 @@ impl<S: Stream> ClientSession<S> {
     }
 }
 
-/// Pass messages on while there is room; returns how many.
+/// Forward messages while there is room; returns how many.
 fn pass<S: Stream>(from: &mut State<S>, to: &mut State<S>) -> Result<u64> {
     let together = from.waiting().0 > 1;
     let mut passed = 0;

@@ -1,4 +1,4 @@
-//! Values by key, served while others put and delete them.
+//! Values by key, served while the program puts and deletes them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub struct StoreCounters {
 
 /// The values. The lock is held for one look-up or one insertion; no value is freed under it.
 ///
-/// Its size is for the program to bound that fills it; peers only read.
+/// The program that fills it bounds its size; peers only read.
 #[derive(Default)]
 pub struct Store {
     values: RwLock<HashMap<Box<[u8]>, Value>>,
@@ -41,7 +41,7 @@ impl Store {
         values.remove(key)
     }
 
-    /// The value of a key, counted as asked for.
+    /// The value of a key, counted as a hit or a miss.
     pub fn get(&self, key: &[u8]) -> Option<Value> {
         let values = self.values.read().unwrap_or_else(PoisonError::into_inner);
         let found = values.get(key).cloned();

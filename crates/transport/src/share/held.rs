@@ -11,18 +11,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use forebay_base::process;
+use forebay_base::{PerProcess, process};
 use forebay_memory::Window;
 
 use crate::limit::{COPIES_AFTER_WRITING, WRITTEN_PAGES_MAX};
 use crate::share::return_table;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
-use crate::sys::per_process::PerProcess;
 use crate::sys::shared::{OwnBlock, PeerBlock};
 
 /// Everything that this process holds, by address. A child begins empty: what it inherited is its parent's to release.
-static HELD: PerProcess<Mutex<HashMap<usize, Weak<Hold>>>> = PerProcess::empty();
+static HELD: PerProcess<Mutex<HashMap<usize, Weak<Hold>>>> = PerProcess::new();
 
 /// Releases the segments of one connection.
 #[derive(Debug)]
@@ -148,7 +147,7 @@ impl Held {
 
     /// A buffer over the bytes, which releases them when it is dropped.
     pub fn into_buffer(self) -> Buffer {
-        lock(HELD.get()).insert(self.start(), Arc::downgrade(&self.hold));
+        lock(HELD.get_or_init(Mutex::default)).insert(self.start(), Arc::downgrade(&self.hold));
         let Hold {
             window,
             offset,
@@ -175,7 +174,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A forked child has a copy; the segment is its parent's to release.
         if process::epoch() == self.owner {
-            lock(HELD.get()).remove(&self.start());
+            lock(HELD.get_or_init(Mutex::default)).remove(&self.start());
             self.give_back();
         }
     }
@@ -186,7 +185,10 @@ impl Drop for Held {
 /// It leaves out what another thread receives meanwhile; the child does not know of that.
 /// Cost: 1.8 us for each held page.
 pub fn keep_borrowed() {
-    for hold in lock(HELD.get()).values().filter_map(Weak::upgrade) {
+    for hold in lock(HELD.get_or_init(Mutex::default))
+        .values()
+        .filter_map(Weak::upgrade)
+    {
         if hold.window.keep(hold.offset, hold.bytes).is_err() {
             hold.lost.store(true, Ordering::Relaxed);
         }
@@ -200,6 +202,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Run `act` while this thread has the lock of what is held.
 #[cfg(test)]
 pub fn while_locked<R>(act: impl FnOnce() -> R) -> R {
-    let _locked = lock(HELD.get());
+    let _locked = lock(HELD.get_or_init(Mutex::default));
     act()
 }

@@ -12,17 +12,17 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay_base::PerProcess;
 use forebay_base::process::has_ended;
 use forebay_memory::{Backing, Config, Lease, Region};
 
 use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX, LENT_BYTES_MAX};
 use crate::share::return_table;
 use crate::stream::shm::ledger::{Ledger, Ticket};
-use crate::sys::per_process::PerProcess;
 use crate::sys::shared::{PeerBlock, Staged};
 
 /// The pool of this process, once something was lent.
-static POOL: PerProcess<Mutex<Option<Arc<SharePool>>>> = PerProcess::empty();
+static POOL: PerProcess<Mutex<Option<Arc<SharePool>>>> = PerProcess::new();
 
 /// A region, and the peers that hold parts of it.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct ShareWriter {
 impl SharePool {
     /// The pool of this process; `None` where there is no memory for one.
     pub fn here() -> Option<Arc<Self>> {
-        let mut slot = lock(POOL.get());
+        let mut slot = lock(POOL.get_or_init(Mutex::default));
         if let Some(pool) = &*slot {
             return Some(Arc::clone(pool));
         }
@@ -173,7 +173,7 @@ impl ShareWriter {
 
 /// Reclaim segments that peers have released since their connections closed. Opening a connection does so too.
 pub fn sweep_lent() {
-    let pool = lock(POOL.get()).clone();
+    let pool = POOL.get().and_then(|pool| lock(pool).clone());
     if let Some(pool) = pool {
         pool.sweep();
     }

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
+use crate::alone::alone;
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::state::ConnectionState;
 use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
-use crate::sys::per_process::alone;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::Role;
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::process::in_child;
 
+use crate::alone::alone;
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::connection::{Connection, Options, Outgoing};
 use crate::calls::state::ConnectionState;
@@ -14,7 +15,6 @@ use crate::share::pool::SharePool;
 use crate::stream::socket::Wire;
 use crate::stream::unix;
 use crate::sys::buffer::{Buffer, write_at};
-use crate::sys::per_process::alone;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::Role;
 

@@ -8,13 +8,12 @@
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay_base::process;
+use forebay_base::{PerProcess, process};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::sys::descriptor;
-use crate::sys::per_process::PerProcess;
 
-static LISTED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::empty();
+static LISTED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new();
 
 /// Lists a descriptor for children to release, until its owner closes it.
 #[derive(Debug)]
@@ -66,7 +65,10 @@ fn null() -> rustix::io::Result<OwnedFd> {
 }
 
 fn lock() -> MutexGuard<'static, Vec<RawFd>> {
-    LISTED.get().lock().unwrap_or_else(PoisonError::into_inner)
+    LISTED
+        .get_or_init(Mutex::default)
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -77,7 +79,7 @@ mod tests {
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     use super::*;
-    use crate::sys::per_process::alone;
+    use crate::alone::alone;
 
     fn is_null(descriptor: impl AsFd) -> bool {
         rustix::fs::fstat(descriptor).is_ok_and(|found| found.st_rdev != 0)

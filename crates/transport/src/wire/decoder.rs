@@ -1,8 +1,11 @@
-//! Frames out of a byte stream, without a socket.
+//! Decoding frames from a byte stream, without a socket.
 //!
-//! The stream is preface, header, lengths, body, header, and so on. Whatever the split of the
-//! stream, the frames are the same. Lengths are checked before memory is obtained, each segment
-//! has memory of its own, and the driver may receive a long one straight into it.
+//! The stream is preface, header, lengths, body, header, and so on. The frames do not depend on how
+//! the stream is split. Lengths are checked before memory is allocated, each segment has its own
+//! memory, and the driver may receive a long one straight into it.
+//!
+//! A peer that announces more than it sends costs little: unless it is trusted, a buffer above
+//! `GROW_BYTES` grows as its bytes arrive.
 
 use std::mem::MaybeUninit;
 
@@ -17,7 +20,7 @@ use crate::wire::preface::{PREFACE_BYTES, Preface};
 pub enum Event {
     Preface(Preface),
     Frame(Incoming),
-    /// The lengths of a message are known, and memory for it is wanted: see [`Decoder::provide`].
+    /// The lengths of a message are known, and the caller is to allocate its memory: see [`Decoder::provide`].
     Wanted,
 }
 
@@ -26,7 +29,7 @@ enum Stage {
     Preface,
     Header,
     Lengths,
-    Asking,
+    Memory,
     Body,
     Refused,
 }
@@ -40,7 +43,7 @@ struct Partial {
     segments: Vec<Buffer>,
     /// Memory that was provided for them.
     given: Vec<Option<Buffer>>,
-    /// Of the head and of the lengths known so far.
+    /// The sum of the head and of the lengths known so far.
     bytes: u64,
 }
 
@@ -51,15 +54,15 @@ pub struct Decoder {
     frame_bytes_max: u64,
     segments_max: u16,
     trusted: bool,
-    asks: bool,
+    requests_memory: bool,
     offset: u64,
     copied: u64,
-    /// Bytes before the frames of the last message, where its first one was long; else 0.
+    /// Bytes before the frames of the last message if its first one was long, else 0.
     after_long: usize,
     fixed: [u8; PREFACE_BYTES],
     fixed_len: usize,
     partial: Option<Partial>,
-    /// Memory that was given and that no frame takes.
+    /// Memory that was provided and is not used.
     retired: Vec<Buffer>,
 }
 
@@ -72,7 +75,7 @@ impl Decoder {
             frame_bytes_max: limits.frame_bytes_max,
             segments_max: limits.segments_max,
             trusted,
-            asks: false,
+            requests_memory: false,
             offset: 0,
             copied: 0,
             after_long: 0,
@@ -83,19 +86,19 @@ impl Decoder {
         }
     }
 
-    /// From here on obtain memory for what the peer announces at once.
+    /// From now on allocate memory for announced lengths at once.
     pub fn trust(&mut self) {
         self.trusted = true;
     }
 
-    /// From here on refuse frames above this.
+    /// From now on refuse frames above this.
     pub fn limit_frames(&mut self, frame_bytes_max: u64) {
         self.frame_bytes_max = frame_bytes_max;
     }
 
-    /// From here on ask for memory for messages with long frames.
-    pub fn ask(&mut self) {
-        self.asks = true;
+    /// From now on let the caller allocate the memory of messages with long frames.
+    pub fn request_memory(&mut self) {
+        self.requests_memory = true;
     }
 
     /// The lengths of the frames for which memory is wanted; those of short ones are 0.
@@ -103,23 +106,23 @@ impl Decoder {
         let partial = self
             .partial
             .as_ref()
-            .filter(|_| self.stage == Stage::Asking)?;
+            .filter(|_| self.stage == Stage::Memory)?;
         let wanted = |&bytes: &usize| if bytes >= DIRECT_BYTES_MIN { bytes } else { 0 };
         Some(partial.lengths.iter().map(wanted).collect())
     }
 
-    /// Whether memory is wanted before anything more can be read.
-    pub fn is_asking(&self) -> bool {
-        self.stage == Stage::Asking
+    /// Whether memory is wanted before more can be read.
+    pub fn awaits_memory(&self) -> bool {
+        self.stage == Stage::Memory
     }
 
-    /// Give memory for the message that was asked about: one buffer of the wanted size for each of its frames, or
-    /// none, which means memory of our own. What does not fit, or comes when nothing is asked, is retired.
+    /// Provide memory for the current message: for each frame a buffer of the wanted size, or `None` for our own memory.
+    /// Buffers that do not fit, or that are not wanted, are retired.
     pub fn provide(&mut self, buffers: Vec<Option<Buffer>>) {
         let Some(partial) = self
             .partial
             .as_mut()
-            .filter(|_| self.stage == Stage::Asking)
+            .filter(|_| self.stage == Stage::Memory)
         else {
             self.retire(buffers.into_iter().flatten());
             return;
@@ -139,13 +142,13 @@ impl Decoder {
         self.retire(unfit);
     }
 
-    /// Have memory that was given dropped outside of any lock, since its owner may call into another runtime then.
+    /// Leave provided memory to be dropped outside of any lock, since its owner may then call into another runtime.
     pub fn retire(&mut self, buffers: impl IntoIterator<Item = Buffer>) {
         let given = buffers.into_iter().filter(Buffer::is_given);
         self.retired.extend(given);
     }
 
-    /// Memory that was given and that no frame takes. To be dropped outside of any lock.
+    /// Provided memory that is not used. Drop it outside of any lock.
     pub fn take_retired(&mut self) -> Vec<Buffer> {
         std::mem::take(&mut self.retired)
     }
@@ -155,22 +158,22 @@ impl Decoder {
         self.offset
     }
 
-    /// Bytes of frames that came through the receive buffer rather than straight into their own.
+    /// Bytes of frames that were copied from the receive buffer rather than received straight into their own.
     pub fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// Whether the stream may end here without cutting something.
+    /// Whether the stream may end here without cutting a frame.
     pub fn at_boundary(&self) -> bool {
         matches!(self.stage, Stage::Preface | Stage::Header) && self.fixed_len == 0
     }
 
     /// Whether the peer's preface was read.
-    pub fn is_open(&self) -> bool {
+    pub fn has_preface(&self) -> bool {
         self.stage != Stage::Preface
     }
 
-    /// Go on in a stream whose preface another process has read.
+    /// Continue a stream whose preface another process has read.
     pub fn skip_preface(&mut self) {
         self.stage = Stage::Header;
     }
@@ -194,7 +197,7 @@ impl Decoder {
                 Stage::Header => self.feed_header(&mut rest),
                 Stage::Lengths => self.feed_lengths(&mut rest),
                 Stage::Body => self.feed_body(&mut rest),
-                Stage::Asking | Stage::Refused => Ok(None),
+                Stage::Memory | Stage::Refused => Ok(None),
             };
             self.offset += (left - rest.len()) as u64;
             let event = outcome.inspect_err(|_| self.refuse())?;
@@ -208,8 +211,7 @@ impl Decoder {
         }
     }
 
-    /// The common case: a message of short frames all of which is there. Everything out of the ordinary, and whatever
-    /// is wrong, is for the stages.
+    /// The common case: a complete message of short frames. Anything unusual or invalid is left to the stages.
     fn whole_message(&mut self, input: &[u8]) -> Option<(usize, Incoming)> {
         if self.stage != Stage::Header || self.fixed_len > 0 {
             return None;
@@ -262,11 +264,11 @@ impl Decoder {
         self.stage == Stage::Body && self.partial.as_ref().is_some_and(Partial::is_long)
     }
 
-    /// How much to receive for [`Self::feed`] at most.
+    /// The most to receive for [`Self::feed`].
     ///
-    /// After a long frame the next one is probably long too: then what stands before it, so that all of it can be
-    /// received straight into its own memory.
-    pub fn appetite(&self) -> usize {
+    /// After a long frame the next one is probably long too: then only what precedes it, so that all of it can be received
+    /// straight into its own memory.
+    pub fn receive_max(&self) -> usize {
         match self.stage {
             Stage::Header if self.after_long > 0 && self.fixed_len == 0 => self.after_long,
             _ => usize::MAX,
@@ -322,7 +324,7 @@ impl Decoder {
 
     fn feed_preface(&mut self, rest: &mut &[u8]) -> Result<Option<Event>, Violation> {
         if !self.collect(rest, PREFACE_BYTES) {
-            // A greeting of another protocol may be shorter than ours, and its sender waits for an answer.
+            // The first bytes of another protocol may be fewer than a preface, and its sender waits for an answer.
             return Preface::begins_with(&self.fixed[..self.fixed_len]).map(|()| None);
         }
         let preface = Preface::decode(&self.fixed)?;
@@ -391,13 +393,13 @@ impl Decoder {
         if partial.lengths.len() < usize::from(partial.header.segments) {
             return Ok(None);
         }
-        if self.asks
+        if self.requests_memory
             && partial
                 .lengths
                 .iter()
                 .any(|&bytes| bytes >= DIRECT_BYTES_MIN)
         {
-            self.stage = Stage::Asking;
+            self.stage = Stage::Memory;
             return Ok(Some(Event::Wanted));
         }
         self.stage = Stage::Body;
@@ -443,7 +445,7 @@ fn obtain(bytes: usize, align: usize, trusted: bool) -> Result<Buffer, Violation
 }
 
 impl Partial {
-    /// Whether the current buffer is one of those that the kernel writes into.
+    /// Whether the current buffer is long enough for the kernel to write into it.
     fn is_long(&self) -> bool {
         let bytes = match self.segments.len() {
             0 => self.header.head_bytes as usize,
@@ -452,7 +454,7 @@ impl Partial {
         bytes >= DIRECT_BYTES_MIN && self.missing() > 0
     }
 
-    /// What stands before the first frame, where that is long.
+    /// Bytes before the first frame, if that is long; else 0.
     fn prefix_of_long(&self) -> usize {
         match self.lengths.first() {
             Some(&bytes) if bytes >= DIRECT_BYTES_MIN && self.header.head_bytes == 0 => {

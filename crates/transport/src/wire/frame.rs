@@ -27,19 +27,19 @@ pub enum Kind {
     Goodbye = 7,
     /// A message: its segments are its frames.
     Message = 8,
-    /// A token, which lets its sender in.
+    /// A token, by which its sender is admitted.
     Token = 10,
-    /// A message of which long frames lie in shared memory: a table, and the frames that do not.
+    /// A message with long frames in shared memory: a table, and the other frames.
     Shared = 11,
     /// One item of a stream, server to caller.
     Item = 12,
-    /// How many more items of a stream its caller takes: the time field. The first goes before the call.
+    /// How many more items of a stream its caller accepts, in the time field. The first precedes the call.
     Credit = 13,
-    /// Its sender borrows long segments; a board and a pidfd come with it.
+    /// Its sender borrows long segments; a return table and a pidfd come with it.
     Borrow = 14,
-    /// A chunk in which segments may lie, named by the id; it comes with it.
+    /// A chunk for segments, named by the id; its descriptor comes with it.
     Chunk = 15,
-    /// The sender has given up a chunk.
+    /// The sender has dropped a chunk.
     Gone = 16,
 }
 
@@ -57,15 +57,15 @@ pub enum Codec {
 pub enum Reason {
     /// The work raised; the head describes the exception.
     Raised = 0,
-    /// Its time ran out before it was started.
+    /// Its deadline passed before it was started.
     Expired = 1,
     /// Its generation is older than one already seen.
     Stale = 2,
     /// The server takes no new calls.
     Closing = 3,
-    /// It was cancelled while it ran.
+    /// It was cancelled while it was running.
     Cancelled = 4,
-    /// The work raised, and what describes it is above the limit of either side; there is no head.
+    /// The work raised, but its description is above the limit of either side; there is no head.
     Undescribed = 5,
 }
 
@@ -92,7 +92,7 @@ pub struct Header {
     pub one_way: bool,
     /// A call that is answered by items, then by an empty reply or a failure.
     pub stream: bool,
-    /// Long segments are lent: the first segment is a table, the others are those that are not.
+    /// Some segments are lent: the first segment is a table, the others are those that are not lent.
     pub named: bool,
     pub segments: u16,
     pub id: u64,
@@ -212,13 +212,13 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Bytes that it holds.
+    /// Bytes of its head and segments.
     pub fn bytes(&self) -> usize {
         self.head.len() + self.segments.iter().map(Buffer::len).sum::<usize>()
     }
 }
 
-/// Remaining time as the wire carries it, rounded up so that a deadline never comes early.
+/// Remaining time on the wire, rounded up so that a deadline never passes early.
 pub fn time_to_wire(remaining: Option<Duration>) -> u32 {
     let Some(remaining) = remaining else {
         return NO_DEADLINE;

@@ -7,7 +7,7 @@ use crate::limit::{Limits, PEER_FRAME_BYTES_MIN};
 pub const PREFACE_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"FBAY";
 const VERSION: u16 = 1;
-/// Feature: this end speaks streams of results.
+/// Feature: this end supports streams of results.
 pub const STREAMS: u64 = 1;
 
 /// Feature: long segments may be lent, see [`crate::share`].
@@ -16,7 +16,7 @@ pub const LENDS: u64 = 2;
 /// What an end does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It starts calls; a call that arrives breaks the protocol.
+    /// It starts calls; an incoming call is a protocol violation.
     Caller,
     /// It answers calls.
     Server,
@@ -24,7 +24,7 @@ pub enum Role {
     Messenger,
 }
 
-/// What a peer says about itself before its first frame.
+/// What a peer announces before its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preface {
     pub role: Role,
@@ -71,7 +71,7 @@ impl Preface {
     /// Whether a preface may begin with these bytes.
     ///
     /// # Errors
-    /// The violation, once the magic number is there and is another one.
+    /// The violation, once the bytes differ from the magic number.
     pub fn begins_with(bytes: &[u8]) -> Result<(), Violation> {
         match bytes.first_chunk() {
             Some(magic) if *magic != MAGIC => Err(Violation::Magic(*magic)),

@@ -132,7 +132,7 @@ fn what_a_message_without_memory_for_all_of_it_was_given_is_not_dropped_at_once(
         ..Limits::of_messages()
     };
     let mut decoder = Decoder::new(&limits, true);
-    decoder.ask();
+    decoder.request_memory();
     let header = Header {
         segments: 2,
         ..Header::control(Kind::Message, 0)
@@ -143,7 +143,7 @@ fn what_a_message_without_memory_for_all_of_it_was_given_is_not_dropped_at_once(
         stream.extend_from_slice(&bytes.to_le_bytes());
     }
     let mut rest = &stream[..];
-    while !decoder.is_asking() {
+    while !decoder.awaits_memory() {
         let (count, _) = decoder.feed(rest).expect("well formed");
         rest = &rest[count..];
     }

@@ -5,15 +5,15 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use forebay_base::PerProcess;
 use forebay_base::process::has_ended;
 use forebay_memory::Lease;
 
 use crate::stream::shm::ledger::Ticket;
 use crate::stream::shm::peer::PeerRegion;
-use crate::sys::per_process::PerProcess;
 
 /// A child begins with none: the copy is its parent's, and a thread of the parent may have held the lock at the fork.
-static QUARANTINE: PerProcess<Mutex<Vec<Quarantined>>> = PerProcess::empty();
+static QUARANTINE: PerProcess<Mutex<Vec<Quarantined>>> = PerProcess::new();
 
 /// What one peer may still read.
 struct Quarantined {
@@ -55,7 +55,7 @@ pub fn sweep() -> bool {
 
 fn lock() -> std::sync::MutexGuard<'static, Vec<Quarantined>> {
     QUARANTINE
-        .get()
+        .get_or_init(Mutex::default)
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! A certificate's names and dates, as Python's `ssl.SSLSocket.getpeercert` gives them.
 //!
-//! It is read for people and for programs that print it; whether it is valid was decided before,
-//! by webpki. So what is not understood is left out, and a damaged one is `None`.
+//! It is read for people and for programs that print it; webpki has validated it before. So unknown
+//! parts are left out, and a damaged certificate is `None`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

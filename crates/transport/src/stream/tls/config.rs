@@ -118,9 +118,9 @@ fn authority(path: &Path) -> Result<Authority> {
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// Whom to believe.
+    /// The authorities to trust.
     pub ca: PathBuf,
-    /// What is shown to a server that asks for a client certificate.
+    /// The certificate for a server that asks for one.
     pub identity: Option<Identity>,
     /// The name to ask for and to look for in the certificate, instead of the host that is dialled.
     pub server_name: Option<String>,

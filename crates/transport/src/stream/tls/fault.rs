@@ -2,7 +2,7 @@
 
 use rustls::{AlertDescription, CertificateError, Error};
 
-/// What the caller is told. During the handshake `first` is how the peer's stream began.
+/// The text for the caller. During the handshake `first` are the first bytes of the peer's stream.
 pub fn describe(error: &Error, first: Option<[u8; 4]>) -> String {
     match (error, first) {
         (Error::InvalidMessage(_), Some(first)) if !is_tls(first) => format!(

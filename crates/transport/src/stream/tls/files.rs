@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 
-/// What is looked at to see that a file changed: inode, size, and the nanosecond of the change.
+/// What shows that a file changed: inode, size, and the nanosecond of the change.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 /// How the files are read.
@@ -18,7 +18,7 @@ struct Loaded<T> {
     failure: Option<Error>,
 }
 
-/// What was loaded from some files, loaded again when they have changed.
+/// A value loaded from files, and reloaded when they have changed.
 ///
 /// Connections keep what they were made with. Where the new files cannot be used, for example in
 /// the moment between two of them, the old configuration stays; it is tried again at the next change.

@@ -1,4 +1,4 @@
-//! What a handshake found out.
+//! What a handshake established.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 
 use crate::stream::tls::session::Session;
 
-/// Who the peer is and what was agreed on.
+/// The peer's identity and the negotiated parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// "TLSv1.2" or "TLSv1.3".

@@ -17,7 +17,7 @@ pub enum Session {
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What is to be sealed once the machine is ready for it.
+/// What to seal once the machine is ready for it.
 pub enum Task<'a> {
     Nothing,
     /// Seal these bytes into the buffer, which grows where it is too small.
@@ -68,7 +68,7 @@ impl Sealed {
     }
 }
 
-/// Where the machine stands after a step.
+/// The state of the machine after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// It moved; step again.
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// What was agreed on so far.
+    /// What was negotiated so far.
     pub fn common(&self) -> &CommonState {
         match self {
             Self::Client(side) => side,

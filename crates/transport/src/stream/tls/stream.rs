@@ -41,7 +41,7 @@ pub struct Tls<S> {
     /// Ciphertext that the kernel has not taken, from `queue_sent` on.
     queue: Vec<u8>,
     queue_sent: usize,
-    /// What of the caller's bytes lies in it, at most.
+    /// How many of the caller's bytes are in it, at most.
     queue_plain: usize,
     /// Received ciphertext that was not opened yet: the front of a record, if not `unopened`.
     tail: Vec<u8>,
@@ -107,7 +107,7 @@ impl<S: Stream> Tls<S> {
         self.queue.capacity() + self.tail.capacity() + self.plain.capacity()
     }
 
-    /// Who the peer is and what was agreed on; `None` until the handshake has ended.
+    /// The peer's identity and the negotiated parameters; `None` until the handshake has ended.
     pub fn peer(&self) -> Option<Peer> {
         (!self.handshaking).then(|| Peer::of(&self.session))
     }
@@ -172,10 +172,10 @@ impl<S: Stream> Tls<S> {
         }
     }
 
-    /// The machine failed: let it tell the peer, and find the words for our side.
+    /// The machine failed: let it alert the peer, and describe the fault for our side.
     fn fail(&mut self, error: &rustls::Error, rest: &mut [u8]) -> StreamFault {
-        // Its alert is the last that it has to say, after what it had said before.
-        // It must not look at what it received any more: a second alert would be an assertion.
+        // Its alert is the last record that it writes, after those it had queued.
+        // It must not read received bytes any more: a second alert would fail an assertion.
         while self.session.common().wants_write() {
             let (queue, nothing) = (&mut self.queue, &mut Task::Nothing);
             let said = self.session.advance(rest, nothing, queue, &mut |_| {});
@@ -248,7 +248,7 @@ impl<S: Stream> Tls<S> {
         Ok(())
     }
 
-    /// Open what is there into `filling`, until it is full or nothing more is there.
+    /// Decrypt received records into `filling`, until it is full or no complete record is left.
     fn fill(&mut self, filling: &mut Filling<'_>) -> Result<(), StreamFault> {
         let kept = filling.append(&self.plain[self.plain_taken..]);
         self.plain_taken += kept;
@@ -266,7 +266,7 @@ impl<S: Stream> Tls<S> {
         })
     }
 
-    /// One receive below, and what it brought; false when there is probably nothing more.
+    /// One receive from the stream below, and its records; false if there is probably nothing more.
     fn fill_once(
         &mut self,
         filling: &mut Filling<'_>,
@@ -327,7 +327,7 @@ impl<S: Stream> Tls<S> {
         }
     }
 
-    /// The stream below ended without a word.
+    /// The stream below ended without a `close_notify`.
     fn cut(&mut self) -> StreamFault {
         if !self.handshaking {
             return StreamFault::Truncated;

@@ -1,4 +1,4 @@
-//! Which certificates are believed.
+//! Which certificates are trusted.
 //!
 //! A chain must lead to the CA file; the checks are webpki's. A certificate that itself lies in the
 //! CA file is believed without a chain, as OpenSSL does: self-signed ones, which are made for one

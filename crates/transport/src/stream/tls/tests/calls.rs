@@ -19,9 +19,9 @@ fn soon() -> Instant {
 
 fn ends() -> (Connection, Connection) {
     let (server, client) = both(&Authority::new());
-    let door = TcpListener::bind("127.0.0.1:0").expect("a door");
-    let ours = TcpStream::connect(door.local_addr().expect("a port")).expect("connected");
-    let (theirs, _) = door.accept().expect("accepted");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let ours = TcpStream::connect(listener.local_addr().expect("a port")).expect("connected");
+    let (theirs, _) = listener.accept().expect("accepted");
     let ours = client
         .connect(Arc::new(ours.into()), "localhost")
         .expect("TLS");
