@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_base::poll::Token;
 
 use super::listener::listen_again;
-use super::{Lender, Source};
+use super::{Lender, LenderSource};
 use crate::limit::SOCKET_CHECK_MS;
 
 /// When the lender checks next, and what it has reported.
@@ -50,7 +50,7 @@ impl Lender {
         let bound = listen_again(&mut self.listener);
         if accepting
             && self
-                .watch(&self.listener, Token::only(Source::Listener))
+                .watch(&self.listener, Token::only(LenderSource::Listener))
                 .is_err()
         {
             self.pause_accepting();
