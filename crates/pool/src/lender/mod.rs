@@ -129,7 +129,7 @@ pub struct Lender {
     pool: Client,
     config: Config,
     listener: Listener,
-    poll: Poll<LenderSource>,
+    poller: Poll<LenderSource>,
     queue: Arc<Queue<Wake>>,
     receiver: Receiver,
     ledger: Ledger,
@@ -154,13 +154,13 @@ impl Lender {
     pub fn new(path: &Path, config: Config, wake: BorrowedFd<'_>) -> Result<Self> {
         let pool = Client::new(policy_of(config))?;
         let listener = listen(path)?;
-        let poll = Poll::new().map_err(Error::system("epoll_create1"))?;
+        let poller = Poll::new().map_err(Error::system("epoll_create1"))?;
         let queue = Queue::new(WAKES_MAX)?;
         let lender = Self {
             pool,
             config,
             listener,
-            poll,
+            poller,
             queue: Arc::new(queue),
             receiver: Receiver::default(),
             ledger: Ledger::default(),
@@ -210,7 +210,7 @@ impl Lender {
             let notice = self.check_socket_file();
             let (mut woken, mut granted) = (false, false);
             let mut index = 0;
-            while let Some((token, _)) = self.poll.event(index) {
+            while let Some((token, _)) = self.poller.event(index) {
                 index += 1;
                 let program = token.key.index;
                 match token.kind {
@@ -270,8 +270,8 @@ impl Lender {
         if busy {
             let mut polled = Ok(());
             let due = spin(LENDER_SPIN, || {
-                polled = self.poll.wait(Some(Duration::ZERO));
-                polled.is_err() || self.poll.event(0).is_some()
+                polled = self.poller.wait(Some(Duration::ZERO));
+                polled.is_err() || self.poller.event(0).is_some()
             });
             polled.map_err(failed())?;
             if due {
@@ -289,9 +289,9 @@ impl Lender {
         let limit = hurry_ms.into_iter().chain(paused).fold(look, u64::min);
         let end = Instant::now() + Duration::from_millis(limit);
         let left = time::left(Some(end));
-        self.poll.wait(left).map_err(failed())?;
+        self.poller.wait(left).map_err(failed())?;
         // Nothing before its time is a signal, whose handlers the caller runs.
-        let interrupted = self.poll.event(0).is_none() && Instant::now() < end;
+        let interrupted = self.poller.event(0).is_none() && Instant::now() < end;
         Ok(if interrupted {
             Waited::Interrupted
         } else {
@@ -300,7 +300,7 @@ impl Lender {
     }
 
     fn watch(&self, descriptor: impl AsFd, token: Token<LenderSource>) -> Result<()> {
-        self.poll
+        self.poller
             .add(descriptor, token, Ready::READ)
             .map_err(Error::system("epoll_ctl"))
     }
@@ -317,7 +317,7 @@ impl Lender {
                 Err(_) => {
                     // Out of descriptors: the event would come back at once. Other processes or services may hold
                     // them, so a program that leaves is not the only one that gives some back; hence the pause.
-                    self.poll.remove(&self.listener);
+                    self.poller.remove(&self.listener);
                     self.pause_accepting();
                     return;
                 }

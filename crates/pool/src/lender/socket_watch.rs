@@ -45,7 +45,7 @@ impl Lender {
         let path = self.listener.path().display().to_string();
         let accepting = self.paused_until.is_none();
         if accepting {
-            self.poll.remove(&self.listener);
+            self.poller.remove(&self.listener);
         }
         let bound = listen_again(&mut self.listener);
         if accepting
