@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_base::peer::peer_of;
-use forebay_base::unix::{self, Directory, Error as Refused};
+use forebay_base::unix::{self, Directory, ListenError as Refused};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect as connect_to,
