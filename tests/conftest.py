@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from forebay import _core
-from forebay._runtime_place import temporary_root
+from forebay._runtime_directory import temporary_root
 from forebay.errors import DeadlineError
 from forebay.rpc._reader import reader
 from tests.leak_guard import Holdings

@@ -41,7 +41,7 @@ def local_server(say: Callable[[str], None]) -> Iterator[forebay.Client]:
         os.environ["XDG_RUNTIME_DIR"] = sockets
         os.environ["FOREBAY_EXECUTOR_IDLE_TIMEOUT"] = IDLE_END
         try:
-            with forebay.Client(app=app.target, told=say) as client:
+            with forebay.Client(app=app.target, on_start=say) as client:
                 client.info()  # starts it
                 yield client
         finally:  # once that client is closed, which else would start another server

@@ -1,4 +1,4 @@
-"""Forebay keeps slow-starting Python, or any program, warm in a process of its own.
+"""Forebay keeps slow-starting Python, or any program, warm in a separate process.
 
 Borrow it in microseconds, and learn in milliseconds why it died.
 Names are loaded on first use, so that importing the package costs next to nothing.

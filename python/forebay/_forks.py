@@ -1,6 +1,6 @@
-"""What a forked child must not use of its parent's objects: sockets, threads, locks, rings.
+"""Forgetting, in a forked child, its parent's sockets, threads, locks and rings.
 
-What was the parent's is kept for good, because ending it in the child would touch the parent's.
+The child keeps them alive and unused: to close them there would change the parent's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _logger = logging.getLogger("forebay")
 
 
 class Forgetful(Protocol):
-    """What has a part that a child must not touch."""
+    """An object with a part that a forked child must not touch."""
 
     def _forget(self) -> object: ...
 
@@ -28,7 +28,7 @@ _of_parents: list[object] = []
 
 
 def watch(made: Forgetful) -> None:
-    """Have it let go, in a forked child, of what is its parent's."""
+    """Call its `_forget` in every forked child, to drop what belongs to the parent."""
     _register()
     _watched.add(made)
 
@@ -40,10 +40,10 @@ def _register() -> None:
 
 @functools.cache
 def stop_listening() -> None:
-    """Have every later child let go of listening sockets and their locks, by its fork.
+    """Have every later child close the listening sockets and their locks, by its fork.
 
-    Otherwise the children of a server that was killed keep its address: who connects is never
-    answered, and no new server can listen there.
+    Otherwise the children of a killed server keep its address: a client that connects gets no
+    answer, and no new server can listen there.
     """
     from forebay import _core
 
@@ -54,5 +54,5 @@ def _after_fork() -> None:
     for made in _watched:
         try:
             _of_parents.append(made._forget())
-        except Exception:  # the others are to be forgotten all the same
+        except Exception:  # the others must be forgotten too
             _logger.warning("a forked child keeps a part of %r of its parent", made, exc_info=True)

@@ -1,4 +1,4 @@
-"""What a thread that nobody restarts does about an error that must not end it."""
+"""Errors that must not end the thread in which they were raised."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["RETRY_S", "guarded", "report"]
 Future = TypeVar("Future")
 
 RETRY_S: Final = 0.1
-"""How long a thread that cannot even wait, as without memory, lets others go on."""
+"""Pause of a thread that cannot even wait, as without memory, so that others can run."""
 
 
 def report(log: Logger, error: BaseException, message: str, *args: object) -> None:
     """Log `error` with its traceback.
 
-    That there is no memory for the line, or that a handler raises, ends nothing either.
+    Neither a lack of memory for the line nor a handler that raises ends the thread.
     """
     with contextlib.suppress(BaseException):
         log.error(message, *args, exc_info=error)

@@ -35,8 +35,7 @@ def path_to_tell_apart() -> str:
 def path_to_enter() -> str:
     """The path by which a child enters the current directory; "": it can only inherit it.
 
-    A process may stand in a directory that it could not enter: one of another user's, or one below
-    it, as after `sudo -u`.
+    The current directory may be one that the process cannot enter, as after `sudo -u`.
     """
     path = path_to_tell_apart()
     return path if path and os.access(path, os.X_OK, effective_ids=True) else ""

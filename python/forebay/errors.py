@@ -12,7 +12,7 @@
      |   +- DiedError (ConnectionError)     a process ended: .cause .exit_code .signal ...
      |   +- ProtocolError (ConnectionError) the peer broke the protocol: .peer .offset
      |   +- BlockError (OSError)            one block failed: .index .errno
-     +- CancelledError                  somebody cancelled the work
+     +- CancelledError                  the work was cancelled
      +- RemoteError                     the work itself raised: .traceback_text
      +- InternalError                   our fault; says how to tell us
 
@@ -97,7 +97,7 @@ class DeadlineError(Error, TimeoutError):
 
 
 class StaleError(Error):
-    """The handle is from before a release or a free; what it named belongs to somebody else."""
+    """The handle is from before a release or a free; what it named may have another owner."""
 
 
 class BrokenError(Error):
@@ -205,7 +205,7 @@ class RemoteError(Error):
     traceback_text: str = ""
 
     def __str__(self) -> str:
-        # The builtin's own would look for what it was not made with, as UnicodeDecodeError's does.
+        # The builtin's own may read attributes that are not set here, as UnicodeDecodeError's.
         return str(self.args[0]) if len(self.args) == 1 else super().__str__()
 
 
@@ -228,7 +228,7 @@ def _remote_class(builtin: str) -> type[RemoteError]:
     base = getattr(builtins, builtin, None)
     if not isinstance(base, type) or not issubclass(base, Exception) or base is Exception:
         return RemoteError
-    # MemoryError wants to come first, because it is made by a function of its own.
+    # MemoryError must come first, because it has a `__new__` of its own.
     for bases in ((RemoteError, base), (base, RemoteError)):
         try:
             made = type(f"Remote{builtin}", bases, {"__module__": __name__})

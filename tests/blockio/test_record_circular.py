@@ -109,15 +109,15 @@ def test_a_group_that_is_being_written_is_outside_of_the_window(
     path = tmp_path / "test.fbr"
     with RecordFile(path, PLAIN, mode="a", capacity=capacity, checksums=True) as file:
         group = file.layout.max_group
-        n = 3 * file.layout.places + 1
+        n = 3 * file.layout.slots + 1
         file.append(numbered(0, n))
-        places = [file.layout.offset(n + record) for record in range(group)]
+        slots = [file.layout.offset(n + record) for record in range(group)]
         if torn:  # the newest commit is gone, and the group after it half written
-            places += [file.layout.offset(n - 1 - record) for record in range(n % group or group)]
+            slots += [file.layout.offset(n - 1 - record) for record in range(n % group or group)]
             sequence = file._commit.sequence if file._appender is None else 0
             sequence = file._appender.commit.sequence if file._appender else sequence
     with open(path, "r+b") as raw:
-        for offset in places:
+        for offset in slots:
             raw.seek(offset)
             raw.write(b"half of a record")
         if torn:

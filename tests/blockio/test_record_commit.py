@@ -19,7 +19,7 @@ from tests.blockio.record_files import PLAIN, counted, everything, numbered, who
 pytestmark = pytest.mark.usefixtures("default_of_the_test")
 
 NEWEST = Commit(8, 700)
-COPIES = [offset_of(place) + at for place in (0, 1) for at in (0, BLOCK_BYTES // 2)]
+COPIES = [offset_of(slot) + at for slot in (0, 1) for at in (0, BLOCK_BYTES // 2)]
 COPY_BYTES = 28
 KINDS = [
     pytest.param(0, True, id="grows"),
@@ -133,12 +133,12 @@ def test_a_lost_block_is_told_where_every_place_is_used_once(tmp_path: Path) -> 
     """The next record goes over the first one, and the file does not grow by it."""
     path = str(tmp_path / "test.fbr")
     with RecordFile(path, PLAIN, mode="a", capacity=100, checksums=True) as file:
-        places = file.layout.places
-        file.append(numbered(0, places))
-        file.append(numbered(places, 1))
+        slots = file.layout.slots
+        file.append(numbered(0, slots))
+        file.append(numbered(slots, 1))
         assert file._appender is not None
         newest = file._appender.commit
-    assert newest.appended == places + 1
+    assert newest.appended == slots + 1
     overwrite(path, offset_of(newest.sequence), b"\xff" * BLOCK_BYTES)
     is_told(path)
 
@@ -170,8 +170,8 @@ def test_a_torn_commit_counts_and_is_completed(path: str, which: int) -> None:
     all_there(path, "r")
     all_there(path, "a")
     content = Path(path).read_bytes()
-    for place in (0, 1):
-        start = offset_of(place)
+    for slot in (0, 1):
+        start = offset_of(slot)
         one, other = content[start : start + COPY_BYTES], content[start + BLOCK_BYTES // 2 :]
         assert other.startswith(one)
 
@@ -203,9 +203,9 @@ def test_a_record_in_the_place_of_another_is_found(
         file.append(numbered(0, 120))
         offset, stride = file.layout.offset(100), file.layout.stride_bytes
         older = path.read_bytes()[offset : offset + stride]
-        places = file.layout.places or 1
-        file.append(numbered(120, places + 80))
-        number = 100 + (places if capacity else 50)
+        slots = file.layout.slots or 1
+        file.append(numbered(120, slots + 80))
+        number = 100 + (slots if capacity else 50)
         overwrite(str(path), file.layout.offset(number), older)
         index = number - file.first
         refused = pytest.raises(BlockError, match=f"checksum of record {number} .index 1 of")

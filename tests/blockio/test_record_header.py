@@ -32,13 +32,13 @@ def header(
     record_bytes: int = 8,
     stride: int = 8,
     capacity: int = 0,
-    places: int = 0,
+    slots: int = 0,
     flags: int = 0,
     version: int = VERSION,
 ) -> bytes:
     """A header with a right checksum, whatever it says: no secret is in it."""
     text = description.encode() if isinstance(description, str) else description
-    fields = (MAGIC, version, flags, record_bytes, stride, capacity, places, len(text))
+    fields = (MAGIC, version, flags, record_bytes, stride, capacity, slots, len(text))
     return sealed(_HEAD.pack(*fields) + text)
 
 
@@ -83,10 +83,10 @@ STRANGE = {
     "stride shorter than a record": header(stride=4),
     "stride without room for a checksum": header(stride=8, flags=1),
     "another stride": header(stride=16),
-    "places of a file that grows": header(places=3),
-    "fewer places than its capacity": header(capacity=100, places=50),
-    "no places": header(capacity=100, places=0),
-    "a capacity beyond the largest": header(capacity=1 << 60, places=(1 << 60) + 2),
+    "slots of a file that grows": header(slots=3),
+    "fewer slots than its capacity": header(capacity=100, slots=50),
+    "no slots": header(capacity=100, slots=0),
+    "a capacity beyond the largest": header(capacity=1 << 60, slots=(1 << 60) + 2),
     "an unknown flag": header(flags=2),
     "empty records": header('{"descr":"|V0","shape":[]}', record_bytes=0, stride=0),
     "no records of no shape": header('{"descr":"<f8","shape":[0]}', record_bytes=0, stride=0),

@@ -85,16 +85,16 @@ def test_a_circular_file_has_room_for_its_window_and_two_groups(
 ) -> None:
     """A torn commit costs its group, and no record of the window before it."""
     layout = Layout.new(of_bytes(bytes_), capacity, checksums=False)
-    places = capacity + 2 * group
-    assert (layout.places, layout.max_group) == (places, group)
-    stride, whole = layout.stride_bytes, 12288 + places * layout.stride_bytes
-    numbers = [0, 1, places - 1, places, places + 1, 3 * places + 2]
-    offsets = [12288 + number % places * stride for number in numbers]
+    slots = capacity + 2 * group
+    assert (layout.slots, layout.max_group) == (slots, group)
+    stride, whole = layout.stride_bytes, 12288 + slots * layout.stride_bytes
+    numbers = [0, 1, slots - 1, slots, slots + 1, 3 * slots + 2]
+    offsets = [12288 + number % slots * stride for number in numbers]
     assert [layout.offset(number) for number in numbers] == offsets
     assert layout.offsets(np.array(numbers)).tolist() == offsets
-    assert [layout.data_bytes(n) for n in (0, places, 9 * places)] == [12288, whole, whole]
-    assert layout.data_bytes(places - 1) == whole - stride
-    for appended in (0, capacity, capacity + 1, capacity + group + 1, 10 * places):
+    assert [layout.data_bytes(n) for n in (0, slots, 9 * slots)] == [12288, whole, whole]
+    assert layout.data_bytes(slots - 1) == whole - stride
+    for appended in (0, capacity, capacity + 1, capacity + group + 1, 10 * slots):
         first = max(0, appended - capacity)
         assert layout.first(appended) == first
         assert layout.first_whole(appended) == max(0, first - group)
@@ -103,7 +103,7 @@ def test_a_circular_file_has_room_for_its_window_and_two_groups(
 def test_a_file_that_grows_has_no_places() -> None:
     """Its records follow each other, and none is ever overwritten."""
     layout = Layout.new(np.dtype("<f8"), 0, checksums=False)
-    assert (layout.places, layout.max_group, layout.record_bytes) == (0, 0, 8)
+    assert (layout.slots, layout.max_group, layout.record_bytes) == (0, 0, 8)
     assert [layout.offset(n) for n in (0, 1, 10**9)] == [12288, 12296, 12288 + 8 * 10**9]
     assert layout.offsets(np.array([0, 7])).tolist() == [12288, 12344]
     assert (layout.first(10**9), layout.first_whole(10**9)) == (0, 0)

@@ -25,7 +25,7 @@ def test_limits_are_right_or_named(max_batch: int, max_concurrency: int) -> None
         with Queue(max_batch=max_batch, max_concurrency=max_concurrency) as queue:
             assert not queue.closed
         return
-    with pytest.raises(ConfigError, match=r"(batch|concurrency)_limit is"):
+    with pytest.raises(ConfigError, match=r"max_(batch|concurrency) is"):
         Queue(max_batch=max_batch, max_concurrency=max_concurrency)
 
 
@@ -44,7 +44,7 @@ def test_settings_come_from_argument_environment_and_file(
 ) -> None:
     """A container that forbids io_uring is told so once, for every program in it."""
     file = tmp_path / "forebay.toml"
-    file.write_text('[blockio]\nengine = "threads"\nthreads = 3\nquarantine_bytes_max = "1MiB"\n')
+    file.write_text('[blockio]\nengine = "threads"\nthreads = 3\nmax_quarantine_bytes = "1MiB"\n')
     configuration = find_configuration(start=tmp_path, environment={})
     assert configuration.blockio == BlockioConfig(
         engine="threads", threads=3, max_quarantine_bytes=1 << 20

@@ -16,7 +16,7 @@ from forebay._working_directory import path_to_enter, path_to_tell_apart, workin
 from forebay.cli import main
 from forebay.errors import ConfigError
 from forebay.executor.app.target import parse_target
-from forebay.executor.wire.places import state_root
+from forebay.executor.wire.paths import state_root
 from forebay.pool.shared.path import shared_path
 from tests.executor.serving import ROOT
 from tests.other_user import as_nobody, needs_root

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from forebay import ConfigError, LimitError, ProtocolError
 from forebay.contrib.json_rpc import session as session_module
 from forebay.contrib.json_rpc.link import REFUSED_BYTES_MAX, JsonRpcLink
-from forebay.contrib.json_rpc.session import Answer, Asked, Session, Told
+from forebay.contrib.json_rpc.session import Answer, Notification, Request, Session
 from forebay.pool.lend.wait import Deadline
 
 MESSAGES = [
@@ -49,11 +49,11 @@ def test_messages_are_the_same_however_the_bytes_are_cut(cuts: list[int]) -> Non
         got += fed(session, STREAM[start:end])
     first, told, failed, asked, empty = got
     assert first == Answer(1, {"text": "one\nline"}, None)
-    assert told == Told("progress", [1, 2])
+    assert told == Notification("progress", [1, 2])
     assert isinstance(failed, Answer)
     assert failed.error is not None
     assert (failed.error.code, failed.error.data) == (-32000, [7])
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, Request)
     assert json.loads(asked.refusal)["id"] == "a"
     assert json.loads(asked.refusal)["error"]["code"] == -32601
     assert empty == Answer(3, None, None)

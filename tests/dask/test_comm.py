@@ -259,7 +259,7 @@ def test_a_peer_that_never_says_who_it_is_does_not_hang_connect(run: Run, impati
 
         async with listen_for_messages("tcp://127.0.0.1:0", mute) as listener:
             port = listener.url.rpartition(":")[2]
-            with pytest.raises(CommClosedError, match="does not say who it is"):
+            with pytest.raises(CommClosedError, match="did not finish its handshake"):
                 await connect(f"forebay://127.0.0.1:{port}")
 
     run(main())

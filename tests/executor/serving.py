@@ -22,7 +22,7 @@ from msgspec import msgpack
 
 from forebay import _core
 from forebay.executor.app.target import parse_target
-from forebay.executor.wire.places import places_of
+from forebay.executor.wire.paths import paths_of
 from forebay.rpc import Channel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +138,7 @@ class Serving:
         saved = {name: os.environ.get(name) for name in ("XDG_RUNTIME_DIR", "FOREBAY_STATE_DIR")}
         os.environ.update({name: self.environment[name] for name in saved})
         try:
-            return str(places_of(parse_target(str(self.file))).socket)
+            return str(paths_of(parse_target(str(self.file))).socket)
         finally:
             for name, value in saved.items():
                 if value is None:

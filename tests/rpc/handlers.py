@@ -79,7 +79,7 @@ class Place:
     def serve(self, handler: Any, **more: Any) -> rpc.Server:
         return rpc.serve(handler, more.pop("url", self.url), **self.serving, **more)
 
-    def connect(self, url: str, **more: Any) -> rpc.Connect:
+    def connect(self, url: str, **more: Any) -> rpc.PendingChannel:
         return rpc.connect(url, **self.calling, **more)
 
 

@@ -20,7 +20,7 @@ class FakeChannel:
     def __init__(self) -> None:
         self.broken = self.leaving = self.unseen = False
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         self.leaving |= self.unseen
         return not (self.broken or self.leaving)
 

@@ -89,13 +89,14 @@ def test_a_child_that_ends_leaves_its_parents_server_alone(tmp_path: Path) -> No
 FULL = """
 import os, resource, socket
 from forebay import _forks
-from forebay.transport._accept import TcpDoor
+from forebay.transport._accept import TcpListeningSocket
 
 class Broken:
     def _forget(self):
         raise OSError(24, "no descriptor")
 
-doors = [TcpDoor(socket.create_server(("127.0.0.1", 0)), lambda accepted: None) for _ in range(8)]
+servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(8)]
+sockets = [TcpListeningSocket(server, lambda accepted: None) for server in servers]
 broken = [Broken() for _ in range(8)]
 for one in broken:
     _forks.watch(one)
@@ -103,8 +104,8 @@ null = os.open(os.devnull, os.O_RDONLY)
 resource.setrlimit(resource.RLIMIT_NOFILE, (null + 1, null + 1))
 child = os.fork()
 if child == 0:
-    listening = [door for door in doors if os.path.exists(f"/proc/self/fd/{door.fileno()}")
-                 and os.readlink(f"/proc/self/fd/{door.fileno()}") != os.devnull]
+    listening = [each for each in sockets if os.path.exists(f"/proc/self/fd/{each.fileno()}")
+                 and os.readlink(f"/proc/self/fd/{each.fileno()}") != os.devnull]
     os._exit(len(listening))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """

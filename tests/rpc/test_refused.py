@@ -24,7 +24,7 @@ connection = Connection(ours.detach(), server=SERVES)
 if SERVES:
     assert connection.next_call(20)[0] == 1
 else:
-    connection.meet(20)
+    connection.handshake(20)
 
 long = bytearray(2 << 20)  # so long that it is sent without the GIL
 send = {

@@ -40,7 +40,7 @@ def test_addresses_of_shards() -> None:
     ("url", "shards", "message"),
     [
         ("unix:///run/ps.sock", 2, "put {shard} into it"),
-        ("tcp://127.0.0.1:0", 2, "cannot be told apart"),
+        ("tcp://127.0.0.1:0", 2, "would have one address"),
         ("tcp://127.0.0.1:65535", 2, "would listen on port 65536"),
         (["tcp://a:1"], 2, "1 URLs are given for 2 shards"),
         ([], None, "no URL"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.tidy.tree import CRATES_BESIDE_SYSTEMS, ROOT, SYSTEMS, complain, files, name, text
 
 TESTS_BESIDE_SYSTEMS = frozenset({"docs", "tidy", "wheel"})
-BINDING_BESIDE_SYSTEMS = frozenset({"lib", "error", "sys"})
+BINDING_BESIDE_SYSTEMS = frozenset({"lib", "error", "fields", "sys"})
 
 
 def folders_with_files(parent: str) -> set[str]:

@@ -122,7 +122,7 @@ def test_more_descriptors_than_a_record_has_are_refused() -> None:
         socket.send_fds(liar.lifeline, [record(1)], given)
         before = len(descriptors())
         with pytest.raises(ProtocolError, match="descriptors"):
-            liar.core.meet_blocking(5)
+            liar.core.handshake_blocking(5)
         assert len(descriptors()) == before
     finally:
         for descriptor in spare:

@@ -45,7 +45,7 @@ async def narrow_pair() -> AsyncIterator[tuple[AsyncConnection, AsyncConnection]
         for core in cores:
             core.bind(asyncio.get_running_loop())
         for core in cores:
-            await core.meet()
+            await core.handshake()
         yield AsyncConnection(cores[0], "test"), AsyncConnection(cores[1], "test")
     finally:
         for core in cores:

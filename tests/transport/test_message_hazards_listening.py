@@ -97,7 +97,7 @@ def test_a_slow_loris_is_dropped_and_told_of(
 
     with caplog.at_level(logging.WARNING):
         run(main())
-    assert "did not say who it is" in caplog.text
+    assert "did not finish its handshake" in caplog.text
 
 
 def test_all_addresses_of_a_name_share_one_port(run: Run) -> None:

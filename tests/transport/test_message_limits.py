@@ -142,7 +142,7 @@ def test_a_kernel_without_memory_is_asked_now_and_then(
         acceptor = Acceptor("unix:///full", [door], lambda _: None)
         await until(lambda: door.asked == 2)
         acceptor.stop()
-        assert caplog.text.count("accepts nobody") == 2
+        assert caplog.text.count("accepts no connection") == 2
 
     run(main())
 

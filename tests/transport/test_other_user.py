@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from forebay.tensor.server.own_address import own_url
 
 import forebay
 from forebay import rpc
 from forebay.tensor import TensorClient, TensorServer
-from forebay.tensor.server.own_place import own_url
 from forebay.transport import connect, listen, native
 from tests.other_user import as_nobody, needs_root
 

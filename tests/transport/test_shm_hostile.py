@@ -40,7 +40,7 @@ def met(liar: Liar, data: bytes = b"") -> None:
     """Past the handshake, with more in the ring behind it."""
     liar.hello()
     liar.write(PREFACE + data)
-    liar.core.meet_blocking(TIMEOUT_S)
+    liar.core.handshake_blocking(TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_wrong_records_on_the_lifeline_are_refused(liar: Liar, data: bytes, mess
     """The handshake ends there."""
     liar.hello(data)
     with pytest.raises(ProtocolError, match=message):
-        liar.core.meet_blocking(TIMEOUT_S)
+        liar.core.handshake_blocking(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -129,7 +129,7 @@ def test_a_hello_without_its_descriptors_is_refused(liar: Liar, count: int) -> N
     """None is looked for."""
     liar.hello(descriptors=count)
     with pytest.raises(ProtocolError, match="descriptors"):
-        liar.core.meet_blocking(TIMEOUT_S)
+        liar.core.handshake_blocking(TIMEOUT_S)
 
 
 def test_a_second_hello_is_refused(liar: Liar) -> None:
@@ -149,7 +149,7 @@ def test_memory_that_may_shrink_is_refused(seals: int) -> None:
     try:
         liar.hello()
         with pytest.raises(ProtocolError, match="size is not sealed"):
-            liar.core.meet_blocking(TIMEOUT_S)
+            liar.core.handshake_blocking(TIMEOUT_S)
     finally:
         liar.close()
 
@@ -159,7 +159,7 @@ def test_a_bell_that_could_block_is_refused(liar: Liar) -> None:
     os.set_blocking(liar.bell, True)
     liar.hello()
     with pytest.raises(ProtocolError, match="descriptors"):
-        liar.core.meet_blocking(TIMEOUT_S)
+        liar.core.handshake_blocking(TIMEOUT_S)
 
 
 def test_too_many_chunks_are_refused(liar: Liar) -> None:
@@ -189,7 +189,7 @@ def test_an_end_in_the_middle_of_a_message_is_told(liar: Liar) -> None:
     liar.lifeline.close()
     with pytest.raises(BrokenError, match="middle"):
         liar.core.recv_blocking(TIMEOUT_S)
-    assert not liar.core.ended_well
+    assert not liar.core.closed_cleanly
 
 
 def test_the_layout_of_these_tests_is_that_of_the_core(liar: Liar) -> None:

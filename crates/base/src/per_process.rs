@@ -30,13 +30,13 @@ struct Node<T> {
 }
 
 impl<T> Node<T> {
-    fn of(owner: u64) -> Box<Self> {
-        Box::new(Self {
+    fn of(owner: u64) -> Self {
+        Self {
             owner,
             value: OnceLock::new(),
             making: Mutex::new(()),
             next: SetOnce::new(),
-        })
+        }
     }
 }
 
@@ -117,7 +117,7 @@ impl<T> PerProcess<T> {
             // Boxed before, so that what a fork may come upon is the store of an address.
             let node = match end.get() {
                 Some(node) => node,
-                None => end.get_or_set(Node::of(here)),
+                None => end.get_or_set(Box::new(Node::of(here))),
             };
             if node.owner == here {
                 return node;

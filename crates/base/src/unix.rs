@@ -39,7 +39,7 @@ pub enum Directory {
 /// Why no socket listens. Each names what a message must say; the next step is the caller's to add.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ListenError {
     /// The path does not fit.
     #[error("the socket path {path} has {bytes} bytes, the kernel takes {PATH_BYTES_MAX}")]
     Path {
@@ -99,7 +99,7 @@ fn process_of(holder: Option<u32>) -> String {
     )
 }
 
-impl Error {
+impl ListenError {
     fn system<E: Into<io::Error>>(what: &str, path: &Path) -> impl FnOnce(E) -> Self + use<E> {
         let what = format!("{what} {}", path.display());
         |source| Self::System {
@@ -128,8 +128,8 @@ impl Listener {
     /// Listen at `path` with a nonblocking socket. A stale file is replaced under the lock.
     ///
     /// # Errors
-    /// [`Error`].
-    pub fn bind(path: &Path, kind: SocketType, directory: Directory) -> Result<Self, Error> {
+    /// [`ListenError`].
+    pub fn bind(path: &Path, kind: SocketType, directory: Directory) -> Result<Self, ListenError> {
         make_directory(path)?;
         check_directory(path, directory)?;
         let lock = take_lock(path)?;
@@ -154,7 +154,11 @@ impl Listener {
     ///
     /// # Errors
     /// Those of [`Self::bind`].
-    pub fn bind_again(&mut self, kind: SocketType, directory: Directory) -> Result<(), Error> {
+    pub fn bind_again(
+        &mut self,
+        kind: SocketType,
+        directory: Directory,
+    ) -> Result<(), ListenError> {
         make_directory(&self.path)?;
         check_directory(&self.path, directory)?;
         let held = self.lock.metadata().map(|held| identity(&held));
@@ -204,23 +208,23 @@ impl Drop for Listener {
 /// The kernel's address of a path.
 ///
 /// # Errors
-/// [`Error::Path`]; [`Error::System`] for a path that holds a zero.
-pub fn address(path: &Path) -> Result<SocketAddrUnix, Error> {
+/// [`ListenError::Path`]; [`ListenError::System`] for a path that holds a zero.
+pub fn address(path: &Path) -> Result<SocketAddrUnix, ListenError> {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > PATH_BYTES_MAX {
-        return Err(Error::Path {
+        return Err(ListenError::Path {
             path: path.to_owned(),
             bytes,
         });
     }
-    SocketAddrUnix::new(path).map_err(Error::system("the socket path", path))
+    SocketAddrUnix::new(path).map_err(ListenError::system("the socket path", path))
 }
 
 /// Whether other users can replace a socket at `path`: an error then, also for a client that is about to connect there.
 ///
 /// # Errors
-/// [`Error::Exposed`], [`Error::Missing`].
-pub fn check_directory(path: &Path, wanted: Directory) -> Result<(), Error> {
+/// [`ListenError::Exposed`], [`ListenError::Missing`].
+pub fn check_directory(path: &Path, wanted: Directory) -> Result<(), ListenError> {
     let directory = parent(path);
     let found = match wanted {
         // A link to it could be turned elsewhere by whom the link belongs to.
@@ -228,7 +232,7 @@ pub fn check_directory(path: &Path, wanted: Directory) -> Result<(), Error> {
         Directory::Unwritable => directory.metadata(),
     };
     let Ok(found) = found else {
-        return Err(Error::Missing(directory.to_owned()));
+        return Err(ListenError::Missing(directory.to_owned()));
     };
     let user = rustix::process::geteuid().as_raw();
     let (owner, mode) = (found.uid(), found.mode());
@@ -241,7 +245,7 @@ pub fn check_directory(path: &Path, wanted: Directory) -> Result<(), Error> {
     if safe {
         return Ok(());
     }
-    Err(Error::Exposed {
+    Err(ListenError::Exposed {
         directory: directory.to_owned(),
         owner,
         mode: mode & 0o7777,
@@ -254,7 +258,7 @@ fn parent(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-fn make_directory(path: &Path) -> Result<(), Error> {
+fn make_directory(path: &Path) -> Result<(), ListenError> {
     let directory = parent(path);
     if directory.exists() {
         return Ok(());
@@ -263,24 +267,24 @@ fn make_directory(path: &Path) -> Result<(), Error> {
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(Error::system("create", directory))
+        .map_err(ListenError::system("create", directory))
 }
 
 /// A socket that listens at `path`, for this user alone, and its file.
-fn listening(path: &Path, kind: SocketType) -> Result<(OwnedFd, Identity), Error> {
+fn listening(path: &Path, kind: SocketType) -> Result<(OwnedFd, Identity), ListenError> {
     let address = address(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)
-        .map_err(Error::system("socket for", path))?;
-    bind(&socket, &address).map_err(Error::system("bind", path))?;
+        .map_err(ListenError::system("socket for", path))?;
+    bind(&socket, &address).map_err(ListenError::system("bind", path))?;
     let file = path
         .symlink_metadata()
-        .map_err(Error::system("stat", path))?;
+        .map_err(ListenError::system("stat", path))?;
     let file = identity(&file);
     // Nobody can connect before `listen`, so the mode comes in time.
     let open = chmod(path, Mode::RUSR | Mode::WUSR)
-        .map_err(Error::system("chmod", path))
-        .and_then(|()| listen(&socket, BACKLOG).map_err(Error::system("listen", path)));
+        .map_err(ListenError::system("chmod", path))
+        .and_then(|()| listen(&socket, BACKLOG).map_err(ListenError::system("listen", path)));
     if let Err(error) = open {
         remove_own(path, file);
         return Err(error);
@@ -296,7 +300,7 @@ fn lock_name(path: &Path) -> PathBuf {
 
 /// Lock the file beside the socket, and write this process's id into it. The holder before may remove it at that very
 /// moment, so what was locked must still be what the name stands for; otherwise try again with the new one.
-fn take_lock(path: &Path) -> Result<File, Error> {
+fn take_lock(path: &Path) -> Result<File, ListenError> {
     let name = lock_name(path);
     loop {
         let mut file = OpenOptions::new()
@@ -308,10 +312,12 @@ fn take_lock(path: &Path) -> Result<File, Error> {
             // Nonblocking: a pipe of that name would wait for its other end.
             .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
             .open(&name)
-            .map_err(Error::system("open", &name))?;
-        let held = file.metadata().map_err(Error::system("stat", &name))?;
+            .map_err(ListenError::system("open", &name))?;
+        let held = file
+            .metadata()
+            .map_err(ListenError::system("stat", &name))?;
         if held.uid() != rustix::process::geteuid().as_raw() || !held.is_file() {
-            return Err(Error::Lock {
+            return Err(ListenError::Lock {
                 owner: held.uid(),
                 lock: name,
             });
@@ -319,11 +325,11 @@ fn take_lock(path: &Path) -> Result<File, Error> {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(in_use(path, &mut file)),
-            Err(errno) => return Err(Error::system("flock", &name)(errno)),
+            Err(errno) => return Err(ListenError::system("flock", &name)(errno)),
         }
         let named = name.symlink_metadata();
         if named.is_ok_and(|named| identity(&named) == identity(&held)) {
-            write_holder(&mut file).map_err(Error::system("write", &name))?;
+            write_holder(&mut file).map_err(ListenError::system("write", &name))?;
             return Ok(file);
         }
     }
@@ -335,10 +341,10 @@ fn write_holder(lock: &mut File) -> io::Result<()> {
     writeln!(lock, "{}", std::process::id())
 }
 
-fn in_use(path: &Path, lock: &mut File) -> Error {
+fn in_use(path: &Path, lock: &mut File) -> ListenError {
     let mut text = String::new();
     let _ = lock.read_to_string(&mut text); // without it the message says less
-    Error::InUse {
+    ListenError::InUse {
         path: path.to_owned(),
         holder: text.trim().parse().ok(),
     }
@@ -356,13 +362,13 @@ fn remove_own(path: &Path, file: Identity) {
     }
 }
 
-fn remove_stale(path: &Path) -> Result<(), Error> {
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
     match path.symlink_metadata() {
         Err(_) => Ok(()),
         Ok(found) if found.file_type().is_socket() => {
-            std::fs::remove_file(path).map_err(Error::system("remove the stale socket", path))
+            std::fs::remove_file(path).map_err(ListenError::system("remove the stale socket", path))
         }
-        Ok(_) => Err(Error::NotASocket(path.to_owned())),
+        Ok(_) => Err(ListenError::NotASocket(path.to_owned())),
     }
 }
 
@@ -395,7 +401,7 @@ mod tests {
         }
     }
 
-    fn bound(path: &Path) -> Result<Listener, Error> {
+    fn bound(path: &Path) -> Result<Listener, ListenError> {
         Listener::bind(path, SocketType::STREAM, Directory::Private)
     }
 
@@ -408,7 +414,7 @@ mod tests {
         assert!(UnixStream::connect(&path).is_ok());
         let own = std::process::id();
         match bound(&path) {
-            Err(Error::InUse { holder, .. }) => assert_eq!(holder, Some(own)),
+            Err(ListenError::InUse { holder, .. }) => assert_eq!(holder, Some(own)),
             other => panic!("{other:?}"),
         }
         drop(listener);
@@ -424,7 +430,7 @@ mod tests {
         std::fs::write(scratch.socket(), "precious").expect("written");
         assert!(matches!(
             bound(&scratch.socket()),
-            Err(Error::NotASocket(_))
+            Err(ListenError::NotASocket(_))
         ));
         assert_eq!(std::fs::read(scratch.socket()).expect("kept"), b"precious");
     }

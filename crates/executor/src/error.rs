@@ -6,8 +6,6 @@ use std::io;
 /// Why a request of a caller is refused; it is sent to that caller.
 ///
 /// The message alone is enough for a person; the other fields say the same to a program.
-///
-/// The message alone is enough for a person; the other fields say the same to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// "limit", "unknown", "invalid", "draining", "store" or "hold".

@@ -172,9 +172,6 @@ fn attempt_of(sealed: u64) -> u32 {
 ///
 /// Not the server's own file `lock`, which it holds from before it has a store: a lock belongs to the open file, so a
 /// second one of the same process would be refused.
-///
-/// Not the server's own file `lock`, which it holds from before it has a store: a lock is the open file's, so a second
-/// one of the same process would be refused.
 fn lock(path: &Path) -> Result<File> {
     let file = OpenOptions::new()
         .read(true)

@@ -20,16 +20,13 @@ pub const AHEAD_MAX: u32 = 64;
 ///
 /// A worker cuts its output into records of at most this size: well below the kernel's default for a socket's buffer
 /// (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
-///
-/// A worker cuts its output into records of at most this size; well below the kernel's default for what a socket
-/// may hold (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
 pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
 /// Workers that may wait to be accepted (`side_backlog`).
 pub const SIDE_BACKLOG: i32 = 128;
 /// Results on their way to the disk, in bytes; above it nothing is dispatched until some are there
 /// (`results_writing_bytes_max`).
 ///
-/// Workers return faster than a disk writes: without it, a thousand results of a megabyte were all in memory.
+/// Workers return results faster than a disk writes: without the limit, a thousand of a megabyte were all in memory.
 pub const RESULTS_WRITING_BYTES_MAX: usize = 32 << 20;
 /// Unread results may make the directory this many times as large as the retention allows; beyond that the oldest are
 /// removed too.
@@ -42,8 +39,6 @@ pub const LOG_BYTES_MAX: u64 = 10_000_000;
 /// Of that, the size of its beginning; a constant of the file format, because the marker follows it.
 ///
 /// A multiple of every usual block size, so that discarding what follows frees whole blocks.
-///
-/// A multiple of every usual block size, so that what is given up behind it frees whole blocks.
 pub const LOG_HEAD_BYTES: u64 = 256 << 10;
 /// The smallest `log_bytes_max`.
 pub const LOG_BYTES_LEAST: u64 = 4 * LOG_HEAD_BYTES;

@@ -4,9 +4,6 @@
 ///
 /// Near means an edit distance of at most a third of the longer name; a missing ending, as in `timeout` for
 /// `timeout_s`, is as near as that.
-///
-/// Near is an edit distance of a third of the longer name at most; a cut-off ending, as in `timeout` for
-/// `timeout_s`, is as near as that.
 pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const CHARS_MAX: usize = 64;
     if name.chars().nth(CHARS_MAX).is_some() {

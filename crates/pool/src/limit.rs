@@ -50,10 +50,11 @@ pub const NAME_BYTES_MAX: usize = 200;
 pub const TURN_MESSAGES: usize = 32;
 /// How long a lender, and a program that waits for it, polls before it sleeps.
 ///
-/// A third of [`forebay_base::spin::SPIN`], which suits two ends that only wait for each other. A lender is the third process beside a program
-/// and its service: while it polls after its answer, it is in the way of the call that the program makes next. On two loaded
-/// cores, five rounds by turns, an acquire, a call and a release took 122 to 140 us with 20 (58 to 70 us of the program's
-/// CPU), 182 to 356 us with 60 (66 to 129); a bare acquire and release 26 to 35 us against 23 to 132.
+/// A third of [`forebay_base::spin::SPIN`], which suits two ends that only wait for each other. A lender is the third
+/// process beside a program and its service: while it polls after its answer, it is in the way of the call that the
+/// program makes next. On two loaded cores, five rounds by turns, an acquire, a call and a release took 122 to 140 us with
+/// 20 (58 to 70 us of the program's CPU), 182 to 356 us with 60 (66 to 129); a bare acquire and release 26 to 35 us
+/// against 23 to 132.
 pub const LENDER_SPIN: Duration = Duration::from_micros(20);
 /// Longest time until the directories of ended leases are looked for, in milliseconds, while the keeper is awake.
 pub const DIRECTORY_SCAN_MS: u64 = 1_000;

@@ -3,6 +3,7 @@
 mod blockio;
 mod error;
 mod executor;
+mod fields;
 mod memory;
 mod pool;
 mod sys;

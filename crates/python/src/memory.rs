@@ -7,9 +7,10 @@ use std::os::fd::{IntoRawFd, RawFd};
 use forebay_memory::{Backing, Config, Reference, Region};
 use forebay_transport::stream::shm;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyMemoryView};
+use pyo3::types::{PyDict, PyMemoryView};
 
-use crate::error;
+use crate::error::{Result, config};
+use crate::fields::set_items;
 pub(crate) use sys::{Buffer, Rows, Window};
 
 /// Add the classes to the extension module.
@@ -36,16 +37,16 @@ impl Arena {
 #[pymethods]
 impl Arena {
     #[new]
-    fn new(limit_bytes: u64, name: &str, backing: &str, populate: bool) -> PyResult<Self> {
+    fn new(limit_bytes: u64, name: &str, backing: &str, populate: bool) -> Result<Self> {
         let backing = Backing::named(backing).ok_or_else(|| {
-            error::config(format!(
-                "arena {name:?}: backing {backing:?} is none of auto, hugetlb, transparent, pages"
+            config(format!(
+                "arena {name:?}: unknown backing {backing:?}; use one of auto, hugetlb, transparent, pages"
             ))
         })?;
         let config = Config::new(name, limit_bytes)
             .backing(backing)
             .populate(populate);
-        let region = Region::new(config).map_err(error::memory)?;
+        let region = Region::new(config)?;
         Ok(Self { region })
     }
 
@@ -66,13 +67,13 @@ impl Arena {
     ///     BrokenError: the kernel gave no memory, no descriptor, or none of the pages that `backing` asks for.
     ///
     /// Threads: any. Cost: below a microsecond; some system calls when a chunk is mapped.
-    fn allocate(&self, py: Python<'_>, n_bytes: isize) -> PyResult<Buffer> {
-        let bytes = usize::try_from(n_bytes).map_err(|_| {
-            error::config(format!(
-                "arena {:?}: cannot allocate {n_bytes} bytes",
-                self.region.name()
-            ))
-        })?;
+    fn allocate(&self, py: Python<'_>, n_bytes: isize) -> Result<Buffer> {
+        let Ok(bytes) = usize::try_from(n_bytes) else {
+            let name = self.region.name();
+            return Err(config(format!(
+                "arena {name:?}: cannot allocate {n_bytes} bytes"
+            )));
+        };
         // What is lent to the peers of ended connections may have come back meanwhile.
         let lease = py.detach(|| match self.region.allocate(bytes) {
             Err(forebay_memory::Error::Full { .. }) if shm::reclaim() => {
@@ -80,7 +81,7 @@ impl Arena {
             }
             outcome => outcome,
         });
-        Ok(Buffer::new(lease.map_err(error::memory)?))
+        Ok(Buffer::new(lease?))
     }
 
     /// Take a further lease of the block that `reference` names.
@@ -97,7 +98,7 @@ impl Arena {
     ///     ClosedError: the arena is closed.
     ///
     /// Threads: any.
-    fn view(&self, py: Python<'_>, reference: (u64, u32, u64, u64, u64)) -> PyResult<Buffer> {
+    fn view(&self, py: Python<'_>, reference: (u64, u32, u64, u64, u64)) -> Result<Buffer> {
         let (region, chunk, offset, length, generation) = reference;
         let reference = Reference {
             region,
@@ -106,9 +107,7 @@ impl Arena {
             length,
             generation,
         };
-        let lease = py
-            .detach(|| self.region.lease(&reference))
-            .map_err(error::memory)?;
+        let lease = py.detach(|| self.region.lease(&reference))?;
         Ok(Buffer::new(lease))
     }
 
@@ -120,8 +119,8 @@ impl Arena {
     /// Raises:
     ///     BrokenError: there is no such chunk, or no descriptor is left.
     ///     ClosedError: the arena is closed.
-    fn share(&self, chunk: u32) -> PyResult<RawFd> {
-        let descriptor = self.region.share_chunk(chunk).map_err(error::memory)?;
+    fn share(&self, chunk: u32) -> Result<RawFd> {
+        let descriptor = self.region.share_chunk(chunk)?;
         Ok(descriptor.into_raw_fd())
     }
 
@@ -132,8 +131,8 @@ impl Arena {
     ///
     /// Raises:
     ///     ClosedError: the arena is closed, and has given back all it can.
-    fn trim(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.region.trim()).map_err(error::memory)
+    fn trim(&self, py: Python<'_>) -> Result<u64> {
+        Ok(py.detach(|| self.region.trim())?)
     }
 
     /// Refuse further allocations and views, and unmap what is not in use. Idempotent.
@@ -141,11 +140,11 @@ impl Arena {
     /// Returns:
     ///     How many blocks are still held by buffers, arrays or views.
     ///     Their memory stays mapped until they go; that is no error.
-    fn close(&self, py: Python<'_>) -> PyResult<u64> {
-        py.detach(|| self.region.close()).map_err(error::memory)
+    fn close(&self, py: Python<'_>) -> Result<u64> {
+        Ok(py.detach(|| self.region.close())?)
     }
 
-    /// Tell what the arena holds at this moment, all sizes in bytes.
+    /// Return what the arena holds at this moment, all sizes in bytes.
     ///
     /// Returns:
     ///     `limit_bytes` (on `mapped_bytes`), `live_bytes` (asked for by live blocks) and `live_bytes_peak`,
@@ -154,27 +153,17 @@ impl Arena {
     ///     `shelved_bytes` in `shelved_blocks`, which threads keep for their next allocations;
     ///     `blocks`, `chunks`, `allocations` (since the arena was made);
     ///     `quarantined_blocks` and `quarantined_bytes` of them are live blocks that the kernel or a peer may still write,
-    ///     although whoever asked for it has given up.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.region.stats().map_err(error::memory)?;
-        [
-            ("limit_bytes", stats.limit_bytes),
-            ("live_bytes", stats.live_bytes),
-            ("live_bytes_peak", stats.live_bytes_peak),
-            ("mapped_bytes", stats.mapped_bytes),
-            ("mapped_bytes_peak", stats.mapped_bytes_peak),
-            ("hugetlb_bytes", stats.hugetlb_bytes),
-            ("transparent_bytes", stats.transparent_bytes),
-            ("waste_bytes", stats.waste_bytes),
-            ("shelved_blocks", stats.shelved_blocks),
-            ("shelved_bytes", stats.shelved_bytes),
-            ("blocks", stats.blocks),
-            ("quarantined_blocks", stats.quarantined_blocks),
-            ("quarantined_bytes", stats.quarantined_bytes),
-            ("chunks", stats.chunks),
-            ("allocations", stats.allocations),
-        ]
-        .into_py_dict(py)
+    ///     although the caller that asked for it has given up.
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let stats = self.region.stats()?;
+        let dict = PyDict::new(py);
+        set_items!(
+            dict, stats;
+            limit_bytes live_bytes live_bytes_peak mapped_bytes mapped_bytes_peak
+            hugetlb_bytes transparent_bytes waste_bytes shelved_blocks shelved_bytes
+            blocks quarantined_blocks quarantined_bytes chunks allocations
+        );
+        Ok(dict)
     }
 
     /// The name that messages and the system's memory maps show.
@@ -197,15 +186,15 @@ impl Arena {
 
     /// Whether the arena was closed.
     #[getter]
-    fn closed(&self) -> PyResult<bool> {
-        self.region.is_closed().map_err(error::memory)
+    fn closed(&self) -> Result<bool> {
+        Ok(self.region.is_closed()?)
     }
 
     /// What the last chunk is made of, "hugetlb", "transparent" or "pages", with the reason where `backing="auto"`
     /// found nothing better; None before there is a chunk.
     #[getter]
-    fn backing(&self) -> PyResult<Option<String>> {
-        let backed = self.region.backed().map_err(error::memory)?;
+    fn backing(&self) -> Result<Option<String>> {
+        let backed = self.region.backed()?;
         Ok(backed.map(|backed| backed.to_string()))
     }
 

@@ -2,10 +2,11 @@
 
 mod argument;
 mod client;
+mod death;
 mod handle;
 mod keeper;
-mod nursery;
 mod shared;
+mod template;
 mod wake_queue;
 
 use pyo3::prelude::*;
@@ -15,8 +16,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handle::PyHandle>()?;
     module.add_class::<wake_queue::WakeQueue>()?;
     module.add_class::<client::PyPool>()?;
-    module.add_class::<nursery::Nursery>()?;
-    module.add_class::<nursery::Cradle>()?;
+    module.add_class::<template::KeeperLink>()?;
+    module.add_class::<template::PreforkLoop>()?;
     shared::register(module)?;
     module.add_function(wrap_pyfunction!(keeper::run_keeper, module)?)
 }

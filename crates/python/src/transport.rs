@@ -20,8 +20,9 @@ mod tls;
 mod wait;
 
 pub use connection::Connection;
+pub(crate) use conversion::seconds;
 pub use messages::MessageConnection;
-pub(crate) use owner::tcp;
+pub(crate) use owner::listening;
 pub use tls::TlsServer;
 
 use forebay_transport::limit;

@@ -1,4 +1,4 @@
-"""Reads and writes of many blocks at once, through io_uring, with nothing allocated per block.
+"""Batched I/O of blocks through io_uring, with nothing allocated per block.
 
 A `BlockFile` reads and writes lists of blocks from and to memory of an arena, or your own.
 A `Queue` carries the lists out: on a ring of the calling thread, of an event loop, or of an I/O

@@ -157,7 +157,7 @@ def _near(wanted: str | None, known: dict[str, Any]) -> str:
 
 
 def _state(app: str | None) -> Path:
-    from forebay.executor._internal import newest, parse_target, places_of
+    from forebay.executor._internal import newest, parse_target, paths_of
 
     if app is None:
         from forebay.configuration import find_configuration
@@ -167,7 +167,7 @@ def _state(app: str | None) -> Path:
         if app is None and configuration.value("url"):
             raise ConfigError("the server is named by its URL alone")
     if app is not None:
-        return places_of(parse_target(app)).state
+        return paths_of(parse_target(app)).state
     running = newest()
     if running is None:
         raise ConfigError("no server runs, and no application is named; give --app")

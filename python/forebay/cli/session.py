@@ -45,7 +45,7 @@ def session(
         app=options.app,
         start=start,
         timeout=CALL_S if options.timeout is None else max(options.timeout, CALL_LEAST_S),
-        told=lambda text: tell(options, f"forebay: {text}"),
+        on_start=lambda text: tell(options, f"forebay: {text}"),
     )
     with client:
         yield client

@@ -1,1 +1,1 @@
-"""Connections to programs and libraries of others; no system imports them."""
+"""Connections to programs or libraries of others; no system imports them."""

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def handshake_timeout() -> float:
-    """Seconds in which a peer must say who it is: Dask's `distributed.comm.timeouts.connect`."""
+    """Seconds that a peer has for its handshake: Dask's `distributed.comm.timeouts.connect`."""
     configured = dask.config.get("distributed.comm.timeouts.connect")
     return float(parse_timedelta(configured, default="seconds"))
 
@@ -39,15 +39,15 @@ class Comm(core.Comm):
 
     A message is serialized by `distributed.protocol` alone; `write` returns when the sender may
     change its buffers and at most 512 KiB are queued.
-    Whatever interrupts a read or a write, cancellation included, closes the comm: an answer that
-    came later could not be told from the next one.
+    Whatever interrupts a read or a write, cancellation included, closes the comm: a late
+    answer could be taken for the next one.
 
     Args:
-        connection: whose peer is let in; the comm's own from now on.
+        connection: after its handshake; taken over.
         local_address: of this end, with its scheme; the other end calls it the same.
         peer_address: of the other one.
         deserialize: whether payloads are deserialized.
-        extra: what `extra_info` tells.
+        extra: what `extra_info` returns.
 
     Affinity: the loop to which the connection is bound, and its thread.
     """
@@ -66,9 +66,9 @@ class Comm(core.Comm):
         self._local_addr = local_address
         self._peer_addr = peer_address
         self._extra = extra or {}
-        self._met = False
+        self._is_open = False
         self._agreed: dict[str, Any] | None = None
-        self._told: dict[str, Any] = {}
+        self._serializer_info: dict[str, Any] = {}
         super().__init__(deserialize=deserialize)
         self._finalizer = weakref.finalize(
             self, _close_dangling, connection, asyncio.get_running_loop(), repr(self)
@@ -89,15 +89,15 @@ class Comm(core.Comm):
 
     async def read(self, deserializers: Any = None) -> Any:
         try:
-            if self._met:
+            if self._is_open:
                 parts = await self._connection.recv()
             else:
                 async with asyncio.timeout(handshake_timeout()):
                     parts = await self._connection.recv()
-                self._met = True
+                self._is_open = True
         except TimeoutError as error:
             self.abort()
-            raise CommClosedError(f"in {self}: the peer does not say who it is") from error
+            raise CommClosedError(f"in {self}: the peer did not finish its handshake") from error
         except Error as error:
             self.abort()
             raise CommClosedError(f"in {self}: {error}") from error
@@ -151,15 +151,15 @@ class Comm(core.Comm):
         return self._connection.closed
 
     def _context(self) -> dict[str, Any]:
-        """What serializers are told of both ends; the handshake sets it, once."""
+        """What serializers get about both ends; the handshake sets it, once."""
         if self._agreed is not self.handshake_options:
             self._agreed = self.handshake_options
-            self._told = {
+            self._serializer_info = {
                 "sender": self.local_info,
                 "recipient": self.remote_info,
                 **self.handshake_options,
             }
-        return self._told
+        return self._serializer_info
 
 
 class TLSComm(Comm):

@@ -33,8 +33,8 @@ def connection_over(
 ) -> MessageConnection:
     """A connection over a connected socket, which is its own, bound to the running loop.
 
-    Memory for what the peer announces is obtained at once, up to this process's own limit: whoever
-    is let into a Dask cluster may run code in it anyway, and TLS is what keeps others out.
+    Memory for what the peer announces is obtained at once, up to this process's own limit: a
+    member of a Dask cluster may run code in it anyway, and TLS is what keeps others out.
     Long frames are received into memory of numpy, where there is numpy, as Dask's own comms do.
     """
     os.set_blocking(descriptor, False)
@@ -68,10 +68,10 @@ class TCPConnector(core.Connector, RequireEncryptionMixin):
     async def connect(
         self, address: str, deserialize: bool = True, **connection_args: Any
     ) -> core.Comm:
-        """Connect to `address`, which has no scheme, and hear who is there.
+        """Connect to `address`, which has no scheme, and wait for the handshake.
 
         Raises:
-            OSError: nobody answers; `distributed` tries again.
+            OSError: no answer; `distributed` tries again.
             FatalCommClosedError: something else answers, or its certificate is refused; it does
                 not.
             RuntimeError: the configuration asks for encryption.
@@ -86,7 +86,7 @@ class TCPConnector(core.Connector, RequireEncryptionMixin):
         host = parse_host_port(address)[0] if tls else ""
         connection = connection_over(connected.detach(), peer_address, tls, host)
         try:
-            await connection.meet()
+            await connection.handshake()
         except Error as error:
             connection.close()
             final = isinstance(error, ProtocolError) or TLS_FAILED in str(error)

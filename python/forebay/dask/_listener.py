@@ -26,7 +26,7 @@ from forebay.dask._security import server_tls
 from forebay.dask._socket import bind, is_loopback, name_of, name_of_unix, tune
 from forebay.errors import ConfigError, Error
 from forebay.transport import Tls
-from forebay.transport._internal import Acceptor, Door, tcp_doors
+from forebay.transport._internal import Acceptor, ListeningSocket, tcp_listening
 
 __all__ = ["Listener", "TLSListener", "UnixListener"]
 
@@ -43,7 +43,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         allow_offload: whether they may do so in a thread where there is much of it.
         default_host: the host of `contact_address` where it listens on all interfaces.
         default_port: where `address` names none; 0 is any that is free.
-        handshake_overrides: what this end says of itself in place of the truth.
+        handshake_overrides: what this end says of itself instead of its own facts.
         connection_args: `require_encryption`, and certificates for TLS; others are ignored.
 
     Raises:
@@ -77,7 +77,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         self._deserialize = deserialize
         self._allow_offload = allow_offload
         self._handshake_overrides = handshake_overrides
-        self._unmet: set[MessageConnection] = set()
+        self._handshakes: set[MessageConnection] = set()
         self._acceptor: Acceptor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._bound: Any = None
@@ -91,11 +91,11 @@ class Listener(BaseListener, RequireEncryptionMixin):
         self._acceptor = Acceptor(self.prefix + self._address, self._open(), self._take)
 
     def stop(self) -> None:
-        """Let nobody in any more; established comms stay. Idempotent."""
+        """Stop listening; established comms stay. Idempotent."""
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is not None:
             acceptor.stop()
-        for connection in self._unmet:
+        for connection in self._handshakes:
             connection.close()
 
     def get_host_port(self) -> tuple[str, int]:
@@ -118,7 +118,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
         return self.prefix + unparse_host_port(host, port)
 
     def _tls_of(self, connection_args: dict[str, Any]) -> Tls | None:
-        """What it shows and whom it lets in, where the scheme is encrypted."""
+        """Its TLS settings, where the scheme is encrypted."""
         return None
 
     def _where(self) -> Any:
@@ -126,13 +126,15 @@ class Listener(BaseListener, RequireEncryptionMixin):
             raise ValueError(f"the listener on {self.prefix}{self._address} is not started")
         return self._bound
 
-    def _open(self) -> list[Door]:
+    def _open(self) -> list[ListeningSocket]:
         sockets = bind(*parse_host_port(self._address, self._default_port))
         # The names of both families have the same port; more machines reach the older one.
         sockets.sort(key=lambda one: one.family != socket.AF_INET)
         try:
             # Dask loads what it is sent. Certificates say who may connect where there are some.
-            doors = tcp_doors(sockets, tune, own=lambda one: self._tls is None and is_loopback(one))
+            listening = tcp_listening(
+                sockets, tune, own=lambda one: self._tls is None and is_loopback(one)
+            )
         except ConfigError as error:
             raise ConfigError(
                 f"{self.prefix}{self._address}: the kernel does not say whose a connection over the"
@@ -140,7 +142,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
                 " forebay+unix://"
             ) from error
         self._bound = sockets[0].getsockname()
-        return doors
+        return listening
 
     def _names(self, connected: socket.socket) -> tuple[str, str]:
         """What to call the two ends of a connection."""
@@ -163,7 +165,7 @@ class Listener(BaseListener, RequireEncryptionMixin):
             comm = await self._met(descriptor)
         finally:
             if acceptor is not None:
-                acceptor.settle()
+                acceptor.end_handshake()
         if comm is None:
             return
         try:
@@ -184,12 +186,12 @@ class Listener(BaseListener, RequireEncryptionMixin):
             os.close(descriptor)
             return None
         connection = connection_over(descriptor, peer, self._tls)
-        self._unmet.add(connection)
+        self._handshakes.add(connection)
         try:
             if self._acceptor is None:  # stopped since this was accepted
                 raise CommClosedError("the listener has stopped")
             async with asyncio.timeout(handshake_timeout()):
-                await connection.meet()
+                await connection.handshake()
             extra = found_out(connection)
             comm = self.comm_class(connection, local, peer, self._deserialize, extra)
         except (Error, OSError) as error:
@@ -200,13 +202,13 @@ class Listener(BaseListener, RequireEncryptionMixin):
             connection.close()
             raise
         finally:
-            self._unmet.discard(connection)
+            self._handshakes.discard(connection)
         comm.allow_offload = self._allow_offload
         return comm
 
 
 class TLSListener(Listener):
-    """Listens over TLS; who connects must show a certificate of the same CA."""
+    """Listens over TLS; peers must show a certificate of the same CA."""
 
     prefix = "forebay+tls://"
     encrypted = True
@@ -244,7 +246,7 @@ class UnixListener(Listener):
     def contact_address(self) -> str:
         return self.listen_address
 
-    def _open(self) -> list[Door]:
+    def _open(self) -> list[ListeningSocket]:
         path = self._address
         if not is_path(path):
             runtime = os.environ.get("XDG_RUNTIME_DIR")

@@ -7,8 +7,8 @@ apart what lives on:
 
 - neighbours that are dropped once they are decoded (heads, pickles, compressed bytes) share one,
   and the first buffer behind a short head joins it where it is short itself;
-- every other raw buffer, as of an array, has a frame and so memory of its own: keeping one array
-  keeps no other. `distributed` does the same since https://github.com/dask/distributed/pull/8308;
+- every other raw buffer, as of an array, has a separate frame and so separate memory: keeping one
+  array keeps no other. `distributed` does the same since https://github.com/dask/distributed/pull/8308;
 - the shards of one buffer, which Dask cuts at 64 MiB, travel and arrive as one frame, so that
   putting them together again copies nothing.
 
@@ -179,5 +179,5 @@ def unpack(parts: list[Any]) -> list[Any]:
 
 
 def _writable(part: Any) -> memoryview:
-    """Memory in which whoever gets an array may write; short frames arrive as bytes."""
+    """Memory in which the receiver of an array may write; short frames arrive as bytes."""
     return memoryview(bytearray(part) if isinstance(part, bytes) else part)

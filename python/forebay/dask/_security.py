@@ -24,7 +24,7 @@ VERSIONS = {ssl.TLSVersion.TLSv1_2: "1.2", ssl.TLSVersion.TLSv1_3: "1.3"}
 
 
 class Security(DaskSecurity):
-    """`distributed.Security` that also tells its backend where the certificates are.
+    """`distributed.Security` that also gives its backend the paths of the certificates.
 
     Dask hands a backend a ready `ssl.SSLContext`, from which neither key nor certificate can be
     read back; TLS in Rust needs the files.
@@ -57,7 +57,7 @@ def client_tls(connection_args: dict[str, Any]) -> Tls:
     """What a connecting side shows and believes.
 
     As in Dask, a certificate of the cluster's CA is enough, whatever host it was made for: workers
-    come and go under addresses that nobody knows beforehand.
+    come and go under addresses that are not known beforehand.
 
     Raises:
         TypeError: no certificates came along.
@@ -67,7 +67,7 @@ def client_tls(connection_args: dict[str, Any]) -> Tls:
 
 
 def server_tls(connection_args: dict[str, Any]) -> Tls:
-    """What a listening side shows, and whom it lets in: those with a certificate of its CA.
+    """What a listening side shows; it accepts peers with a certificate of its CA.
 
     Raises:
         As `client_tls`.

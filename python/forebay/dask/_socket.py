@@ -1,4 +1,4 @@
-"""Sockets of comms: dialling, listening, naming and tuning them as Dask is configured."""
+"""Sockets of comms, opened as Dask is configured."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def dial(host: str, port: int) -> socket.socket:
 async def _addresses(
     loop: asyncio.AbstractEventLoop, host: str, port: int
 ) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-    """Where a host is; a number needs no thread to be looked up."""
+    """The addresses of a host; a numeric one needs no thread."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=NUMERIC_ONLY)
     except socket.gaierror as error:
@@ -71,10 +71,10 @@ async def _addresses(
 def dial_unix(path: str) -> socket.socket:
     """Connect to a Unix socket.
 
-    This end gets a name of its own from the kernel, so that both ends know what to call it.
+    The kernel gives this end a name, so that both ends know what to call it.
 
     Raises:
-        OSError: nobody listens there; EAGAIN while too many wait to be accepted.
+        OSError: no server listens there; EAGAIN while too many wait to be accepted.
     """
     dialled = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -16,13 +16,13 @@ from distributed.sizeof import safe_sizeof
 __all__ = ["outweighs"]
 
 VISITS_MAX = 256
-"""Objects looked at in one message. What lies behind them is taken to be light."""
+"""Objects examined in one message. What follows them counts as light."""
 
 UNKNOWN = -1
 
 
 def outweighs(message: Any, threshold: int) -> bool:
-    """Whether serializing a message touches more than `threshold` bytes, or nobody can tell."""
+    """Whether serializing a message touches more than `threshold` bytes, or may do so."""
     weight, visits = 0, 0
     open_objects = [message]
     while open_objects and visits < VISITS_MAX:

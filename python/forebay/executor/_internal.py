@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from forebay.executor.wire.codec import decode as decode
     from forebay.executor.wire.codec import encode as encode
     from forebay.executor.wire.errors import failure_text as failure_text
-    from forebay.executor.wire.places import newest as newest
-    from forebay.executor.wire.places import places_of as places_of
-    from forebay.executor.wire.places import running as running
-    from forebay.executor.wire.places import state_root as state_root
+    from forebay.executor.wire.paths import newest as newest
+    from forebay.executor.wire.paths import paths_of as paths_of
+    from forebay.executor.wire.paths import running as running
+    from forebay.executor.wire.paths import state_root as state_root
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -36,6 +36,6 @@ __getattr__, __dir__ = lazy(
         "server.server": ("Server",),
         "wire.codec": ("decode", "encode"),
         "wire.errors": ("failure_text",),
-        "wire.places": ("newest", "places_of", "running", "state_root"),
+        "wire.paths": ("newest", "paths_of", "running", "state_root"),
     },
 )

@@ -43,7 +43,7 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
 
     Args:
         service_spec: what to borrow: a service class or its `spec(...)`.
-        acquire: who lends it; None for `forebay.acquire`, the process-wide pool.
+        acquire: the function that lends it; None for `forebay.acquire`, the process-wide pool.
         acquire_timeout: seconds to wait for a service.
         call_timeout: seconds for each call, or None for the pool's own default.
         reset_attempts: how many services are tried before `reset` gives up.
@@ -170,7 +170,7 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
                 setattr(forked, name, copy.deepcopy(value, memo))
         forked._service = forked._lease = None
         if not same_seed:
-            forked._np_random = None  # made anew on first use
+            forked._np_random = None  # made on first use
             for name in ("action_space", "observation_space"):
                 if name in vars(forked):  # a space of the class has one generator for all
                     vars(forked)[name].seed()

@@ -1,4 +1,4 @@
-"""Where one environment's observation and outcome lie in its region.
+"""The layout of one environment's observation in its region.
 
 The service writes there, the client reads through a read-only map of it, and both derive the same
 layout from the observation space: a head of `HEAD_BYTES`, then one aligned array for each leaf of
@@ -63,12 +63,12 @@ def layout_of(space: Space[Any]) -> Layout | None:
     """The layout of a space's observations; None where they have no fixed shape."""
     end = HEAD_BYTES
 
-    def place(space: Space[Any]) -> Tree:
+    def tree_of(space: Space[Any]) -> Tree:
         nonlocal end
         if type(space) is spaces.Dict:
-            return {key: place(inner) for key, inner in space.spaces.items()}
+            return {key: tree_of(inner) for key, inner in space.spaces.items()}
         if type(space) is spaces.Tuple:
-            return tuple(place(inner) for inner in space.spaces)
+            return tuple(tree_of(inner) for inner in space.spaces)
         if type(space) not in _FIXED or space.shape is None or space.dtype is None:
             raise LookupError(space)
         leaf = Leaf(end, tuple(space.shape), np.dtype(space.dtype))
@@ -76,7 +76,7 @@ def layout_of(space: Space[Any]) -> Layout | None:
         return leaf
 
     try:
-        tree = place(space)
+        tree = tree_of(space)
     except LookupError:
         return None
     return Layout(tree, end)
@@ -152,9 +152,9 @@ class Reader:
         observations = _grow(self._tree, lambda _: next(each))
         return observations, rewards, terminated, truncated
 
-    def row(self, place: int) -> Any:
+    def row(self, index: int) -> Any:
         """A copy of what one environment left; it may have ended since."""
-        layout, window, start = self._parts[place]
+        layout, window, start = self._parts[index]
         memory = memoryview(window)[start:]
         return _grow(layout.tree, lambda leaf: leaf.of(memory).copy())
 

@@ -1,4 +1,4 @@
-"""What is said of an environment that was lost: in its error, and in its info."""
+"""What a lost environment says, in its error or its info."""
 
 from __future__ import annotations
 

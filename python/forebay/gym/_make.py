@@ -49,8 +49,8 @@ def make_vec(
     """Make a vector environment whose environments run in warm processes.
 
     The functions travel by value, with cloudpickle, to processes of the same user.
-    Equal ones share warm services: `close` gives these back, each makes its environment anew while
-    nobody waits, and the next `make_vec` borrows them. Global variables of modules stay there.
+    Equal ones share warm services: `close` gives these back, each makes its environment again in
+    the background, and the next `make_vec` borrows them. Global variables of modules stay there.
 
     Args:
         env_fns: functions without arguments that return an environment, one each.
@@ -63,7 +63,7 @@ def make_vec(
         observation_mode: "same", "different", or the batched and the single observation space.
         autoreset_mode: when an environment whose episode has ended is reset.
         max_concurrency: how many environments are called at once, or None for all.
-        pool: who lends; by default `environment_pool()`, with at most 256 services.
+        pool: the lender; by default `environment_pool()`, with at most 256 services.
         restart: replace an environment that was lost or raised in a step, and truncate its episode,
             rather than raise.
         acquire_timeout: seconds to wait for the services, their start included.

@@ -1,7 +1,7 @@
 """The service behind one environment of a vector environment.
 
 It makes the environment by the function that the client sent, steps it, and writes what comes of
-it into its own region; the answer to a call holds only what has no fixed place there.
+it into its own region; the answer to a call holds only what has no fixed offset there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RESERVED = frozenset({"reset", "step", "close"})
 
 Answer = tuple[dict[str, Any], tuple[Any, dict[str, Any]] | None, Any] | None
 """Info, final observation and info of an episode that ended in this step, and the observation
-where it has no place in the region; None where there is none of it."""
+where the region has no room for it; None if all of these are absent."""
 
 
 class Description(NamedTuple):
@@ -53,12 +53,12 @@ class Description(NamedTuple):
 
 
 class PooledEnvironment(Service):
-    """One environment, made anew by its function each time that the service comes back.
+    """One environment, made again by its function each time that the service comes back.
 
     Args:
         function: the function that makes it, pickled by value with cloudpickle.
         registered: environments that the client had registered with gymnasium, likewise.
-        code: tells versions of the modules apart that the function refers to.
+        code: distinguishes versions of the modules that the function refers to.
     """
 
     resets = Reset.METHOD
@@ -157,7 +157,7 @@ class PooledEnvironment(Service):
         self._forget()
 
     def _make(self) -> gymnasium.Env[Any, Any]:
-        """Make the environment, with random numbers that nobody has seen before."""
+        """Make the environment, with fresh random numbers."""
         random.seed()
         np.random.seed()  # what environments of before that may use
         return self._function()

@@ -51,7 +51,7 @@ class _Opaque(Exception):
 
 
 def recipes_of(functions: Sequence[EnvFunction]) -> list[Recipe]:
-    """What to borrow for each of `functions`; the same function is looked at once.
+    """What to borrow for each of `functions`; the same function is examined once.
 
     Raises:
         As `recipe_of`.
@@ -108,7 +108,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _essence(value: Any, depth: int) -> Any:
-    """A value that is equal for what makes the same pickle. Raises _Opaque where there is none."""
+    """A value that is equal for what makes the same pickle; raises _Opaque without such a value."""
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
@@ -184,7 +184,7 @@ def _version(module: Any) -> tuple[int, int] | None:
 
 
 def _modules(data: bytes) -> Iterator[str]:
-    """The modules that a pickle names; what is found by other means is not looked for."""
+    """The modules that a pickle names; what is imported by other means is not found."""
     recent: list[Any] = ["", ""]
     memo: list[Any] = []
     for opcode, argument, _ in pickletools.genops(data):

@@ -1,4 +1,4 @@
-"""What `reset` of a vector environment is given: seeds and a mask, checked as gymnasium does."""
+"""The seeds of a vector environment's `reset`, checked as gymnasium does."""
 
 from __future__ import annotations
 

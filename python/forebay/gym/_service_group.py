@@ -38,7 +38,7 @@ class ServiceGroup:
     """One slot for each environment; None where its service was lost.
 
     Args:
-        pool: who lends.
+        pool: the lender.
         recipes: what to borrow, in the order of the environments.
         acquire_timeout: seconds to wait for a service.
         call_timeout: seconds for a call, or None.
@@ -68,7 +68,7 @@ class ServiceGroup:
         self.slots: list[Slot | None] = [None] * len(recipes)
         try:
             self._take_all()
-            self._meet(tuple(range(len(recipes))))
+            self._describe(tuple(range(len(recipes))))
         except BaseException:
             self.close()
             raise
@@ -81,7 +81,7 @@ class ServiceGroup:
         """
         lost = [index for index in targets if self.slots[index] is None]
         if lost:
-            raise ResetNeeded(f"environments {lost} were lost: reset() makes them anew")
+            raise ResetNeeded(f"environments {lost} were lost: reset() makes new ones")
         size = self._concurrent
         if len(targets) <= size:
             self._gather_of(targets).begin(list(messages), timeout=self._call_timeout)
@@ -97,7 +97,7 @@ class ServiceGroup:
     def finish(
         self, timeout: float | None = None, *, look: bool = False
     ) -> tuple[list[Any], dict[int, BaseException]]:
-        """Wait for all calls that were begun; with `look` as for answers that come soon.
+        """Wait for all calls that were begun; `look` polls for answers that are expected soon.
 
         Returns:
             The answers in the order of the targets, None where a call failed, and the errors by
@@ -119,8 +119,8 @@ class ServiceGroup:
                     self._drop(index)
                 raise
             results += answers
-            for place, error in failed.items():
-                errors[targets[place]] = self._judge(targets[place], error)
+            for at, error in failed.items():
+                errors[targets[at]] = self._judge(targets[at], error)
             self._running = ()
             if self._waiting:
                 self._begin_next()
@@ -149,7 +149,7 @@ class ServiceGroup:
         self._drop(index)
         try:
             self.slots[index] = Slot.take(self._pool, self._recipes[index], self._acquire_timeout)
-            self._meet((index,))
+            self._describe((index,))
         except Error as error:
             self._drop(index)
             raise name_environment(error, index, len(self.slots))  # noqa: B904 - the same
@@ -193,7 +193,7 @@ class ServiceGroup:
             slot.give_back()
 
     def _take_all(self) -> None:
-        """Borrow what is there at once, then wait for the rest in parallel."""
+        """Borrow what is idle at once, then wait for the others in parallel."""
         end = time.monotonic() + EASY_S
         for index, recipe in enumerate(self._recipes):
             try:
@@ -224,7 +224,7 @@ class ServiceGroup:
                 raise name_environment(error, index, len(self.slots))
 
     def _take(self, index: int, end: float, given_up: threading.Event) -> None:
-        """Borrow in a thread, in turns, so that it ends soon when nobody waits for it any more."""
+        """Borrow in a thread, in turns, so that it ends soon after an interrupted wait."""
         while True:
             left = max(0.0, end - time.monotonic())
             try:
@@ -236,8 +236,8 @@ class ServiceGroup:
                     error.add_note(f"waited {self._acquire_timeout:g} s in all (acquire_timeout)")
                     raise
 
-    def _meet(self, targets: Targets) -> None:
-        """Have the services described that are not known, and map their regions."""
+    def _describe(self, targets: Targets) -> None:
+        """Ask unknown services for their description, and map their regions."""
         slots = [(index, slot) for index in targets if (slot := self.slots[index]) is not None]
         unknown = [(index, slot) for index, slot in slots if slot.known is None]
         if not unknown:

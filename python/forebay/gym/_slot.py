@@ -1,4 +1,4 @@
-"""One place of a vector environment: the leased service, and the map of its region."""
+"""One slot of a vector environment: the leased service, with the map of its region."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Slot:
         return pickle.loads(self.known.description.spaces)
 
     def give_back(self) -> None:
-        """End the lease; the service makes its environment anew, or is ended where it is dirty."""
+        """End the lease; the service makes its environment again, or is ended where it is dirty."""
         with contextlib.suppress(Error):
             self._context.__exit__(None, None, None)
 
@@ -93,7 +93,7 @@ def _layout_in(pickled_spaces: bytes) -> Layout | None:
 
 
 def forget_all() -> None:
-    """Drop the maps of regions that nobody uses."""
+    """Drop the maps of all regions."""
     _known.clear()
 
 

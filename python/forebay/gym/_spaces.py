@@ -1,4 +1,4 @@
-"""The spaces of a vector environment: checked when it is made, built when they are looked at."""
+"""The spaces of a vector environment: checked when it is made, built when they are read."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
 
     Observations, rewards, ends of episodes and infos are those of `SyncVectorEnv` with the same
     functions, seeds and actions.
-    Spaces are made when they are first looked at.
+    Spaces are made when they are first read.
 
     Affinity: one thread at a time; no event loop.
 
@@ -216,7 +216,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         return observations, rewards, terminations, truncations, infos
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call a method of every environment, or read an attribute that is none."""
+        """Call a method of every environment, or read an attribute that cannot be called."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
@@ -258,7 +258,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call("render")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Give the services back; each makes its environment anew, off this thread's path.
+        """Give the services back; each makes its environment again, without a wait here.
 
         Args:
             timeout: seconds to wait for a call that is under way.
@@ -382,7 +382,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         return remaining
 
     def _replace_lost(self, errors: dict[int, BaseException], answers: list[Any]) -> Any:
-        """Put other services in the places of those that were lost in a step, with their answers.
+        """Replace the services that were lost in a step, and add their answers.
 
         Returns:
             What the environments left, the last of the lost ones among it; None where all have
@@ -411,7 +411,7 @@ class PooledVectorEnv(VectorEnv[Any, Any, Any]):
         return self._reader.row(index) if self._fixed else self._observed[index]
 
     def _resume(self, index: int, answer: Any) -> Any:
-        """Have a new environment go on where its mode says; what its place answers to the step."""
+        """Resume a new environment as its mode says; returns its answer to the step."""
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             begun = self._group.call_one(index, self._begin_message((index, None, None)))
             fresh = ({}, None, None) if begun is None else begun

@@ -2,7 +2,7 @@
 
 An `Arena` hands out `Buffer`s and numpy arrays in memory that other processes may map for reading.
 A `Window` is such a map of another process's memory.
-A `Reference` names a block in a message; after the block is freed, it is refused for ever.
+A `Reference` names a block in a message; after the block is freed, it is always refused.
 """
 
 from __future__ import annotations

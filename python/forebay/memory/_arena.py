@@ -1,4 +1,4 @@
-"""The arena: memory that this process owns and others may read."""
+"""The arena: memory that this process owns, which others may read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Arena(_core.Arena):
     the limit, but for the last one.
     A block that the kernel may still write after its operation was given up stays in quarantine;
     while more than a quarter of the arena is there, allocations are refused.
-    A forked child may not use its parent's arena and gets `StaleError`; it makes one of its own.
+    A forked child may not use its parent's arena and gets `StaleError`; it makes a new one.
 
     Threads: any. `with` closes at the end. See `close` for what happens to memory in use.
 

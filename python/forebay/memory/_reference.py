@@ -8,9 +8,9 @@ __all__ = ["Reference"]
 
 
 class Reference(NamedTuple):
-    """Names one allocation of one arena, for ever.
+    """Names one allocation of one arena; never valid for another.
 
-    A later allocation at the same place has another generation.
+    A later allocation at the same offset has another generation.
     A reference keeps nothing alive; `Arena.view` makes a buffer of it while the block lives.
 
     Attributes:

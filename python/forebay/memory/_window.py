@@ -8,7 +8,7 @@ That a number is used for it, and no descriptor is passed, is safe for these rea
 - A chunk is sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`, `F_SEAL_FUTURE_WRITE`): it cannot become
   smaller under a reader, and cannot be mapped for writing by anybody. Both are checked.
 - The process may end meanwhile and its number be given to another one. A pidfd does not keep that
-  from happening, but it tells: where it is not readable *after* the link was opened, the process
+  from happening, but it shows: where it is not readable *after* the link was opened, the process
   lived all the while, and the number was its own.
 """
 
@@ -39,16 +39,16 @@ def open_window(pidfd: int, pid: int, descriptor: int) -> Window:
         BrokenError: the process has ended or has closed the descriptor.
         ConfigError: it is no chunk of an arena, or belongs to another user.
 
-    Threads: any. Cost: some 20 us, and a page fault per page at the first look.
+    Threads: any. Cost: some 20 us, and a page fault per page at the first access.
     Source: proc_pid_fd(5), fcntl(2) on sealing, pidfd_open(2).
     """
     try:
         ours = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError as error:
-        if has_ended(pidfd):  # its files are nobody's then, and closed to all but root
+        if has_ended(pidfd):  # its files then belong to root
             raise BrokenError(f"process {pid} has ended", delivered="no") from error
         raise ConfigError(
-            f"process {pid} cannot be looked into: {error.strerror}; it must be of the same user"
+            f"process {pid} cannot be inspected: {error.strerror}; it must be of the same user"
             " and dumpable"
         ) from error
     except OSError as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.pool.lend.acquire import Acquire
     from forebay.pool.lend.default import acquire, default_pool, set_default_pool
     from forebay.pool.lend.gather import call_many
-    from forebay.pool.lend.lease import Lease
+    from forebay.pool.lend.lease import AsyncLease, Lease
     from forebay.pool.lend.null import NullPool
     from forebay.pool.lend.pool import ServicePool
     from forebay.pool.programs.backend import Backend
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from forebay.pool.service.spec import Spec
     from forebay.pool.shared.lender import Lender
     from forebay.pool.shared.pool import SharedPool
-    from forebay.pool.watch.events import Event, Events
+    from forebay.pool.watch.events import AsyncEvents, Event, Events
 
 __all__ = [
     "Accepting",
     "Acquire",
+    "AsyncEvents",
+    "AsyncLease",
     "Backend",
     "Command",
     "Connected",
@@ -69,10 +71,10 @@ __getattr__, __dir__ = lazy(
         "programs.command": ("Command",),
         "programs.connect": ("Connected", "Connector"),
         "lend.default": ("acquire", "default_pool", "set_default_pool"),
-        "watch.events": ("Event", "Events"),
+        "watch.events": ("AsyncEvents", "Event", "Events"),
         "service.factory": ("Factory", "factory"),
         "lend.gather": ("call_many",),
-        "lend.lease": ("Lease",),
+        "lend.lease": ("AsyncLease", "Lease"),
         "service.limits": ("Limits",),
         "lend.null": ("NullPool",),
         "lend.pool": ("ServicePool",),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from forebay.pool.lend.kind import PythonKind as PythonKind
     from forebay.pool.lend.record import NEVER_BEGUN as NEVER_BEGUN
     from forebay.pool.lend.record import PythonRecord as PythonRecord
-    from forebay.pool.lend.setback import BLAMELESS as BLAMELESS
-    from forebay.pool.lend.setback import TRIES as TRIES
+    from forebay.pool.lend.unsettled import BLAMELESS as BLAMELESS
+    from forebay.pool.lend.unsettled import TRIES as TRIES
     from forebay.pool.lend.wait import Deadline as Deadline
     from forebay.pool.service.application import MAIN_ALIAS as MAIN_ALIAS
     from forebay.pool.service.application import Application as Application
@@ -37,7 +37,7 @@ __getattr__, __dir__ = lazy(
         "lend.gather": ("LeaseGather", "pidfd_of"),
         "lend.kind": ("PythonKind",),
         "lend.record": ("NEVER_BEGUN", "PythonRecord"),
-        "lend.setback": ("BLAMELESS", "TRIES"),
+        "lend.unsettled": ("BLAMELESS", "TRIES"),
         "lend.wait": ("Deadline",),
         "service.application": ("Application", "MAIN_ALIAS", "refuse_in_template"),
         "shared.path": ("VARIABLE", "shared_path"),

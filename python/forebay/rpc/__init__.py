@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from forebay._lazy import lazy
 from forebay.rpc._channel import Channel
-from forebay.rpc._connect import Connect, connect
+from forebay.rpc._connect import PendingChannel, connect
 from forebay.rpc._running import Running, current
 from forebay.rpc._serve import serve_connection
 from forebay.rpc._stream import Stream
@@ -24,7 +24,7 @@ __all__ = [
     "AsyncStream",
     "Channel",
     "Client",
-    "Connect",
+    "PendingChannel",
     "Running",
     "Server",
     "Stream",

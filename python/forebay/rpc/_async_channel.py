@@ -265,7 +265,7 @@ class AsyncChannel:
             self._watches.append(Watch(loop, connection.fileno(), self._on_ready))
             if pidfd >= 0:
                 self._watches.append(Watch(loop, pidfd, self._on_death))
-            connection.attach()  # last: what fails before it leaves the reader's place free
+            connection.attach()  # last: a failure before it leaves the connection without a reader
         except BaseException:
             self._stop_watching()
             raise
@@ -287,7 +287,7 @@ class AsyncChannel:
             self._stop_watching()
 
     def _wake_streams(self) -> None:
-        for call in self._connection.take_news():
+        for call in self._connection.take_ready():
             mailbox = self._streams.get(call)
             if mailbox is not None:
                 mailbox.wake()
@@ -298,7 +298,7 @@ class AsyncChannel:
         self._stop_watching()
 
     def _stop_watching(self) -> None:
-        """The connection is broken: level-triggered descriptors would wake the loop for ever."""
+        """The connection is broken: level-triggered descriptors would wake the loop endlessly."""
         for watch in self._watches:
             watch.close()
         self._watches = []

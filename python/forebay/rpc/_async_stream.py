@@ -128,7 +128,7 @@ class AsyncStream:
         raise StopAsyncIteration
 
     async def _begin(self) -> None:
-        """Send the call; cancelled, it is not sent, and the next one who asks begins anew."""
+        """Send the call. If it is cancelled before, the next request for an item sends it."""
         if self._beginning:
             raise self._busy()
         self._beginning = True

@@ -212,7 +212,7 @@ class Channel:
     @property
     def streams_left(self) -> int:
         """Streams that were left and may still run at the server; reads what has come."""
-        return self._connection.streams_left()
+        return self._connection.cancelled_streams()
 
     def submit(
         self,
@@ -299,8 +299,8 @@ class Channel:
         """Whether the server said goodbye: calls in flight finish, new ones are refused."""
         return self._connection.leaving
 
-    def look(self) -> bool:
-        """Look at the socket where nobody reads it; whether a new call may succeed.
+    def poll(self) -> bool:
+        """Poll the socket of a channel without a reader; whether a new call may succeed.
 
         Thread affinity: none. Cost: one system call.
         """

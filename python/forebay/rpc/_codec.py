@@ -1,4 +1,4 @@
-"""How calls, results and exceptions become bytes.
+"""The encoding of calls, results or exceptions as bytes.
 
 `pickle` carries anything, with buffers out of band; `msgpack` carries data only.
 A message is a head and, where it holds large buffers, segments that are neither copied nor joined.
@@ -35,7 +35,7 @@ _dumps, _loads = pickle.dumps, pickle.loads
 
 
 class Codec(NamedTuple):
-    """A way to encode; `number` stands in the flags of each frame."""
+    """A way to encode; its `number` is in the flags of each frame."""
 
     name: str
     number: int
@@ -176,7 +176,7 @@ def _take_segment(segments: list[Any], index: Any) -> Any:
     """The segment of that index, which a head names once: each time that it did would copy it.
 
     Raises:
-        ValueError: there is none, or it is named twice.
+        ValueError: there is no such segment, or it is named twice.
     """
     if type(index) is not int or not 0 <= index < len(segments):
         raise ValueError(f"{index!s:.40} is no segment: {len(segments)} came, counted from 0")
@@ -225,7 +225,7 @@ def by_name(name: str) -> Codec:
     """The codec of that name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such codec.
     """
     try:
         return _NAMES[name]

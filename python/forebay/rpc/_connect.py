@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.rpc._channel import Channel
     from forebay.transport import Tls
 
-__all__ = ["Connect", "connect"]
+__all__ = ["PendingChannel", "connect"]
 
 
 def connect(
@@ -24,7 +24,7 @@ def connect(
     token: str | bytes | None = None,
     timeout: float = CONNECT_TIMEOUT_S,
     codec: str = "msgpack",
-) -> Connect:
+) -> PendingChannel:
     """Connect to a server.
 
     `with connect(url) as channel` gives the face for threads, `async with` or `await` that of the
@@ -47,10 +47,10 @@ def connect(
 
     Over a Unix socket without a token it does not wait for the server, which may be busy.
     """
-    return Connect(Target(url, tls, token, timeout, codec))
+    return PendingChannel(Target(url, tls, token, timeout, codec))
 
 
-class Connect:
+class PendingChannel:
     """A channel to be: nothing happens before it is entered, awaited or opened."""
 
     __slots__ = ("_opened", "_target")

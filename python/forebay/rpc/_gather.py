@@ -84,7 +84,7 @@ class Gather:
 
         Args:
             timeout: seconds from now; the time that `begin` allowed ends it too.
-            look: the answers are expected within some 100 us: look for them before sleeping.
+            look: the answers are expected within some 100 us: poll for them before sleeping.
 
         Returns:
             What each call returned, None where it failed; and the errors, by the number of the
@@ -98,12 +98,12 @@ class Gather:
         begun, self._begun = self._begun, []
         connections = self._connections
         ids: list[int] = begun
-        places: Sequence[int] = range(len(begun))
-        errors = {place: call for place, call in enumerate(begun) if type(call) is not int}
+        indexes: Sequence[int] = range(len(begun))
+        errors = {index: call for index, call in enumerate(begun) if type(call) is not int}
         if errors:
-            places = [place for place in places if place not in errors]
-            connections = [connections[place] for place in places]
-            ids = [begun[place] for place in places]
+            indexes = [index for index in indexes if index not in errors]
+            connections = [connections[index] for index in indexes]
+            ids = [begun[index] for index in indexes]
         allowed = self._left(timeout)
         try:
             outcomes = _core.gather_all(connections, _PICKLE.number, ids, allowed, look)
@@ -112,17 +112,17 @@ class Gather:
                 connection.cancel(call)
             raise
         results: list[Any] = [None] * len(begun)
-        for place, call, outcome in zip(places, ids, outcomes, strict=True):
+        for index, call, outcome in zip(indexes, ids, outcomes, strict=True):
             if outcome == _NOTHING:
                 continue
             if outcome is None:
-                self._connections[place].cancel(call)
-                errors[place] = self._too_late(place, timeout)
+                self._connections[index].cancel(call)
+                errors[index] = self._too_late(index, timeout)
                 continue
             try:
-                results[place] = self._channels[place]._finish(outcome)
+                results[index] = self._channels[index]._finish(outcome)
             except Exception as error:
-                errors[place] = error
+                errors[index] = error
         return results, errors
 
     def _left(self, timeout: float | None) -> float | None:
@@ -131,9 +131,9 @@ class Gather:
         left = max(0.0, self._deadline - time.monotonic())
         return left if timeout is None else min(left, timeout)
 
-    def _too_late(self, place: int, timeout: float | None) -> DeadlineError:
+    def _too_late(self, index: int, timeout: float | None) -> DeadlineError:
         limits = [limit for limit in (timeout, self._timeout) if limit is not None]
         allowed = min(limits, default=0.0)
         return DeadlineError(
-            f"{self._channels[place].name}: no answer within {allowed:g} s", timeout=allowed
+            f"{self._channels[index].name}: no answer within {allowed:g} s", timeout=allowed
         )

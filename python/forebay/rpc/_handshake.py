@@ -46,7 +46,7 @@ class _Handshake:
             return
         connection.flush()
         connection.receive(0)
-        if connection.is_met():
+        if connection.is_open():
             self.done.set_result(None)
         elif (fault := connection.fault) is not None:
             if isinstance(fault, BrokenError):

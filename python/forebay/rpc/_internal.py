@@ -1,4 +1,4 @@
-"""What other packages of Forebay use of this one, and its users do not.
+"""What other packages of Forebay use of this one, but its users do not.
 
 Names are loaded on first use.
 """

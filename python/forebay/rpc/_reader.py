@@ -42,7 +42,7 @@ class Submitted:
         self._pidfd = pidfd
         self._futures: dict[int, Future[Any]] = {}
         self._ending: deque[tuple[Future[Any], Any]] = deque()
-        """Those whose calls are over, with what came of them, until they are completed."""
+        """Futures of ended calls, with their outcomes, until they are completed."""
         # Order: this lock before the reader's; neither is held while a future is completed.
         self._lock = threading.Lock()
         self._watched: list[int] = []
@@ -138,7 +138,7 @@ class Submitted:
             self._complete()
 
     def _forget(self) -> object:
-        """In a forked child: the parent's calls are none of its, and the lock may be held."""
+        """In a forked child: the calls are the parent's, and the lock may be held."""
         parents = self._lock, self._futures, self._ending
         self._lock, self._futures, self._watched = threading.Lock(), {}, []
         self._ending = deque()
@@ -166,8 +166,8 @@ class Submitted:
             try:
                 self._settle(future, outcome)
             except BaseException as error:
-                # A callback's: `Future` lets it through unless it is an Exception. The others'
-                # futures, and the thread, have nothing to do with it.
+                # A callback's: `Future` passes it on unless it is an Exception. It must not end
+                # the thread, or other futures.
                 message = "%s: a callback of a submitted call raised %s, which ends no other thread"
                 report(_log, error, message, self._channel.name, type(error).__name__)
 
@@ -195,7 +195,7 @@ class Submitted:
                 self._unwatch()
 
     def _take_back(self, call: int) -> None:
-        """What was sent has no future: whoever submits it is told why by an exception."""
+        """Cancel a call that was sent and has no future: `submit` raises instead."""
         self._futures.pop(call, None)
         if not self._futures:
             self._unwatch()
@@ -300,7 +300,7 @@ class _Reader:
         while True:
             try:
                 self._turn()  # apart, so that no local of it keeps a channel while it waits
-            except BaseException as error:  # the thread is everybody's, and nobody restarts it
+            except BaseException as error:  # all channels share the thread, and none restarts it
                 report(_log, error, "the reader of submitted calls goes on after")
                 time.sleep(RETRY_S)
 
@@ -355,7 +355,7 @@ class _Reader:
 
 
 class _Process:
-    """The reader of this process; a forked child has none, and a lock that nobody holds."""
+    """The reader of this process; a forked child has none, and a new lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -24,7 +24,7 @@ class Running:
 
     Attributes:
         id: its number on the connection.
-        oneway: whether nobody waits for an answer.
+        oneway: whether the caller expects no answer.
     """
 
     __slots__ = ("_connection", "_deadline", "id", "oneway")
@@ -36,7 +36,7 @@ class Running:
         self.oneway = False
 
     def begin(self, call: int, remaining: float | None, oneway: bool) -> None:
-        """Stand for another call."""
+        """Describe another call from now on."""
         self.id = call
         self.oneway = oneway
         self._deadline = None if remaining is None else time.monotonic() + remaining
@@ -47,7 +47,7 @@ class Running:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def cancelled(self) -> bool:
-        """Whether the caller cancelled or left; looks at the socket. Cost: one system call.
+        """Whether the caller cancelled or left; polls the socket. Cost: one system call.
 
         A caller that ran out of time cancels too, a moment later than `remaining` says.
         """
@@ -81,7 +81,7 @@ def find_method(handler: Any, name: str) -> Callable[..., Any]:
 
 
 def refuse_async(name: str) -> NoReturn:
-    """For a method whose work an event loop would have to run, where there is none."""
+    """Refuse a method that needs an event loop in a thread that runs none."""
     raise TypeError(
         f"{name!r} is async, and no event loop runs here: write it as a plain method, with"
         " asyncio.run() inside where it awaits; only rpc.serve() awaits methods"
@@ -94,7 +94,7 @@ def answer_failure(
     """Answer a call with what was raised, in the codec `number`; true if nothing is left to send.
 
     Its traceback, which names files and lines of this program, goes to processes of the same user,
-    and with `tracebacks` to everybody. The text is cut where the caller takes no frame of its
+    and with `tracebacks` to every caller. The text is cut where the caller takes no frame of its
     length.
 
     Raises:

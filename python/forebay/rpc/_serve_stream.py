@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["CANCELLED", "EXPIRED", "READY", "STREAMS_MAX", "ServedStreams", "iterator_of"]
 
 READY, CANCELLED, EXPIRED = 1, 2, 3
-"""What a stream may do, as `ItemWriter` says it; 0 is to wait."""
+"""The readiness of a stream, as `ItemWriter` reports it; 0 is to wait."""
 
 STREAMS_MAX = 1024
 """Streams of one connection that are open at once; as many as the calls that a server runs."""
@@ -119,23 +119,23 @@ class _Served:
         items, encode, send = self._items, self._encode, self._writer.send
         token = _current.set(self._running)
         try:
-            standing = self._writer.standing()
+            readiness = self._writer.readiness()
             turn = _TURN_ITEMS
-            while standing == READY and turn:
+            while readiness == READY and turn:
                 turn -= 1
                 try:
                     item = next(items)
                 except StopIteration:
                     self._connection.reply(self._running.id, self._number, b"")
                     return False
-                standing = send(*encode(item))
+                readiness = send(*encode(item))
         except Exception as error:
             self.close()
             _fail(self._connection, self._running.id, self._number, error)
             return False
         else:
-            if standing in (CANCELLED, EXPIRED):
-                self._stop(expired=standing == EXPIRED)
+            if readiness in (CANCELLED, EXPIRED):
+                self._stop(expired=readiness == EXPIRED)
                 return False
             return True
         finally:
@@ -157,7 +157,7 @@ def iterator_of(name: str, result: Any) -> Iterator[Any]:
     """The iterator that a method has returned.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is no iterator.
     """
     if isinstance(result, Iterator):
         return result
@@ -165,7 +165,7 @@ def iterator_of(name: str, result: Any) -> Iterator[Any]:
         refuse_async(name)
     close = getattr(result, "close", None)
     if hasattr(result, "send") and close is not None:
-        close()  # a coroutine would warn that nobody awaited it
+        close()  # a coroutine that was never awaited would warn
     raise TypeError(
         f"{name!r} returned {type(result).__qualname__}, which is no iterator; "
         "yield its results, return iter(...), or use a call"
@@ -173,7 +173,7 @@ def iterator_of(name: str, result: Any) -> Iterator[Any]:
 
 
 def close_quietly(items: Iterator[Any]) -> None:
-    """Close a generator whose caller has left; what that raises is logged, nobody waits for it."""
+    """Close a generator whose caller has left; what that raises is logged."""
     close = getattr(items, "close", None)
     if close is None:
         return

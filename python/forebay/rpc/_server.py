@@ -22,10 +22,10 @@ from forebay.transport import Tls
 from forebay.transport._internal import (
     STRANGER_TIMEOUT_S,
     Acceptor,
+    AccessPolicy,
     Address,
-    Entry,
-    guard,
-    open_doors,
+    access_policy,
+    open_listening,
     parse,
     sweep_of,
 )
@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 _CALLS_MAX = 1024
 _CONNECTIONS_MAX = 1024
 _HANDSHAKE_TIMEOUT_S = 5.0
-#: How long a leaving server waits for the word of a caller on which nothing runs, if it has grace.
-_WORD_S = 1.0
+#: How long a leaving server waits for the pong of a caller without running calls, if it has grace.
+_PONG_S = 1.0
 
 
 def serve(
@@ -59,13 +59,14 @@ def serve(
         handler: `async def` methods and streams run as tasks, plain ones inline in the loop.
         url: "unix:///path" (at most 107 bytes of path; the file is private to the user),
             "tcp://host:port" or "tls://host:port" (port 0: any that is free).
-        tls: what to show and whom to let in, by `transport.Tls.server`; for `tls://` alone.
+        tls: what to show and which callers to accept, by `transport.Tls.server`; for `tls://`
+            alone.
         token: what a caller must show; needed where other machines can connect, unless `tls` asks
             for certificates. On the loopback interface, which every user of the machine reaches,
             without either only connections of this user are accepted.
         unprotected: let other machines, and other users of this one, call without a token; over
-            `tcp://`, one that stands still within a frame for 30 s is let go.
-        handshake_timeout: seconds in which a caller must say who it is.
+            `tcp://`, one that stalls within a frame for 30 s is disconnected.
+        handshake_timeout: seconds that a caller has for its handshake.
         grace: seconds that running calls have to finish when the server is left.
         max_calls: calls that run at once; further ones wait, at last in their callers' sockets.
         max_connections: open connections; further ones wait to be accepted.
@@ -80,13 +81,15 @@ def serve(
             ConfigError (the path is too long or in use) and OSError (the port is).
 
     Loop affinity: the loop that enters it.
-    Cancellation: leaving cancels what still runs, tells the callers, and closes every descriptor.
+    Cancellation: leaving cancels what still runs, notifies the callers, and closes descriptors.
     """
     address = parse(url)
     if address.scheme == "shm":
         raise ConfigError(f"{url}: calls go over unix://, tcp:// or tls://")
-    entry = guard(url, address, tls, token, unprotected=unprotected)
-    options = _Options(tls, entry, handshake_timeout, grace, max_calls, max_connections, tracebacks)
+    access = access_policy(url, address, tls, token, unprotected=unprotected)
+    options = _Options(
+        tls, access, handshake_timeout, grace, max_calls, max_connections, tracebacks
+    )
     return Server(handler, address, options)
 
 
@@ -95,7 +98,7 @@ class _Options:
     """As of `serve`."""
 
     tls: Tls | None
-    entry: Entry
+    access: AccessPolicy
     handshake_timeout: float
     grace: float
     max_calls: int
@@ -122,13 +125,13 @@ class Server:
         self._acceptor: Acceptor | None = None
         self._running = 0
         self._closing = False
-        # Over TLS nothing tells whether a caller is within a frame, see `StallCheck`.
-        self._strangers = options.tls is None and not options.entry.known
+        # Over TLS a connection does not show whether it is within a frame, see `StallCheck`.
+        self._checks_stalls = options.tls is None and not options.access.known
 
     async def __aenter__(self) -> Server:
         self._loop = asyncio.get_running_loop()
-        self.url, doors = await open_doors(self._address, own=self._options.entry.own)
-        self._acceptor = Acceptor(self.url, doors, self._take)
+        self.url, sockets = await open_listening(self._address, own=self._options.access.own)
+        self._acceptor = Acceptor(self.url, sockets, self._take)
         return self
 
     async def __aexit__(
@@ -147,7 +150,7 @@ class Server:
     async def aclose(self, *, grace: float | None = None) -> None:
         """Stop listening, say goodbye to the callers, and close. Idempotent.
 
-        No new call is started: the callers of those that wait or arrive are told that they did not
+        No new call is started: callers of those that wait or arrive are notified that they did not
         run, so that they may go elsewhere.
 
         Args:
@@ -176,16 +179,16 @@ class Server:
                 session.close()
 
     async def _finish(self, grace: float) -> None:
-        """Wait until every call is answered, and every caller knows that this is the end."""
-        word_until = self._loop.time() + min(grace, _WORD_S)
-        reminder = self._loop.call_at(word_until, self._changed.set)
+        """Wait until every call is answered, and every caller has received the goodbye."""
+        pong_until = self._loop.time() + min(grace, _PONG_S)
+        reminder = self._loop.call_at(pong_until, self._changed.set)
         try:
             async with asyncio.timeout(grace):
-                # Who is in its handshake may have sent a call behind it.
+                # A caller in its handshake may have sent a call behind it.
                 while self._sessions or self._handshakes:
-                    word = self._loop.time() < word_until
-                    done = all(session.is_done(word=word) for session in self._sessions)
-                    if done and not (word and self._handshakes):
+                    pong = self._loop.time() < pong_until
+                    done = all(session.is_done(pong=pong) for session in self._sessions)
+                    if done and not (pong and self._handshakes):
                         return
                     self._changed.clear()
                     await self._changed.wait()
@@ -219,10 +222,10 @@ class Server:
     def drop(self, session: _Session) -> None:
         """Forget a session that has closed."""
         self._sessions.discard(session)
-        self.look()
+        self.update()
 
-    def look(self) -> None:
-        """Something has changed: there may be room, or everything be done."""
+    def update(self) -> None:
+        """Act on a change: there may be room, or everything may be done."""
         self._changed.set()
         if self._acceptor is not None:
             self._acceptor.hold(self.connections >= self._options.max_connections)
@@ -249,17 +252,17 @@ class Server:
                 server=True,
                 peer=f"a caller of {self.url}",
                 tls=None if options.tls is None else options.tls.core,
-                expected=options.entry.token,
-                trusted=options.entry.trusted,
+                expected=options.access.token,
+                trusted=options.access.trusted,
             )
         except Error as error:
             _log.warning("handshake on %s failed: %s", self.url, error)
-            acceptor.settle()
+            acceptor.end_handshake()
             return
         task = self._loop.create_task(self._admit(connection, acceptor))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
-        self.look()
+        self.update()
 
     async def _admit(self, connection: Connection, acceptor: Acceptor) -> None:
         timeout, session = self._options.handshake_timeout, None
@@ -269,16 +272,18 @@ class Server:
             session = _Session(self, connection, self._handler, self._loop)
             self._sessions.add(session)
         except TimeoutError:
-            _log.warning("a caller of %s did not say who it is within %g s", self.url, timeout)
+            _log.warning(
+                "a caller of %s did not finish its handshake within %g s", self.url, timeout
+            )
         except (Error, OSError) as error:
             _log.info("handshake on %s failed: %s", self.url, error)
         finally:
             if session is None:
                 connection.close()
-            acceptor.settle()
-            self._loop.call_soon(self.look)  # when this task is no longer counted
+            acceptor.end_handshake()
+            self._loop.call_soon(self.update)  # when this task is no longer counted
         if session is not None:
-            if self._strangers:
+            if self._checks_stalls:
                 session.sweep(STRANGER_TIMEOUT_S)
             if self._closing:
                 session.goodbye()
@@ -298,14 +303,14 @@ class _Session:
         self._cancelled: set[asyncio.Task[None]] = set()  # of `_tasks`
         self._loop = loop
         self._streams: SessionStreams | None = None
-        self._standing: StallCheck | None = None
+        self._stall_check: StallCheck | None = None
         connection.attach()
         self._watch = Watch(loop, connection.fileno(), self.step)
 
     def sweep(self, timeout_s: float) -> None:
-        """Have it ended when its caller stands still within a frame for so long."""
-        self._standing = StallCheck(self._connection, self._stalled)
-        sweep_of(self._loop).watch(self._standing, timeout_s)
+        """End it when its caller stalls within a frame for so long."""
+        self._stall_check = StallCheck(self._connection, self._stalled)
+        sweep_of(self._loop).watch(self._stall_check, timeout_s)
 
     def _stalled(self, timeout_s: float) -> None:
         peer = self._connection.peer
@@ -320,16 +325,16 @@ class _Session:
             self._connection.ping()
             self._update()
 
-    def is_done(self, *, word: bool) -> bool:
-        """Whether everything is answered; with `word`, and the caller has taken the goodbye in."""
+    def is_done(self, *, pong: bool) -> bool:
+        """Whether everything is answered; with `pong`, also whether the caller has the goodbye."""
         connection = self._connection
         if connection.closed:
             return True
         done = not self._tasks and not connection.outbox_bytes
-        return done and (not word or connection.over or connection.counters()["pongs"] > 0)
+        return done and (not pong or connection.over or connection.counters()["pongs"] > 0)
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the connection."""
         if self._connection.closed:
             return
         self._watch.close()
@@ -338,10 +343,10 @@ class _Session:
         self._server.drop(self)
 
     def give_up(self, error: Exception) -> None:
-        """End it, and what runs for it, for an error that its caller cannot be told."""
+        """End it, and what runs for it, for an error that cannot be sent to its caller."""
         if self._connection.closed:
             return
-        _log.warning("%s is let go: %s", self._connection.peer, error)
+        _log.warning("%s is disconnected: %s", self._connection.peer, error)
         self.close()
         for task in tuple(self._tasks.values()):
             task.cancel()
@@ -398,7 +403,7 @@ class _Session:
             _log.info("connection closed: %s", fault)
         read, write = connection.wants()
         if self._server.leaving:
-            self._server.look()
+            self._server.update()
         if fault is not None or (connection.over and not self._tasks and not write):
             self.close()
             return
@@ -457,7 +462,7 @@ class _Session:
 
     def _finish(self, call: int, work: Any, task: asyncio.Task[None]) -> None:
         self._tasks.pop(call, None)
-        work.close()  # cancelled before its first step, it would warn that nobody awaited it
+        work.close()  # cancelled before its first step, it would warn that it was never awaited
         if task.cancelled() and not self._connection.closed:
             self._connection.fail_cancelled(call)
         self._update()
@@ -479,7 +484,7 @@ class _Session:
         self._fail(running, number, error)
 
     def _fail(self, running: Running, number: int, error: Exception) -> None:
-        """Answer with what was raised; a caller that cannot be told so much is let go."""
+        """Answer with what was raised; disconnect a caller to which that cannot be sent."""
         try:
             tracebacks = self._server.tracebacks
             answer_failure(self._connection, running.id, number, error, tracebacks=tracebacks)

@@ -58,7 +58,7 @@ class SessionStreams:
         task.add_done_callback(partial(self._finish, running.id, result))
 
     def wake(self) -> None:
-        """Credit may have come, or room: wake whom it concerns."""
+        """Credit may have come, or room: wake the streams that wait for it."""
         connection = self._connection
         if connection.closed:
             return
@@ -106,26 +106,29 @@ class SessionStreams:
     async def _pump(
         self, writer: ItemWriter, encode: Callable[[Any], Any], items: AsyncIterator[Any]
     ) -> None:
-        standing, begun = writer.standing(), monotonic()
+        readiness, begun = writer.readiness(), monotonic()
         while True:
-            if standing != READY:
+            if readiness != READY:
                 await self._until_ready(writer)
                 begun = monotonic()
             try:
                 item = await anext(items)
             except StopAsyncIteration:
                 return
-            standing = writer.hold(*encode(item))
+            readiness = writer.hold(*encode(item))
             self._flush_soon()
             if monotonic() - begun > _SLICE_S:
                 await asyncio.sleep(0)
-                standing, begun = writer.standing(), monotonic()  # what woke nobody is seen here
+                readiness, begun = (
+                    writer.readiness(),
+                    monotonic(),
+                )  # sees late grants
 
     async def _until_ready(self, writer: ItemWriter) -> None:
-        """Wait for credit, or room; neither may be wanting any more."""
-        while (standing := writer.standing()) != READY:
-            if standing == CANCELLED:
-                raise asyncio.CancelledError  # its task is told later, or, half-closed, never
+        """Wait until there is credit and room."""
+        while (readiness := writer.readiness()) != READY:
+            if readiness == CANCELLED:
+                raise asyncio.CancelledError  # its task is cancelled later, or, half-closed, never
             await self._wait(writer)
 
     async def _wait(self, writer: ItemWriter) -> None:

@@ -37,7 +37,7 @@ class StallCheck:
     def end_if_stalled(self, timeout_s: float) -> bool:
         """End the connection if it has received too little within a frame for so many seconds."""
         connection, now = self._connection, time.monotonic()
-        if connection.outbox_bytes or not connection.wants()[0] or connection.at_rest(0):
+        if connection.outbox_bytes or not connection.wants()[0] or connection.is_quiescent(0):
             self._since = None
             return False
         received_bytes = connection.counters()["received_bytes"]

@@ -78,12 +78,12 @@ class Target:
 
     def _parse(self, url: str, codec: str) -> None:
         from forebay._core import TlsClient
-        from forebay.transport._internal import demand, parse, shown
+        from forebay.transport._internal import check_tls, encoded_token, parse
 
         address = parse(url)
         if address.scheme == "shm":
             raise ConfigError(f"{url}: calls go over unix://, tcp:// or tls://")
-        demand(address.scheme, self._tls, TlsClient)
+        check_tls(address.scheme, self._tls, TlsClient)
         if address.scheme == "unix":
             self._path = socket_path(url)
         elif codec == "pickle":
@@ -92,7 +92,7 @@ class Target:
                 " use codec='msgpack'"
             )
         self._address = address
-        self._token = shown(self._token)
+        self._token = encoded_token(self._token)
 
     def open(self, timeout: float | None = None) -> Channel:
         """A new channel; the caller's to close."""
@@ -102,7 +102,7 @@ class Target:
         try:
             connection = self._connection(self._dial_blocking(timeout))
             if self._awaits_preface:
-                connection.meet(max(0.0, end - time.monotonic()))
+                connection.handshake(max(0.0, end - time.monotonic()))
             return self._channel(connection)
         except BaseException as error:
             if connection is not None:
@@ -185,7 +185,7 @@ class Target:
         if type(error) is not BrokenError or not self._awaits_preface:
             return
         if self._token is None:
-            own = " (one on the loopback interface that asks for none lets in its own user alone)"
+            own = " (without a token, one on the loopback interface accepts only its own user)"
             advice = _NO_TOKEN + (own if self._address and self._address.loopback else "")
         else:
             advice = "the one given by token= may not be the one that it asks for"

@@ -1,4 +1,4 @@
-"""What a program has and leaves: processes, descriptors, threads, files, shared memory."""
+"""What a program has or leaves: processes, descriptors, threads, files, shared memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay.rpc._internal import reader
 from forebay.testing import _process
 
 MARK = "FOREBAY_TESTING_MARK"
-"""Variable by which processes are found that nobody is the parent of any more."""
+"""Variable that identifies processes which have lost their parent."""
 
 SHARED_MEMORY = Path("/dev/shm")
 NAMED = re.compile(r"\.?forebay(?!-keeper-)")
@@ -43,10 +43,10 @@ def nothing_left(
     Args:
         folders: where nothing new may stay, whatever its name. In the temporary directory and in
             /dev/shm it is what carries Forebay's name, but for what belongs to another user (root
-            looks at all of it), and the directories of other programs' executors, and of keepers: a
+            counts all of it), and the directories of other programs' executors, and of keepers: a
             keeper that lives is counted as a process, and the directory of one that was killed goes
             when the next one starts.
-        timeout: seconds that something may take to go; what is told to end ends a moment later.
+        timeout: seconds that something may take to go: a process ends a moment after its signal.
 
     Raises:
         AssertionError: something is left; the message names each.
@@ -56,9 +56,9 @@ def nothing_left(
     """
     _make_what_stays()
     mark, inherited = secrets.token_hex(8), os.environ.get(MARK)
-    places = [Path(folder) for folder in folders]
+    paths = [Path(folder) for folder in folders]
     gc.collect()  # what goes by itself during the block would make others seem new
-    before = _inventory(mark, places)
+    before = _inventory(mark, paths)
     os.environ[MARK] = mark if inherited is None else f"{inherited},{mark}"
     try:
         yield
@@ -66,7 +66,7 @@ def nothing_left(
         os.environ.pop(MARK)
         if inherited is not None:
             os.environ[MARK] = inherited
-    left = _left(before, mark, places, timeout)
+    left = _left(before, mark, paths, timeout)
     if left:
         listing = "\n  ".join(f"{what}: {description}" for what, description in left.items())
         raise AssertionError(f"left {timeout:g} s after the block:\n  {listing}")
@@ -88,25 +88,25 @@ def _make_what_stays() -> None:
         connection.close()
 
 
-def _left(before: Inventory, mark: str, places: list[Path], timeout: float) -> Inventory:
+def _left(before: Inventory, mark: str, paths: list[Path], timeout: float) -> Inventory:
     deadline = time.monotonic() + timeout
     while True:
-        gc.collect()  # what lies in a cycle is let go only now
+        gc.collect()  # objects in a reference cycle close only now
         sweep_lent()
-        now = _inventory(mark, places)
+        now = _inventory(mark, paths)
         left = {what: now[what] for what in now if now[what] != before.get(what)}
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(POLL_S)
 
 
-def _inventory(mark: str, places: list[Path]) -> Inventory:
+def _inventory(mark: str, paths: list[Path]) -> Inventory:
     return {
         **_descriptors(),
         **_threads(),
         **_mappings(),
         **_processes(mark),
-        **_files(places),
+        **_files(paths),
     }
 
 
@@ -152,8 +152,8 @@ def _processes(mark: str) -> Inventory:
     return found
 
 
-def _files(places: list[Path]) -> Inventory:
-    found = [path for folder in places for path in _listed(folder)]
+def _files(paths: list[Path]) -> Inventory:
+    found = [path for folder in paths for path in _listed(folder)]
     for folder in (Path(tempfile.gettempdir()), SHARED_MEMORY):
         named = [path for path in _listed(folder) if NAMED.match(path.name)]
         own = [path for path in named if not _is_another_programs(path.name)]
@@ -170,7 +170,7 @@ def _may_be_ours(path: Path) -> bool:
 
 
 def _is_another_programs(name: str) -> bool:
-    """Whether a process that lives, and is none of ours, has a directory of this name."""
+    """Whether a live process of another program has a directory of this name."""
     made = MADE_BY.match(name)
     if made is None or not os.path.exists(f"/proc/{made[1]}"):
         return False

@@ -65,7 +65,7 @@ class Link:
                 return
 
     async def _preface(self, source: socket.socket, sink: socket.socket) -> bytes:
-        """Pass the handshake as it is; returns what came behind it."""
+        """Pass the handshake as it is; returns the bytes after it."""
         loop = asyncio.get_running_loop()
         got = b""
         while len(got) < PREFACE_BYTES:
@@ -83,7 +83,7 @@ class Link:
         if how == "truncate":
             _finish(sink)
             while await asyncio.get_running_loop().sock_recv(source, READ_BYTES):
-                pass  # the rest vanishes
+                pass  # later bytes vanish
             return
         if how == "reset":
             for end in (source, sink):
@@ -119,7 +119,7 @@ async def tcp_pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Relay:
-    """What stands in front of a listener.
+    """A relay in front of a listener.
 
     Attributes:
         url: what to connect to in its place.
@@ -141,7 +141,7 @@ async def relay(
         back: what the listener sends.
 
     Each connection counts its bytes from its own handshake. A token is part of the first bytes.
-    A failure at the first few bytes may be told by `connect` already.
+    `connect` may raise for a failure at the first few bytes already.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
@@ -171,7 +171,7 @@ async def _accept(
         try:
             onward = await _dial(url)
         except OSError:
-            accepted.close()  # as if nobody listened
+            accepted.close()  # as if no server listened
             continue
         link = Link(accepted, onward, there, back)
         link.armed.set()

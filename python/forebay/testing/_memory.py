@@ -1,4 +1,4 @@
-"""Connections and a listener within one process, over wires that fail where a test wants it."""
+"""Connections within one process, over wires that fail where a test wants it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ async def connection_pair(
         loop = asyncio.get_running_loop()
         first.bind(loop)
         second.bind(loop)
-        await first.meet()
-        await second.meet()
+        await first.handshake()
+        await second.handshake()
         ends = AsyncConnection(first, SCHEME), AsyncConnection(second, SCHEME)
         if link is not None:
             link.armed.set()
@@ -90,7 +90,7 @@ class MemoryListener:
         back: Wire | None = None,
         limits: ConnectionLimits | None = None,
     ) -> AsyncIterator[AsyncConnection]:
-        """A connection to the handler, which runs in a task of its own as long as the block."""
+        """A connection to the handler, which runs in a separate task for as long as the block."""
         async with connection_pair(there=there, back=back, limits=limits) as (ours, theirs):
             task = asyncio.create_task(self._serve(theirs))
             try:

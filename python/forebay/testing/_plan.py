@@ -19,7 +19,7 @@ class Decision(NamedTuple):
         after: seconds since the one before.
         action: what is done.
         choice: which of the processes that are there then, from 0 up to, but not including, 1.
-        hold: seconds for which a delayed process stands still.
+        hold: seconds for which a delayed process is stopped.
     """
 
     after: float
@@ -36,7 +36,7 @@ def decisions(
     The intervals are exponential, so that strikes come in bursts and in lulls, as accidents do.
 
     Raises:
-        ConfigError: an action is not known, there is none, or a number is not above 0.
+        ConfigError: an action is unknown, none is given, or a number is not above 0.
     """
     unknown = [action for action in actions if action not in ACTIONS]
     if unknown or not actions:

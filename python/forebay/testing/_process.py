@@ -1,4 +1,4 @@
-"""Processes as /proc shows them, and signals that can only reach the process that was meant."""
+"""Processes as /proc shows them, signalled without a mistaken identity."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TEMPLATE_MODULE = "forebay.pool.service.template"
 
 
 class Process(NamedTuple):
-    """One process, told from a later one with its number by when it was started.
+    """One process; its start time distinguishes it from a later one with the same number.
 
     Attributes:
         pid: its number.
         started: clock ticks from the machine's start until its own.
-        kind: what the one who looked for it took it for.
+        kind: as what it was found.
     """
 
     pid: int

@@ -1,4 +1,4 @@
-"""Strikes processes at the times and in the ways of a plan, in a thread of its own."""
+"""Strikes processes as a plan says, in a separate thread."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Strike(NamedTuple):
 class Storm:
     """A storm over some processes while its `with` block runs; made by `storm`.
 
-    At the end of the block what stands still is continued, and an exception that leaves the block
+    At the end of the block stopped processes are continued, and an exception that leaves the block
     gets a note with the seed and the last strikes.
-    The thread that strikes belongs to the block; whoever forks inside of it forks one thread alone.
+    The thread that strikes belongs to the block; a process that is forked inside does not have it.
 
     Attributes:
         seed: makes the same decisions again.
@@ -59,7 +59,7 @@ class Storm:
         self._thread: threading.Thread | None = None
         self._began = 0.0
         self._still: dict[Process, int] = {}
-        """Processes that stand still, with their pidfds."""
+        """Processes that are stopped, with their pidfds."""
         self._killed: set[Process] = set()
         """Processes that were killed and have not ended yet: once is enough."""
         self._delayed: list[tuple[float, Process]] = []
@@ -86,7 +86,7 @@ class Storm:
             raise self._failure
 
     def stop(self) -> None:
-        """Strike no more, and continue what stands still. Idempotent."""
+        """Strike no more, and continue stopped processes. Idempotent."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -198,7 +198,7 @@ def storm(
             and "delay" (stop, and continue after at most `max_delay`); one named twice comes twice
             as often.
         rate: strikes per second, on average.
-        seed: of the decisions; None: another each time, which the note on a failure tells.
+        seed: of the decisions; None: another each time, which the note on a failure names.
         max_delay: longest delay in seconds.
 
     Raises:
@@ -210,7 +210,7 @@ def storm(
         >>> pool = forebay.ServicePool(max_size=2)
         >>> targets = chaos.services(pool) | chaos.templates(pool) | chaos.keeper(pool)
         >>> with pool, chaos.storm(targets=targets, actions=("kill", "stop"), seed=7) as storm:
-        ...     pass  # what must stand it
+        ...     pass  # what must survive it
         >>> storm.seed
         7
     """

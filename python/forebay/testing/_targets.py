@@ -1,4 +1,4 @@
-"""Which processes chaos may strike: looked for anew each time."""
+"""The processes that chaos may strike, found again for each strike."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Owner: TypeAlias = "ServicePool | int"
 
 
 class Targets:
-    """A set of processes that changes while one looks; `a | b` is both.
+    """A set of processes that changes over time; `a | b` is both.
 
     Args:
-        finds: functions that look for processes; what ended meanwhile is left out.
+        finds: functions that find processes; those that ended meanwhile are left out.
     """
 
     def __init__(self, *finds: Callable[[], Iterable[Process | None]]) -> None:

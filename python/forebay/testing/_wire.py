@@ -23,7 +23,7 @@ class Wire:
         truncate_at: the receiver sees the end of the stream here; the other direction goes on.
         cut_at: both directions end here, in order.
         reset_at: both directions end here by a reset (RST).
-        hold_at: nothing more passes, and nobody is told: a peer that hangs.
+        hold_at: nothing more passes, without an error: a peer that hangs.
         piece_bytes: the bytes pass in pieces of 1 to so many, at random.
         delay: seconds that a piece waits at most, at random.
         seed: of both.

@@ -1,13 +1,13 @@
-"""Deaths and delays at random, reproducible from a seed, and a check that nothing is left.
+"""Random deaths or delays, reproducible from a seed, with a check that nothing is left.
 
 with chaos.nothing_left():
     with forebay.ServicePool() as pool:
         targets = chaos.services(pool) | chaos.templates(pool) | chaos.keeper(pool)
         with chaos.storm(targets=targets, actions=("kill", "stop"), rate=50, seed=7) as storm:
-            ...  # what must stand it
+            ...  # what must survive it
 print(storm.counts())
 
-`chaos.relay(url, there=chaos.Wire(reset_at=1000))` stands in front of a listener and fails there.
+`chaos.relay(url, there=chaos.Wire(reset_at=1000))` relays a listener, and fails there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""transport: messages of several frames between processes, and the wire under `forebay.rpc`.
+"""transport: messages of several frames between processes; also the wire under `forebay.rpc`.
 
 `connect` and `listen` over TCP, TLS and Unix sockets, for event loops and for threads.
 """

@@ -1,4 +1,4 @@
-"""Accepting connections on an event loop, for every listener of Python's."""
+"""Accepting connections on an event loop, for every listener in Python."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from forebay.errors import BrokenError, ConfigError
 from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._socket import bind_all, name_of, resolve, tune
 
-__all__ = ["Acceptor", "Door", "TcpDoor", "open_doors", "tcp_doors"]
+__all__ = ["Acceptor", "ListeningSocket", "TcpListeningSocket", "open_listening", "tcp_listening"]
 
 ACCEPTS_A_TURN = 64
-UNMET_MAX = 256
+HANDSHAKES_MAX = 256
 """Connections in their handshake at the same time; more wait in the kernel's queue."""
 PAUSE_S = 0.1
 """How long accepting pauses when there is no room in the process, or no descriptor left."""
@@ -31,27 +31,27 @@ NO_MEMORY = (errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger(__name__)
 
 
-class Door(Protocol):
+class ListeningSocket(Protocol):
     """A listening socket that never blocks."""
 
     def fileno(self) -> int: ...
 
     def accept(self) -> int | None:
-        """Take a waiting connection's descriptor; None if there is none, or not for its peer."""
+        """Accept a connection: its descriptor, or None if none waits or its peer is refused."""
 
     def close(self) -> None: ...
 
 
-class TcpDoor:
+class TcpListeningSocket:
     """A listening TCP socket; what it accepts is nonblocking, and made ready by `prepare`.
 
     With `own` only connections of this user are accepted, on the loopback interface.
 
     Raises:
-        ConfigError: the kernel does not tell whose they are.
+        ConfigError: the kernel does not report the user of a connection.
     """
 
-    __slots__ = ("__weakref__", "_listening", "_owners", "_prepare", "_told")
+    __slots__ = ("__weakref__", "_listening", "_logged", "_owners", "_prepare")
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TcpDoor:
     ) -> None:
         self._listening = listening
         self._prepare = prepare
-        self._told = False
+        self._logged = False
         self._owners: Owners | None = Owners(listening.fileno()) if own else None
         _forks.watch(self)
 
@@ -77,12 +77,13 @@ class TcpDoor:
         complaint = self._owners and self._owners.complaint(accepted.fileno())
         if complaint:
             accepted.close()
-            level = logging.DEBUG if self._told else logging.WARNING  # anybody could fill the log
-            self._told = True
+            # Once as a warning: any user could fill the log.
+            level = logging.DEBUG if self._logged else logging.WARNING
+            self._logged = True
             _log.log(level, "%s: %s", name_of("tcp", self._listening.getsockname()), complaint)
             return None
         accepted.setblocking(False)
-        with contextlib.suppress(OSError):  # a peer that has gone again is noticed when it is met
+        with contextlib.suppress(OSError):  # a peer that is gone is noticed in the handshake
             self._prepare(accepted)
         return accepted.detach()
 
@@ -91,7 +92,7 @@ class TcpDoor:
         self._owners = None  # it has a descriptor
 
     def _forget(self) -> object:
-        """Listen no more; the number stays taken, as event loops that were copied know it."""
+        """In a forked child: close the socket, and keep its number, which copied loops know."""
         number = self._listening.fileno()
         if number >= 0:
             os.close(number)  # before, as there may be no other free one
@@ -102,16 +103,16 @@ class TcpDoor:
         return None
 
 
-async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
-    """Listen at an address; the URL that peers dial, and its doors, the caller's to close.
+async def open_listening(address: Address, *, own: bool) -> tuple[str, list[ListeningSocket]]:
+    """Listen at an address; the URL that peers dial, and the sockets, the caller's to close.
 
     Args:
         address: of a path, or a host.
         own: at a host, whether only this user may connect.
 
     Raises:
-        ConfigError: the path of a Unix socket is too long or in use; or the kernel does not tell
-            whose a connection is.
+        ConfigError: the path of a Unix socket is too long or in use; or the kernel does not
+            report the user of a connection.
         BrokenError: the host is not known.
         OSError: the port is taken, or the host not of this machine.
     """
@@ -122,27 +123,27 @@ async def open_doors(address: Address, *, own: bool) -> tuple[str, list[Door]]:
     found = await resolve(loop, address.host, address.port, passive=True)
     sockets = bind_all(found, address.port)
     url = name_of(address.scheme, sockets[0].getsockname())
-    return url, tcp_doors(sockets, own=lambda _: own)
+    return url, tcp_listening(sockets, own=lambda _: own)
 
 
-def tcp_doors(
+def tcp_listening(
     sockets: list[socket.socket],
     prepare: Callable[[socket.socket], None] = tune,
     *,
     own: Callable[[socket.socket], bool],
-) -> list[Door]:
-    """A `TcpDoor` of each listening socket; where one is refused, all of them are closed.
+) -> list[ListeningSocket]:
+    """Make a `TcpListeningSocket` of each socket; where one is refused, all are closed.
 
     Args:
-        sockets: the doors' from here on.
-        prepare: as of `TcpDoor`.
+        sockets: taken over.
+        prepare: as of `TcpListeningSocket`.
         own: whether only this user may connect to one.
 
     Raises:
-        ConfigError: as of `TcpDoor`.
+        ConfigError: as of `TcpListeningSocket`.
     """
     try:
-        return [TcpDoor(listening, prepare, own=own(listening)) for listening in sockets]
+        return [TcpListeningSocket(listening, prepare, own=own(listening)) for listening in sockets]
     except ConfigError:
         for listening in sockets:
             listening.close()
@@ -150,29 +151,31 @@ def tcp_doors(
 
 
 class Acceptor:
-    """Takes the connections that come in at some doors.
+    """Accepts the connections of some listening sockets.
 
-    It pauses while `UNMET_MAX` of them are in their handshake, which its owner ends by `settle`,
-    while the owner holds it, for `PAUSE_S` while the process may have no further connection, and
-    for as long where no descriptor is left: then the first peer in the queue is turned away rather
-    than left to wait.
+    It pauses while `HANDSHAKES_MAX` of them are in their handshake, whose end its owner reports by
+    `end_handshake`, while the owner holds it, for `PAUSE_S` while the process may have no further
+    connection, and for as long where no descriptor is left: then it rejects the first peer in the
+    queue rather than have it wait.
 
     Args:
         name: what the log calls it.
-        doors: closed by `stop`.
-        take: gets the descriptor of a connection, its own from then on also where it raises
-            OSError for want of another one; it does not wait.
+        sockets: closed by `stop`.
+        take: takes over the descriptor of a connection, even if it raises OSError for want of
+            another one; it does not wait.
 
     Affinity: the running loop, and its thread.
     """
 
-    def __init__(self, name: str, doors: Sequence[Door], take: Callable[[int], object]) -> None:
+    def __init__(
+        self, name: str, sockets: Sequence[ListeningSocket], take: Callable[[int], object]
+    ) -> None:
         self._name = name
-        self._doors = doors
+        self._sockets = sockets
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._spare = -1
-        self._unmet = 0
+        self._handshakes = 0
         self._accepting = self._held = self._exhausted = self._stopped = False
         self._resume()
 
@@ -182,16 +185,16 @@ class Acceptor:
         return self._stopped
 
     def stop(self) -> None:
-        """Let nobody in any more. What runs goes on. Idempotent."""
+        """Stop listening; accepted connections stay open. Idempotent."""
         self._stopped = True
         self._update()
-        for door in self._doors:
-            door.close()
+        for listening in self._sockets:
+            listening.close()
         self._drop_spare()
 
-    def settle(self) -> None:
-        """One handshake less is under way."""
-        self._unmet -= 1
+    def end_handshake(self) -> None:
+        """Count one handshake less."""
+        self._handshakes -= 1
         self._update()
 
     def hold(self, held: bool) -> None:
@@ -200,71 +203,71 @@ class Acceptor:
         self._update()
 
     def _update(self) -> None:
-        """Watch the doors where somebody may come in."""
+        """Watch the sockets while connections may be accepted."""
         closed = self._stopped or self._held or self._exhausted
-        wanted = not closed and self._unmet < UNMET_MAX
+        wanted = not closed and self._handshakes < HANDSHAKES_MAX
         if wanted == self._accepting:
             return
         self._accepting = wanted
-        for door in self._doors:
+        for listening in self._sockets:
             if wanted:
-                self._loop.add_reader(door.fileno(), self._accept, door)
+                self._loop.add_reader(listening.fileno(), self._accept, listening)
             else:
-                self._loop.remove_reader(door.fileno())
+                self._loop.remove_reader(listening.fileno())
 
-    def _accept(self, door: Door) -> None:
+    def _accept(self, listening: ListeningSocket) -> None:
         for _ in range(ACCEPTS_A_TURN):
             if not self._accepting:
                 return
             if not process_has_room():
-                self._rest()  # nobody tells when a connection of somebody else ends
+                self._pause()  # no event says when another listener's connection ends
                 return
             try:
-                if not self._enter(door):
+                if not self._accept_one(listening):
                     return
             except (OSError, BrokenError) as error:
                 system = error if isinstance(error, OSError) else error.__cause__
                 if not isinstance(system, OSError):
                     raise
                 if system.errno in NO_DESCRIPTOR:
-                    self._turn_away(door, system)
+                    self._reject_one(listening, system)
                 elif system.errno in NO_MEMORY:
-                    self._tell_of_rest(system)
-                    self._rest()
+                    self._log_pause(system)
+                    self._pause()
                 else:
                     raise
                 return
             self._update()
 
-    def _enter(self, door: Door) -> bool:
-        """Take one connection; false where none waits."""
-        descriptor = door.accept()
+    def _accept_one(self, listening: ListeningSocket) -> bool:
+        """Take one connection; False if none waits."""
+        descriptor = listening.accept()
         if descriptor is None:
             return False
-        self._unmet += 1
+        self._handshakes += 1
         try:
             self._take(descriptor)
         except BaseException:
-            self._unmet -= 1
+            self._handshakes -= 1
             raise
         return True
 
-    def _turn_away(self, door: Door, error: OSError) -> None:
-        """Without a descriptor: turn the first in the queue away rather than let it wait."""
-        self._tell_of_rest(error)
+    def _reject_one(self, listening: ListeningSocket, error: OSError) -> None:
+        """Without a descriptor: reject the first peer in the queue rather than have it wait."""
+        self._log_pause(error)
         self._drop_spare()
         with contextlib.suppress(OSError, BrokenError):
-            descriptor = door.accept()
+            descriptor = listening.accept()
             if descriptor is not None:
                 os.close(descriptor)
         self._keep_spare()
-        self._rest()
+        self._pause()
 
-    def _tell_of_rest(self, error: OSError) -> None:
-        _log.error("%s accepts nobody for %g s: %s", self._name, PAUSE_S, error.strerror)
+    def _log_pause(self, error: OSError) -> None:
+        _log.error("%s accepts no connection for %g s: %s", self._name, PAUSE_S, error.strerror)
 
-    def _rest(self) -> None:
-        """Accept nobody for a moment."""
+    def _pause(self) -> None:
+        """Accept no connection for a moment."""
         self._exhausted = True
         self._update()
         self._loop.call_later(PAUSE_S, self._resume)
@@ -277,7 +280,7 @@ class Acceptor:
 
     def _keep_spare(self) -> None:
         if self._spare < 0:
-            with contextlib.suppress(OSError):  # somebody else was faster; tried again later
+            with contextlib.suppress(OSError):  # another thread took it; tried again later
                 self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _drop_spare(self) -> None:

@@ -31,7 +31,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether nobody beyond this machine can reach it, as far as its name tells."""
+        """Whether its name says that no other machine can reach it."""
         if self.scheme in PATH_SCHEMES or self.host in LOOPBACK_NAMES:
             return True
         try:
@@ -58,7 +58,7 @@ def parse(url: str) -> Address:
     """The address that a URL names.
 
     Raises:
-        ConfigError: it is none; the message says what is missing.
+        ConfigError: it is no address; the message says what is missing.
     """
     parts = urlsplit(url)
     if parts.scheme in PATH_SCHEMES:

@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any
 
 from forebay._core import MessageConnection, TlsClient
+from forebay.transport._access import encoded_token
 from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection, Connection
 from forebay.transport._dial import dial, dial_blocking, late
-from forebay.transport._entry import shown
 from forebay.transport._limits import ConnectionLimits
 from forebay.transport._stall import sweep_of
-from forebay.transport._tls import Tls, demand
+from forebay.transport._tls import Tls, check_tls
 
 __all__ = ["Connect", "connect"]
 
@@ -44,15 +44,15 @@ def connect(
         limits: of this end.
         allocate: what frames of 64 KiB and more are received into: called with a number of bytes,
             it returns a writable buffer of exactly that size, which `recv` then gives as the frame;
-            `Arena.allocate` is one. Nobody else uses the buffer meanwhile. Where it raises, that is
-            reported as unraisable, and fresh memory is taken.
+            `Arena.allocate` is one. The buffer must have no other user meanwhile. Where it raises,
+            that is reported as unraisable, and fresh memory is taken.
         timeout: seconds for connecting and for the handshake, together.
 
-    Entering raises ConfigError (the URL), BrokenError (nobody answers, the listener lets nobody in,
-    or a certificate is refused), ProtocolError (something else answers), DeadlineError.
+    Entering raises ConfigError (the URL), BrokenError (no listener, or it refuses this peer, or a
+    certificate is refused), ProtocolError (the other end does not speak Forebay), DeadlineError.
     """
     address = receiving(url, allocate)
-    demand(address.scheme, tls, TlsClient)
+    check_tls(address.scheme, tls, TlsClient)
     return Connect(address, tls, token, limits or ConnectionLimits(), allocate, timeout)
 
 
@@ -72,7 +72,7 @@ class Connect:
     ) -> None:
         self._address = address
         self._tls = tls
-        self._token = shown(token)
+        self._token = encoded_token(token)
         self._limits = limits
         self._allocate = allocate
         self._timeout = timeout
@@ -83,7 +83,7 @@ class Connect:
         end = time.monotonic() + self._timeout
         core = self._core(dial_blocking(self._address, self._timeout))
         try:
-            core.meet_blocking(max(0.0, end - time.monotonic()))
+            core.handshake_blocking(max(0.0, end - time.monotonic()))
             return Connection(core, self._address.scheme)
         except BaseException:
             core.close()
@@ -123,7 +123,7 @@ class Connect:
                 core = self._core(await dial(self._address))
                 try:
                     core.bind(loop)
-                    await core.meet()
+                    await core.handshake()
                     connection = AsyncConnection(core, self._address.scheme)
                     sweep_of(loop).watch(core, self._limits.stall_timeout_of(known=True))
                 except BaseException:

@@ -36,8 +36,8 @@ CLOSE_TIMEOUT_S = 5.0
 """How long `aclose` and `close` wait for what is queued to leave."""
 
 
-class _Ends:
-    """What both faces tell of their two ends."""
+class _Face:
+    """What both faces have in common."""
 
     __slots__ = ("_core", "local_address", "peer_address")
 
@@ -56,7 +56,7 @@ class _Ends:
 
     @property
     def closed(self) -> bool:
-        """Whether it is of no more use: closed here, or by the peer, though nobody reads."""
+        """Whether it is of no more use: closed here, or by the peer, even if no caller reads."""
         return self._core.closed
 
     @property
@@ -103,19 +103,19 @@ class _Ends:
             buffer lies. False over sockets: there a buffer is yours again when `send` has returned.
 
         Raises:
-            ClosedError: this end is closed, after which nobody tells; what is in an arena is still
+            ClosedError: this end is closed, so the answer is unknown; memory of an arena is still
                 kept for as long as the peer reads it.
 
-        Threads: any. Cost: a look at each frame that is lent, 1,024 at most; no system call.
+        Threads: any. Cost: a comparison for each lent frame, 1,024 at most; no system call.
         """
         return self._core.is_lent(buffer)
 
     def abort(self) -> None:
-        """Close at once: what is queued is dropped, whoever waits gets ClosedError. Idempotent."""
+        """Close at once: what is queued is dropped, waiting callers get ClosedError. Idempotent."""
         self._core.close()
 
 
-class AsyncConnection(_Ends):
+class AsyncConnection(_Face):
     """One end of a connection on an event loop.
 
     Messages arrive whole and in order. Many tasks may send, one at a time may receive.
@@ -193,16 +193,16 @@ class AsyncConnection(_Ends):
             try:
                 message = await self.recv()
             except BrokenError:
-                if self._core.ended_well:
+                if self._core.closed_cleanly:
                     return
                 raise
             yield message
 
 
-class Connection(_Ends):
+class Connection(_Face):
     """One end of a connection for threads.
 
-    Any thread may send, one at a time may receive. Waiting lets go of the GIL and is interrupted by
+    Any thread may send, one at a time may receive. Waiting releases the GIL and is interrupted by
     Ctrl-C; after an interrupted or late `send` the message still goes out whole.
     """
 
@@ -248,7 +248,7 @@ class Connection(_Ends):
             try:
                 message = self.recv()
             except BrokenError:
-                if self._core.ended_well:
+                if self._core.closed_cleanly:
                     return
                 raise
             yield message

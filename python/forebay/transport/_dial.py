@@ -24,7 +24,7 @@ async def dial(address: Address) -> int:
     """The descriptor of a nonblocking socket connected to an address, the caller's to close.
 
     Raises:
-        BrokenError: nobody listens there, or the host is not known.
+        BrokenError: no server listens there, or the host is not known.
 
     Cancellation: safe; nothing stays open.
     """
@@ -57,7 +57,7 @@ def dial_blocking(address: Address, timeout: float) -> int:
     """The same, for threads.
 
     Raises:
-        DeadlineError: nobody answered within `timeout` seconds, looking the host up included; each
+        DeadlineError: no answer within `timeout` seconds, looking the host up included; each
             of its addresses gets an equal part of what is left.
     """
     if address.scheme in PATH_SCHEMES:
@@ -84,7 +84,7 @@ def dial_blocking(address: Address, timeout: float) -> int:
 
 
 def _look_up(address: Address, timeout: float) -> Sequence[Found]:
-    """The addresses of a host, looked up in a thread of its own: nothing else can leave it."""
+    """The addresses of a host, looked up in a separate thread, since a look-up has no timeout."""
     number = _number(address.host, address.port)
     if number is not None:
         return [number]

@@ -1,8 +1,8 @@
 """An asyncio event loop that keeps the GIL while it has something to do.
 
-Who polls decides whether a loop resists a thread that computes. A loop that lets go of the GIL to
-ask whether a socket is ready gets it back after a switch interval (5 ms), each time; this one asks
-first. The design note is `docs/concepts/transport/event_loop.md`.
+A loop that releases the GIL to ask whether a socket is ready gets it back after a switch interval
+(5 ms) each time while another thread computes; this one asks first.
+The design note is `docs/concepts/transport/event_loop.md`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def new_event_loop(*, spin_us: int | None = None) -> EventLoop:
     wrap it in `functools.partial`. Everything else is asyncio's: `asyncio.SelectorEventLoop`.
 
     Args:
-        spin_us: microseconds, 0 to 500, that the loop looks for events with the GIL held before it
+        spin_us: microseconds, 0 to 500, that the loop polls for events with the GIL held before it
             sleeps, always; it costs a core that much time whenever the loop runs out of work.
-            By default it looks for at most 60, and rarely where that finds nothing.
+            By default it polls for at most 60, and rarely where that finds nothing.
 
     Raises:
         ConfigError: `spin_us` is above its limit.

@@ -13,7 +13,7 @@ __all__ = ["Handler", "log_failed_start", "run_handler"]
 Handler = Callable[[AsyncConnection], Awaitable[None]]
 
 _ENDS = (BrokenError, ProtocolError, ClosedError)
-"""What tells of a connection's end; a subclass tells of something else's."""
+"""The end of a connection; a subclass of these is the end of something else."""
 
 _log = logging.getLogger(__name__)
 

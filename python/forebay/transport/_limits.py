@@ -37,8 +37,8 @@ class ConnectionLimits:
         stall_timeout: seconds in which the peer must move on with half a message, or take output
             that waits for it, by 32 KiB or to its end; then the connection ends with BrokenError.
             For event loops and native listeners; threads give `timeout`. `math.inf`: it may stall
-            for ever. None: 30 s in native handlers, and for a peer on another machine that needs
-            neither token nor certificate (`unprotected=True`); for ever otherwise. A peer that is
+            without end. None: 30 s in native handlers, and for a peer on another machine that needs
+            neither token nor certificate (`unprotected=True`); no limit otherwise. A peer that is
             known may compute for minutes in the middle of a message, and the kernel finds a dead
             machine within 30 s.
     """
@@ -65,7 +65,7 @@ class ConnectionLimits:
             )
         if self.stall_timeout is not None and not self.stall_timeout > 0:
             raise ConfigError(
-                f"stall_timeout is {self.stall_timeout}; give seconds above 0, math.inf for ever"
+                f"stall_timeout is {self.stall_timeout}; give seconds above 0, or math.inf"
             )
 
     def of_connection(self) -> dict[str, int]:

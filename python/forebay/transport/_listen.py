@@ -8,10 +8,10 @@ from typing import overload
 
 from forebay._core import MessageConnection
 from forebay.errors import ConfigError, Error
-from forebay.transport._accept import Acceptor, open_doors
+from forebay.transport._accept import Acceptor, open_listening
+from forebay.transport._access import AccessPolicy, access_policy
 from forebay.transport._address import Address, receiving
 from forebay.transport._connection import Allocate, AsyncConnection
-from forebay.transport._entry import Entry, guard
 from forebay.transport._handler import Handler, log_failed_start, run_handler
 from forebay.transport._limits import ConnectionLimits
 from forebay.transport._native_listener import NativeListen, NativeListener
@@ -74,13 +74,13 @@ def listen(
             file gets 0600), `shm:///path` (the same, for shared memory).
         handler: gets an `AsyncConnection`, which is closed when it returns; what it raises is
             logged.
-        tls: what to show and whom to let in, by `Tls.server`; for `tls://` alone.
+        tls: what to show and which peers to accept, by `Tls.server`; for `tls://` alone.
         token: what a peer must show; needed where other machines can connect, unless `tls` asks
             for certificates. On the loopback interface, which every user of the machine reaches,
             without either only connections of this user are accepted.
         limits: of this end.
         allocate: as of `connect`.
-        handshake_timeout: seconds in which a peer must say who it is.
+        handshake_timeout: seconds that a peer has for its handshake.
         unprotected: let other machines, and other users of this one, connect without a token.
         native: answers in a thread that never takes the GIL, see `forebay.transport.native`; needs
             no event loop then: `with listen(url, native=Store()) as listener`. Beside a `handler`
@@ -90,7 +90,7 @@ def listen(
         ConfigError: the URL, or nothing protects it. Entering raises OSError.
     """
     address = receiving(url, allocate)
-    entry = guard(url, address, tls, token, unprotected=unprotected)
+    access = access_policy(url, address, tls, token, unprotected=unprotected)
     limits = limits or ConnectionLimits()
     if native is not None:
         if allocate is not None:
@@ -100,11 +100,11 @@ def listen(
         if tls is not None:
             raise ConfigError(f"{url}: native= is not served over TLS; give a handler alone")
         return NativeListen(
-            NativeListener(address, native, handler, entry, limits, handshake_timeout)
+            NativeListener(address, native, handler, access, limits, handshake_timeout)
         )
     if handler is None:
         raise ConfigError(f"listen({url!r}) needs a handler, native= or both")
-    return Listen(AsyncListener(address, handler, tls, entry, limits, allocate, handshake_timeout))
+    return Listen(AsyncListener(address, handler, tls, access, limits, allocate, handshake_timeout))
 
 
 class Listen(Opening["AsyncListener"]):
@@ -127,7 +127,7 @@ class AsyncListener:
         address: Address,
         handler: Handler,
         tls: Tls | None,
-        entry: Entry,
+        access: AccessPolicy,
         limits: ConnectionLimits,
         allocate: Allocate | None,
         handshake_timeout: float,
@@ -136,11 +136,11 @@ class AsyncListener:
         self._address = address
         self._handler = handler
         self._tls = tls
-        self._entry = entry
+        self._access = access
         self._limits = limits
         self._allocate = allocate
         self._handshake_timeout = handshake_timeout
-        self._stall_timeout = limits.stall_timeout_of(known=entry.known)
+        self._stall_timeout = limits.stall_timeout_of(known=access.known)
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
 
@@ -161,8 +161,8 @@ class AsyncListener:
     async def _open(self) -> AsyncListener:
         self._loop = asyncio.get_running_loop()
         self._sweep = sweep_of(self._loop)
-        self.url, doors = await open_doors(self._address, own=self._entry.own)
-        self._acceptor = Acceptor(self.url, doors, self._take)
+        self.url, sockets = await open_listening(self._address, own=self._access.own)
+        self._acceptor = Acceptor(self.url, sockets, self._take)
         return self
 
     def _take(self, descriptor: int) -> None:
@@ -171,7 +171,7 @@ class AsyncListener:
             core = self._core(descriptor)  # shared memory may be refused to a peer, or to us
         except Error as error:
             _log.warning("handshake on %s failed: %s", self.url, error)
-            self._acceptor.settle()
+            self._acceptor.end_handshake()
             return
         task = self._loop.create_task(self._serve(core, self._acceptor))
         self._tasks.add(task)
@@ -180,9 +180,9 @@ class AsyncListener:
     async def _serve(self, core: MessageConnection, acceptor: Acceptor) -> None:
         try:
             try:
-                connection = await self._meet(core)
+                connection = await self._handshake(core)
             finally:
-                acceptor.settle()
+                acceptor.end_handshake()
             if connection is not None:
                 self._sweep.watch(core, self._stall_timeout)
                 await run_handler(self._handler, connection, self.url)
@@ -190,16 +190,18 @@ class AsyncListener:
             self._sweep.forget(core)
             core.close()
 
-    async def _meet(self, core: MessageConnection) -> AsyncConnection | None:
-        """Wait until the peer has said who it is; None, and a line in the log, where it fails."""
+    async def _handshake(self, core: MessageConnection) -> AsyncConnection | None:
+        """Wait for the handshake; None, and a line in the log, if it fails."""
         try:
             core.bind(self._loop)
             async with asyncio.timeout(self._handshake_timeout):
-                await core.meet()
+                await core.handshake()
             return AsyncConnection(core, self._address.scheme)
         except TimeoutError:
             _log.warning(
-                "a peer of %s did not say who it is within %g s", self.url, self._handshake_timeout
+                "a peer of %s did not finish its handshake within %g s",
+                self.url,
+                self._handshake_timeout,
             )
         except (Error, OSError) as error:
             log_failed_start(error, self.url)
@@ -209,8 +211,8 @@ class AsyncListener:
         return MessageConnection(
             descriptor,
             peer=f"a peer of {self.url}",
-            expected=self._entry.token,
-            trusted=self._entry.trusted,
+            expected=self._access.token,
+            trusted=self._access.trusted,
             limits=self._limits.of_connection(),
             allocate=self._allocate,
             shared=self._address.scheme == "shm",

@@ -10,9 +10,9 @@ from typing import Any
 from forebay import _forks
 from forebay._core import MessageConnection, NativeServer
 from forebay.errors import ConfigError, Error
+from forebay.transport._access import AccessPolicy
 from forebay.transport._address import Address
 from forebay.transport._connection import AsyncConnection
-from forebay.transport._entry import Entry
 from forebay.transport._handler import Handler as PythonHandler
 from forebay.transport._handler import log_failed_start, run_handler
 from forebay.transport._limits import ConnectionLimits
@@ -61,7 +61,7 @@ class NativeListener:
         address: Address,
         native: Handler,
         handler: PythonHandler | None,
-        entry: Entry,
+        access: AccessPolicy,
         limits: ConnectionLimits,
         handshake_timeout: float,
     ) -> None:
@@ -76,7 +76,7 @@ class NativeListener:
         self._address = address
         self._native = native
         self._handler = handler
-        self._entry = entry
+        self._access = access
         self._limits = limits
         self._handshake_timeout = handshake_timeout
         self._core: NativeServer | None = None
@@ -167,9 +167,9 @@ class NativeListener:
             service,
             descriptors=[listening.detach() for listening in sockets],
             path=self._address.path or None,
-            expected=self._entry.token,
-            trusted=self._entry.trusted,
-            own=self._entry.own,
+            expected=self._access.token,
+            trusted=self._access.trusted,
+            own=self._access.own,
             limits=self._limits.of_connection(),
             handshake=self._handshake_timeout,
             stall=min(self._limits.stall_timeout_of(known=False), NEVER_S),
@@ -197,7 +197,7 @@ class NativeListener:
         try:
             core.bind(loop)
             connection = AsyncConnection(core, self._address.scheme)
-            sweep.watch(core, self._limits.stall_timeout_of(known=self._entry.known))
+            sweep.watch(core, self._limits.stall_timeout_of(known=self._access.known))
             await run_handler(self._handler, connection, self.url)
         except (Error, OSError) as error:
             log_failed_start(error, self.url)

@@ -20,9 +20,9 @@ def set_process_limits(
     Args:
         max_bytes: received and not taken, queued for sending, and received of messages that are
             under way, all connections together; bytes, or text with a unit such as "2GiB". Above
-            it, connections with 64 KiB or more of finished messages stop reading until somebody
+            it, connections with 64 KiB or more of finished messages stop reading until a caller
             takes them, and `send` waits above the low mark of its outbox. Nothing is refused.
-        max_connections: above it listeners stop accepting, and look again every 0.1 s; peers wait
+        max_connections: above it listeners stop accepting, and check again every 0.1 s; peers wait
             in the kernel's queue. `connect` does not wait for it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The selector as `selectors` describes one, so that asyncio and others may use it."""
+"""A selector as `selectors` describes one, for asyncio or any other loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Selector(_core.Selector, BaseSelector):
 
     Args:
         report: called as `report(error, callback)` with what a callback of `attach` raised.
-        spin_us: how long a wait looks with the GIL held before it sleeps, in microseconds; None:
+        spin_us: how long a wait polls with the GIL held before it sleeps, in microseconds; None:
             for at most 60, where that has paid lately.
 
     Besides the methods of `selectors.BaseSelector` it has `attach`, `change` and `detach`: see

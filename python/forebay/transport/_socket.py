@@ -145,7 +145,7 @@ def _listening(family: socket.AddressFamily, where: tuple[object, ...]) -> socke
 
 
 def refused(url: str, error: OSError) -> BrokenError:
-    """What connecting raises when nobody answers."""
+    """The error of connecting where no server listens."""
     return BrokenError(
-        f"{url}: {error.strerror or error}; does anybody listen there?", delivered="no"
+        f"{url}: {error.strerror or error}; is a server listening there?", delivered="no"
     )

@@ -1,4 +1,4 @@
-"""Ending connections whose peer stands still in the middle of something."""
+"""Ending connections that stall in the middle of a message."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Protocol
 
 __all__ = ["Stallable", "Sweep", "sweep_of"]
 
-LOOKS = 4
-"""Looks within the shortest time that is allowed: a stall is found at most a quarter late."""
+CHECKS = 4
+"""Checks within the shortest timeout: a stall is found at most a quarter late."""
 PERIOD_S_MIN = 0.01
 
 _log = logging.getLogger(__name__)
 
 
 class Stallable(Protocol):
-    """What a `Sweep` looks at: a `MessageConnection`, or whatever stands for a connection."""
+    """What a `Sweep` checks: a `MessageConnection`, or an object that checks another connection."""
 
     @property
     def peer(self) -> str:
-        """Who is at the other end, for a person."""
+        """The name of the other end, for messages."""
 
     def fileno(self) -> int:
         """The descriptor; -1 once it is closed."""
 
     def end_if_stalled(self, timeout_s: float, /) -> bool:
-        """End it if it stood still for so many seconds; whether that was so."""
+        """End it if it has stalled for so many seconds; whether that was so."""
 
 
 class Sweep:
-    """Looks at the connections of one loop now and then; one timer for all of them.
+    """Checks the connections of one loop periodically, with one timer for all of them.
 
-    It runs while it has connections to look at, and drops those that were closed.
+    It runs while it has connections to check, and drops those that were closed.
 
     Affinity: its loop, and that one's thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Weak, all of it: the registry below would keep loop and connections for ever.
+        # Weak references: the registry below would keep loop and connections alive.
         self._loop = weakref.ref(loop)
         self._watched: weakref.WeakKeyDictionary[Stallable, float] = weakref.WeakKeyDictionary()
         self._timer: weakref.ref[asyncio.TimerHandle] | None = None
@@ -50,17 +50,17 @@ class Sweep:
         return len(self._watched)
 
     def watch(self, connection: Stallable, timeout_s: float | None) -> None:
-        """Look at a connection from now on, unless it may stand still for as long as it likes."""
+        """Check a connection from now on, unless it may stall for as long as it likes."""
         if timeout_s is None or timeout_s == math.inf:
             return
         self._watched[connection] = timeout_s
-        period_s = max(timeout_s / LOOKS, PERIOD_S_MIN)
+        period_s = max(timeout_s / CHECKS, PERIOD_S_MIN)
         if period_s < self._period_s:
             self._period_s = period_s
             self._restart()
 
     def forget(self, connection: Stallable) -> None:
-        """Look at it no more. No error if it was not looked at."""
+        """Stop checking a connection. No error if it was not checked."""
         self._watched.pop(connection, None)
         if not self._watched:
             self._stop()
@@ -69,7 +69,7 @@ class Sweep:
         self._cancel()
         loop = self._loop()
         if loop is not None and not loop.is_closed():
-            self._timer = weakref.ref(loop.call_later(self._period_s, self._look))
+            self._timer = weakref.ref(loop.call_later(self._period_s, self._check))
 
     def _stop(self) -> None:
         self._cancel()
@@ -81,7 +81,7 @@ class Sweep:
             timer.cancel()
         self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         try:
             for connection, timeout_s in list(self._watched.items()):
@@ -94,7 +94,7 @@ class Sweep:
                         connection.peer,
                         timeout_s,
                     )
-        finally:  # also where a task that was told leaves the program's loop
+        finally:  # also if a callback raises out of the loop, as SystemExit
             if self._watched:
                 self._restart()
             else:

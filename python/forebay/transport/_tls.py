@@ -11,7 +11,7 @@ from typing import Any, Literal
 from forebay._core import MessageConnection, TlsClient, TlsServer
 from forebay.errors import ConfigError
 
-__all__ = ["Tls", "TlsPeer", "demand", "peer_of"]
+__all__ = ["Tls", "TlsPeer", "check_tls", "peer_of"]
 
 Path = str | PathLike[str]
 MinVersion = Literal["1.2", "1.3"]
@@ -75,8 +75,8 @@ class Tls:
             cert: PEM file of a certificate to show where the listener asks for one.
             key: PEM file of its private key; without it, `cert` holds both.
             server_name: the name to ask for, and to find in the certificate, instead of the host.
-            check_hostname: whether the certificate must be made for that name. Without it, whoever
-                has any certificate of that CA can answer.
+            check_hostname: whether the certificate must be made for that name. Without it, any
+                holder of a certificate of that CA can answer.
             alpn: names of protocols, the best first.
             min_version: "1.3", or "1.2" for listeners that are not ours.
 
@@ -143,7 +143,7 @@ def peer_of(core: MessageConnection) -> TlsPeer | None:
     return TlsPeer(**{**found, "certificate": certificate})
 
 
-def demand(scheme: str, tls: Tls | None, wanted: type[TlsServer] | type[TlsClient]) -> None:
+def check_tls(scheme: str, tls: Tls | None, wanted: type[TlsServer] | type[TlsClient]) -> None:
     """Refuse a `tls=` that does not fit the URL.
 
     Raises:

@@ -48,8 +48,8 @@ class Forward(Handler):
 
     Each client has a connection of its own to the target.
     The marks of both connections hold, so a slow end slows the other one down. When the client has
-    sent its last message the target is told so, and may still answer; when the target ends, so does
-    the client's connection.
+    sent its last message the target is notified, and may still answer; when the target ends,
+    so does the client's connection.
 
     Args:
         url: `tcp://host:port` or `unix:///path`; a name is resolved once, when the listener opens,
@@ -87,7 +87,7 @@ class Store(Handler):
     """Values by key, for any number of readers: weights, batches, files.
 
     A request is a key, one frame; its answer is the frames of the value, or one empty frame where
-    there is none. A request of several keys is answered by all their frames in one message.
+    it is missing. A request of several keys is answered by all their frames in one message.
     `put` and `delete` may be called at any time in any thread, whether it serves or not; an answer
     that is on its way stays what it was.
     What it holds is for the program to bound.
@@ -99,7 +99,7 @@ class Store(Handler):
         self._core = NativeStore()
 
     def put(self, key: str | bytes, value: Any, *, copy: bool = True) -> None:
-        """Serve `value` under `key` from now on, in place of what was there.
+        """Serve `value` under `key` from now on, in place of an earlier value.
 
         Args:
             key: any bytes; text stands for its UTF-8.
@@ -108,7 +108,7 @@ class Store(Handler):
                 deleted or replaced and answers on their way are gone. `bytes` are never copied.
 
         Raises:
-            ConfigError: the value is empty, which is how a miss is told.
+            ConfigError: the value is empty, which stands for a miss.
 
         Cost: a copy of the value, without the GIL from 64 KiB on.
         """
@@ -137,7 +137,7 @@ class Health(Handler):
     """Answer any message with two frames: the status, and what was counted, as JSON.
 
     The JSON has `connections`, `messages`, `uptime_s` and `status_age_s`. The answer comes also
-    while Python hangs, so call `set` regularly and let whoever asks compare `status_age_s`.
+    while Python hangs, so call `set` regularly and have clients compare `status_age_s`.
     """
 
     __slots__ = ("_core",)
@@ -151,7 +151,7 @@ class Health(Handler):
 
     @property
     def status(self) -> str:
-        """What is told."""
+        """The status that is served."""
         return self._core.status
 
     def service(self, resolved: Resolved) -> NativeService:

@@ -17,7 +17,7 @@ from forebay.errors import BrokenError, ConfigError, DeadlineError
 from forebay.executor import Client
 from forebay.executor.client import local
 from forebay.executor.client.local import home_of, reach
-from forebay.executor.wire.places import Running, newest
+from forebay.executor.wire.paths import Running, newest
 from tests.executor.serving import ROOT, Caller, descendants, wait_gone
 from tests.other_user import NOBODY, needs_root
 
@@ -49,7 +49,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def reached(app: str | None, *, start: bool = True, timeout: float = 30.0) -> tuple[str, list[str]]:
     told: list[str] = []
-    path = reach(None, app, start=start, timeout=timeout, told=told.append)
+    path = reach(None, app, start=start, timeout=timeout, on_start=told.append)
     return path, told
 
 
@@ -64,7 +64,7 @@ def test_a_server_is_started_once_and_said_so(app: Path) -> None:
         assert caller.ask("info")["reloads"] is True
     assert reached(str(app)) == (path, [])
     assert reached(None, start=False) == (path, [])  # a bare name means the newest
-    assert reach(f"unix://{path}", None, start=False, timeout=1.0, told=told.append) == path
+    assert reach(f"unix://{path}", None, start=False, timeout=1.0, on_start=told.append) == path
 
 
 def test_two_that_start_at_once_share_one_server(app: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_application_of_the_configuration_is_meant(
     (app.parent / "deep").mkdir()
     monkeypatch.chdir(app.parent / "deep")
     path, _ = reached(None)
-    assert path == str(home_of(str(app)).places.socket)
+    assert path == str(home_of(str(app)).paths.socket)
 
 
 def test_without_start_nothing_is_started(app: Path) -> None:
@@ -114,20 +114,20 @@ def test_nothing_that_names_an_application_is_told(app: Path) -> None:
 def test_another_kind_of_url_is_refused(app: Path, url: str) -> None:
     """Servers listen on Unix sockets."""
     with pytest.raises(ConfigError, match="unix:///"):
-        reach(url, None, start=True, timeout=1.0, told=print)
+        reach(url, None, start=True, timeout=1.0, on_start=print)
 
 
 def test_a_url_where_nobody_listens_is_told(app: Path) -> None:
     """A server that was named is not started in its place."""
     with pytest.raises(BrokenError, match="no server answers"):
-        reach("unix:///tmp/no-such.sock", None, start=True, timeout=1.0, told=print)
+        reach("unix:///tmp/no-such.sock", None, start=True, timeout=1.0, on_start=print)
 
 
 def test_a_start_that_fails_shows_why(app: Path) -> None:
     """The store is of a newer version: the reason is in the message, not only in a log."""
     import sqlite3
 
-    state = home_of(str(app)).places.state
+    state = home_of(str(app)).paths.state
     state.mkdir(mode=0o700, parents=True)
     with sqlite3.connect(state / "requests.db") as database:
         database.execute("PRAGMA user_version = 999")
@@ -177,6 +177,6 @@ def test_a_server_of_another_user_is_not_used(
             with pytest.raises(ConfigError, match=f"belongs to user {NOBODY} and you are user 0"):
                 start()
         running = Running(1, 1.0, str(app), str(app), str(path), str(tmp_path))
-        monkeypatch.setattr(local, "running_at", lambda places: running)
+        monkeypatch.setattr(local, "running_at", lambda paths: running)
         with pytest.raises(ConfigError, match=f"belongs to user {NOBODY}"):
             Client(app=str(app), timeout=5).info()

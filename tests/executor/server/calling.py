@@ -1,4 +1,4 @@
-"""A worker that knows `call`, and a crew that starts such workers, for the dispatcher's tests."""
+"""A worker that knows `call`, and a supervisor of such workers, for tests of the dispatcher."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Calling(forebay.Service):
             return [1, pickle.dumps(error)]
 
 
-class Crew:
+class Supervisor:
     """Starts and ends workers as the dispatcher orders, in a thread of its own."""
 
     def __init__(self, dispatcher: _core.Dispatcher, pool: forebay.ServicePool) -> None:
@@ -52,7 +52,7 @@ class Crew:
         self._may_take = threading.Event()
         self._may_take.set()
         self._rests = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="crew")
+        self._thread = threading.Thread(target=self._run, name="supervisor")
         self._thread.start()
 
     def _run(self) -> None:

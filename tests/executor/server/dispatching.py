@@ -12,8 +12,8 @@ import forebay
 from forebay import _core, rpc
 from forebay.executor.wire.codec import decode, encode
 from forebay.executor.worker.worker import Worker
-from tests.executor.server.calling import Crew
-from tests.executor.worker.crew import APP
+from tests.executor.server.calling import Supervisor
+from tests.executor.worker.supervising import APP
 
 SETTINGS: dict[str, Any] = {
     "workers_max": 4,
@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class AppCrew(Crew):
+class AppSupervisor(Supervisor):
     """Starts workers of the application."""
 
     def __init__(
@@ -90,7 +90,9 @@ def ended(answer: list[Any]) -> tuple[str, Any]:
 
 
 @contextlib.contextmanager
-def dispatching(directory: Path, **settings: Any) -> Iterator[tuple[_core.Dispatcher, AppCrew]]:
+def dispatching(
+    directory: Path, **settings: Any
+) -> Iterator[tuple[_core.Dispatcher, AppSupervisor]]:
     """A dispatcher over `directory`, which a later one finds as this one leaves it."""
     paths = {
         "state_dir": str(directory / "state"),
@@ -100,14 +102,14 @@ def dispatching(directory: Path, **settings: Any) -> Iterator[tuple[_core.Dispat
     (directory / "run").mkdir(mode=0o700, exist_ok=True)
     dispatcher = _core.Dispatcher({**SETTINGS, **paths, **settings})
     with forebay.ServicePool(max_size=8, name="workers") as pool:
-        crew = AppCrew(dispatcher, pool, paths["side_socket"])
+        supervisor = AppSupervisor(dispatcher, pool, paths["side_socket"])
         try:
             with pool.acquire(Worker.spec("path", str(APP))) as worker:
                 dispatcher.install(worker.manifest())
-            yield dispatcher, crew
+            yield dispatcher, supervisor
         finally:
             dispatcher.close()
-            crew.join()
+            supervisor.join()
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from forebay.executor.app.target import parse_target
-from forebay.executor.wire.places import places_of
+from forebay.executor.wire.paths import paths_of
 from forebay.testing import chaos
 from tests.executor.server.chaos_clients import Submitter
 from tests.executor.server.chaos_verdict import Store, Verdict
@@ -87,7 +87,7 @@ class Chaos:
                 submitter.join(ENDS_S)
         finally:
             self._leave()
-        state = places_of(
+        state = paths_of(
             parse_target(str(self.serving.file)),
             state_dir=self.serving.environment["FOREBAY_STATE_DIR"],
         ).state

@@ -16,7 +16,7 @@ from msgspec import msgpack
 
 import forebay
 from forebay import _core
-from tests.executor.server.calling import Crew
+from tests.executor.server.calling import Supervisor
 from tests.pool.processes import eventually
 
 RESULT, RAISED, FAILURE = 0, 1, 2
@@ -38,10 +38,10 @@ def dispatcher() -> Iterator[_core.Dispatcher]:
 
 
 @pytest.fixture
-def crew(dispatcher: _core.Dispatcher) -> Iterator[Crew]:
+def supervisor(dispatcher: _core.Dispatcher) -> Iterator[Supervisor]:
     """Workers for it, as it asks for them."""
     with forebay.ServicePool(max_size=4, name="workers") as pool:
-        made = Crew(dispatcher, pool)
+        made = Supervisor(dispatcher, pool)
         yield made
         dispatcher.close()
         made.join()
@@ -74,7 +74,9 @@ def wait_for_start(path: os.PathLike[str]) -> int:
     return 0
 
 
-def test_results_come_back_by_their_tickets(dispatcher: _core.Dispatcher, crew: Crew) -> None:
+def test_results_come_back_by_their_tickets(
+    dispatcher: _core.Dispatcher, supervisor: Supervisor
+) -> None:
     """A thousand submissions at once get each its own result, from two workers."""
     tickets = {submit(dispatcher, operator.add, n, 1): n for n in range(1_000)}
     ends = finished(dispatcher, 1_000)
@@ -82,11 +84,11 @@ def test_results_come_back_by_their_tickets(dispatcher: _core.Dispatcher, crew: 
         ticket: (RESULT, n + 1) for ticket, n in tickets.items()
     }
     # On a busy machine the first may have done everything before the second runs.
-    assert eventually(lambda: len(crew.leases) == 2)
+    assert eventually(lambda: len(supervisor.leases) == 2)
 
 
 def test_what_the_work_raised_comes_back_as_its_worker_sent_it(
-    dispatcher: _core.Dispatcher, crew: Crew
+    dispatcher: _core.Dispatcher, supervisor: Supervisor
 ) -> None:
     """An exception is no failure of the executor: its own encoding travels through."""
     ticket = submit(dispatcher, operator.truediv, 1, 0)
@@ -96,7 +98,7 @@ def test_what_the_work_raised_comes_back_as_its_worker_sent_it(
 
 
 def test_large_arguments_and_results_travel_beside_their_heads(
-    dispatcher: _core.Dispatcher, crew: Crew
+    dispatcher: _core.Dispatcher, supervisor: Supervisor
 ) -> None:
     """Megabytes go through as well as bytes."""
     ticket = submit(dispatcher, operator.mul, b"x" * 3_000_000, 2)
@@ -105,7 +107,7 @@ def test_large_arguments_and_results_travel_beside_their_heads(
 
 
 def test_a_killed_worker_fails_its_request_and_no_other(
-    dispatcher: _core.Dispatcher, crew: Crew, tmp_path: Any
+    dispatcher: _core.Dispatcher, supervisor: Supervisor, tmp_path: Any
 ) -> None:
     """One death is one failure, with its cause; the next request gets a new worker."""
     victim = submit(dispatcher, wait_for_start, tmp_path / "pid")
@@ -124,7 +126,7 @@ def test_a_killed_worker_fails_its_request_and_no_other(
 
 
 def test_what_waits_is_cancelled_and_what_runs_is_not(
-    dispatcher: _core.Dispatcher, crew: Crew, tmp_path: Any
+    dispatcher: _core.Dispatcher, supervisor: Supervisor, tmp_path: Any
 ) -> None:
     """A cancelled ticket tells nothing more, as its future has ended already."""
     running = [submit(dispatcher, wait_for_start, tmp_path / f"pid{n}") for n in range(2)]
@@ -157,7 +159,9 @@ def test_a_wrong_option_is_refused_before_anything_happens(dispatcher: _core.Dis
         _core.Dispatcher({"worker_max": 2})
 
 
-def test_a_held_dispatcher_says_why_nothing_runs(dispatcher: _core.Dispatcher, crew: Crew) -> None:
+def test_a_held_dispatcher_says_why_nothing_runs(
+    dispatcher: _core.Dispatcher, supervisor: Supervisor
+) -> None:
     """A reload holds requests back and loses none."""
     dispatcher.hold("reloading")
     ticket = submit(dispatcher, operator.add, 1, 2)
@@ -169,7 +173,7 @@ def test_a_held_dispatcher_says_why_nothing_runs(dispatcher: _core.Dispatcher, c
 
 
 def test_a_drained_dispatcher_ends_what_runs_and_takes_nothing(
-    dispatcher: _core.Dispatcher, crew: Crew, tmp_path: Any
+    dispatcher: _core.Dispatcher, supervisor: Supervisor, tmp_path: Any
 ) -> None:
     """SIGTERM of a server waits for what runs, for as long as it was told."""
     running = submit(dispatcher, wait_for_start, tmp_path / "pid")

@@ -12,7 +12,13 @@ import pytest
 from msgspec import msgpack
 
 from forebay import _core
-from tests.executor.server.dispatching import AppCrew, Caller, RefusedError, calling, dispatching
+from tests.executor.server.dispatching import (
+    AppSupervisor,
+    Caller,
+    RefusedError,
+    calling,
+    dispatching,
+)
 
 
 @pytest.fixture
@@ -22,7 +28,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def served(directory: Path) -> Iterator[tuple[_core.Dispatcher, AppCrew]]:
+def served(directory: Path) -> Iterator[tuple[_core.Dispatcher, AppSupervisor]]:
     """A dispatcher with workers."""
     with dispatching(directory) as made:
         yield made
@@ -149,15 +155,15 @@ def test_a_stream_about_nothing_is_one_refusal(caller: Caller) -> None:
 
 
 def test_a_death_is_told_with_its_last_words(
-    caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
+    caller: Caller, served: tuple[_core.Dispatcher, AppSupervisor], directory: Path
 ) -> None:
     """What the worker wrote last stands beside its cause."""
     marker = directory / "runs"
     id = caller.submit("sleep", {"path": str(marker)})
     until_there(marker)
-    dispatcher, crew = served
+    dispatcher, supervisor = served
     (slot,) = [one["slot"] for one in dispatcher.workers() if one["running"]]
-    crew.kill(slot)
+    supervisor.kill(slot)
     status, failure = caller.wait(id)
     assert (status, failure["kind"], failure["cause"]) == ("failed", "died", "signal")
     assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
@@ -172,7 +178,7 @@ def test_last_words_of_a_fresh_worker_are_told(caller: Caller) -> None:
 
 
 def test_requests_go_on_when_their_client_leaves(
-    caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
+    caller: Caller, served: tuple[_core.Dispatcher, AppSupervisor], directory: Path
 ) -> None:
     """A client that dies takes nothing with it but its waits."""
     with calling(directory) as other:
@@ -183,7 +189,7 @@ def test_requests_go_on_when_their_client_leaves(
 
 
 def test_a_client_that_takes_no_answers_is_told_ends_without_results(
-    caller: Caller, served: tuple[_core.Dispatcher, AppCrew], directory: Path
+    caller: Caller, served: tuple[_core.Dispatcher, AppSupervisor], directory: Path
 ) -> None:
     """What one client does not read is no burden of the others, and no result of it is lost."""
     dispatcher, _ = served
@@ -208,7 +214,7 @@ def test_a_client_that_takes_no_answers_is_told_ends_without_results(
 
 
 def test_calls_that_are_not_the_dispatchers_go_to_the_main_thread(
-    caller: Caller, served: tuple[_core.Dispatcher, AppCrew]
+    caller: Caller, served: tuple[_core.Dispatcher, AppSupervisor]
 ) -> None:
     """And come back with its answer."""
     dispatcher, _ = served
@@ -245,7 +251,7 @@ def test_arguments_beyond_the_limit_wait_on_disk(directory: Path) -> None:
 
 
 def test_a_failed_request_is_retried_by_an_operator(
-    caller: Caller, served: tuple[_core.Dispatcher, AppCrew]
+    caller: Caller, served: tuple[_core.Dispatcher, AppSupervisor]
 ) -> None:
     """With the arguments that it had; what has not ended is not retried."""
     dispatcher, _ = served
@@ -259,7 +265,7 @@ def test_a_failed_request_is_retried_by_an_operator(
 
 
 def test_submissions_are_refused_while_the_application_cannot_be_loaded(
-    caller: Caller, served: tuple[_core.Dispatcher, AppCrew]
+    caller: Caller, served: tuple[_core.Dispatcher, AppSupervisor]
 ) -> None:
     """With the reason, so that who edits sees it."""
     dispatcher, _ = served
@@ -274,7 +280,10 @@ def test_a_submission_after_an_edit_waits_for_the_new_code(directory: Path, tmp_
     """Edit and run never answers with old code."""
     source = tmp_path / "tune.py"
     source.write_text("old")
-    with dispatching(directory, reload=True) as (dispatcher, crew), calling(directory) as caller:
+    with (
+        dispatching(directory, reload=True) as (dispatcher, supervisor),
+        calling(directory) as caller,
+    ):
         dispatcher.watch_sources([str(source)])
         assert caller.run("echo", {"value": 1}) == ("succeeded", 1)
         fresh = tmp_path / "fresh"
@@ -282,8 +291,8 @@ def test_a_submission_after_an_edit_waits_for_the_new_code(directory: Path, tmp_
         os.replace(fresh, source)
         waits = caller.channel.submit("run", ("echo", b"\x81\xa5value\x02", None, None))
         deadline = time.monotonic() + 10
-        while ("sources", [str(source)]) not in crew.orders:
-            assert time.monotonic() < deadline, crew.orders
+        while ("sources", [str(source)]) not in supervisor.orders:
+            assert time.monotonic() < deadline, supervisor.orders
             os.sched_yield()
         assert dispatcher.figures()["held"] == "reloading: tune.py changed"
         assert not waits.done()
@@ -292,19 +301,22 @@ def test_a_submission_after_an_edit_waits_for_the_new_code(directory: Path, tmp_
 
 
 def test_a_code_that_is_older_than_an_edit_opens_nothing(directory: Path, tmp_path: Path) -> None:
-    """What the crew installs while it has not heard of an edit is not the newest code."""
+    """What the supervisor installs while it has not heard of an edit is not the newest code."""
     source = tmp_path / "tune.py"
     source.write_text("old")
-    with dispatching(directory, reload=True) as (dispatcher, crew), calling(directory) as caller:
-        crew.pause()
+    with (
+        dispatching(directory, reload=True) as (dispatcher, supervisor),
+        calling(directory) as caller,
+    ):
+        supervisor.pause()
         dispatcher.watch_sources([str(source)])
         source.write_text("new")
         dispatcher.hold(None)
         assert dispatcher.figures()["held"] == "reloading: tune.py changed"
-        crew.go_on()
+        supervisor.go_on()
         deadline = time.monotonic() + 10
-        while ("sources", [str(source)]) not in crew.orders:
-            assert time.monotonic() < deadline, crew.orders
+        while ("sources", [str(source)]) not in supervisor.orders:
+            assert time.monotonic() < deadline, supervisor.orders
             os.sched_yield()
         dispatcher.hold(None)
         assert caller.run("echo", {"value": 1}) == ("succeeded", 1)

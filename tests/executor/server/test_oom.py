@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cgroup import Cgroup, cgroup
-from forebay.executor.server.oom import OomWitness
+from forebay.executor.server.oom import OomKills
 
 
 @pytest.mark.parametrize(
@@ -36,17 +36,17 @@ def test_each_kill_is_told_once(tmp_path: Path, cgroup: str, counter: str) -> No
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(cgroup)
     count(3)  # before we came
-    witness = OomWitness(tmp_path / "proc", tmp_path / "cgroups")
-    assert not witness.was_killed()
+    kills = OomKills(tmp_path / "proc", tmp_path / "cgroups")
+    assert not kills.was_killed()
     count(5)
-    assert witness.was_killed()
-    assert witness.was_killed()
-    assert not witness.was_killed()
+    assert kills.was_killed()
+    assert kills.was_killed()
+    assert not kills.was_killed()
 
 
 def test_where_the_kernel_tells_nothing_nothing_is_claimed(tmp_path: Path) -> None:
     """A wrong cause is worse than none."""
-    assert not OomWitness(tmp_path, tmp_path).was_killed()
+    assert not OomKills(tmp_path, tmp_path).was_killed()
 
 
 @pytest.fixture
@@ -64,12 +64,12 @@ def test_a_real_kill_is_told_from_anybody_elses(small_group: Cgroup) -> None:
     code = """
 import os, signal, subprocess, sys
 open(sys.argv[1] + "/cgroup.procs", "w").write("0")
-from forebay.executor.server.oom import OomWitness
-witness = OomWitness()
+from forebay.executor.server.oom import OomKills
+kills = OomKills()
 greedy = "open('/proc/self/oom_score_adj', 'w').write('1000'); x = bytearray(200_000_000)"
 for code in (greedy, "import os; os.kill(os.getpid(), 9)", greedy):
     ended = subprocess.run([sys.executable, "-S", "-c", code]).returncode
-    print(ended, witness.was_killed(), flush=True)
+    print(ended, kills.was_killed(), flush=True)
 """
     told = subprocess.run(
         [sys.executable, "-c", code, str(small_group.memory)],

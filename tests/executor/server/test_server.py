@@ -15,7 +15,7 @@ import pytest
 
 from forebay.executor.app.target import parse_target
 from forebay.executor.server.server import Server
-from forebay.executor.wire.places import newest
+from forebay.executor.wire.paths import newest
 from tests.executor.serving import (
     RefusedError,
     Serving,

@@ -145,7 +145,7 @@ from forebay.pool.service.worker import Orphaned, Target, branch
 keeper, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 keeper.close()
 try:
-    branch(_core.Nursery(end.detach()), Target(), count=1, same_seed=False)
+    branch(_core.KeeperLink(end.detach()), Target(), count=1, same_seed=False)
 except Exception as failure:
     print("answered", repr(failure))
 except Orphaned as orphaned:

@@ -29,7 +29,7 @@ def test_output_is_read_without_blocking_the_loop(pool: forebay.ServicePool) -> 
             await echo.say("hello")
             keeper = parent(echo.lease.pid)
             os.kill(keeper, signal.SIGSTOP)
-            reading = asyncio.ensure_future(echo.lease.aread_stderr())
+            reading = asyncio.ensure_future(echo.lease.stderr)
             try:
                 assert [await echo.echo(number) for number in range(3)] == [0, 1, 2]
                 assert not reading.done()

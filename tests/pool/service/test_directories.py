@@ -228,11 +228,9 @@ def test_a_task_awaits_its_directory(pool: forebay.ServicePool) -> None:
 
     async def main() -> None:
         async with pool.acquire(Writer) as writer:
-            with pytest.raises(forebay.ConfigError, match="adirectory"):
-                _ = writer.lease.directory
-            directory = await writer.lease.adirectory()
+            directory = await writer.lease.directory
             await writer.write("file")
             assert os.listdir(directory) == ["file"]
-            assert writer.lease.directory == directory
+            assert await writer.lease.directory == directory
 
     asyncio.run(main())

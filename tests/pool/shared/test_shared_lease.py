@@ -115,7 +115,7 @@ def test_nobody_joins_a_service_that_its_last_holder_is_giving_back(
     pool: forebay.ServicePool,
 ) -> None:
     with pool.acquire(Sessions) as one:
-        assert not pool.core.part(one.lease._handle, False), "it was the last"
+        assert not pool.core.release_shared(one.lease._handle, False), "it was the last"
         with pool.acquire(Sessions) as other:
             assert other.lease.pid != one.lease.pid
 

@@ -92,3 +92,17 @@ def test_every_change_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> No
     told = [record.getMessage() for record in caplog.records]
     assert any(f"'logged': lease of Echo (process {pid})" in message for message in told)
     assert any("release of Echo" in message for message in told)
+
+
+def test_the_next_event_is_awaited_on_a_loop() -> None:
+    """An object entered by `async with` has the same methods, to await."""
+
+    async def main() -> None:
+        async with forebay.ServicePool(max_size=1) as pool, pool.events() as events:
+            assert await events.next(timeout=0.01) is None
+            async with pool.acquire(Echo):
+                event = await events.next(timeout=20)
+            assert event is not None
+            assert event.what == "start"
+
+    asyncio.run(main())

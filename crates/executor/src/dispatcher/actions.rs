@@ -28,17 +28,7 @@ impl Driver {
                 let run = self.dispatch_queue.next_dispatch(slot, id, attempt);
                 self.dispatch(run, journal);
             }
-            Action::Store(op) => {
-                if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
-                    self.notify_status(*id, Status::Queued, *attempt);
-                }
-                if let Op::End { id, ending, .. } = &op {
-                    self.protect_result_of(*id, &ending.outcome);
-                }
-                if let Some(pending) = &mut self.pending {
-                    pending.add(op);
-                }
-            }
+            Action::Store(op) => self.store(op),
             Action::File(id, ending) => {
                 if let Some(pending) = &self.pending {
                     pending.store.file(id, ending);
@@ -63,6 +53,8 @@ impl Driver {
                 self.notify_refused(id, &refusal);
             }
             Action::Start { slot, lane } => {
+                // A new one for each worker, so that a late side socket of the slot's last worker is not taken for this
+                // one's.
                 let nonce = self.nonce();
                 self.workers.start(slot, lane, nonce);
                 self.shared.order(Order::Start { slot, lane, nonce });
@@ -87,6 +79,19 @@ impl Driver {
         }
     }
 
+    fn store(&mut self, op: Op) {
+        if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = &op {
+            self.notify_status(*id, Status::Queued, *attempt);
+        }
+        // Before the store has it: from its commit on, the retention may remove the result.
+        if let Op::End { id, ending, .. } = &op {
+            self.protect_result_of(*id, &ending.outcome);
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.add(op);
+        }
+    }
+
     fn forget_request(&mut self, id: RequestId) {
         if let Some(pending) = &mut self.pending {
             pending.ended(id);
@@ -108,6 +113,7 @@ impl Driver {
                 pending.fetch(run.id, Question::Arguments, Purpose::Run(run));
                 return;
             }
+            // The run itself need not wait, but those before it must be sent first.
             if self.dispatch_queue.has_runs(run.slot) {
                 self.dispatch_queue.push(run, true);
                 return;
@@ -160,6 +166,7 @@ impl Driver {
             })
         };
         self.notify_status(id, Status::Running, attempt);
+        // A handed run begins later: until then measurements and output belong to the run before it.
         if let Some(worker) = self.workers.get_mut(slot)
             && (worker.lane == Lane::Async || worker.serving().is_none_or(Serving::is_idle))
         {

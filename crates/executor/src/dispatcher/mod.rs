@@ -66,6 +66,7 @@ impl Shared {
     /// no worker either.
     pub fn order(&self, order: Order) {
         let sources = usize::from(matches!(order, Order::Sources(_)));
+        // Counted before it is pushed, so that the supervisor never takes an order that was not counted.
         self.sources.fetch_add(sources, Ordering::AcqRel);
         if !self.orders.push(order) {
             self.sources.fetch_sub(sources, Ordering::AcqRel);
@@ -232,7 +233,7 @@ impl Dispatcher {
     /// Run ended requests again. Waits until that is on disk; an error says why one was refused or could not be
     /// written.
     ///
-    /// All of them may share a commit.
+    /// All are sent before the first answer is awaited, so that they may share a commit.
     ///
     /// # Errors
     /// `Limit` where the dispatcher is too far behind, `Closed`.

@@ -140,8 +140,6 @@ const NO_LIMIT: u64 = 1 << 60;
 /// What cannot be reclaimed, from `memory.stat` of a cgroup and those below it.
 ///
 /// The first version does not show apart what the kernel holds, most of which it can reclaim.
-///
-/// The first version does not tell apart what the kernel holds, most of which it can reclaim.
 fn resident(stat: &str, version: Version) -> u64 {
     let names: &[&str] = match version {
         Version::One => &["total_rss", "total_shmem"],

@@ -89,8 +89,8 @@ impl Machine {
             let mut holding = 0;
             if options.key.is_some() {
                 holding = self.register.iter().filter(|(_, one)| mine(one)).count();
-                let booked = self.keys.holders(options) as usize;
-                same("holders of a key", booked, holding)?;
+                let recorded = self.keys.holders(options) as usize;
+                same("holders of a key", recorded, holding)?;
             }
             let most = options.key_at_once.max(1) as usize;
             let has_reason = match &entry.state {
@@ -100,6 +100,7 @@ impl Machine {
                 State::Named | State::Ready => entry.holds_key || options.key.is_none(),
                 State::Running(run) => {
                     let ends = options.timeout_ms.is_some() || run.stop.is_some();
+                    // The time of a handed run starts when it begins.
                     run.handed || !ends || entry.due.is_some()
                 }
                 _ => true,

@@ -114,6 +114,7 @@ impl Entry {
 
     /// Whether runs are left after the one that failed.
     pub(crate) fn has_retries(&self) -> bool {
+        // The first run is not a retry: with two retries the third run is the last.
         self.attempts - self.forgiven <= self.options().retries
     }
 
@@ -159,6 +160,7 @@ impl Hasher for IdHasher {
 
     fn write_u64(&mut self, value: u64) {
         let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The map takes its index from the low bits, which the multiplication mixes least.
         self.0 = mixed ^ (mixed >> 32);
     }
 }
@@ -170,9 +172,6 @@ pub(crate) type IdMap<V> = HashMap<RequestId, V, BuildHasherDefault<IdHasher>>;
 /// Lists hold the 32-bit key, not the id: it indexes an array, so that a step of a request costs no hash. Keys are
 /// reused. A request leaves every list before the register, and answers of the store, which may come later, name the id
 /// as well (`same`).
-///
-/// Lists hold the 32-bit key, not the id: it indexes an array, so a step of a request costs no hash. A key is reused,
-/// which is harmless since a request leaves every list before it leaves the register.
 #[derive(Debug, Default)]
 pub(crate) struct Register {
     index: IdMap<Key>,

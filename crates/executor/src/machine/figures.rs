@@ -148,11 +148,12 @@ impl Machine {
     }
 
     fn lane_figures(&self, lane: Lane) -> LaneFigures {
-        let row = self.workers.row(lane);
+        let lane_workers = self.workers.of_lane(lane);
         let mine = self
             .workers
             .iter()
             .filter(|(_, worker)| worker.lane == lane);
+        // The lane counts handed requests as running, since they occupy a worker; to a person they wait.
         let handed = mine.clone().filter(|_| lane != Lane::Async);
         let handed: usize = handed
             .map(|(_, worker)| worker.runs.len().saturating_sub(1))
@@ -162,8 +163,8 @@ impl Machine {
             lane,
             ready: self.lanes[lane as usize].ready.len() + handed,
             running: self.lanes[lane as usize].running - u32::try_from(handed).unwrap_or_default(),
-            workers_starting: row.starting,
-            workers_up: row.alive - row.starting,
+            workers_starting: lane_workers.starting,
+            workers_up: lane_workers.alive - lane_workers.starting,
             workers_idle: u32::try_from(idle.count()).unwrap_or(u32::MAX),
         }
     }

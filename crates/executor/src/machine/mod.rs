@@ -164,9 +164,11 @@ impl Machine {
         code: Arc<str>,
         definitions: &[Definition],
     ) -> Result<(), Box<Refusal>> {
+        // First, because it may refuse: nothing else has changed then.
         self.schedules.install(self.wall.of(now), definitions)?;
         self.code = code;
         for (_, name) in self.names.all_mut() {
+            // A name that the new code does not limit loses the old limit.
             name.limit = None;
         }
         for definition in definitions {
@@ -174,6 +176,7 @@ impl Machine {
             self.names.get_mut(index).limit = definition.concurrency;
             self.lanes[definition.options.lane as usize].in_use = true;
         }
+        // The failures so far were those of the old code.
         self.starts.recovered();
         self.replace_old_code();
         self.reopen_names(now);
@@ -185,6 +188,7 @@ impl Machine {
     fn reopen_names(&mut self, now: Millis) {
         let full: Vec<u32> = self.names.all_mut().map(|(index, _)| index).collect();
         for index in full {
+            // Dispatch turns them back if the limit is still reached.
             while let Some(key) = self.names.get_mut(index).waiting.take(0) {
                 self.make_ready(now, key);
             }
@@ -200,6 +204,7 @@ impl Machine {
     /// Dispatches nothing and accepts no submission any more; what runs continues to its end.
     pub fn drain(&mut self, now: Millis) {
         self.draining = true;
+        // A handed request has not begun: it waits for the next server instead.
         self.recall_all();
         self.settle(now);
     }
@@ -235,6 +240,7 @@ impl Machine {
         self.fire(now);
         self.end_idle(now);
         self.settle(now);
+        // After dispatch, which may have used the free worker.
         self.recall_late(now);
     }
 
@@ -262,11 +268,14 @@ impl Machine {
 
     /// After each event: does what it made possible.
     fn settle(&mut self, now: Millis) {
+        // Events may carry times that go back; the machine's own time does not.
         self.now = self.now.max(now);
         self.fail_doomed(now);
         // Doomed requests first, since they free keys and names; workers before dispatch, which may order more of them.
         self.staff(now);
         self.dispatch(now);
+        // A worker that is still free after dispatch can take over handed requests now. Whether one may be started for
+        // them is left to `tick`, since this runs after each event.
         if self.is_open() {
             self.recall_late(self.now);
         }

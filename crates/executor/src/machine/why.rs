@@ -68,6 +68,7 @@ impl Machine {
             let text = format!("run {} began in worker {}", entry.attempts, run.slot);
             decisions.push((run.began, text));
         }
+        // The current run began before later notes about it.
         decisions.sort_by_key(|(at, _)| *at);
         let status = Self::status(entry);
         Some(Why {
@@ -141,6 +142,7 @@ impl Machine {
     }
 
     fn ready_reason(&self, now: Millis, key: u32, entry: &Entry) -> (String, String) {
+        // In the order in which dispatch looks, so that the first obstacle is the reason.
         if let Some((reason, next)) = self.stopped_because(now) {
             return (format!("waiting: {reason}"), next);
         }
@@ -176,12 +178,12 @@ impl Machine {
                 "report it".into(),
             );
         }
-        let row = self.workers.row(lane);
+        let lane_workers = self.workers.of_lane(lane);
         (
             format!(
                 "waiting: for one of {} workers of its lane, {} more start",
-                row.alive - row.starting,
-                row.starting
+                lane_workers.alive - lane_workers.starting,
+                lane_workers.starting
             ),
             String::new(),
         )
@@ -197,6 +199,7 @@ impl Machine {
             }
             _ => format!("waiting: {before} requests of its submitter come first"),
         };
+        // Its own submitter is among them.
         match queue.submitters() - 1 {
             0 => {}
             1 => text.push_str(", and 1 other submitter takes turns"),

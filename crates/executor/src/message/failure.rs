@@ -6,8 +6,6 @@ use super::{Reader, Value};
 use crate::request::{Death, Failure, Outcome};
 
 /// The cause of an end without success; `{"kind":"cancelled"}` for a cancelled one, `null` for a success.
-///
-/// What succeeded has none: its text is `null`.
 pub fn cause_json(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Succeeded(_) | Outcome::InFile(_) => "null".into(),

@@ -145,6 +145,7 @@ fn ending(connection: &Connection, id: RequestId) -> Found<StoredEnding> {
     let Some((mut ending, result, bytes)) = found else {
         return Ok(None);
     };
+    // A result that is not in the row is in a file.
     if ending.status == Status::Succeeded {
         ending.payload = result.map_or(Payload::File(bytes), Payload::Result);
     }

@@ -74,6 +74,7 @@ pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
                 }
             }
             Op::Unclaim { id, .. } | Op::Park { id, .. } | Op::Retry { id, .. } => {
+                // A later claim is another run's: it must not join what came before.
                 last.remove(id);
                 changes.push(Change::Other(op));
             }

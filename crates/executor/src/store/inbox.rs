@@ -21,8 +21,6 @@ struct Waiting<T> {
 /// The work of one thread: any thread pushes, one takes.
 ///
 /// Not bounded: its senders have limits (`queued_max`, calls in flight), and each message is answered.
-///
-/// Not bounded: who gives has limits of its own (`queued_max`, calls in flight), and each message is answered.
 #[derive(Debug)]
 pub(super) struct Inbox<T> {
     waiting: Mutex<Waiting<T>>,
@@ -58,7 +56,9 @@ impl<T> Inbox<T> {
             return;
         }
         waiting.messages.push_back(message);
+        // Cleared by the sender that wakes, so that a burst of messages costs one wake-up.
         let wake = std::mem::take(&mut waiting.asleep);
+        // Released first: the woken thread would otherwise wait for the lock at once.
         drop(waiting);
         if wake {
             self.changed.notify_one();
@@ -67,7 +67,7 @@ impl<T> Inbox<T> {
 
     /// Take all messages; block until there is one, the inbox is closed, or `timeout` is over.
     ///
-    /// `into` must be empty: it is swapped with what waits.
+    /// `into` must be empty: it is swapped with the queue.
     pub fn take(&self, into: &mut VecDeque<T>, timeout: Option<Duration>) -> Seen {
         debug_assert!(into.is_empty(), "what was taken is dealt with first");
         let deadline = timeout.map(|timeout| Instant::now() + timeout);

@@ -105,8 +105,6 @@ pub enum Answer {
 /// A state directory that is open for writing, with its two threads.
 ///
 /// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
-///
-/// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
 #[derive(Debug)]
 pub struct Store {
     writes: Arc<Inbox<write_thread::WriteJob>>,
@@ -129,6 +127,7 @@ impl Store {
     /// [`StoreError::Network`] on a network file system, [`StoreError::Database`] and [`StoreError::File`] otherwise.
     pub fn open(config: StoreConfig) -> Result<(Self, Recovery)> {
         directory::prepare(&config.directory)?;
+        // Its lock keeps every other store out of the directory, so it precedes the database.
         let journal = Journal::open(&config.directory.join("journal"), config.journal_entries)?;
         let mut connection = schema::open(&config)?;
         let recovery = recovery::recover(&mut connection, &journal, &config)?;
@@ -183,7 +182,7 @@ impl Store {
 
     /// Write a large result to its file before its end is given to [`Store::write`], so that no commit waits for it.
     ///
-    /// Never blocks. An end that is given without it has its file made by the writer, in front of its commit.
+    /// Never blocks. For an end that is given without it the writer creates the file, before its commit.
     pub fn file(&self, id: RequestId, ending: Arc<Ending>) {
         self.reads.push(read_thread::ReadJob::File { id, ending });
     }

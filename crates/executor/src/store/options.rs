@@ -69,6 +69,7 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
             pairs.unsigned(id.0);
         }
     }
+    // NULL, as for most requests, takes no room in the row.
     if count == 0 {
         return None;
     }

@@ -126,6 +126,7 @@ impl Plan {
         spared: impl Fn(RequestId) -> bool,
     ) -> rusqlite::Result<Vec<Candidate>> {
         let directory = &*config.directory;
+        // Measured once: two walks over folders for each step would cost more than the removal.
         if let Some(limit) = self.kept_bytes_max.take() {
             self.goal_bytes = Some(kept_bytes(connection, directory)?.saturating_sub(limit));
         }

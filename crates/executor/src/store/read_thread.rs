@@ -119,6 +119,7 @@ impl ReadThread {
     pub fn run(mut self) {
         let mut messages = VecDeque::new();
         loop {
+            // Orphans are looked for between questions, a few at a time.
             let left = match self.orphans {
                 Some(_) => Duration::ZERO,
                 None => self.retention_at.saturating_duration_since(Instant::now()),
@@ -162,6 +163,7 @@ impl ReadThread {
             }
             ReadJob::Prune { rule, ticket } => {
                 self.plans.push_back(Plan::new(rule, ticket));
+                // Otherwise the end of the current plan continues with this one.
                 if self.plans.len() == 1 {
                     self.follow();
                 }
@@ -275,6 +277,7 @@ impl ReadThread {
     fn plan_retention(&mut self) {
         let config = &self.config;
         self.retention_at = Instant::now() + Duration::from_millis(config.retention_every_ms);
+        // An operator's prune is under way: the retention waits for its next time.
         if !self.plans.is_empty() {
             return;
         }
@@ -286,6 +289,7 @@ impl ReadThread {
             self.plans.push_back(Plan::by_age(before));
         }
         self.plans.push_back(Plan::by_bytes(config.retention_bytes));
+        // Only unread results can have kept the previous plan above its limit.
         if !self.unread.is_empty() {
             let most = config
                 .retention_bytes

@@ -15,9 +15,6 @@ pub use rusqlite::types::Value;
 ///
 /// It sees what was committed when a query began. Within the server's process this is the only way to read: see the
 /// design note of the store.
-///
-/// It sees what was committed when a query began. Within the server's process this is the only way to read: see the
-/// design note of the store.
 #[derive(Debug)]
 pub struct DatabaseReader(Mutex<Connection>);
 

@@ -51,10 +51,12 @@ pub(super) fn recover(
     journal: &Journal,
     config: &StoreConfig,
 ) -> Result<Recovery> {
+    // First, so that everything below sees the runs that had begun.
     commit_journal(connection, journal)
         .map_err(StoreError::database("cannot commit what the journal knows"))?;
     let mut interned = Interned::default();
     let failed = StoreError::database;
+    // Before any time is read.
     timeline::take_over(connection, &config.clock).map_err(failed("cannot set the times"))?;
     forget_old_peaks(connection, &config.clock).map_err(failed("cannot remove old peaks"))?;
     let mut recovery = Recovery {
@@ -134,6 +136,7 @@ fn unfinished(
     while let Some(row) = rows.next()? {
         let bytes: Option<i64> = row.get(14)?;
         let bytes = bytes.map_or(0, i64::cast_unsigned);
+        // Oldest first, as they will run; a large one that does not fit leaves room for smaller ones.
         let arguments = if bytes <= room {
             room -= bytes;
             Blob::from(row.get_ref(15)?.as_blob_or_null()?.unwrap_or_default())

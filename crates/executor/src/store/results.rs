@@ -56,8 +56,6 @@ impl From<io::Error> for Unfiled {
 /// Write the result of an end to its file: complete, synced, under its name. It may be there already.
 ///
 /// The directory is synced by [`sync`], once for all files of a batch.
-///
-/// The directory is synced by [`sync`], once for all files of a batch.
 pub(super) fn file(directory: &Path, id: RequestId, ending: &Ending) -> Result<(), Unfiled> {
     match &ending.outcome {
         Outcome::Succeeded(result) => write(directory, id, result)?,
@@ -111,6 +109,7 @@ pub(super) fn discard(directory: &Path, id: RequestId, attempt: u32) {
 
 fn write(directory: &Path, id: RequestId, result: &[u8]) -> io::Result<()> {
     let path = path(directory, id);
+    // Under another name until it is complete, so that a result's name never stands for half of it.
     let unfinished = path.with_extension(UNFINISHED);
     let mut file = OpenOptions::new()
         .write(true)
@@ -168,9 +167,6 @@ const MARGIN: Duration = Duration::from_secs(2);
 ///
 /// A log stays while there is a row; a result stays while the row says that its result is a file. What was changed
 /// since the open belongs to this server.
-///
-/// Logs stay while there is a row; results while the row says that its result is a file. What was changed since the
-/// open is this server's.
 #[derive(Debug)]
 pub(super) struct Orphans {
     before: SystemTime,
@@ -248,6 +244,7 @@ fn is_orphan(connection: &Connection, path: &Path, is_result: bool) -> bool {
         .optional();
     match in_file {
         Ok(in_file) => in_file.is_none_or(|in_file| is_result && !in_file),
+        // In doubt the file stays.
         Err(_) => false,
     }
 }

@@ -201,6 +201,7 @@ impl<'c> Statements<'c> {
                 self.unclaim.execute(params![key(*id), attempt]).map(drop)
             }
             Op::Retry { id, .. } => {
+                // The row is about to lose its failure, which the history of its runs keeps.
                 self.last_run.execute([key(*id)])?;
                 self.retry.execute([key(*id)]).map(drop)
             }
@@ -219,6 +220,7 @@ impl<'c> Statements<'c> {
         let of = (Arc::clone(name), Arc::clone(code));
         let since = self.peaks.entry(of).or_default();
         *since += 1;
+        // Trimming sorts the peaks, so it is done once for as many as are kept.
         if *since < PEAKS_MAX {
             return Ok(());
         }

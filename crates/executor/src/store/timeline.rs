@@ -116,15 +116,13 @@ fn keep_waits(connection: &Connection) -> rusqlite::Result<()> {
 ///
 /// It converts times since the noted clock's start, and waits that were stored since; earlier ones followed another
 /// clock.
-///
-/// Times since the noted clock's start, and those to wait for that were stored since; what was stored before was by
-/// another clock.
 pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite::Result<()> {
     let Some(last) = noted(connection)? else {
         return Ok(());
     };
     let mut this = Timeline::of(clock);
     let shift = last.shift_to(&this);
+    // Drift is not worth rewriting every row.
     if shift.unsigned_abs() < STEP_MS {
         return Ok(());
     }

@@ -49,7 +49,7 @@ impl Unread {
         counts.total -= 1;
     }
 
-    /// Whether a missing result was removed before it was read, so that the client can be told.
+    /// Whether a missing result was removed before it was read, so that the answer can say so.
     pub fn is_lost(&self, id: RequestId) -> bool {
         let counts = self.lock();
         counts.results.get(&id).is_some_and(|result| result.lost)

@@ -176,6 +176,7 @@ impl WriteThread {
                 }
             }
             loop {
+                // Without a WAL to write back the thread sleeps until there is work.
                 match self.gather(self.logged.then_some(IDLE)) {
                     Seen::Messages => break,
                     Seen::Closed => return true,
@@ -200,6 +201,7 @@ impl WriteThread {
         while self.batch.ops.len() < BATCH_OPS_MAX {
             match self.taken.pop_front() {
                 Some(WriteJob::Ops(mut ops)) if self.batch.ops.is_empty() => {
+                    // Most batches are one message, whose vector is used as it is.
                     std::mem::swap(&mut self.batch.ops, &mut ops);
                 }
                 Some(WriteJob::Ops(ops)) => self.batch.ops.extend(ops),
@@ -225,6 +227,7 @@ impl WriteThread {
         // Before the rows, so that no committed row names a file that is not on disk.
         self.write_files()?;
         let mut changed = self.transact(connection, statements);
+        // What the reserve is kept for: on a full disk, accepted requests still end.
         if let Err(failed) = &changed
             && failed.until == Until::Room
             && !failed.broken
@@ -234,8 +237,10 @@ impl WriteThread {
             changed = self.transact(connection, statements);
         }
         let (deleted, noted) = changed?;
+        // Only now: the note was part of the transaction.
         self.noted = noted.or(self.noted.take());
         self.logged = true;
+        // The transaction has deleted them.
         self.doubtful.clear();
         // The claims and ends are on disk, so their notes in the journal are redundant now.
         for op in &self.batch.ops {
@@ -331,6 +336,7 @@ impl WriteThread {
     }
 
     fn apply_batch(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
+        // First, since the batch may accept the same request again.
         for &id in &self.doubtful {
             statements.withdraw(id)?;
         }
@@ -347,6 +353,7 @@ impl WriteThread {
         if self.batch.deletes.is_empty() {
             return Ok(Vec::new());
         }
+        // Before the deletes, one of which may remove the row with the largest id.
         statements.keep_last()?;
         let mut deleted = Vec::with_capacity(self.batch.deletes.len());
         for &id in &self.batch.deletes {
@@ -392,6 +399,7 @@ impl WriteThread {
 
     /// Answer that the batch is not on disk.
     fn refuse(&mut self, failed: &Failed) {
+        // The machine refuses these submissions, so they must not be there after a restart.
         if failed.doubtful {
             let accepted = self.batch.ops.iter().filter_map(|op| match op {
                 Op::Accept(request) => Some(request.id),
@@ -464,6 +472,7 @@ impl From<rusqlite::Error> for Failed {
             ) => Until::Mended,
             _ => Until::Later,
         };
+        // After any other error the state of the connection is uncertain: it is opened anew.
         let goes_on = matches!(
             code,
             Some(ErrorCode::DiskFull | ErrorCode::ConstraintViolation | ErrorCode::DatabaseBusy)

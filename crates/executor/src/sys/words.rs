@@ -23,8 +23,7 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Map `count` words of `file`, which nobody shortens and nobody but this maps for writing (the caller holds its
-    /// lock).
+    /// Map `count` words of `file`. No process may shorten it, or map it for writing: the caller holds its lock.
     ///
     /// The blocks are obtained first: a full disk is an error here, not a SIGBUS at a store.
     pub(crate) fn map(file: File, count: usize) -> io::Result<Self> {

@@ -75,7 +75,7 @@ pub struct Borrower {
 }
 
 impl Borrower {
-    /// Connect to the lender at `path`, and send_notice hello.
+    /// Connect to the lender at `path`, and send the handshake.
     ///
     /// # Errors
     /// `Gone` where no process lends there, `Address` where another user does.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use forebay_base::accept;
 use forebay_base::peer::{Peer, peer_of};
-use forebay_base::unix::{self, Directory, Listener};
+use forebay_base::unix::{self, Directory, ListenError, Listener};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
@@ -54,7 +54,7 @@ pub fn accept_program(listener: &Listener) -> Result<Option<(OwnedFd, Peer)>> {
 pub fn connect_to_lender(path: &Path) -> Result<OwnedFd> {
     let address = unix::address(path).map_err(explained)?;
     unix::check_directory(path, Directory::Private).map_err(|error| match error {
-        unix::Error::Missing(_) => no_lender(path),
+        ListenError::Missing(_) => no_lender(path),
         error => explained(error),
     })?;
     let flags = SocketFlags::CLOEXEC;
@@ -90,15 +90,15 @@ fn own_peer(socket: impl AsFd) -> Result<Option<Peer>> {
 }
 
 /// Why a socket cannot be used, and what to do.
-fn explained(error: unix::Error) -> Error {
+fn explained(error: ListenError) -> Error {
     Error::Address(match error {
-        unix::Error::Path { .. } => format!("{error}; give a shorter one: --path"),
-        unix::Error::Exposed { directory, .. } => format!(
+        ListenError::Path { .. } => format!("{error}; give a shorter one: --path"),
+        ListenError::Exposed { directory, .. } => format!(
             "{} is not a directory of yours alone (0700), so others could replace the socket in it; \
              remove it, or give another path: --path",
             directory.display()
         ),
-        unix::Error::InUse {
+        ListenError::InUse {
             path,
             holder: Some(pid),
         } => format!(
@@ -106,7 +106,7 @@ fn explained(error: unix::Error) -> Error {
              or use another path: --path",
             path.display()
         ),
-        unix::Error::System { what, source } => {
+        ListenError::System { what, source } => {
             let what = what.into();
             return Error::System { what, source };
         }

@@ -17,6 +17,7 @@ pub mod ledger;
 pub mod listener;
 mod requests;
 mod socket_watch;
+mod source;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroI32;
@@ -27,8 +28,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
 use forebay_base::peer::Peer;
-use forebay_base::poll::{Kind, Poll, Ready, Token};
-use forebay_base::slots::Key;
+use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::spin::spin;
 use forebay_base::time;
 use forebay_base::unix::Listener;
@@ -46,6 +46,7 @@ use crate::wire::shared::{Reply, Request, Ticket};
 use ledger::{Ledger, Program, Session};
 use listener::{accept_program, listen};
 use socket_watch::SocketWatch;
+use source::{LenderSource, token_of};
 
 /// What a lender allows, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -119,37 +120,6 @@ struct Connection {
     is_open: bool,
 }
 
-/// What the lender watches. A key is a program's number, which is never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Listener,
-    /// The epoll of the pool itself.
-    Pool,
-    /// Tickets were granted.
-    Granted,
-    /// The descriptor that the caller of `run` gave.
-    Caller,
-    /// A program's connection.
-    Program,
-    /// The pidfd of a program's process.
-    ProgramExit,
-}
-
-impl Kind for Source {
-    const ALL: &'static [Self] = &[
-        Self::Listener,
-        Self::Pool,
-        Self::Granted,
-        Self::Caller,
-        Self::Program,
-        Self::ProgramExit,
-    ];
-
-    fn index(self) -> usize {
-        self as usize
-    }
-}
-
 /// Tickets that may have been granted and not looked at.
 const WAKES_MAX: usize = 1 << 20;
 
@@ -159,7 +129,7 @@ pub struct Lender {
     pool: Client,
     config: Config,
     listener: Listener,
-    poll: Poll<Source>,
+    poller: Poll<LenderSource>,
     queue: Arc<Queue<Wake>>,
     receiver: Receiver,
     ledger: Ledger,
@@ -184,13 +154,13 @@ impl Lender {
     pub fn new(path: &Path, config: Config, wake: BorrowedFd<'_>) -> Result<Self> {
         let pool = Client::new(policy_of(config))?;
         let listener = listen(path)?;
-        let poll = Poll::new().map_err(Error::system("epoll_create1"))?;
+        let poller = Poll::new().map_err(Error::system("epoll_create1"))?;
         let queue = Queue::new(WAKES_MAX)?;
         let lender = Self {
             pool,
             config,
             listener,
-            poll,
+            poller,
             queue: Arc::new(queue),
             receiver: Receiver::default(),
             ledger: Ledger::default(),
@@ -204,10 +174,10 @@ impl Lender {
             unsettled: false,
             socket_watch: SocketWatch::default(),
         };
-        lender.watch(&lender.listener, Token::only(Source::Listener))?;
-        lender.watch(lender.pool.watch()?, Token::only(Source::Pool))?;
-        lender.watch(&*lender.queue, Token::only(Source::Granted))?;
-        lender.watch(wake, Token::only(Source::Caller))?;
+        lender.watch(&lender.listener, Token::only(LenderSource::Listener))?;
+        lender.watch(lender.pool.watch()?, Token::only(LenderSource::Pool))?;
+        lender.watch(&*lender.queue, Token::only(LenderSource::Granted))?;
+        lender.watch(wake, Token::only(LenderSource::Caller))?;
         Ok(lender)
     }
 
@@ -240,19 +210,19 @@ impl Lender {
             let notice = self.check_socket_file();
             let (mut woken, mut granted) = (false, false);
             let mut index = 0;
-            while let Some((token, _)) = self.poll.event(index) {
+            while let Some((token, _)) = self.poller.event(index) {
                 index += 1;
                 let program = token.key.index;
                 match token.kind {
-                    Source::Listener => self.accept(),
-                    Source::Pool => {
+                    LenderSource::Listener => self.accept(),
+                    LenderSource::Pool => {
                         self.pool.drive()?;
                         self.unsettled = true;
                     }
-                    Source::Granted => granted = true,
-                    Source::Caller => woken = true,
-                    Source::ProgramExit => self.to_disconnect.push(program),
-                    Source::Program => {
+                    LenderSource::Granted => granted = true,
+                    LenderSource::Caller => woken = true,
+                    LenderSource::ProgramExit => self.to_disconnect.push(program),
+                    LenderSource::Program => {
                         let last = self.receive(program);
                         active = Some((program, last));
                     }
@@ -300,8 +270,8 @@ impl Lender {
         if busy {
             let mut polled = Ok(());
             let due = spin(LENDER_SPIN, || {
-                polled = self.poll.wait(Some(Duration::ZERO));
-                polled.is_err() || self.poll.event(0).is_some()
+                polled = self.poller.wait(Some(Duration::ZERO));
+                polled.is_err() || self.poller.event(0).is_some()
             });
             polled.map_err(failed())?;
             if due {
@@ -319,9 +289,9 @@ impl Lender {
         let limit = hurry_ms.into_iter().chain(paused).fold(look, u64::min);
         let end = Instant::now() + Duration::from_millis(limit);
         let left = time::left(Some(end));
-        self.poll.wait(left).map_err(failed())?;
+        self.poller.wait(left).map_err(failed())?;
         // Nothing before its time is a signal, whose handlers the caller runs.
-        let interrupted = self.poll.event(0).is_none() && Instant::now() < end;
+        let interrupted = self.poller.event(0).is_none() && Instant::now() < end;
         Ok(if interrupted {
             Waited::Interrupted
         } else {
@@ -329,8 +299,8 @@ impl Lender {
         })
     }
 
-    fn watch(&self, descriptor: impl AsFd, token: Token<Source>) -> Result<()> {
-        self.poll
+    fn watch(&self, descriptor: impl AsFd, token: Token<LenderSource>) -> Result<()> {
+        self.poller
             .add(descriptor, token, Ready::READ)
             .map_err(Error::system("epoll_ctl"))
     }
@@ -347,7 +317,7 @@ impl Lender {
                 Err(_) => {
                     // Out of descriptors: the event would come back at once. Other processes or services may hold
                     // them, so a program that leaves is not the only one that gives some back; hence the pause.
-                    self.poll.remove(&self.listener);
+                    self.poller.remove(&self.listener);
                     self.pause_accepting();
                     return;
                 }
@@ -364,7 +334,7 @@ impl Lender {
         if self.paused_until.is_none() {
             return;
         }
-        match self.watch(&self.listener, Token::only(Source::Listener)) {
+        match self.watch(&self.listener, Token::only(LenderSource::Listener)) {
             Ok(()) => self.paused_until = None,
             Err(_) => self.pause_accepting(),
         }
@@ -378,9 +348,9 @@ impl Lender {
         let pid = peer.pid.map_or(0, NonZeroI32::get);
         let process = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         if let Some(process) = &process {
-            self.watch(process, token_of(Source::ProgramExit, number))?;
+            self.watch(process, token_of(LenderSource::ProgramExit, number))?;
         }
-        self.watch(&socket, token_of(Source::Program, number))?;
+        self.watch(&socket, token_of(LenderSource::Program, number))?;
         let session = Session {
             pid,
             ..Session::default()
@@ -484,11 +454,6 @@ impl Lender {
             }
         }
     }
-}
-
-fn token_of(source: Source, program: Program) -> Token<Source> {
-    let (index, generation) = (program, 0);
-    Token::new(source, Key { index, generation })
 }
 
 fn remaining_ms(until: Instant) -> u64 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebay_base::poll::Token;
 
 use super::listener::listen_again;
-use super::{Lender, Source};
+use super::{Lender, LenderSource};
 use crate::limit::SOCKET_CHECK_MS;
 
 /// When the lender checks next, and what it has reported.
@@ -45,12 +45,12 @@ impl Lender {
         let path = self.listener.path().display().to_string();
         let accepting = self.paused_until.is_none();
         if accepting {
-            self.poll.remove(&self.listener);
+            self.poller.remove(&self.listener);
         }
         let bound = listen_again(&mut self.listener);
         if accepting
             && self
-                .watch(&self.listener, Token::only(Source::Listener))
+                .watch(&self.listener, Token::only(LenderSource::Listener))
                 .is_err()
         {
             self.pause_accepting();

@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::error;
-use crate::sys::loan::{Loan, Place, Want};
+use crate::error::{Result, config};
+use crate::sys::loan::{Loan, Role, Want};
 
 /// What numpy calls the fields of an operation, see `forebay.blockio.OPERATION`.
 const OPERATION_FORMAT: &str = "T{Q:offset:Q:buffer_offset:I:length:H:file:B:kind:B:flags:}";
@@ -28,32 +28,32 @@ impl Items {
         }
     }
 
-    fn place(self) -> Place {
+    fn role(self) -> Role {
         match self {
-            Self::Offsets | Self::Operations => Place::Items,
-            Self::Lengths => Place::Lengths,
+            Self::Offsets | Self::Operations => Role::Items,
+            Self::Lengths => Role::Lengths,
         }
     }
 
     /// Whether the values of the loan are of this kind, and where they should be.
     fn fits(self, loan: &Loan) -> bool {
-        let place = self.place();
-        let format = loan.format(place);
+        let role = self.role();
+        let format = loan.format(role);
         match self {
             Self::Offsets => {
                 is_one_of(format, b"QLql")
-                    && loan.is_row_of::<u64>(place)
-                    && loan.lent::<u64>(place).is_some()
+                    && loan.is_row_of::<u64>(role)
+                    && loan.lent::<u64>(role).is_some()
             }
             Self::Lengths => {
                 is_one_of(format, b"ILil")
-                    && loan.is_row_of::<u32>(place)
-                    && loan.lent::<u32>(place).is_some()
+                    && loan.is_row_of::<u32>(role)
+                    && loan.lent::<u32>(role).is_some()
             }
             Self::Operations => {
-                let bytes = matches!(format, b"B" | b"b" | b"c") && loan.is_row_of::<u8>(place);
-                let whole = is_operation(format) && loan.is_row_of::<Operation>(place);
-                (bytes || whole) && loan.lent::<Operation>(place).is_some()
+                let bytes = matches!(format, b"B" | b"b" | b"c") && loan.is_row_of::<u8>(role);
+                let whole = is_operation(format) && loan.is_row_of::<Operation>(role);
+                (bytes || whole) && loan.lent::<Operation>(role).is_some()
             }
         }
     }
@@ -77,23 +77,23 @@ fn is_operation(format: &[u8]) -> bool {
 }
 
 /// Have the loan hold `object` as items, as it is where it fits.
-pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn take_items(loan: &mut Loan, items: Items, object: &Bound<'_, PyAny>) -> Result<()> {
     let py = object.py();
-    if loan.take(items.place(), object, Want::Values).is_ok() {
+    if loan.take(items.role(), object, Want::Values).is_ok() {
         if items.fits(loan) {
             return Ok(());
         }
-        loan.give_up(items.place(), py);
+        loan.give_up(items.role(), py);
     }
     let made = py
         .import("forebay.blockio.files.arrays")?
         .call_method1(items.name(), (object,))?;
-    loan.take(items.place(), &made, Want::Values)?;
+    loan.take(items.role(), &made, Want::Values)?;
     if items.fits(loan) {
         return Ok(());
     }
     let name = items.name();
-    Err(error::config(format!(
+    Err(config(format!(
         "{name} cannot be used as they are; give a C-contiguous array"
     )))
 }
@@ -103,22 +103,20 @@ pub(super) fn take_memory(
     loan: &mut Loan,
     object: &Bound<'_, PyAny>,
     written: Option<bool>,
-) -> PyResult<()> {
+) -> Result<()> {
     let want = match written {
         Some(true) | None => Want::WritableBytes,
         Some(false) => Want::Bytes,
     };
-    let mut taken = loan.take(Place::Memory, object, want);
+    let mut taken = loan.take(Role::Memory, object, want);
     if taken.is_err() && written.is_none() {
-        taken = loan.take(Place::Memory, object, Want::Bytes);
+        taken = loan.take(Role::Memory, object, Want::Bytes);
     }
-    taken.map_err(|refused| {
-        let wanted = match written {
-            Some(true) => "give a writable C-contiguous buffer to read into",
-            _ => "give a C-contiguous buffer",
-        };
-        unfit(object, &refused, wanted)
-    })
+    let wanted = match written {
+        Some(true) => "give a writable C-contiguous buffer to read into",
+        _ => "give a C-contiguous buffer",
+    };
+    fitting(object, taken, wanted)
 }
 
 /// Have the loan hold where the results go; return the array: the caller's, or a new one.
@@ -127,24 +125,24 @@ pub(super) fn take_results<'py>(
     loan: &mut Loan,
     given: Option<&Bound<'py, PyAny>>,
     count: usize,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> Result<Bound<'py, PyAny>> {
     let array = match given {
         Some(array) => array.clone(),
         None => new_results(py, count)?,
     };
-    loan.take(Place::Results, &array, Want::WritableValues)
-        .map_err(|refused| unfit(&array, &refused, "give a writable int64 array"))?;
-    let format = loan.format(Place::Results);
+    let taken = loan.take(Role::Results, &array, Want::WritableValues);
+    fitting(&array, taken, "give a writable int64 array")?;
+    let format = loan.format(Role::Results);
     let room = loan.results().map(|results| results.count());
-    let fits = is_one_of(format, b"ql") && loan.is_row_of::<i64>(Place::Results);
+    let fits = is_one_of(format, b"ql") && loan.is_row_of::<i64>(Role::Results);
     if fits && room == Some(count) {
         return Ok(array);
     }
     let format = String::from_utf8_lossy(format).into_owned();
-    let bytes = loan.bytes(Place::Results);
-    Err(error::config(format!(
+    let bytes = loan.bytes(Role::Results);
+    Err(config(format!(
         "results has {bytes} bytes of format {format:?} and {} dimensions; give a C-contiguous int64 array of {count} numbers",
-        loan.dimensions(Place::Results)
+        loan.dimensions(Role::Results)
     )))
 }
 
@@ -159,16 +157,17 @@ fn new_results(py: Python<'_>, count: usize) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// `ConfigError` for memory that is not what is needed; what has no memory at all stays a `TypeError`.
-fn unfit(object: &Bound<'_, PyAny>, refused: &PyErr, wanted: &str) -> PyErr {
+fn fitting(object: &Bound<'_, PyAny>, taken: PyResult<()>, wanted: &str) -> Result<()> {
     let py = object.py();
+    let Err(refused) = taken else { return Ok(()) };
     if !refused.is_instance_of::<PyBufferError>(py) && !refused.is_instance_of::<PyValueError>(py) {
-        return refused.clone_ref(py);
+        return Err(refused.into());
     }
-    match object.get_type().name() {
-        Ok(kind) => error::config(format!(
-            "this {kind} cannot be used ({}); {wanted}",
-            refused.value(py)
-        )),
-        Err(_) => PyTypeError::new_err("this object cannot be used"),
-    }
+    let Ok(kind) = object.get_type().name() else {
+        return Err(PyTypeError::new_err("this object cannot be used").into());
+    };
+    let why = refused.value(py);
+    Err(config(format!(
+        "this {kind} cannot be used ({why}); {wanted}"
+    )))
 }

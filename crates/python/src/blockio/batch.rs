@@ -1,4 +1,4 @@
-//! A batch that was handed over, as who waits for it sees it.
+//! A batch that was handed over, as the waiting caller sees it.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::outcome::{failure, quarantine};
 use super::port::BlockPort;
 use super::request::{Made, Request, Shape};
-use crate::error;
+use crate::error::{self, Result};
 use crate::sys::loan::{KeptLoan, Loan};
 
 /// A batch in flight on a port, or done.
@@ -35,10 +35,9 @@ impl BlockBatch {
         request: &Request<'_, 'py>,
         memory: Option<&Bound<'py, PyAny>>,
         return_errors: bool,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let mut loan = Loan::fresh();
-        let own =
-            Arc::get_mut(&mut loan).ok_or_else(|| error::busy("the loan is in use".into()))?;
+        let own = Arc::get_mut(&mut loan).ok_or_else(|| error::busy("the loan is in use"))?;
         let Made {
             batch,
             results,
@@ -66,7 +65,7 @@ impl BlockBatch {
             .take()
     }
 
-    /// Nobody waits any more: an arena's block is in quarantine until the kernel has let go.
+    /// Stop waiting: an arena's block is in quarantine until the kernel has let go.
     pub(super) fn give_up(&self, py: Python<'_>) {
         if let Some(loan) = self.take()
             && let Some(memory) = &self.memory
@@ -85,9 +84,9 @@ impl BlockBatch {
     }
 
     /// What came of a batch that is over; once.
-    fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn result<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         let Some(loan) = self.take() else {
-            return Err(error::stale("the result was taken before".into()));
+            return Err(error::stale("the result was taken before"));
         };
         if !self.return_errors
             && let Some(failed) = failure(py, &loan, self.shape, &self.files)

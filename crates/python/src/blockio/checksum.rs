@@ -3,13 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::error;
+use crate::error::Result;
 use crate::sys::lent::Lent;
 
 /// The CRC-32C of each record of a run of records, as one little-endian u32 each.
 ///
 /// Args:
-///     records: any contiguous buffer; nobody writes it meanwhile.
+///     records: any contiguous buffer; not written meanwhile.
 ///     record_bytes: of each record, without what follows it, 1 or more.
 ///     stride_bytes: from the start of one to the start of the next, at least `record_bytes`.
 ///     numbers: as little-endian i8[n] or u8[n], one for each record, summed behind its bytes.
@@ -28,7 +28,7 @@ pub(super) fn record_checksums<'py>(
     record_bytes: usize,
     stride_bytes: usize,
     numbers: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyBytes>> {
+) -> Result<Bound<'py, PyBytes>> {
     let py = records.py();
     let records = Lent::new(records)?;
     let numbers = numbers.map(Lent::new).transpose()?;
@@ -42,6 +42,5 @@ pub(super) fn record_checksums<'py>(
         );
         sums.map(|sums| sums.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     });
-    let sums = sums.map_err(|refused| error::config(refused.to_string()))?;
-    Ok(PyBytes::new(py, &sums))
+    Ok(PyBytes::new(py, &sums?))
 }

@@ -16,7 +16,7 @@ use super::outcome::run;
 use super::port::BlockPort;
 use super::queue::BlockQueue;
 use super::request::{Request, Work, offset_of};
-use crate::error;
+use crate::error::{self, Result};
 use crate::sys::loan::lend_once;
 
 /// What is copied from the page cache in ten microseconds, for which the GIL is held.
@@ -35,7 +35,7 @@ pub(crate) struct BlockFile {
 
 impl BlockFile {
     /// The core's handle.
-    pub(crate) fn core(&self) -> PyResult<Core> {
+    pub(crate) fn core(&self) -> Result<Core> {
         let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.clone().ok_or_else(|| {
             let path = self.path.display();
@@ -50,7 +50,7 @@ impl BlockFile {
         results: Option<&Any<'py>>,
         exact: bool,
         return_errors: bool,
-    ) -> PyResult<Any<'py>> {
+    ) -> Result<Any<'py>> {
         let file = self.core()?;
         let request = Request {
             work,
@@ -74,7 +74,7 @@ impl BlockFile {
 
 impl BlockFile {
     /// Read a short block if the page cache has it, in less time than letting go of the GIL pays for.
-    fn read_cached(&self, offset: u64, out: &Any<'_>, exact: bool) -> PyResult<Option<u32>> {
+    fn read_cached(&self, offset: u64, out: &Any<'_>, exact: bool) -> Result<Option<u32>> {
         let file = self.core()?;
         let queue = self.queue.get().core();
         lend_once(out, |memory| {
@@ -83,13 +83,13 @@ impl BlockFile {
             }
             let read = queue.read_cached(&file, offset, memory);
             let all = |&bytes: &u32| !exact || bytes as usize == memory.bytes();
-            Ok(read.map_err(error::blockio)?.filter(all))
+            Ok(read?.filter(all))
         })
         .unwrap_or(Ok(None))
     }
 }
 
-fn mode_of(mode: &str) -> PyResult<Mode> {
+fn mode_of(mode: &str) -> Result<Mode> {
     match mode {
         "r" => Ok(Mode::Read),
         "r+" => Ok(Mode::ReadWrite),
@@ -110,10 +110,10 @@ impl BlockFile {
         mode: &str,
         direct: bool,
         queue: Py<BlockQueue>,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let mode = mode_of(mode)?;
         let opened = py.detach(|| Core::open(&path, mode, direct));
-        let file = opened.map_err(error::blockio)?;
+        let file = opened?;
         Ok(Self {
             file: Mutex::new(Some(file)),
             path,
@@ -127,7 +127,7 @@ impl BlockFile {
     ///     offsets: byte offsets, shape (n,), any n; uint64 or int64 and C-contiguous, it is used as it is,
     ///         anything else is converted. With `direct` multiples of `alignment.offset`.
     ///     out: memory of n equal blocks: a writable C-contiguous buffer, of an arena or your own.
-    ///         Lent until this returns; nobody else uses it meanwhile.
+    ///         Lent until this returns; not used elsewhere meanwhile.
     ///     lengths: bytes of each block to read, shape (n,), uint32; all of each where left out.
     ///     exact: continue short reads; one that meets the end of the file fails with ENODATA.
     ///     return_errors: failed operations are -errno in the result, and nothing is raised for them.
@@ -157,7 +157,7 @@ impl BlockFile {
         exact: bool,
         return_errors: bool,
         results: Option<&Any<'py>>,
-    ) -> PyResult<Any<'py>> {
+    ) -> Result<Any<'py>> {
         let work = Work::Blocks {
             kind: Kind::Read,
             offsets,
@@ -171,7 +171,7 @@ impl BlockFile {
     ///
     /// Args:
     ///     offsets: as `read_many`; two that overlap are written in any order.
-    ///     data: memory of n equal blocks: any C-contiguous buffer. Lent until this returns; nobody changes it meanwhile.
+    ///     data: memory of n equal blocks: any C-contiguous buffer. Lent until this returns; not changed meanwhile.
     ///     lengths: bytes of each block to write, shape (n,), uint32; all of each where left out.
     ///     exact: continue short writes; one that cannot go on fails with ENOSPC.
     ///     return_errors: failed operations are -errno in the result, and nothing is raised for them.
@@ -195,7 +195,7 @@ impl BlockFile {
         exact: bool,
         return_errors: bool,
         results: Option<&Any<'py>>,
-    ) -> PyResult<Any<'py>> {
+    ) -> Result<Any<'py>> {
         let work = Work::Blocks {
             kind: Kind::Write,
             offsets,
@@ -225,7 +225,7 @@ impl BlockFile {
         offset: &Any<'py>,
         out: &Any<'py>,
         exact: bool,
-    ) -> PyResult<Any<'py>> {
+    ) -> Result<Any<'py>> {
         let offset = offset_of(offset)?;
         if let Some(bytes) = self.read_cached(offset, out, exact)? {
             return Ok(bytes.into_pyobject(py)?.into_any());
@@ -258,7 +258,7 @@ impl BlockFile {
         offset: &Any<'py>,
         data: &Any<'py>,
         exact: bool,
-    ) -> PyResult<Any<'py>> {
+    ) -> Result<Any<'py>> {
         let work = Work::One {
             kind: Kind::Write,
             offset: offset_of(offset)?,
@@ -274,7 +274,7 @@ impl BlockFile {
     ///     ClosedError, BrokenError: as `read_many`.
     ///
     /// Threads: any. Cost: that of the device, milliseconds on most. Source: fsync(2).
-    fn fsync(&self, py: Python<'_>) -> PyResult<()> {
+    fn fsync(&self, py: Python<'_>) -> Result<()> {
         let work = Work::Sync { kind: Kind::Fsync };
         self.blocks(py, work, None, false, false).map(drop)
     }
@@ -285,7 +285,7 @@ impl BlockFile {
     ///     BlockError, ClosedError, BrokenError: as `fsync`.
     ///
     /// Threads: any. Cost: as `fsync`, less where the size did not change. Source: fdatasync(2).
-    fn fdatasync(&self, py: Python<'_>) -> PyResult<()> {
+    fn fdatasync(&self, py: Python<'_>) -> Result<()> {
         let work = Work::Sync {
             kind: Kind::Fdatasync,
         };
@@ -306,7 +306,7 @@ impl BlockFile {
         exact: bool,
         return_errors: bool,
         results: Option<&Any<'py>>,
-    ) -> PyResult<BlockBatch> {
+    ) -> Result<BlockBatch> {
         let file = self.core()?;
         let work = Work::named(method, offsets, lengths, memory)?;
         let request = Request {
@@ -350,26 +350,26 @@ impl BlockFile {
     /// Raises:
     ///     ClosedError: the file is closed.
     #[getter]
-    fn size_bytes(&self) -> PyResult<u64> {
-        self.core()?.size_bytes().map_err(error::blockio)
+    fn size_bytes(&self) -> Result<u64> {
+        Ok(self.core()?.size_bytes()?)
     }
 
     /// What addresses, and what offsets and lengths, have to be multiples of, in bytes; 1 and 1 without `direct`.
     #[getter]
-    fn alignment(&self) -> PyResult<(u32, u32)> {
+    fn alignment(&self) -> Result<(u32, u32)> {
         let Alignment { memory, offset } = self.core()?.alignment();
         Ok((memory, offset))
     }
 
     /// Whether it goes around the page cache.
     #[getter]
-    fn direct(&self) -> PyResult<bool> {
+    fn direct(&self) -> Result<bool> {
         Ok(self.core()?.is_direct())
     }
 
     /// Whether it was opened for writing.
     #[getter]
-    fn writable(&self) -> PyResult<bool> {
+    fn writable(&self) -> Result<bool> {
         Ok(self.core()?.is_writable())
     }
 
@@ -383,7 +383,7 @@ impl BlockFile {
     ///
     /// Raises:
     ///     ClosedError: the file is closed.
-    fn fileno(&self) -> PyResult<RawFd> {
+    fn fileno(&self) -> Result<RawFd> {
         Ok(self.core()?.fileno())
     }
 

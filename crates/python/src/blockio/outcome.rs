@@ -1,14 +1,16 @@
 //! What came of a batch: its results, or the exception that names the first operation that failed.
 use std::sync::Arc;
 
-use forebay_blockio::{BlockFile, BlockQueue, Error, GivingUp, Keeper, Kind, Operation};
+use forebay_blockio::{
+    BlockFile, BlockQueue, Error as CoreError, GivingUp, Keeper, Kind, Operation,
+};
 use pyo3::prelude::*;
 use rustix::io::Errno;
 
 use super::request::{ATTACHED_MAX, Made, Request, Shape};
-use crate::error;
+use crate::error::{self, Error, Result, busy};
 use crate::memory::block_under;
-use crate::sys::loan::{KeptLoan, Loan, Place};
+use crate::sys::loan::{KeptLoan, Loan, Role};
 
 /// A blocking call that signals may interrupt.
 struct Call<'a> {
@@ -20,10 +22,10 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// The loan, unless it was given away, and the exception for a batch that did not end by itself.
-    fn end(self, outcome: Result<(), Error>) -> (Option<Arc<Loan>>, Option<PyErr>) {
+    fn end(self, outcome: Result<(), CoreError>) -> (Option<Arc<Loan>>, Option<Error>) {
         let failed = outcome.err().map(|refused| match self.raised {
-            Some(raised) if matches!(refused, Error::Interrupted { .. }) => raised,
-            _ => error::blockio(refused),
+            Some(raised) if matches!(refused, CoreError::Interrupted { .. }) => raised.into(),
+            _ => refused.into(),
         });
         (self.loan, failed)
     }
@@ -53,38 +55,33 @@ pub(super) fn run<'py>(
     request: &Request<'_, 'py>,
     memory: Option<&Bound<'py, PyAny>>,
     return_errors: bool,
-) -> PyResult<(Option<Bound<'py, PyAny>>, i64)> {
+) -> Result<(Option<Bound<'py, PyAny>>, i64)> {
     let (loan, made) = lend(py, request)?;
-    let Made {
-        batch,
-        results,
-        shape,
-    } = made;
     let mut call = Call {
         loan: Some(loan),
         memory: memory.map(Bound::as_unbound),
         raised: None,
     };
-    let outcome = py.detach(|| queue.run(batch, &mut call));
+    let outcome = py.detach(|| queue.run(made.batch, &mut call));
     let (loan, failed) = call.end(outcome);
     let Some(loan) = loan else {
-        return Err(failed.unwrap_or_else(|| error::busy("the loan was given away".into())));
+        return Err(failed.unwrap_or_else(|| busy("the loan was given away")));
     };
     let failed = match failed {
-        None if !return_errors => failure(py, &loan, shape, request.files),
+        None if !return_errors => failure(py, &loan, made.shape, request.files),
         failed => failed,
     };
     let own = loan.own_result();
     Loan::put_back(loan, py);
-    failed.map_or(Ok((results, own)), Err)
+    failed.map_or(Ok((made.results, own)), Err)
 }
 
 /// Make the batch of a request over this thread's spare loan.
-fn lend<'py>(py: Python<'py>, request: &Request<'_, 'py>) -> PyResult<(Arc<Loan>, Made<'py>)> {
+fn lend<'py>(py: Python<'py>, request: &Request<'_, 'py>) -> Result<(Arc<Loan>, Made<'py>)> {
     let mut loan = Loan::spare();
     let made = match Arc::get_mut(&mut loan) {
         Some(own) => request.make(py, own),
-        None => Err(error::busy("the loan is in use".into())),
+        None => Err(busy("the loan is in use")),
     };
     match made {
         Ok(made) => Ok((loan, made)),
@@ -101,7 +98,7 @@ pub(super) fn failure(
     loan: &Loan,
     shape: Shape,
     files: &[BlockFile],
-) -> Option<PyErr> {
+) -> Option<Error> {
     let (index, result) = match shape {
         Shape::Own => Some((0, loan.own_result())).filter(|(_, result)| *result < 0),
         _ => first_failure(py, loan),
@@ -114,7 +111,7 @@ pub(super) fn failure(
 
 /// The first result below zero; those of a long list are looked at without the GIL.
 fn first_failure(py: Python<'_>, loan: &Loan) -> Option<(usize, i64)> {
-    if loan.bytes(Place::Results) > ATTACHED_MAX * size_of::<i64>() {
+    if loan.bytes(Role::Results) > ATTACHED_MAX * size_of::<i64>() {
         py.detach(|| loan.first_failure())
     } else {
         loan.first_failure()
@@ -143,10 +140,10 @@ fn describe_failure(
 fn asked(loan: &Loan, shape: Shape, index: usize) -> Option<Operation> {
     match shape {
         Shape::Own => Some(loan.own_operation()),
-        Shape::Listed => loan.get(Place::Items, index),
+        Shape::Listed => loan.get(Role::Items, index),
         Shape::Blocks { kind, block_bytes } => Some(Operation {
-            offset: loan.get(Place::Items, index)?,
-            length: loan.get(Place::Lengths, index).unwrap_or(block_bytes),
+            offset: loan.get(Role::Items, index)?,
+            length: loan.get(Role::Lengths, index).unwrap_or(block_bytes),
             kind: kind as u8,
             ..Operation::default()
         }),

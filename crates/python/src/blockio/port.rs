@@ -7,10 +7,10 @@ use forebay_blockio::{Batch, Error, Finished, Keeper, Port};
 use pyo3::prelude::*;
 
 use super::batch::BlockBatch;
-use crate::error;
+use crate::error::{self, Result};
 use crate::sys::kept;
 
-/// Where batches are handed over, and where their ends are heard of: one wake-up for many.
+/// Takes batches, and reports which have ended: one wake-up for many.
 #[pyclass(frozen, weakref, module = "forebay._core")]
 pub(crate) struct BlockPort {
     /// None once closed. Locked without the GIL, or for moments.
@@ -29,12 +29,11 @@ impl BlockPort {
         &self,
         py: Python<'_>,
         act: impl FnOnce(&mut Port) -> Result<T, Error> + Send,
-    ) -> PyResult<T> {
-        py.detach(|| {
+    ) -> Result<T> {
+        Ok(py.detach(|| {
             let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
             act(port.as_mut().ok_or(Error::Closed)?)
-        })
-        .map_err(error::blockio)
+        })?)
     }
 
     /// Submit a batch; whether it is over already.
@@ -44,7 +43,7 @@ impl BlockPort {
         batch: Batch,
         keeper: Keeper,
         ticket: u64,
-    ) -> PyResult<bool> {
+    ) -> Result<bool> {
         let back = self.with(py, |port| port.submit(batch, keeper, ticket))?;
         let over = back.is_some();
         kept::drop_attached(py, back);
@@ -62,24 +61,24 @@ fn tickets(py: Python<'_>, finished: Vec<Finished>) -> Vec<u64> {
 #[pymethods]
 impl BlockPort {
     /// The descriptor that is readable when `turn` is due. The port owns it.
-    fn fileno(&self) -> PyResult<RawFd> {
+    fn fileno(&self) -> Result<RawFd> {
         let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
         match &*port {
             Some(port) => Ok(port.fileno()),
-            None => Err(error::closed("the port is closed".into())),
+            None => Err(error::closed("the port is closed")),
         }
     }
 
     /// Do what can be done without waiting; return the tickets of the batches that are over.
-    fn turn(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+    fn turn(&self, py: Python<'_>) -> Result<Vec<u64>> {
         let mut finished = Vec::new();
         let turned = self.with(py, |port| port.turn(&mut finished));
         let tickets = tickets(py, finished);
         turned.map(|()| tickets)
     }
 
-    /// Nobody waits for the batch any more; its buffers are kept until the kernel has let go of them.
-    fn detach(&self, py: Python<'_>, ticket: u64, batch: &BlockBatch) -> PyResult<()> {
+    /// Stop waiting for the batch; its buffers are kept until the kernel has let go of them.
+    fn detach(&self, py: Python<'_>, ticket: u64, batch: &BlockBatch) -> Result<()> {
         batch.give_up(py);
         self.with(py, |port| {
             port.detach(ticket);
@@ -88,7 +87,7 @@ impl BlockPort {
     }
 
     /// Cancel what is in flight and wait for it; return the operations that are left, and the tickets of what is over.
-    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<(u64, Vec<u64>)> {
+    fn drain(&self, py: Python<'_>, timeout: f64) -> Result<(u64, Vec<u64>)> {
         let allowed = Duration::try_from_secs_f64(timeout).unwrap_or_default();
         let mut finished = Vec::new();
         let left = self.with(py, |port| Ok(port.drain(allowed, &mut finished)));

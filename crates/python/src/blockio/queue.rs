@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use forebay_blockio::{BlockFile as CoreFile, BlockQueue as Core, Choice, Config, Stats};
+use forebay_blockio::{BlockFile as CoreFile, BlockQueue as Core, Choice, Config};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -14,7 +14,8 @@ use super::file::BlockFile;
 use super::outcome::run;
 use super::port::BlockPort;
 use super::request::{Request, Work};
-use crate::error;
+use crate::error::{self, Result};
+use crate::fields::set_items;
 use crate::memory::Arena;
 
 type Any<'py> = Bound<'py, PyAny>;
@@ -48,7 +49,7 @@ impl Drop for BlockQueue {
     }
 }
 
-fn choice_of(engine: &str) -> PyResult<Choice> {
+fn choice_of(engine: &str) -> Result<Choice> {
     match engine {
         "auto" => Ok(Choice::Auto),
         "ring" => Ok(Choice::Ring),
@@ -60,7 +61,7 @@ fn choice_of(engine: &str) -> PyResult<Choice> {
 }
 
 /// One file, or a sequence of them.
-fn files_of(files: &Any<'_>) -> PyResult<Vec<CoreFile>> {
+fn files_of(files: &Any<'_>) -> Result<Vec<CoreFile>> {
     if let Ok(file) = files.cast::<BlockFile>() {
         return Ok(vec![file.get().core()?]);
     }
@@ -97,7 +98,7 @@ impl BlockQueue {
         engine: &str,
         threads: u32,
         quarantine_bytes_max: u64,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let config = Config {
             batch_limit,
             concurrency_limit,
@@ -105,7 +106,7 @@ impl BlockQueue {
             threads,
             quarantine_bytes_max,
         };
-        let core = py.detach(|| Core::new(config)).map_err(error::blockio)?;
+        let core = py.detach(|| Core::new(config))?;
         Ok(Self {
             core,
             attached: Mutex::default(),
@@ -123,10 +124,9 @@ impl BlockQueue {
     ///     StaleError: the arena is of the process that this one was forked from.
     ///
     /// Threads: any.
-    fn attach(&self, py: Python<'_>, arena: &Bound<'_, Arena>) -> PyResult<()> {
+    fn attach(&self, py: Python<'_>, arena: &Bound<'_, Arena>) -> Result<()> {
         let region = arena.get().region();
-        py.detach(|| self.core.attach(region))
-            .map_err(error::blockio)?;
+        py.detach(|| self.core.attach(region))?;
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         if !attached.iter().any(|known| known.is(arena)) {
             attached.push(arena.clone().unbind());
@@ -167,7 +167,7 @@ impl BlockQueue {
         exact: bool,
         return_errors: bool,
         results: Option<&Any<'py>>,
-    ) -> PyResult<Any<'py>> {
+    ) -> Result<Any<'py>> {
         let files = files_of(files)?;
         let request = listed(operations, buffer, &files, results, exact);
         let (array, _) = run(py, &self.core, &request, Some(buffer), return_errors)?;
@@ -188,16 +188,16 @@ impl BlockQueue {
         exact: bool,
         return_errors: bool,
         results: Option<&Any<'py>>,
-    ) -> PyResult<BlockBatch> {
+    ) -> Result<BlockBatch> {
         let files = files_of(files)?;
         let request = listed(operations, buffer, &files, results, exact);
         BlockBatch::start(py, (port, ticket), &request, Some(buffer), return_errors)
     }
 
     /// Make a port: a ring of the calling thread, or with `hand_over` the I/O thread's.
-    fn port(&self, py: Python<'_>, hand_over: bool) -> PyResult<BlockPort> {
+    fn port(&self, py: Python<'_>, hand_over: bool) -> Result<BlockPort> {
         let port = py.detach(|| self.core.port(hand_over));
-        port.map(BlockPort::new).map_err(error::blockio)
+        Ok(port.map(BlockPort::new)?)
     }
 
     /// Refuse further batches, cancel what is in flight, and wait until the kernel has let go of its memory. Idempotent.
@@ -236,40 +236,25 @@ impl BlockQueue {
         &self.core.availability().reason
     }
 
-    /// Tell what the queue has done and holds.
+    /// Return what the queue has done and holds.
     ///
     /// Returns:
     ///     `enters` (system calls that entered a ring), `operations` (that completed),
-    ///     `quarantined_batches` and `quarantined_bytes` (cancelled, and still the kernel's) and `quarantine_bytes_max`,
+    ///     `quarantined_batches` and `quarantined_bytes` (cancelled, and still the kernel's) and `max_quarantine_bytes`,
     ///     `registered_bytes`, `unregistered` (why other memory is not registered, or None),
     ///     `leaked_operations` (whose memory was given up for good).
     ///
     /// Threads: any. Cost: a microsecond.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats {
-            enters,
-            operations,
-            quarantined_bytes,
-            quarantined_batches,
-            quarantine_bytes_max,
-            registered_bytes,
-            unregistered,
-            leaked_operations,
-            ..
-        } = self.core.stats();
-        let stats = PyDict::new(py);
-        for (name, value) in [
-            ("enters", enters),
-            ("operations", operations),
-            ("quarantined_batches", quarantined_batches),
-            ("quarantined_bytes", quarantined_bytes),
-            ("max_quarantine_bytes", quarantine_bytes_max),
-            ("registered_bytes", registered_bytes),
-            ("leaked_operations", leaked_operations),
-        ] {
-            stats.set_item(name, value)?;
-        }
-        stats.set_item("unregistered", unregistered)?;
-        Ok(stats)
+    fn stats<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let stats = self.core.stats();
+        let dict = PyDict::new(py);
+        set_items!(
+            dict, stats;
+            enters operations
+            quarantined_batches quarantined_bytes
+            registered_bytes leaked_operations unregistered
+        );
+        dict.set_item("max_quarantine_bytes", stats.quarantine_bytes_max)?;
+        Ok(dict)
     }
 }

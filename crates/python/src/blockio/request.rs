@@ -4,8 +4,8 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 
 use super::arrays::{Items, take_items, take_memory, take_results};
-use crate::error;
-use crate::sys::loan::{Loan, Place};
+use crate::error::{self, Result, config};
+use crate::sys::loan::{Loan, Role};
 
 /// Operations that are checked in ten microseconds, for which the GIL is held.
 pub(super) const ATTACHED_MAX: usize = 256;
@@ -42,7 +42,7 @@ impl<'a, 'py> Work<'a, 'py> {
         offsets: Option<&'a Bound<'py, PyAny>>,
         lengths: Option<&'a Bound<'py, PyAny>>,
         memory: Option<&'a Bound<'py, PyAny>>,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let kind = kind_of(method)?;
         match (kind, offsets, memory) {
             (Kind::Fsync | Kind::Fdatasync, None, None) => Ok(Self::Sync { kind }),
@@ -63,7 +63,7 @@ impl<'a, 'py> Work<'a, 'py> {
             }),
             _ => {
                 let message = format!("{method} was given the wrong number of arguments");
-                Err(PyTypeError::new_err(message))
+                Err(PyTypeError::new_err(message).into())
             }
         }
     }
@@ -79,27 +79,26 @@ impl<'a, 'py> Work<'a, 'py> {
     }
 }
 
-fn kind_of(method: &str) -> PyResult<Kind> {
+fn kind_of(method: &str) -> Result<Kind> {
     match method {
         "read_many" | "read" => Ok(Kind::Read),
         "write_many" | "write" => Ok(Kind::Write),
         "fsync" => Ok(Kind::Fsync),
         "fdatasync" => Ok(Kind::Fdatasync),
-        other => Err(error::config(format!(
-            "{other:?} is no method to submit; give read_many, write_many, read, write, fsync or fdatasync"
+        other => Err(config(format!(
+            "unknown method {other:?}; give read_many, write_many, read, write, fsync or fdatasync"
         ))),
     }
 }
 
 /// An offset as Python gave it.
-pub(super) fn offset_of(offset: &Bound<'_, PyAny>) -> PyResult<u64> {
-    offset.extract().map_err(|refused: PyErr| {
-        if refused.is_instance_of::<PyOverflowError>(offset.py()) {
-            error::config(format!("offset is {offset}; give 0 to {}", i64::MAX))
-        } else {
-            refused
-        }
-    })
+pub(super) fn offset_of(offset: &Bound<'_, PyAny>) -> Result<u64> {
+    match offset.extract::<u64>() {
+        Err(refused) if refused.is_instance_of::<PyOverflowError>(offset.py()) => Err(config(
+            format!("offset is {offset}; give 0 to {}", i64::MAX),
+        )),
+        number => Ok(number?),
+    }
 }
 
 /// What is left of a request for its messages.
@@ -128,63 +127,51 @@ pub(super) struct Made<'py> {
 
 impl<'py> Request<'_, 'py> {
     /// Take the buffers into the loan, and make the batch; the core has checked every operation then.
-    pub(super) fn make(&self, py: Python<'py>, loan: &mut Loan) -> PyResult<Made<'py>> {
+    pub(super) fn make(&self, py: Python<'py>, loan: &mut Loan) -> Result<Made<'py>> {
         match self.work {
-            Work::Blocks { .. } => self.blocks(py, loan),
+            Work::Blocks {
+                kind,
+                offsets,
+                lengths,
+                memory,
+            } => {
+                take_items(loan, Items::Offsets, offsets)?;
+                take_memory(loan, memory, Some(kind == Kind::Read))?;
+                if let Some(lengths) = lengths {
+                    take_items(loan, Items::Lengths, lengths)?;
+                }
+                self.blocks(py, loan, kind, lengths.is_some())
+            }
             Work::Listed { operations, memory } => {
                 take_items(loan, Items::Operations, operations)?;
                 take_memory(loan, memory, None)?;
-                let listed = loan.lent::<Operation>(Place::Items).ok_or_else(unfit)?;
-                let results = take_results(py, loan, self.results, listed.count())?;
-                self.finish(
-                    py,
-                    loan,
-                    Operations::Listed(listed),
-                    Some(results),
-                    Shape::Listed,
-                )
+                let listed = loan.lent::<Operation>(Role::Items).ok_or_else(changed)?;
+                let count = listed.count();
+                self.finish(py, loan, Operations::Listed(listed), count, Shape::Listed)
             }
-            Work::One {
-                kind,
-                offset,
-                memory,
-            } => {
+            Work::One { kind, memory, .. } => {
                 take_memory(loan, memory, Some(kind == Kind::Read))?;
-                let length = block_bytes(loan.bytes(Place::Memory), 1)?;
-                self.own(
-                    loan,
-                    Operation {
-                        offset,
-                        length,
-                        ..operation(kind)
-                    },
-                )
+                self.own(loan, kind)
             }
-            Work::Sync { kind } => self.own(loan, operation(kind)),
+            Work::Sync { kind } => self.own(loan, kind),
         }
     }
 
-    fn blocks(&self, py: Python<'py>, loan: &mut Loan) -> PyResult<Made<'py>> {
-        let Work::Blocks {
-            kind,
-            offsets,
-            lengths,
-            memory,
-        } = self.work
-        else {
-            return Err(unfit());
-        };
-        take_items(loan, Items::Offsets, offsets)?;
-        take_memory(loan, memory, Some(kind == Kind::Read))?;
-        if let Some(lengths) = lengths {
-            take_items(loan, Items::Lengths, lengths)?;
-        }
-        let offsets = loan.lent::<u64>(Place::Items).ok_or_else(unfit)?;
-        let block_bytes = block_bytes(loan.bytes(Place::Memory), offsets.count())?;
-        let results = take_results(py, loan, self.results, offsets.count())?;
-        let lengths = match lengths {
-            Some(_) => Some(loan.lent::<u32>(Place::Lengths).ok_or_else(unfit)?),
-            None => None,
+    /// A batch of blocks, whose buffers the loan holds.
+    fn blocks(
+        &self,
+        py: Python<'py>,
+        loan: &mut Loan,
+        kind: Kind,
+        has_lengths: bool,
+    ) -> Result<Made<'py>> {
+        let offsets = loan.lent::<u64>(Role::Items).ok_or_else(changed)?;
+        let count = offsets.count();
+        let block_bytes = block_bytes(loan.bytes(Role::Memory), count)?;
+        let lengths = if has_lengths {
+            Some(loan.lent::<u32>(Role::Lengths).ok_or_else(changed)?)
+        } else {
+            None
         };
         let operations = Operations::Blocks {
             kind,
@@ -192,44 +179,49 @@ impl<'py> Request<'_, 'py> {
             lengths,
             block_bytes,
         };
-        self.finish(
-            py,
-            loan,
-            operations,
-            Some(results),
-            Shape::Blocks { kind, block_bytes },
-        )
+        let shape = Shape::Blocks { kind, block_bytes };
+        self.finish(py, loan, operations, count, shape)
     }
 
-    fn own(&self, loan: &mut Loan, operation: Operation) -> PyResult<Made<'py>> {
+    /// A batch of one operation, which Python did not list.
+    fn own(&self, loan: &mut Loan, kind: Kind) -> Result<Made<'py>> {
+        let mut operation = Operation {
+            kind: kind as u8,
+            ..Operation::default()
+        };
+        if let Work::One { offset, .. } = self.work {
+            operation.offset = offset;
+            operation.length = block_bytes(loan.bytes(Role::Memory), 1)?;
+        }
         let (listed, results) = loan.own(operation);
         let memory = loan.memory();
         let operations = Operations::Listed(listed);
         let batch = Batch::new(operations, self.core_files(), memory, results, self.exact);
         Ok(Made {
-            batch: batch.map_err(|refused| self.refused(refused))?,
+            batch: self.checked(batch)?,
             results: None,
             shape: Shape::Own,
         })
     }
 
-    /// Check the operations, those of a long list without the GIL.
+    /// Take the array of results and check the operations, those of a long list without the GIL.
     fn finish(
         &self,
         py: Python<'py>,
-        loan: &Loan,
+        loan: &mut Loan,
         operations: Operations,
-        results: Option<Bound<'py, PyAny>>,
+        count: usize,
         shape: Shape,
-    ) -> PyResult<Made<'py>> {
+    ) -> Result<Made<'py>> {
+        let results = take_results(py, loan, self.results, count)?;
         let (files, memory, exact) = (self.core_files(), loan.memory(), self.exact);
-        let room = loan.results().ok_or_else(unfit)?;
+        let room = loan.results().ok_or_else(changed)?;
         let is_long = room.count() > ATTACHED_MAX;
         let check = move || Batch::new(operations, files, memory, room, exact);
         let batch = if is_long { py.detach(check) } else { check() };
         Ok(Made {
-            batch: batch.map_err(|refused| self.refused(refused))?,
-            results,
+            batch: self.checked(batch)?,
+            results: Some(results),
             shape,
         })
     }
@@ -241,42 +233,36 @@ impl<'py> Request<'_, 'py> {
         }
     }
 
-    /// The core's words, with the file where there is one.
-    fn refused(&self, refused: Error) -> PyErr {
-        match (&refused, self.files) {
-            (Error::Operation { .. }, [file]) => {
-                error::config(format!("{}: {refused}", file.path().display()))
+    /// A batch, or the core's message why it is invalid, with the file where there is one.
+    fn checked(&self, batch: Result<Batch, Error>) -> Result<Batch> {
+        match (batch, self.files) {
+            (Err(refused @ Error::Operation { .. }), [file]) => {
+                Err(config(format!("{}: {refused}", file.path().display())))
             }
-            _ => error::blockio(refused),
+            (batch, _) => Ok(batch?),
         }
     }
 }
 
-fn operation(kind: Kind) -> Operation {
-    Operation {
-        kind: kind as u8,
-        ..Operation::default()
-    }
-}
-
 /// Size of each of `count` equal blocks of a buffer.
-fn block_bytes(bytes: usize, count: usize) -> PyResult<u32> {
+fn block_bytes(bytes: usize, count: usize) -> Result<u32> {
     if count == 0 {
         return Ok(0);
     }
     if !bytes.is_multiple_of(count) {
-        return Err(error::config(format!(
+        return Err(config(format!(
             "the buffer has {bytes} bytes, which is no multiple of {count} operations; give one block for each"
         )));
     }
-    u32::try_from(bytes / count).map_err(|_| {
-        error::config(format!(
-            "the buffer has {} bytes for each of {count} operations; give less than 2 GiB",
-            bytes / count
-        ))
-    })
+    let each = bytes / count;
+    match u32::try_from(each) {
+        Ok(each) => Ok(each),
+        Err(_) => Err(config(format!(
+            "the buffer has {each} bytes for each of {count} operations; give less than 2 GiB"
+        ))),
+    }
 }
 
-fn unfit() -> PyErr {
-    error::config("the arrays have changed while they were looked at".into())
+fn changed() -> error::Error {
+    config("the arrays have changed while they were looked at")
 }

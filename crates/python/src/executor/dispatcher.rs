@@ -19,7 +19,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::seen;
 use super::settings::{prune_rule, settings_of};
-use crate::error::{broken, executor};
+use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
 
@@ -39,11 +39,9 @@ pub struct PyDispatcher {
 #[pymethods]
 impl PyDispatcher {
     #[new]
-    fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> Result<Self> {
         let settings = settings_of(settings)?;
-        let core = py
-            .detach(|| Dispatcher::start(settings))
-            .map_err(executor)?;
+        let core = py.detach(|| Dispatcher::start(settings))?;
         Ok(Self {
             core,
             plain: Arc::default(),
@@ -52,27 +50,20 @@ impl PyDispatcher {
     }
 
     #[pyo3(signature = (name, arguments, options = None))]
-    fn submit(&self, name: &str, arguments: &[u8], options: Option<&[u8]>) -> PyResult<u64> {
+    fn submit(&self, name: &str, arguments: &[u8], options: Option<&[u8]>) -> Result<u64> {
         let options = match options {
-            Some(blob) => {
-                let asked = options_in(blob, &Arc::default(), self.core.now());
-                asked
-                    .map_err(|refusal| executor(Error::from(refusal)))?
-                    .options
-            }
+            Some(blob) => options_in(blob, &Arc::default(), self.core.now())?.options,
             None => Arc::clone(&self.plain),
         };
         let name = self.name(name);
-        self.core
-            .submit(name, arguments.into(), options)
-            .map_err(executor)
+        Ok(self.core.submit(name, arguments.into(), options)?)
     }
 
     fn finished<'py>(
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Bound<'py, PyList>>> {
+    ) -> Result<Option<Bound<'py, PyList>>> {
         let Some(finished) = wait(py, timeout, |left| self.core.finished().take(left))? else {
             return Ok(None);
         };
@@ -80,28 +71,28 @@ impl PyDispatcher {
             let payload = PyBytes::new(py, &one.payload);
             (one.ticket, one.kind as u8, payload)
         });
-        PyList::new(py, list.collect::<Vec<_>>()).map(Some)
+        Ok(Some(PyList::new(py, list.collect::<Vec<_>>())?))
     }
 
-    fn cancel(&self, py: Python<'_>, ticket: u64) -> PyResult<bool> {
-        py.detach(|| self.core.cancel(ticket)).map_err(executor)
+    fn cancel(&self, py: Python<'_>, ticket: u64) -> Result<bool> {
+        Ok(py.detach(|| self.core.cancel(ticket))?)
     }
 
-    fn hold(&self, py: Python<'_>, reason: Option<&str>) -> PyResult<()> {
+    fn hold(&self, py: Python<'_>, reason: Option<&str>) -> Result<()> {
         let reason = reason.map(Arc::from);
-        py.detach(|| self.core.hold(reason)).map_err(executor)
+        Ok(py.detach(|| self.core.hold(reason))?)
     }
 
     fn orders<'py>(
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Vec<Bound<'py, PyTuple>>>> {
+    ) -> Result<Option<Vec<Bound<'py, PyTuple>>>> {
         let Some(orders) = wait(py, timeout, |left| self.core.orders(left))? else {
             return Ok(None);
         };
         let orders = orders.into_iter().map(|order| order_of(py, order));
-        orders.collect::<PyResult<_>>().map(Some)
+        orders.collect::<Result<_>>().map(Some)
     }
 
     fn orders_fileno(&self) -> RawFd {
@@ -116,20 +107,18 @@ impl PyDispatcher {
         pid: i32,
         pidfd: RawFd,
         generation: u32,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         let started = StartedWorker {
             connection: Arc::clone(&connection.core),
             pid,
             pidfd: take(pidfd)?,
             generation,
         };
-        self.core.worker_ready(slot, started).map_err(executor)
+        Ok(self.core.worker_ready(slot, started)?)
     }
 
-    fn worker_failed(&self, slot: u32, reason: &str) -> PyResult<()> {
-        self.core
-            .worker_failed(slot, reason.into())
-            .map_err(executor)
+    fn worker_failed(&self, slot: u32, reason: &str) -> Result<()> {
+        Ok(self.core.worker_failed(slot, reason.into())?)
     }
 
     fn worker_died(
@@ -142,7 +131,7 @@ impl PyDispatcher {
         peak_bytes: Option<u64>,
         limit_bytes: Option<u64>,
         last_output: &str,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         let death = Death {
             cause: cause.into(),
             pid,
@@ -152,14 +141,14 @@ impl PyDispatcher {
             limit_bytes,
             last_output: last_output.into(),
         };
-        self.core.worker_died(slot, death).map_err(executor)
+        Ok(self.core.worker_died(slot, death)?)
     }
 
     fn calls<'py>(
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Vec<AskedSeen<'py>>>> {
+    ) -> Result<Option<Vec<AskedSeen<'py>>>> {
         let Some(asked) = wait(py, timeout, |left| self.core.admin_calls().take(left))? else {
             return Ok(None);
         };
@@ -170,77 +159,66 @@ impl PyDispatcher {
         Ok(Some(asked.collect()))
     }
 
-    fn answer(&self, ticket: u64, head: Vec<u8>) -> PyResult<()> {
-        self.core.answer(ticket, head).map_err(executor)
+    fn answer(&self, ticket: u64, head: Vec<u8>) -> Result<()> {
+        Ok(self.core.answer(ticket, head)?)
     }
 
     fn calls_fileno(&self) -> RawFd {
         self.core.admin_calls().fileno()
     }
 
-    fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let figures = py.detach(|| self.core.figures()).map_err(executor)?;
-        seen::figures(py, &figures)
+    fn figures<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let figures = py.detach(|| self.core.figures())?;
+        Ok(seen::figures(py, &figures)?)
     }
 
-    fn workers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let workers = py.detach(|| self.core.workers()).map_err(executor)?;
-        workers
-            .iter()
-            .map(|worker| seen::worker(py, worker))
-            .collect()
+    fn workers<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
+        let workers = py.detach(|| self.core.workers())?;
+        let workers = workers.iter().map(|worker| seen::worker(py, worker));
+        Ok(workers.collect::<PyResult<_>>()?)
     }
 
-    fn why<'py>(&self, py: Python<'py>, id: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let why = py
-            .detach(|| self.core.why(RequestId(id)))
-            .map_err(executor)?;
-        why.map(|why| seen::why(py, &why)).transpose()
+    fn why<'py>(&self, py: Python<'py>, id: u64) -> Result<Option<Bound<'py, PyDict>>> {
+        let why = py.detach(|| self.core.why(RequestId(id)))?;
+        let why = why.map(|why| seen::why(py, &why));
+        Ok(why.transpose()?)
     }
 
-    fn install(&self, py: Python<'_>, manifest: &[u8]) -> PyResult<()> {
-        py.detach(|| self.core.install(manifest)).map_err(executor)
+    fn install(&self, py: Python<'_>, manifest: &[u8]) -> Result<()> {
+        Ok(py.detach(|| self.core.install(manifest))?)
     }
 
-    fn watch_sources(&self, py: Python<'_>, paths: Vec<PathBuf>) -> PyResult<()> {
-        py.detach(|| self.core.watch_sources(paths))
-            .map_err(executor)
+    fn watch_sources(&self, py: Python<'_>, paths: Vec<PathBuf>) -> Result<()> {
+        Ok(py.detach(|| self.core.watch_sources(paths))?)
     }
 
-    fn schedules<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let schedules = py.detach(|| self.core.schedules()).map_err(executor)?;
-        schedules
-            .iter()
-            .map(|one| seen::schedule(py, one))
-            .collect()
+    fn schedules<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
+        let schedules = py.detach(|| self.core.schedules())?;
+        let schedules = schedules.iter().map(|one| seen::schedule(py, one));
+        Ok(schedules.collect::<PyResult<_>>()?)
     }
 
-    fn set_schedule(&self, py: Python<'_>, name: String, paused: bool) -> PyResult<bool> {
-        py.detach(|| self.core.set_schedule(name, paused))
-            .map_err(executor)
+    fn set_schedule(&self, py: Python<'_>, name: String, paused: bool) -> Result<bool> {
+        Ok(py.detach(|| self.core.set_schedule(name, paused))?)
     }
 
-    fn retry<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    fn retry<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> Result<Vec<Bound<'py, PyDict>>> {
         let ids: Vec<_> = ids.into_iter().map(RequestId).collect();
-        let done = py.detach(|| self.core.retry(&ids)).map_err(executor)?;
-        let told = ids.iter().zip(&done);
-        told.map(|(id, done)| seen::retried(py, *id, done.as_ref().err()))
-            .collect()
+        let done = py.detach(|| self.core.retry(&ids))?;
+        let retried = ids.iter().zip(&done);
+        let retried = retried.map(|(id, done)| seen::retried(py, *id, done.as_ref().err()));
+        Ok(retried.collect::<PyResult<_>>()?)
     }
 
-    fn prune<'py>(
-        &self,
-        py: Python<'py>,
-        rule: &Bound<'py, PyDict>,
-    ) -> PyResult<Bound<'py, PyDict>> {
+    fn prune<'py>(&self, py: Python<'py>, rule: &Bound<'py, PyDict>) -> Result<Bound<'py, PyDict>> {
         let rule = prune_rule(rule, self.core.now())?;
-        let pruned = py.detach(|| self.core.prune(rule)).map_err(executor)?;
-        seen::pruned(py, &pruned.map_err(broken)?)
+        let pruned = py.detach(|| self.core.prune(rule))?;
+        Ok(seen::pruned(py, &pruned.map_err(broken)?)?)
     }
 
-    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+    fn drain(&self, py: Python<'_>, timeout: f64) -> Result<bool> {
         let allowed = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
-        let mut drained = self.core.drain().map_err(executor)?;
+        let mut drained = self.core.drain()?;
         let deadline = Instant::now().checked_add(allowed);
         loop {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -288,12 +266,12 @@ fn wait<T: Send>(
     py: Python<'_>,
     timeout: Option<f64>,
     take: impl Fn(Option<Duration>) -> Result<Waited<T>, Error> + Send + Sync,
-) -> PyResult<Option<Vec<T>>> {
+) -> Result<Option<Vec<T>>> {
     let allowed = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
     loop {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        match py.detach(|| take(left)).map_err(executor)? {
+        match py.detach(|| take(left))? {
             Waited::Items(items) => return Ok(Some(items)),
             Waited::Closed => return Ok(None),
             Waited::Interrupted => py.check_signals()?,
@@ -301,7 +279,7 @@ fn wait<T: Send>(
     }
 }
 
-fn order_of(py: Python<'_>, order: Order) -> PyResult<Bound<'_, PyTuple>> {
+fn order_of(py: Python<'_>, order: Order) -> Result<Bound<'_, PyTuple>> {
     let order = match order {
         Order::Start { slot, lane, nonce } => {
             ("start", slot, lane_of(lane), nonce).into_bound_py_any(py)

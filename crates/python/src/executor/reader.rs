@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use crate::error;
+use crate::error::Result;
 
 /// A read-only connection to the database of a state directory.
 #[pyclass(name = "StoreReader", module = "forebay._core", frozen)]
@@ -17,9 +17,9 @@ pub struct PyStoreReader(DatabaseReader);
 impl PyStoreReader {
     #[new]
     #[allow(clippy::needless_pass_by_value)] // as PyO3 extracts it
-    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+    fn new(py: Python<'_>, directory: PathBuf) -> Result<Self> {
         let reader = py.detach(|| DatabaseReader::open(&directory));
-        reader.map(Self).map_err(error::store)
+        Ok(reader.map(Self)?)
     }
 
     /// The rows of a query, at most `rows_max` of them, as tuples.
@@ -30,14 +30,14 @@ impl PyStoreReader {
         sql: &str,
         values: Vec<Bound<'py, PyAny>>,
         rows_max: usize,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> Result<Bound<'py, PyList>> {
         let values: Vec<Value> = values.iter().map(parameter).collect::<PyResult<_>>()?;
         let rows = py.detach(|| self.0.query(sql, &values, rows_max));
-        let rows = rows.map_err(error::store)?.into_iter().map(|row| {
+        let rows = rows?.into_iter().map(|row| {
             let columns = row.into_iter().map(|value| column(py, value));
             PyTuple::new(py, columns.collect::<PyResult<Vec<_>>>()?)
         });
-        PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)
+        Ok(PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)?)
     }
 }
 

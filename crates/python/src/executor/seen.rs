@@ -7,38 +7,26 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::dispatcher::lane_of;
+use crate::fields::set_items;
 
 /// Counts, with a dict for each lane by its name under `lanes`.
 pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
     let lanes = PyDict::new(py);
     for lane in &seen.lanes {
         let one = PyDict::new(py);
-        one.set_item("ready", lane.ready)?;
-        one.set_item("running", lane.running)?;
-        one.set_item("workers_starting", lane.workers_starting)?;
-        one.set_item("workers_up", lane.workers_up)?;
-        one.set_item("workers_idle", lane.workers_idle)?;
+        set_items!(one, lane; ready running workers_starting workers_up workers_idle);
         lanes.set_item(lane_of(lane.lane), one)?;
     }
+    let dict = PyDict::new(py);
     dict.set_item("lanes", lanes)?;
-    dict.set_item("unfinished", seen.unfinished)?;
-    dict.set_item("parked", seen.parked)?;
-    dict.set_item("oldest_ready_ms", seen.oldest_ready_ms)?;
-    dict.set_item("accepted", seen.accepted)?;
-    dict.set_item("refused", seen.refused)?;
-    dict.set_item("succeeded", seen.succeeded)?;
-    dict.set_item("failed", seen.failed)?;
-    dict.set_item("cancelled", seen.cancelled)?;
-    dict.set_item("dead", seen.dead)?;
-    dict.set_item("deaths", seen.deaths)?;
-    dict.set_item("store_in_flight", seen.store_in_flight)?;
-    dict.set_item("store_kept", seen.store_kept)?;
-    dict.set_item("resident_bytes", seen.resident_bytes)?;
-    dict.set_item("promised_bytes", seen.promised_bytes)?;
-    dict.set_item("memory_limit_bytes", seen.memory_limit_bytes)?;
-    dict.set_item("low_resource", seen.low_resource)?;
-    dict.set_item("held", seen.held.as_deref())?;
+    set_items!(
+        dict, seen;
+        unfinished parked oldest_ready_ms
+        accepted refused succeeded failed cancelled dead deaths
+        store_in_flight store_kept
+        resident_bytes promised_bytes memory_limit_bytes low_resource
+        held
+    );
     Ok(dict)
 }
 
@@ -47,13 +35,10 @@ pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, Py
     let dict = PyDict::new(py);
     dict.set_item("slot", seen.slot)?;
     dict.set_item("lane", lane_of(seen.lane))?;
-    dict.set_item("state", seen.state)?;
-    dict.set_item("burst", seen.burst)?;
+    set_items!(dict, seen; state burst);
     let running = seen.running.iter().map(ToString::to_string);
     dict.set_item("running", PyList::new(py, running.collect::<Vec<_>>())?)?;
-    dict.set_item("age_ms", seen.age_ms)?;
-    dict.set_item("uses", seen.uses)?;
-    dict.set_item("private_bytes", seen.private_bytes)?;
+    set_items!(dict, seen; age_ms uses private_bytes);
     Ok(dict)
 }
 
@@ -61,9 +46,7 @@ pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, Py
 pub fn why<'py>(py: Python<'py>, seen: &Why) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("status", format!("{:?}", seen.status).to_lowercase())?;
-    dict.set_item("reason", &seen.reason)?;
-    dict.set_item("next", &seen.next)?;
-    dict.set_item("decisions", seen.decisions.clone())?;
+    set_items!(dict, seen; reason next decisions);
     Ok(dict)
 }
 
@@ -72,10 +55,7 @@ pub fn schedule<'py>(py: Python<'py>, seen: &ScheduleView) -> PyResult<Bound<'py
     let dict = PyDict::new(py);
     dict.set_item("name", &*seen.name)?;
     dict.set_item("pattern", &*seen.pattern)?;
-    dict.set_item("next_at", seen.next_at)?;
-    dict.set_item("fired_at", seen.fired_at)?;
-    dict.set_item("paused", seen.paused)?;
-    dict.set_item("skipped", seen.skipped)?;
+    set_items!(dict, seen; next_at fired_at paused skipped);
     dict.set_item("last", seen.last.map(|id| id.to_string()))?;
     dict.set_item("said", &seen.said)?;
     Ok(dict)

@@ -11,40 +11,32 @@ use forebay_executor::store::{PruneRule, StoreConfig, Synchronous};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::config;
+use crate::error::{Result, config};
+use crate::fields::set_field;
 
-/// Set the fields of the same names.
-macro_rules! set {
-    ($name:expr, $value:expr, $policy:expr, $($field:ident),+) => {
-        match $name {
-            $(stringify!($field) => $policy.$field = $value.extract()?,)+
-            other => return Err(config(format!(
-                "the dispatcher has no setting {other:?}; its names are those of Policy, and the paths"
-            ))),
-        }
-    };
-}
-
-/// Read them all; a name that is none is an error. 0 of what makes a worker be replaced means never, and 0 workers
-/// as many as there is room for.
-pub fn settings_of(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
+/// Read them all; an unknown name is an error.
+pub fn settings_of(dict: &Bound<'_, PyDict>) -> Result<Settings> {
     let mut settings = Settings::default();
     let mut store = StoreConfig::new("");
     for (name, value) in dict {
         let name: String = name.extract()?;
-        match name.as_str() {
-            "socket" => settings.socket = path(&value)?,
-            "side_socket" => settings.side_socket = path(&value)?,
-            "log_bytes_max" => settings.log_bytes_max = value.extract()?,
-            "arguments_bytes_max" => settings.arguments_bytes_max = value.extract()?,
-            "reload" => settings.reload = value.extract()?,
-            "idle_end_ms" => settings.idle_end = Some(Duration::from_millis(value.extract()?)),
-            "state_dir" => store.directory = path(&value)?.unwrap_or_default(),
-            name if set_store(&mut store, name, &value)? => {}
-            name => set_policy(&mut settings.policy, name, &value)?,
+        let is_known = set_server(&mut settings, &name, &value)?
+            || set_store(&mut store, &name, &value)?
+            || set_policy(&mut settings.policy, &name, &value)?;
+        if !is_known {
+            return Err(config(format!(
+                "unknown setting {name:?} of the dispatcher; use the names of Policy, or the paths"
+            )));
         }
     }
-    let policy = &mut settings.policy;
+    read_zeros(&mut settings.policy);
+    settings.policy.durable = !store.directory.as_os_str().is_empty();
+    settings.store = settings.policy.durable.then_some(store);
+    Ok(settings)
+}
+
+/// 0 means never, for what makes a worker be replaced, and as many workers as there is room for.
+fn read_zeros(policy: &mut Policy) {
     for never in [
         &mut policy.worker_age_max_ms,
         &mut policy.worker_uses_max,
@@ -57,93 +49,70 @@ pub fn settings_of(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     if policy.workers_max == 0 {
         policy.workers_max = Policy::default().workers_max;
     }
-    settings.policy.durable = !store.directory.as_os_str().is_empty();
-    settings.store = settings.policy.durable.then_some(store);
-    Ok(settings)
+}
+
+/// Set one of the server's own; false if it is another's.
+fn set_server(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
+    if name == "idle_end_ms" {
+        settings.idle_end = Some(Duration::from_millis(value.extract()?));
+        return Ok(true);
+    }
+    Ok(set_field!(
+        settings, name, value;
+        socket side_socket log_bytes_max arguments_bytes_max reload
+    ))
 }
 
 /// Set one of the store's; false if it is another's.
-fn set_store(store: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn set_store(store: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     match name {
-        "synchronous" => {
-            store.synchronous = match value.extract::<&str>()? {
-                "full" => Synchronous::Full,
-                "normal" => Synchronous::Normal,
-                other => {
-                    let text = format!("synchronous is {other:?}; give \"full\" or \"normal\"");
-                    return Err(config(text));
-                }
-            }
+        "state_dir" => store.directory = value.extract::<Option<PathBuf>>()?.unwrap_or_default(),
+        "synchronous" => store.synchronous = synchronous_of(value.extract()?)?,
+        _ => {
+            return Ok(set_field!(
+                store, name, value;
+                result_bytes_max queue_bytes_max retention_age_ms retention_bytes retention_every_ms
+            ));
         }
-        "result_bytes_max" => store.result_bytes_max = value.extract()?,
-        "queue_bytes_max" => store.queue_bytes_max = value.extract()?,
-        "retention_age_ms" => store.retention_age_ms = value.extract()?,
-        "retention_bytes" => store.retention_bytes = value.extract()?,
-        "retention_every_ms" => store.retention_every_ms = value.extract()?,
-        _ => return Ok(false),
     }
     Ok(true)
 }
 
-fn path(value: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
-    value.extract()
+fn synchronous_of(word: &str) -> Result<Synchronous> {
+    match word {
+        "full" => Ok(Synchronous::Full),
+        "normal" => Ok(Synchronous::Normal),
+        other => Err(config(format!(
+            "synchronous is {other:?}; give \"full\" or \"normal\""
+        ))),
+    }
 }
 
-fn set_policy(policy: &mut Policy, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    set!(
-        name,
-        value,
-        policy,
-        cores_milli,
-        cpu_factor_max,
-        memory_limit,
-        memory_free_fraction,
-        guard_fraction,
-        pressure_max,
-        worker_bytes,
-        short_unknown_bytes,
-        workers_max,
-        guaranteed,
-        burst,
-        burst_run_ms_min,
-        worker_idle_ms,
-        worker_uses_max,
-        worker_age_max_ms,
-        worker_growth_max_bytes,
-        async_at_once,
-        deaths_max,
-        exception_ms,
-        terminate_ms,
-        start_backoff_ms,
-        start_backoff_max_ms,
-        queued_max,
-        lane_weights,
-        overtaken_ms_max,
-        low_resource,
-        seed
-    );
-    Ok(())
+/// Set one of the machine's policy; false if it is another's.
+fn set_policy(policy: &mut Policy, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
+    Ok(set_field!(
+        policy, name, value;
+        cores_milli cpu_factor_max
+        memory_limit memory_free_fraction guard_fraction pressure_max
+        worker_bytes short_unknown_bytes
+        workers_max guaranteed burst burst_run_ms_min
+        worker_idle_ms worker_uses_max worker_age_max_ms worker_growth_max_bytes
+        async_at_once deaths_max exception_ms terminate_ms
+        start_backoff_ms start_backoff_max_ms
+        queued_max lane_weights overtaken_ms_max low_resource seed
+    ))
 }
 
 /// A rule of what to prune: `older_s`, `status` as words, `ids` as numbers, `dry_run`.
-pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> PyResult<PruneRule> {
+pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> Result<PruneRule> {
     let mut rule = PruneRule::default();
-    for (name, value) in dict {
-        if value.is_none() {
-            continue;
-        }
+    for (name, value) in dict.iter().filter(|(_, value)| !value.is_none()) {
         match name.extract::<&str>()? {
-            "older_s" => {
-                let older = Duration::try_from_secs_f64(value.extract()?).unwrap_or(Duration::MAX);
-                let older_ms = u64::try_from(older.as_millis()).unwrap_or(u64::MAX);
-                rule.ended_before = Some(now_ms.saturating_sub(older_ms));
-            }
+            "older_s" => rule.ended_before = Some(before(now_ms, value.extract()?)),
             "status" => {
                 let words: Vec<String> = value.extract()?;
-                rule.statuses = words
-                    .iter()
-                    .map(|word| status_of(word))
-                    .collect::<PyResult<_>>()?;
+                let statuses = words.iter().map(|word| status_of(word));
+                rule.statuses = statuses.collect::<Result<_>>()?;
             }
             "ids" => {
                 let ids: Vec<u64> = value.extract()?;
@@ -151,26 +120,29 @@ pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> PyResult<PruneRule> 
             }
             "dry_run" => rule.dry_run = value.extract()?,
             other => {
-                let text =
-                    format!("a prune rule has no {other:?}; it has older_s, status, ids, dry_run");
-                return Err(config(text));
+                return Err(config(format!(
+                    "unknown field {other:?} of a prune rule; use older_s, status, ids or dry_run"
+                )));
             }
         }
     }
     Ok(rule)
 }
 
-fn status_of(word: &str) -> PyResult<Status> {
-    Ok(match word {
-        "succeeded" => Status::Succeeded,
-        "failed" => Status::Failed,
-        "cancelled" => Status::Cancelled,
-        "dead" => Status::Dead,
-        other => {
-            let text = format!(
-                "status {other:?} cannot be pruned; give succeeded, failed, cancelled or dead"
-            );
-            return Err(config(text));
-        }
-    })
+/// The moment that many seconds ago, in milliseconds since 1970.
+fn before(now_ms: u64, seconds: f64) -> u64 {
+    let elapsed = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    now_ms.saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn status_of(word: &str) -> Result<Status> {
+    match word {
+        "succeeded" => Ok(Status::Succeeded),
+        "failed" => Ok(Status::Failed),
+        "cancelled" => Ok(Status::Cancelled),
+        "dead" => Ok(Status::Dead),
+        other => Err(config(format!(
+            "status {other:?} cannot be pruned; give succeeded, failed, cancelled or dead"
+        ))),
+    }
 }

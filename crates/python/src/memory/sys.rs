@@ -2,10 +2,10 @@
 //!
 //! # Invariant
 //!
-//! *A lease is not dropped while somebody has its address.*
+//! *A lease is not dropped while its address is in use.*
 //! A `memoryview` or an array made from it counts as an export and holds the buffer object itself;
 //! while there is one, `free` refuses and the object cannot go.
-//! Whoever reads `__array_interface__` gets an address that nobody gives back, so `free` refuses from then on.
+//! An address read from `__array_interface__` is never given back, so `free` refuses from then on.
 //!
 //! The lock is taken with the GIL held only, and no Python code runs under it,
 //! so a fork, which needs the GIL, never finds it locked.
@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::error;
+use crate::error::{self, Result};
 pub(crate) use rows::Rows;
 pub(crate) use window::Window;
 
@@ -46,17 +46,23 @@ enum Refusal {
     Memory(forebay_memory::Error),
 }
 
-impl From<Refusal> for PyErr {
+impl From<forebay_memory::Error> for Refusal {
+    fn from(error: forebay_memory::Error) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl From<Refusal> for error::Error {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Freed => error::stale("the buffer was freed; allocate another one".into()),
-            Refusal::Exported(views) => {
-                error::busy(format!("{views} memoryviews or arrays use the buffer; drop them before free()"))
-            }
-            Refusal::AddressGiven => {
-                error::busy("__array_interface__ gave the buffer's address away; drop the buffer instead of free()".into())
-            }
-            Refusal::Memory(refused) => error::memory(refused),
+            Refusal::Freed => error::stale("the buffer was freed; allocate another one"),
+            Refusal::Exported(views) => error::busy(format!(
+                "{views} memoryviews or arrays use the buffer; drop them before free()"
+            )),
+            Refusal::AddressGiven => error::busy(
+                "__array_interface__ gave the buffer's address away; drop the buffer instead of free()",
+            ),
+            Refusal::Memory(refused) => refused.into(),
         }
     }
 }
@@ -66,14 +72,14 @@ impl Held {
         self.lease.as_ref().ok_or(Refusal::Freed)
     }
 
-    /// Address and length, for somebody who will use the memory.
+    /// Address and length, for a user of the memory.
     fn span(&self) -> Result<(*mut u8, usize), Refusal> {
         let lease = self.lease()?;
-        lease.check().map_err(Refusal::Memory)?;
+        lease.check()?;
         Ok((lease.as_ptr().as_ptr(), lease.len()))
     }
 
-    /// The lease, if nobody uses its memory.
+    /// The lease, if its memory is not in use.
     fn take(&mut self) -> Result<Option<Lease>, Refusal> {
         self.span()?;
         match self {
@@ -116,10 +122,10 @@ impl Buffer {
     }
 
     /// Act on what is held, under the lock.
-    fn with<T>(&self, act: impl FnOnce(&mut Held) -> Result<T, Refusal>) -> PyResult<T> {
+    fn with<T>(&self, act: impl FnOnce(&mut Held) -> Result<T, Refusal>) -> Result<T> {
         // Every change under the lock is one assignment: a panic leaves nothing half done.
         let acted = act(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner));
-        acted.map_err(PyErr::from)
+        Ok(acted?)
     }
 
     /// Count a view as gone.
@@ -138,7 +144,7 @@ impl Drop for Buffer {
             return;
         };
         if !unused.is_empty() {
-            // To unmap a large chunk takes milliseconds. None: Python ends, and nobody waits for its lock.
+            // To unmap a large chunk takes milliseconds. None: Python ends, and no thread waits for its lock.
             let mut unused = Some(unused);
             Python::try_attach(|py| py.detach(|| drop(unused.take())));
         }
@@ -156,7 +162,7 @@ impl Buffer {
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         // SAFETY: Python passes a view to fill or null.
         unsafe { view::clear(view) }?;
         let span = slf.get().with(|held| {
@@ -166,8 +172,8 @@ impl Buffer {
         })?;
         // SAFETY: the block is mapped for its length while the lease lives; the count taken above keeps `free` away,
         // and the view's reference to this object, taken here, keeps the drop away.
-        unsafe { view::fill(view, slf.as_any(), span, view::Access::Write, flags) }
-            .inspect_err(|_| slf.get().release())
+        let filled = unsafe { view::fill(view, slf.as_any(), span, view::Access::Write, flags) };
+        Ok(filled.inspect_err(|_| slf.get().release())?)
     }
 
     /// Count a view as gone.
@@ -179,13 +185,13 @@ impl Buffer {
         self.release();
     }
 
-    fn __len__(&self) -> PyResult<usize> {
+    fn __len__(&self) -> Result<usize> {
         self.with(|held| Ok(held.lease()?.len()))
     }
 
     /// The size in bytes.
     #[getter]
-    fn nbytes(&self) -> PyResult<usize> {
+    fn nbytes(&self) -> Result<usize> {
         self.__len__()
     }
 
@@ -193,7 +199,7 @@ impl Buffer {
     ///
     /// It keeps nothing alive; `Arena.view` makes a buffer of it while the block lives, and raises `StaleError` after.
     #[getter]
-    fn reference<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn reference<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let reference = self.with(|held| Ok(held.lease()?.reference()))?;
         let class = CLASS.get_or_try_init(py, || {
@@ -208,9 +214,8 @@ impl Buffer {
             length,
             generation,
         } = reference;
-        class
-            .bind(py)
-            .call1((region, chunk, offset, length, generation))
+        let class = class.bind(py);
+        Ok(class.call1((region, chunk, offset, length, generation))?)
     }
 
     /// The memory as numpy's array interface, version 3.
@@ -218,7 +223,7 @@ impl Buffer {
     /// Reading it gives the address away for good: `free` refuses from then on,
     /// and the memory goes back when this object is gone. Prefer the buffer protocol, as `numpy.asarray` does.
     #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let (start, length) = self.with(|held| {
             let span = held.span()?;
             held.address_given = true;
@@ -258,13 +263,13 @@ impl Buffer {
     /// Raises:
     ///     BusyError: a memoryview or an array still uses the memory; nothing has changed.
     ///     StaleError: it was freed before.
-    fn free(&self, py: Python<'_>) -> PyResult<()> {
+    fn free(&self, py: Python<'_>) -> Result<()> {
         let lease = self.with(Held::take)?;
         py.detach(|| drop(lease));
         Ok(())
     }
 
-    fn __repr__(&self) -> PyResult<String> {
+    fn __repr__(&self) -> Result<String> {
         self.with(|held| {
             Ok(match &held.lease {
                 Some(lease) => format!("<forebay.memory.Buffer of {} bytes>", lease.len()),

@@ -12,9 +12,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
+use super::death::{PyDeath, death_to_python};
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
-use crate::error;
+use crate::error::Result;
 use crate::sys::descriptor::take;
 
 /// An answer: (0, handle, 0 unsettled | 1 settled | 2 settled and long idle), (1, handle, False) to start one, or (2, ticket, grace in ms) to wait.
@@ -34,9 +35,6 @@ fn answer(answer: Answer) -> PyAnswer {
         Answer::Wait { ticket, grace_ms } => (2, None, ticket, grace_ms),
     }
 }
-
-/// Cause, process id, exit code or signal, text, most memory used, memory allowed.
-type PyDeath<'py> = (&'static str, i32, i32, Bound<'py, PyBytes>, u64, u64);
 
 /// Slot, generation, process id, lent or not, key, milliseconds of the lease that is out.
 type PySeen = (u32, u64, i32, bool, u32, u64);
@@ -58,7 +56,7 @@ impl PyPool {
         max_uses: u32,
         lifetime_ms: u64,
         ping_after_ms: u64,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let policy = Policy {
             max_size,
             max_running: max_running.unwrap_or(max_size),
@@ -66,16 +64,16 @@ impl PyPool {
             lifetime_ms,
             ping_after_ms,
         };
-        Client::new(policy).map(Self).map_err(error::pool)
+        Ok(Self(Client::new(policy)?))
     }
 
-    fn watch(&self) -> PyResult<RawFd> {
-        let ready = self.0.watch().map_err(error::pool)?;
+    fn watch(&self) -> Result<RawFd> {
+        let ready = self.0.watch()?;
         Ok(ready.into_raw_fd())
     }
 
-    fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {
-        let handover = self.0.handover().map_err(error::pool)?;
+    fn handover(&self) -> Result<Option<(RawFd, RawFd, RawFd)>> {
+        let handover = self.0.handover()?;
         Ok(handover.map(|given| {
             (
                 given.control.into_raw_fd(),
@@ -85,12 +83,12 @@ impl PyPool {
         }))
     }
 
-    fn attach(&self, pidfd: RawFd) -> PyResult<u64> {
-        self.0.attach(take(pidfd)?).map_err(error::pool)
+    fn attach(&self, pidfd: RawFd) -> Result<u64> {
+        Ok(self.0.attach(take(pidfd)?)?)
     }
 
-    fn epoch(&self) -> PyResult<u64> {
-        self.0.epoch().map_err(error::pool)
+    fn epoch(&self) -> Result<u64> {
+        Ok(self.0.epoch()?)
     }
 
     fn describe(
@@ -101,64 +99,58 @@ impl PyPool {
         directory: Vec<u8>,
         setup: Vec<u8>,
         spares: u32,
-    ) -> PyResult<()> {
-        self.0
-            .describe(
-                template,
-                Launch {
-                    arguments,
-                    environment,
-                    directory,
-                    ..Launch::default()
-                },
-                setup,
-                spares,
-            )
-            .map_err(error::pool)
+    ) -> Result<()> {
+        let launch = Launch {
+            arguments,
+            environment,
+            directory,
+            ..Launch::default()
+        };
+        Ok(self.0.describe(template, launch, setup, spares)?)
     }
 
-    fn take(&self, key: u32) -> PyResult<Option<PyHandle>> {
-        Ok(self.0.take(key).map_err(error::pool)?.map(PyHandle))
+    fn take(&self, key: u32) -> Result<Option<PyHandle>> {
+        Ok(self.0.take(key)?.map(PyHandle))
     }
 
-    fn ask(&self, key: u32) -> PyResult<PyAnswer> {
-        self.0.ask(key).map(answer).map_err(error::pool)
+    fn ask(&self, key: u32) -> Result<PyAnswer> {
+        Ok(answer(self.0.ask(key)?))
     }
 
-    fn await_on(&self, ticket: u64, queue: &WakeQueue) -> PyResult<()> {
-        self.0.await_on(ticket, &queue.0).map_err(error::pool)
+    fn await_on(&self, ticket: u64, queue: &WakeQueue) -> Result<()> {
+        Ok(self.0.await_on(ticket, &queue.0)?)
     }
 
-    fn collect(&self, ticket: u64) -> PyResult<Option<PyAnswer>> {
-        Ok(self.0.collect(ticket).map_err(error::pool)?.map(answer))
+    fn collect(&self, ticket: u64) -> Result<Option<PyAnswer>> {
+        Ok(self.0.collect(ticket)?.map(answer))
     }
 
-    fn refill(&self, key: u32) -> PyResult<Option<PyHandle>> {
-        Ok(self.0.refill(key).map_err(error::pool)?.map(PyHandle))
+    fn refill(&self, key: u32) -> Result<Option<PyHandle>> {
+        Ok(self.0.refill(key)?.map(PyHandle))
     }
 
-    fn keep(&self, key: u32, min_idle: u32) -> PyResult<()> {
-        self.0.keep(key, min_idle).map_err(error::pool)
+    fn keep(&self, key: u32, min_idle: u32) -> Result<()> {
+        Ok(self.0.keep(key, min_idle)?)
     }
 
-    fn share(&self, key: u32, leases: u32) -> PyResult<()> {
-        self.0.share(key, leases).map_err(error::pool)
+    fn share(&self, key: u32, leases: u32) -> Result<()> {
+        Ok(self.0.share(key, leases)?)
     }
 
-    fn open(&self, handle: &PyHandle) -> PyResult<()> {
-        self.0.open(handle.0).map_err(error::pool)
+    fn open(&self, handle: &PyHandle) -> Result<()> {
+        Ok(self.0.open(handle.0)?)
     }
 
-    fn part(&self, handle: &PyHandle, closed: bool) -> PyResult<bool> {
-        self.0.release_shared(handle.0, closed).map_err(error::pool)
+    fn release_shared(&self, handle: &PyHandle, closed: bool) -> Result<bool> {
+        Ok(self.0.release_shared(handle.0, closed)?)
     }
 
-    fn hurry(&self, ticket: u64) -> PyResult<()> {
-        self.0.hurry(ticket).map_err(error::pool)
+    fn hurry(&self, ticket: u64) -> Result<()> {
+        Ok(self.0.hurry(ticket)?)
     }
 
-    fn leave(&self, ticket: u64) -> PyResult<()> {
-        self.0.leave(ticket).map_err(error::pool)
+    fn leave(&self, ticket: u64) -> Result<()> {
+        Ok(self.0.leave(ticket)?)
     }
 
     /// Returns the caller's end of the service's socket, given away.
@@ -172,14 +164,10 @@ impl PyPool {
         idle_ms: u64,
         private_bytes_max: u64,
         limits: Option<PyLimits>,
-    ) -> PyResult<RawFd> {
-        let deadlines = Deadlines {
-            private_bytes_max,
-            limits: limits_of(limits),
-            ..deadlines(start_ms, idle_ms)
-        };
+    ) -> Result<RawFd> {
+        let deadlines = deadlines(start_ms, idle_ms, private_bytes_max, limits);
         let socket = self.0.fork(handle.0, template, deadlines);
-        socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
+        Ok(socket?.into_raw_fd())
     }
 
     /// Returns the handle of the copy and the caller's end of its socket, given away.
@@ -191,15 +179,9 @@ impl PyPool {
         start_ms: u64,
         idle_ms: u64,
         limits: Option<PyLimits>,
-    ) -> PyResult<(PyHandle, RawFd)> {
-        let deadlines = Deadlines {
-            limits: limits_of(limits),
-            ..deadlines(start_ms, idle_ms)
-        };
-        let (handle, socket) = self
-            .0
-            .branch(parent.0, key, deadlines)
-            .map_err(error::pool)?;
+    ) -> Result<(PyHandle, RawFd)> {
+        let deadlines = deadlines(start_ms, idle_ms, 0, limits);
+        let (handle, socket) = self.0.branch(parent.0, key, deadlines)?;
         Ok((PyHandle(handle), socket.into_raw_fd()))
     }
 
@@ -222,77 +204,68 @@ impl PyPool {
         stdio: bool,
         private_bytes_max: u64,
         limits: Option<PyLimits>,
-    ) -> PyResult<RawFd> {
+    ) -> Result<RawFd> {
         let own: Option<OwnedFd> = own.map(take).transpose()?;
         let (code, text) = readiness;
         let launch = Launch {
             arguments,
             environment,
             directory,
-            readiness: Readiness::from_parts(code, text).map_err(error::pool)?,
+            readiness: Readiness::from_parts(code, text)?,
             caller_looks,
             stdio,
         };
-        let deadlines = Deadlines {
-            private_bytes_max,
-            limits: limits_of(limits),
-            ..deadlines(start_ms, idle_ms)
-        };
+        let deadlines = deadlines(start_ms, idle_ms, private_bytes_max, limits);
         let own = own.as_ref().map(AsFd::as_fd);
         let socket = self.0.launch(handle.0, launch, deadlines, own);
-        socket.map(IntoRawFd::into_raw_fd).map_err(error::pool)
+        Ok(socket?.into_raw_fd())
     }
 
     /// Raises where the keeper cannot match a line against this pattern.
     #[staticmethod]
-    fn check_pattern(pattern: &str) -> PyResult<()> {
-        readiness::pattern_of(pattern)
-            .map(drop)
-            .map_err(error::pool)
+    fn check_pattern(pattern: &str) -> Result<()> {
+        readiness::pattern_of(pattern)?;
+        Ok(())
     }
 
-    fn lend(&self, handle: &PyHandle, key: u32) -> PyResult<Option<i32>> {
-        self.0.lend(handle.0, key).map_err(error::pool)
+    fn lend(&self, handle: &PyHandle, key: u32) -> Result<Option<i32>> {
+        Ok(self.0.lend(handle.0, key)?)
     }
 
-    fn process(&self, handle: &PyHandle) -> PyResult<Option<(i32, RawFd)>> {
-        self.0.process(handle.0).map_err(error::pool)
+    fn process(&self, handle: &PyHandle) -> Result<Option<(i32, RawFd)>> {
+        Ok(self.0.process(handle.0)?)
     }
 
     #[pyo3(signature = (handle, reset_ms=None))]
-    fn release(&self, handle: &PyHandle, reset_ms: Option<u64>) -> PyResult<()> {
-        self.0.release(handle.0, reset_ms).map_err(error::pool)
+    fn release(&self, handle: &PyHandle, reset_ms: Option<u64>) -> Result<()> {
+        Ok(self.0.release(handle.0, reset_ms)?)
     }
 
-    fn abandon(&self, handle: &PyHandle, answered: bool) -> PyResult<()> {
-        self.0.abandon(handle.0, answered).map_err(error::pool)
+    fn abandon(&self, handle: &PyHandle, answered: bool) -> Result<()> {
+        Ok(self.0.abandon(handle.0, answered)?)
     }
 
     #[pyo3(signature = (handle, cause="discarded"))]
-    fn discard(&self, handle: &PyHandle, cause: &str) -> PyResult<()> {
-        self.0
-            .discard(handle.0, discard_cause(cause))
-            .map_err(error::pool)
+    fn discard(&self, handle: &PyHandle, cause: &str) -> Result<()> {
+        Ok(self.0.discard(handle.0, discard_cause(cause))?)
     }
 
     /// End a service whose holder keeps the lease: a call took longer than its limits allow.
-    fn end_overdue(&self, handle: &PyHandle) -> PyResult<()> {
-        self.0
-            .end(handle.0, Cause::CallDeadline)
-            .map_err(error::pool)
+    fn end_overdue(&self, handle: &PyHandle) -> Result<()> {
+        Ok(self.0.end(handle.0, Cause::CallDeadline)?)
     }
 
-    fn heavy(&self) -> PyResult<usize> {
-        self.0.heavy().map_err(error::pool)
+    fn heavy(&self) -> Result<usize> {
+        Ok(self.0.heavy()?)
     }
 
-    fn directory(&self, handle: &PyHandle) -> PyResult<OsString> {
-        let path = self.0.directory(handle.0).map_err(error::pool)?;
+    fn directory(&self, handle: &PyHandle) -> Result<OsString> {
+        let path = self.0.directory(handle.0)?;
         Ok(OsString::from_vec(path))
     }
 
-    fn follow(&self, handle: &PyHandle, beyond: u64) -> PyResult<()> {
-        self.0.follow(handle.0, beyond).map_err(error::pool)
+    fn follow(&self, handle: &PyHandle, beyond: u64) -> Result<()> {
+        Ok(self.0.follow(handle.0, beyond)?)
     }
 
     #[pyo3(signature = (handle, beyond, queue=None))]
@@ -302,40 +275,27 @@ impl PyPool {
         handle: &PyHandle,
         beyond: u64,
         queue: Option<&WakeQueue>,
-    ) -> PyResult<Option<(u64, Bound<'py, PyBytes>)>> {
+    ) -> Result<Option<(u64, Bound<'py, PyBytes>)>> {
         let written = self
             .0
-            .written(handle.0, beyond, queue.map(|queue| &queue.0))
-            .map_err(error::pool)?;
+            .written(handle.0, beyond, queue.map(|queue| &queue.0))?;
         Ok(written.map(|(total, text)| (total, PyBytes::new(py, &text))))
     }
 
-    /// (cause, pid, code, text, peak, limit), or None where it has not been told.
+    /// (cause, pid, code, text, peak, limit), or None while it is not known.
     #[pyo3(signature = (handle, queue=None))]
     fn death<'py>(
         &self,
         py: Python<'py>,
         handle: &PyHandle,
         queue: Option<&WakeQueue>,
-    ) -> PyResult<Option<PyDeath<'py>>> {
-        let death = self
-            .0
-            .death(handle.0, queue.map(|queue| &queue.0))
-            .map_err(error::pool)?;
-        Ok(death.map(|death| {
-            (
-                death.cause.name(),
-                death.pid,
-                death.code,
-                PyBytes::new(py, &death.text),
-                death.peak_bytes,
-                death.limit_bytes,
-            )
-        }))
+    ) -> Result<Option<PyDeath<'py>>> {
+        let death = self.0.death(handle.0, queue.map(|queue| &queue.0))?;
+        Ok(death.map(|death| death_to_python(py, &death)))
     }
 
-    fn ask_output(&self, handle: &PyHandle) -> PyResult<()> {
-        self.0.ask_output(handle.0).map_err(error::pool)
+    fn ask_output(&self, handle: &PyHandle) -> Result<()> {
+        Ok(self.0.ask_output(handle.0)?)
     }
 
     #[pyo3(signature = (handle, queue=None))]
@@ -344,35 +304,32 @@ impl PyPool {
         py: Python<'py>,
         handle: &PyHandle,
         queue: Option<&WakeQueue>,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let output = self
-            .0
-            .output(handle.0, queue.map(|queue| &queue.0))
-            .map_err(error::pool)?;
+    ) -> Result<Option<Bound<'py, PyBytes>>> {
+        let output = self.0.output(handle.0, queue.map(|queue| &queue.0))?;
         Ok(output.map(|text| PyBytes::new(py, &text)))
     }
 
-    fn forsaken(&self) -> PyResult<Vec<PyHandle>> {
-        let handles = self.0.dead_idle().map_err(error::pool)?;
+    fn dead_idle(&self) -> Result<Vec<PyHandle>> {
+        let handles = self.0.dead_idle()?;
         Ok(handles.into_iter().map(PyHandle).collect())
     }
 
-    fn drive(&self) -> PyResult<()> {
-        self.0.drive().map_err(error::pool)
+    fn drive(&self) -> Result<()> {
+        Ok(self.0.drive()?)
     }
 
     /// Wait without the GIL; returns early at a signal, after its handlers ran.
-    fn wait(&self, py: Python<'_>, queue: &WakeQueue, timeout: Option<f64>) -> PyResult<()> {
+    fn wait(&self, py: Python<'_>, queue: &WakeQueue, timeout: Option<f64>) -> Result<()> {
         let limit_ms = timeout.map(milliseconds).transpose()?;
         match py.detach(|| self.0.wait(&queue.0, limit_ms)) {
-            Err(forebay_pool::Error::Interrupted) => py.check_signals(),
-            done => done.map_err(error::pool),
+            Err(forebay_pool::Error::Interrupted) => Ok(py.check_signals()?),
+            done => Ok(done?),
         }
     }
 
     /// Sizes and counters by name.
-    fn stats(&self) -> PyResult<Vec<(&'static str, u64)>> {
-        let stats = self.0.stats().map_err(error::pool)?;
+    fn stats(&self) -> Result<Vec<(&'static str, u64)>> {
+        let stats = self.0.stats()?;
         Ok(vec![
             ("live", u64::from(stats.live)),
             ("idle", stats.idle as u64),
@@ -387,13 +344,13 @@ impl PyPool {
         ])
     }
 
-    fn deaths(&self) -> PyResult<Vec<(&'static str, u64)>> {
-        self.0.deaths().map_err(error::pool)
+    fn deaths(&self) -> Result<Vec<(&'static str, u64)>> {
+        Ok(self.0.deaths()?)
     }
 
-    fn services(&self) -> PyResult<Vec<PySeen>> {
-        let services = self.0.services().map_err(error::pool)?;
-        let told = services.into_iter().map(|seen| {
+    fn services(&self) -> Result<Vec<PySeen>> {
+        let services = self.0.services()?;
+        let tuples = services.into_iter().map(|seen| {
             let Handle { slot, generation } = seen.handle;
             (
                 slot,
@@ -404,32 +361,29 @@ impl PyPool {
                 seen.held_ms,
             )
         });
-        Ok(told.collect())
+        Ok(tuples.collect())
     }
 
-    fn keep_notes(&self, wanted: bool) -> PyResult<()> {
-        self.0.keep_notes(wanted).map_err(error::pool)
+    fn keep_notes(&self, wanted: bool) -> Result<()> {
+        Ok(self.0.keep_notes(wanted)?)
     }
 
     #[pyo3(signature = (queue=None))]
-    fn take_notes(&self, queue: Option<&WakeQueue>) -> PyResult<Vec<PyNote>> {
-        let notes = self
-            .0
-            .take_notes(queue.map(|queue| &queue.0))
-            .map_err(error::pool)?;
-        let told = notes.into_iter().map(|note| {
+    fn take_notes(&self, queue: Option<&WakeQueue>) -> Result<Vec<PyNote>> {
+        let notes = self.0.take_notes(queue.map(|queue| &queue.0))?;
+        let tuples = notes.into_iter().map(|note| {
             let (what, cause) = note.transition.words();
             let Handle { slot, generation } = note.handle;
             (
                 note.at_ms, what, note.key, note.pid, slot, generation, cause,
             )
         });
-        Ok(told.collect())
+        Ok(tuples.collect())
     }
 
-    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+    fn close(&self, py: Python<'_>, timeout: f64) -> Result<()> {
         let limit_ms = milliseconds(timeout)?;
-        py.detach(|| self.0.close(limit_ms)).map_err(error::pool)
+        Ok(py.detach(|| self.0.close(limit_ms))?)
     }
 
     fn forked(&self) {
@@ -437,11 +391,18 @@ impl PyPool {
     }
 }
 
-/// The times that the client's policy does not know.
-fn deadlines(start_ms: u64, idle_ms: u64) -> Deadlines {
+/// The times and limits that the client's policy does not know; 0 private bytes are any number.
+fn deadlines(
+    start_ms: u64,
+    idle_ms: u64,
+    private_bytes_max: u64,
+    limits: Option<PyLimits>,
+) -> Deadlines {
     Deadlines {
         start_ms,
         idle_ms,
+        private_bytes_max,
+        limits: limits_of(limits),
         ..Deadlines::default()
     }
 }

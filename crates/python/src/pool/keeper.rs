@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use forebay_pool::keeper::{self, Inherited};
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::error::Result;
 use crate::sys::descriptor::take;
 
 /// Be the keeper, until the client is gone. The descriptors are given away. Never attached to Python meanwhile.
@@ -17,12 +17,12 @@ pub fn run_keeper(
     page: RawFd,
     client: RawFd,
     scratch: PathBuf,
-) -> PyResult<()> {
+) -> Result<()> {
     let inherited = Inherited {
         control: take(control)?,
         page: take(page)?,
         client: take(client)?,
         scratch,
     };
-    py.detach(|| keeper::run(inherited)).map_err(error::pool)
+    Ok(py.detach(|| keeper::run(inherited))?)
 }

@@ -7,18 +7,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_pool::Error;
+use forebay_pool::death::Cause;
 use forebay_pool::lender::borrower::{Borrower as Core, Response};
 use forebay_pool::lender::{Config, Lender as CoreLender, Turn};
 use forebay_pool::wire::Launch;
 use forebay_pool::wire::shared::{Kind, Reply, Request, Row};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
+use super::death::death_to_python;
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
-use crate::error;
+use crate::error::Result;
+use crate::fields::struct_of;
 use crate::sys::descriptor::take;
 
 /// The lender's end. One thread runs it.
@@ -38,61 +41,46 @@ impl Lender {
     }
 }
 
+/// What a lender allows, from a dict with an item for each field.
+struct LenderConfig(Config);
+
+impl<'py> FromPyObject<'_, 'py> for LenderConfig {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let given = given.cast::<PyDict>()?;
+        Ok(Self(struct_of!(
+            given, Config;
+            max_size max_running max_uses lifetime_ms private_bytes_max spares
+            leases_max waiters_max start_ms idle_ms reset_ms
+        )))
+    }
+}
+
 #[pymethods]
 impl Lender {
+    /// Lend at a path; `wake` has `run` return once it is readable, and is taken.
     #[new]
-    #[pyo3(signature = (path, *, wake, max_size, max_running, max_uses, lifetime_ms, private_bytes_max, spares, leases_max, waiters_max, start_ms, idle_ms, reset_ms))]
-    #[allow(clippy::too_many_arguments)] // they are keywords in Python
-    fn new(
-        path: PathBuf,
-        wake: RawFd,
-        max_size: u32,
-        max_running: u32,
-        max_uses: u32,
-        lifetime_ms: u64,
-        private_bytes_max: u64,
-        spares: u32,
-        leases_max: usize,
-        waiters_max: usize,
-        start_ms: u64,
-        idle_ms: u64,
-        reset_ms: u64,
-    ) -> PyResult<Self> {
-        let config = Config {
-            max_size,
-            max_running,
-            max_uses,
-            lifetime_ms,
-            private_bytes_max,
-            spares,
-            leases_max,
-            waiters_max,
-            start_ms,
-            idle_ms,
-            reset_ms,
-        };
+    #[pyo3(signature = (path, *, wake, config))]
+    fn new(path: PathBuf, wake: RawFd, config: LenderConfig) -> Result<Self> {
         let wake = take(wake)?;
-        let lender = CoreLender::new(&path, config, wake.as_fd());
         // The poll set keeps what it watches, not the descriptor: Python's own stays open.
-        let lender = lender.map_err(error::pool)?;
+        let lender = CoreLender::new(&path, config.0, wake.as_fd())?;
         Ok(Self(Mutex::new(Some(lender))))
     }
 
     /// Serve without the GIL until a keeper is wanted (True), `wake` is readable (False), or a person is to read something.
-    fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match py
-            .detach(|| self.with(CoreLender::run))
-            .map_err(error::pool)?
-        {
-            Turn::Keeper => true.into_bound_py_any(py),
-            Turn::Woken => false.into_bound_py_any(py),
-            Turn::Notice(text) => text.into_bound_py_any(py),
+    fn run<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyAny>> {
+        match py.detach(|| self.with(CoreLender::run))? {
+            Turn::Keeper => Ok(true.into_bound_py_any(py)?),
+            Turn::Woken => Ok(false.into_bound_py_any(py)?),
+            Turn::Notice(text) => Ok(text.into_bound_py_any(py)?),
         }
     }
 
-    fn handover(&self) -> PyResult<Option<(RawFd, RawFd, RawFd)>> {
+    fn handover(&self) -> Result<Option<(RawFd, RawFd, RawFd)>> {
         let handover = self.with(|lender| lender.pool().handover());
-        Ok(handover.map_err(error::pool)?.map(|given| {
+        Ok(handover?.map(|given| {
             (
                 given.control.into_raw_fd(),
                 given.page.into_raw_fd(),
@@ -101,18 +89,17 @@ impl Lender {
         }))
     }
 
-    fn attach(&self, pidfd: RawFd) -> PyResult<u64> {
+    fn attach(&self, pidfd: RawFd) -> Result<u64> {
         let keeper = take(pidfd)?;
-        self.with(|lender| lender.pool().attach(keeper))
-            .map_err(error::pool)
+        Ok(self.with(|lender| lender.pool().attach(keeper))?)
     }
 
-    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+    fn close(&self, py: Python<'_>, timeout: f64) -> Result<()> {
         let limit_ms = milliseconds(timeout)?;
         let Some(lender) = self.lock().take() else {
             return Ok(());
         };
-        py.detach(|| lender.close(limit_ms)).map_err(error::pool)
+        Ok(py.detach(|| lender.close(limit_ms))?)
     }
 }
 
@@ -121,20 +108,20 @@ impl Lender {
 pub struct Borrower(Core);
 
 impl Borrower {
-    fn ask(&self, question: impl FnOnce(u64) -> Request) -> PyResult<u64> {
-        self.0.ask(question).map_err(error::pool)
+    fn ask(&self, question: impl FnOnce(u64) -> Request) -> Result<u64> {
+        Ok(self.0.ask(question)?)
     }
 
-    fn say(&self, word: &Request) -> PyResult<()> {
-        self.0.send_notice(word).map_err(error::pool)
+    fn say(&self, word: &Request) -> Result<()> {
+        Ok(self.0.send_notice(word)?)
     }
 }
 
 #[pymethods]
 impl Borrower {
     #[new]
-    fn new(path: PathBuf) -> PyResult<Self> {
-        Core::connect(&path).map(Self).map_err(error::pool)
+    fn new(path: PathBuf) -> Result<Self> {
+        Ok(Self(Core::connect(&path)?))
     }
 
     /// Ask for a number of a kind.
@@ -149,7 +136,7 @@ impl Borrower {
         directory: Vec<u8>,
         setup: Vec<u8>,
         limits: Option<PyLimits>,
-    ) -> PyResult<u64> {
+    ) -> Result<u64> {
         let launch = Launch {
             arguments,
             environment,
@@ -169,7 +156,7 @@ impl Borrower {
     }
 
     /// Ask for a service and look for a moment: the answer, or else the ticket.
-    fn take<'py>(&self, py: Python<'py>, key: u32, patience: f64) -> PyResult<Bound<'py, PyAny>> {
+    fn take<'py>(&self, py: Python<'py>, key: u32, patience: f64) -> Result<Bound<'py, PyAny>> {
         let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
         let taken = py.detach(|| {
             let ticket = self.0.ask(|ticket| Request::Ask { ticket, key })?;
@@ -179,41 +166,41 @@ impl Borrower {
                 Err(error) => Err(error),
             }
         });
-        match taken.map_err(error::pool)? {
-            Ok(answer) => Ok(told(py, answer)?.into_any()),
-            Err(ticket) => ticket.into_bound_py_any(py),
+        match taken? {
+            Ok(answer) => Ok(answer_to_python(py, answer)?.into_any()),
+            Err(ticket) => Ok(ticket.into_bound_py_any(py)?),
         }
     }
 
-    fn lend(&self, handle: &PyHandle) -> PyResult<u64> {
+    fn lend(&self, handle: &PyHandle) -> Result<u64> {
         let handle = handle.0;
         self.ask(|ticket| Request::Lend { ticket, handle })
     }
 
-    fn death(&self, handle: &PyHandle) -> PyResult<u64> {
+    fn death(&self, handle: &PyHandle) -> Result<u64> {
         let handle = handle.0;
         self.ask(|ticket| Request::Death { ticket, handle })
     }
 
-    fn output(&self, handle: &PyHandle) -> PyResult<u64> {
+    fn output(&self, handle: &PyHandle) -> Result<u64> {
         let handle = handle.0;
         self.ask(|ticket| Request::Output { ticket, handle })
     }
 
-    fn status(&self) -> PyResult<u64> {
+    fn status(&self) -> Result<u64> {
         self.ask(|ticket| Request::Status { ticket })
     }
 
-    fn services(&self, from_: u32) -> PyResult<u64> {
+    fn services(&self, from_: u32) -> Result<u64> {
         let from = from_; // `from` is a word of Python
         self.ask(|ticket| Request::Services { ticket, from })
     }
 
-    fn drain(&self, name: Vec<u8>) -> PyResult<u64> {
+    fn drain(&self, name: Vec<u8>) -> Result<u64> {
         self.ask(|ticket| Request::Drain { ticket, name })
     }
 
-    fn release(&self, handle: &PyHandle, owed: u64) -> PyResult<()> {
+    fn release(&self, handle: &PyHandle, owed: u64) -> Result<()> {
         let handle = handle.0;
         self.say(&Request::Release {
             handle,
@@ -221,7 +208,7 @@ impl Borrower {
         })
     }
 
-    fn abandon(&self, handle: &PyHandle, owed: u64, met: bool) -> PyResult<()> {
+    fn abandon(&self, handle: &PyHandle, owed: u64, met: bool) -> Result<()> {
         let handle = handle.0;
         self.say(&Request::Abandon {
             handle,
@@ -231,27 +218,27 @@ impl Borrower {
     }
 
     #[pyo3(signature = (handle, cause="discarded"))]
-    fn discard(&self, handle: &PyHandle, cause: &str) -> PyResult<()> {
+    fn discard(&self, handle: &PyHandle, cause: &str) -> Result<()> {
         let (handle, cause) = (handle.0, discard_cause(cause));
         self.say(&Request::Discard { handle, cause })
     }
 
-    fn end_overdue(&self, handle: &PyHandle) -> PyResult<()> {
+    fn end_overdue(&self, handle: &PyHandle) -> Result<()> {
         let handle = handle.0;
         self.say(&Request::Overdue { handle })
     }
 
-    /// The answer, where it is there; otherwise `queue` is told of it.
+    /// The answer, where it is there; otherwise `queue` is notified of it.
     #[pyo3(signature = (ticket, queue = None))]
     fn look<'py>(
         &self,
         py: Python<'py>,
         ticket: u64,
         queue: Option<&WakeQueue>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let answer = self.0.look(ticket, queue.map(|queue| &queue.0));
-        let answer = answer.map_err(error::pool)?;
-        answer.map(|answer| told(py, answer)).transpose()
+    ) -> Result<Option<Bound<'py, PyTuple>>> {
+        let answer = self.0.look(ticket, queue.map(|queue| &queue.0))?;
+        let answer = answer.map(|answer| answer_to_python(py, answer));
+        Ok(answer.transpose()?)
     }
 
     /// Wait without the GIL, at most `timeout` seconds; signal handlers run meanwhile.
@@ -261,30 +248,33 @@ impl Borrower {
         py: Python<'py>,
         ticket: u64,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    ) -> Result<Option<Bound<'py, PyTuple>>> {
         let limit = timeout.map(milliseconds).transpose()?;
         let deadline = limit.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
         loop {
             match py.detach(|| self.0.wait(ticket, deadline)) {
                 Err(Error::Interrupted) => py.check_signals()?,
-                Ok(answer) => return answer.map(|answer| told(py, answer)).transpose(),
-                Err(error) => return Err(error::pool(error)),
+                answer => {
+                    let answer = answer?.map(|answer| answer_to_python(py, answer));
+                    return Ok(answer.transpose()?);
+                }
             }
         }
     }
 
     /// Give a question up; its answer, where it was there already.
-    fn leave<'py>(&self, py: Python<'py>, ticket: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let answer = self.0.leave(ticket).map_err(error::pool)?;
-        answer.map(|answer| told(py, answer)).transpose()
+    fn leave<'py>(&self, py: Python<'py>, ticket: u64) -> Result<Option<Bound<'py, PyTuple>>> {
+        let answer = self.0.leave(ticket)?;
+        let answer = answer.map(|answer| answer_to_python(py, answer));
+        Ok(answer.transpose()?)
     }
 
-    fn drive(&self) -> PyResult<()> {
-        self.0.drive().map_err(error::pool)
+    fn drive(&self) -> Result<()> {
+        Ok(self.0.drive()?)
     }
 
-    fn watch(&self) -> PyResult<RawFd> {
-        let watched = self.0.watch().map_err(error::pool)?;
+    fn watch(&self) -> Result<RawFd> {
+        let watched = self.0.watch()?;
         Ok(watched.into_raw_fd())
     }
 
@@ -294,8 +284,8 @@ impl Borrower {
     }
 
     #[getter]
-    fn over(&self) -> PyResult<bool> {
-        self.0.is_over().map_err(error::pool)
+    fn over(&self) -> Result<bool> {
+        Ok(self.0.is_over()?)
     }
 
     fn close(&self) {
@@ -308,7 +298,7 @@ impl Borrower {
 }
 
 /// An answer as a tuple that begins with its number in the protocol; see the stub.
-fn told(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTuple>> {
+fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTuple>> {
     let mut given = answer.descriptors.into_iter();
     let mut next = || given.next().map_or(-1, OwnedFd::into_raw_fd);
     match answer.reply {
@@ -330,44 +320,38 @@ fn told(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTuple>> {
             .into_pyobject(py),
         Reply::Start { handle, .. } => (4, PyHandle(handle), next()).into_pyobject(py),
         Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
-        Reply::Died { death, .. } => {
-            let text = PyBytes::new(py, &death.text);
-            let cause = death.cause.name();
-            let memory = (death.peak_bytes, death.limit_bytes);
-            let death = (cause, death.pid, death.code, text, memory.0, memory.1);
-            (6, death).into_pyobject(py)
-        }
+        Reply::Died { death, .. } => (6, death_to_python(py, &death)).into_pyobject(py),
         Reply::Kind { key, .. } => (2, key).into_pyobject(py),
-        Reply::Status { fields, deaths, .. } => {
-            let deaths: Vec<_> = deaths
-                .iter()
-                .map(|(cause, count)| (cause.name(), *count))
-                .collect();
-            (1, PyList::new(py, fields)?, deaths).into_pyobject(py)
-        }
+        Reply::Status { fields, deaths, .. } => (1, fields, counts_of(&deaths)).into_pyobject(py),
         Reply::Output { text, .. } => (7, PyBytes::new(py, &text)).into_pyobject(py),
-        Reply::Services { rows, next, .. } => {
-            let rows: Vec<_> = rows.into_iter().map(row).collect();
-            (8, rows, next).into_pyobject(py)
-        }
+        Reply::Services { rows, next, .. } => (8, rows_of(rows), next).into_pyobject(py),
         Reply::Drained { ended, marked, .. } => (9, ended, marked).into_pyobject(py),
         Reply::Refused {
             limit,
+            next,
             maximum,
             value,
-            next,
             ..
         } => (10, text(&limit), maximum, value, text(&next)).into_pyobject(py),
         Reply::Failed { reason, .. } => (11, text(&reason)).into_pyobject(py),
     }
 }
 
+fn counts_of(deaths: &[(Cause, u64)]) -> Vec<(&'static str, u64)> {
+    let counts = deaths.iter().map(|(cause, count)| (cause.name(), *count));
+    counts.collect()
+}
+
 /// Slot, process, kind, state, holder, age in seconds.
+type PyRow = (u32, i32, String, &'static str, i32, f64);
+
 #[allow(clippy::cast_precision_loss)] // ages are far below 2^53 ms
-fn row(row: Row) -> (u32, i32, String, &'static str, i32, f64) {
-    let age_s = row.age_ms as f64 / 1000.0;
-    let name = text(&row.name);
-    (row.slot, row.pid, name, row.state.name(), row.holder, age_s)
+fn rows_of(rows: Vec<Row>) -> Vec<PyRow> {
+    let row = |row: Row| {
+        let (name, age_s) = (text(&row.name), row.age_ms as f64 / 1000.0);
+        (row.slot, row.pid, name, row.state.name(), row.holder, age_s)
+    };
+    rows.into_iter().map(row).collect()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 pub fn take(number: RawFd) -> PyResult<OwnedFd> {
     if number < 0 {
         return Err(PyValueError::new_err(format!(
-            "{number} is no file descriptor"
+            "invalid file descriptor: {number}"
         )));
     }
     // SAFETY: not negative; the Python caller gives it away, as the documentation of each caller demands.
@@ -20,9 +20,9 @@ pub fn take(number: RawFd) -> PyResult<OwnedFd> {
 pub fn borrow<'a>(number: RawFd) -> PyResult<BorrowedFd<'a>> {
     if number < 0 {
         return Err(PyValueError::new_err(format!(
-            "{number} is no file descriptor"
+            "invalid file descriptor: {number}"
         )));
     }
-    // SAFETY: not negative; who calls keeps it open meanwhile, or polls what took its place, which harms nobody.
+    // SAFETY: not negative; the caller keeps it open meanwhile; otherwise another file of that number is polled, which does no harm.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
 }

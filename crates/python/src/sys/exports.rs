@@ -1,4 +1,4 @@
-//! Python buffers that pulls and pushes use until nobody moves bytes there any more.
+//! Python buffers that pulls and pushes use until no transfer reads or writes them any more.
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ use crate::memory::block_under;
 pub struct Exports {
     /// Never grown beyond its first room: exporters may point from one field of a view into another.
     views: Vec<ffi::Py_buffer>,
-    /// Keeps the blocks of arenas that outlive whoever asked, and has the arenas count them.
+    /// Keeps arena blocks that are still in use after their caller gave up, and has the arenas count them.
     quarantined: Mutex<Vec<Quarantined>>,
 }
 
@@ -72,7 +72,7 @@ impl Exports {
         Ok(view.itemsize == 8 && is_integer(view) && usize::try_from(view.len) == Ok(count * 8))
     }
 
-    /// Whoever asked has gone, though bytes may still move here: have arenas count their blocks until the exports end.
+    /// The caller gave up while bytes may still move here: have arenas count their blocks until the exports end.
     pub fn quarantine(&self, py: Python<'_>) {
         let of = |view: &ffi::Py_buffer| {
             // SAFETY: a filled view holds a reference to its object, which is alive while the export is held.
@@ -106,8 +106,8 @@ fn span(view: &ffi::Py_buffer) -> Span {
     let start = NonNull::new(view.buf.cast()).unwrap_or(NonNull::dangling());
     let bytes = usize::try_from(view.len).unwrap_or(0);
     // SAFETY: the export holds the memory until it is released, which is when the machine that got the span has handed its
-    // keeper back. It was asked for as writable where it is a destination or a tensor; that nobody else uses it meanwhile is
-    // the documented duty of who lends it, and nothing depends on what the bytes are.
+    // keeper back. It was asked for as writable where it is a destination or a tensor; that no one else uses it meanwhile is
+    // the documented duty of the lender, and nothing depends on what the bytes are.
     unsafe { Span::new(start, bytes) }
 }
 

@@ -43,12 +43,12 @@ impl Given {
         Ok(given)
     }
 
-    /// Memory for the transport, which nobody else uses until this comes back.
+    /// Memory for the transport, which has no other user until this comes back.
     pub fn into_buffer(self) -> Buffer {
         let bytes = usize::try_from(self.view.len).unwrap_or(0);
         let pointer = NonNull::new(self.view.buf.cast()).unwrap_or(NonNull::dangling());
-        // SAFETY: the export holds the memory, writable, until `self` is dropped. That nobody else uses it meanwhile
-        // is the documented duty of who gives it; the bytes only go through the kernel, nothing depends on them.
+        // SAFETY: the export holds the memory, writable, until `self` is dropped. That no one else uses it meanwhile
+        // is the documented duty of the caller; the bytes only go through the kernel, nothing depends on them.
         unsafe { Buffer::given(pointer, bytes, Box::new(self)) }
     }
 

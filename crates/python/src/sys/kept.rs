@@ -50,7 +50,7 @@ impl AsRef<[u8]> for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // SAFETY: the value is not used again; nobody else takes it out.
+        // SAFETY: the value is not used again; this is the only place that takes it out.
         let lent = unsafe { ManuallyDrop::take(&mut self.0) };
         let_go(LetGo::Lent(lent));
     }

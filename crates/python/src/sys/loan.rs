@@ -1,7 +1,7 @@
 //! Python buffers that a batch of block I/O uses until it is done.
 //!
 //! A loan lives in an `Arc` from the start: exporters may point from one field of a view into another, so it never moves.
-//! A batch that is handed over holds one reference as its keeper, and whoever waits for it another;
+//! A batch that is handed over holds one reference as its keeper, and the waiting caller another;
 //! with the last of them the exports end. In the blocking face one loan for each thread is used again and again.
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_int};
@@ -17,7 +17,7 @@ use super::kept;
 
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Role {
     /// Offsets or operations.
     Items,
     Lengths,
@@ -26,7 +26,7 @@ pub enum Place {
     Results,
 }
 
-const PLACES: usize = 4;
+const ROLES: usize = 4;
 
 /// How an export is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub enum Want {
     Bytes,
     /// One run of bytes, to be written.
     WritableBytes,
-    /// Values whose format is told, to be read.
+    /// Values with their format, to be read.
     Values,
-    /// Values whose format is told, to be written.
+    /// Values with their format, to be written.
     WritableValues,
 }
 
@@ -61,13 +61,13 @@ impl Plain for i64 {}
 impl Plain for Operation {}
 
 thread_local! {
-    /// The loan that this thread's blocking calls use, while none of them does.
+    /// The loan that this thread's blocking calls use, while none of them is running.
     static SPARE: Cell<Option<Arc<Loan>>> = const { Cell::new(None) };
 }
 
 /// The buffers of one batch, and room for an operation that Python did not list.
 pub struct Loan {
-    views: [ffi::Py_buffer; PLACES],
+    views: [ffi::Py_buffer; ROLES],
     own: Operation,
     own_result: UnsafeCell<i64>,
     /// Keeps a cancelled batch's block of an arena, and has the arena count it.
@@ -108,9 +108,9 @@ impl Loan {
     }
 
     /// Take an export of `object`; the error is the exporter's own.
-    pub fn take(&mut self, place: Place, object: &Bound<'_, PyAny>, want: Want) -> PyResult<()> {
+    pub fn take(&mut self, role: Role, object: &Bound<'_, PyAny>, want: Want) -> PyResult<()> {
         let flags = want.flags();
-        let view = &mut self.views[place as usize];
+        let view = &mut self.views[role as usize];
         release(view, object.py());
         // SAFETY: the object is alive; the view is empty, ours, and does not move, being in an Arc.
         let status = unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), view, flags) };
@@ -122,49 +122,49 @@ impl Loan {
     }
 
     /// Let a buffer go again, before the batch is made.
-    pub fn give_up(&mut self, place: Place, py: Python<'_>) {
-        release(&mut self.views[place as usize], py);
+    pub fn give_up(&mut self, role: Role, py: Python<'_>) {
+        release(&mut self.views[role as usize], py);
     }
 
-    pub fn bytes(&self, place: Place) -> usize {
-        usize::try_from(self.views[place as usize].len).unwrap_or(0)
+    pub fn bytes(&self, role: Role) -> usize {
+        usize::try_from(self.views[role as usize].len).unwrap_or(0)
     }
 
     /// The format of its values, as the module `struct` writes it.
-    pub fn format(&self, place: Place) -> &[u8] {
-        let view = &self.views[place as usize];
+    pub fn format(&self, role: Role) -> &[u8] {
+        let view = &self.views[role as usize];
         if view.obj.is_null() || view.format.is_null() {
-            return b"B"; // what the protocol says where nothing is said
+            return b"B"; // the default of the buffer protocol
         }
         // SAFETY: a filled view's format is a string that lives as long as the export.
         unsafe { CStr::from_ptr(view.format) }.to_bytes()
     }
 
     /// How many dimensions its values have, where values were asked for.
-    pub fn dimensions(&self, place: Place) -> usize {
-        usize::try_from(self.views[place as usize].ndim).unwrap_or(0)
+    pub fn dimensions(&self, role: Role) -> usize {
+        usize::try_from(self.views[role as usize].ndim).unwrap_or(0)
     }
 
     /// Whether its values are one behind the other, each of the size of a `T`.
-    pub fn is_row_of<T: Plain>(&self, place: Place) -> bool {
-        let item_bytes = self.views[place as usize].itemsize;
-        self.dimensions(place) == 1 && usize::try_from(item_bytes) == Ok(size_of::<T>())
+    pub fn is_row_of<T: Plain>(&self, role: Role) -> bool {
+        let item_bytes = self.views[role as usize].itemsize;
+        self.dimensions(role) == 1 && usize::try_from(item_bytes) == Ok(size_of::<T>())
     }
 
-    /// The place as values of `T`, unless their size or address is another's.
-    fn values<T: Plain>(&self, place: Place) -> Option<(NonNull<T>, usize)> {
-        let bytes = self.bytes(place);
+    /// The buffer as values of `T`, unless their size or address is another's.
+    fn values<T: Plain>(&self, role: Role) -> Option<(NonNull<T>, usize)> {
+        let bytes = self.bytes(role);
         if bytes == 0 {
             return Some((NonNull::dangling(), 0));
         }
-        let start = NonNull::new(self.views[place as usize].buf.cast::<T>())?;
+        let start = NonNull::new(self.views[role as usize].buf.cast::<T>())?;
         (start.is_aligned() && bytes.is_multiple_of(size_of::<T>()))
             .then_some((start, bytes / size_of::<T>()))
     }
 
     /// Values that the batch reads.
-    pub fn lent<T: Plain>(&self, place: Place) -> Option<Lent<T>> {
-        let (start, count) = self.values(place)?;
+    pub fn lent<T: Plain>(&self, role: Role) -> Option<Lent<T>> {
+        let (start, count) = self.values(role)?;
         // SAFETY: aligned and so many, as looked at; any bytes are a `T`. The export is held by the loan, and the loan by
         // the batch's keeper, or by the blocking call.
         Some(unsafe { Lent::new(start, count) })
@@ -172,19 +172,19 @@ impl Loan {
 
     /// Where the batch's results go.
     pub fn results(&self) -> Option<Results> {
-        let (start, count) = self.values(Place::Results)?;
+        let (start, count) = self.values(Role::Results)?;
         // SAFETY: as in `lent`; the export was asked for as writable.
         Some(unsafe { Results::new(start, count) })
     }
 
     /// The batch's buffer; none is no bytes.
     pub fn memory(&self) -> Memory {
-        let view = &self.views[Place::Memory as usize];
+        let view = &self.views[Role::Memory as usize];
         let start = NonNull::new(view.buf.cast()).unwrap_or(NonNull::dangling());
         let writable = view.readonly == 0 && !view.obj.is_null();
-        // SAFETY: as in `lent`. That nobody holds a reference to the bytes is the documented duty of who lends them; they
+        // SAFETY: as in `lent`. That no Rust reference to the bytes exists is the documented duty of the lender; they
         // only go through the kernel, nothing depends on them.
-        unsafe { Memory::new(start, self.bytes(Place::Memory), writable) }
+        unsafe { Memory::new(start, self.bytes(Role::Memory), writable) }
     }
 
     /// An operation of ours, and room for its result.
@@ -211,16 +211,16 @@ impl Loan {
         self.own
     }
 
-    /// Value `index` of a place, for a message.
-    pub fn get<T: Plain>(&self, place: Place, index: usize) -> Option<T> {
-        let (start, count) = self.values::<T>(place)?;
+    /// Value `index` of a buffer, for a message.
+    pub fn get<T: Plain>(&self, role: Role, index: usize) -> Option<T> {
+        let (start, count) = self.values::<T>(role)?;
         // SAFETY: in range, aligned, and readable while the export is held.
         (index < count).then(|| unsafe { start.add(index).read_volatile() })
     }
 
     /// The first result below zero: its index, and its value.
     pub fn first_failure(&self) -> Option<(usize, i64)> {
-        let (start, count) = self.values::<i64>(Place::Results)?;
+        let (start, count) = self.values::<i64>(Role::Results)?;
         (0..count).find_map(|index| {
             // SAFETY: in range, aligned, and readable while the export is held.
             let result = unsafe { start.add(index).read_volatile() };

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::handle;
-use crate::error;
+use crate::error::{Error, Result, busy, closed, config};
 use crate::sys::exports::KeptExports;
 use crate::sys::kept;
 
@@ -29,12 +29,12 @@ impl TensorBatch {
         }
     }
 
-    fn held(&self) -> PyResult<(&CoreLink, &CoreBatch)> {
+    fn held(&self) -> Result<(&CoreLink, &CoreBatch)> {
         let held = self.held.as_ref().map(|(link, batch)| (link, batch));
-        held.ok_or_else(|| error::closed("the batch is gone".into()))
+        held.ok_or_else(|| closed("the batch is gone"))
     }
 
-    fn news(&self) -> PyResult<Vec<u32>> {
+    fn news(&self) -> Result<Vec<u32>> {
         let mut news = Vec::new();
         self.held()?.1.take_arrived(&mut news);
         Ok(news)
@@ -43,50 +43,50 @@ impl TensorBatch {
 
 #[pymethods]
 impl TensorBatch {
-    fn __len__(&self) -> PyResult<usize> {
+    fn __len__(&self) -> Result<usize> {
         Ok(self.held()?.1.len())
     }
 
     /// Whether everything of it has ended.
     #[getter]
-    fn done(&self) -> PyResult<bool> {
+    fn done(&self) -> Result<bool> {
         Ok(self.held()?.1.is_done())
     }
 
-    /// Wait for all, or with `each` until something has ended that was not told yet; the indices of what has then.
+    /// Wait for all, or with `each` until something has ended that was not reported yet; the indices of that.
     ///
     /// Raises DeadlineError after `timeout` seconds; the batch goes on. One thread at a time waits for a batch.
     #[pyo3(signature = (timeout = None, *, each = false))]
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>, each: bool) -> PyResult<Vec<u32>> {
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>, each: bool) -> Result<Vec<u32>> {
         let (link, batch) = self.held()?;
         let until = if each { Until::More } else { Until::All };
         wait(py, link, batch, until, allowed(timeout))?;
         if each { self.news() } else { Ok(Vec::new()) }
     }
 
-    /// The indices of what has ended and was not told yet, in the order of the ends.
-    fn arrived(&self) -> PyResult<Vec<u32>> {
+    /// The indices of what has ended and was not reported yet, in the order of the ends.
+    fn arrived(&self) -> Result<Vec<u32>> {
         self.news()
     }
 
     /// Why an operation that has ended failed, if it did.
-    fn failure(&self, index: usize) -> PyResult<Option<PyErr>> {
+    fn failure(&self, index: usize) -> Result<Option<PyErr>> {
         let (_, batch) = self.held()?;
         check(batch, index)?;
         Ok(match batch.state_of(index) {
-            OperationState::Failed(refused) => Some(error::stream(refused)),
+            OperationState::Failed(refused) => Some(Error::from(refused).into()),
             OperationState::Pending | OperationState::Done(_) => None,
         })
     }
 
     /// The first operation that failed, by its index.
-    fn first_failure(&self) -> PyResult<Option<(usize, PyErr)>> {
+    fn first_failure(&self) -> Result<Option<(usize, PyErr)>> {
         let first = self.held()?.1.first_failure();
-        Ok(first.map(|(index, refused)| (index, error::stream(refused))))
+        Ok(first.map(|(index, refused)| (index, Error::from(refused).into())))
     }
 
     /// The tensor's version with which an operation ended well; otherwise 0.
-    fn version(&self, index: usize) -> PyResult<u64> {
+    fn version(&self, index: usize) -> Result<u64> {
         let (_, batch) = self.held()?;
         check(batch, index)?;
         Ok(match batch.state_of(index) {
@@ -96,14 +96,14 @@ impl TensorBatch {
     }
 
     /// What the names of a look-up mean: a handle each, or a list of the nearest names. To be asked for once.
-    fn meanings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn meanings<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyList>> {
         meanings(py, self.held()?.1)
     }
 
     /// Give up what has not ended; it ends with `ClosedError`. Idempotent.
     ///
     /// Memory where bytes may still come is kept until they have, or the link is closed.
-    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+    fn cancel(&self, py: Python<'_>) -> Result<()> {
         let (link, batch) = self.held()?;
         py.detach(|| link.cancel(batch));
         kept::end_exports(py);
@@ -120,7 +120,7 @@ impl Drop for TensorBatch {
     }
 }
 
-/// Whoever asked needs the batch no more; what the engine still holds of it is in quarantine from here on.
+/// The caller needs the batch no more; what the engine still holds of it is in quarantine from here on.
 pub(super) fn let_go(py: Python<'_>, batch: CoreBatch) {
     if Arc::strong_count(&batch) > 1
         && let Some(exports) = batch.memory.get()
@@ -130,23 +130,22 @@ pub(super) fn let_go(py: Python<'_>, batch: CoreBatch) {
     kept::drop_attached(py, batch);
 }
 
-fn check(batch: &CoreBatch, index: usize) -> PyResult<()> {
+fn check(batch: &CoreBatch, index: usize) -> Result<()> {
     if index < batch.len() {
         return Ok(());
     }
-    Err(error::config(format!(
+    Err(config(format!(
         "index {index} of a batch of {}",
         batch.len()
     )))
 }
 
 /// What names mean, or why that is not known.
-pub(super) fn meanings<'py>(py: Python<'py>, batch: &CoreBatch) -> PyResult<Bound<'py, PyList>> {
+pub(super) fn meanings<'py>(py: Python<'py>, batch: &CoreBatch) -> Result<Bound<'py, PyList>> {
     if let Some((_, refused)) = batch.first_failure() {
-        return Err(error::stream(refused));
+        return Err(refused.into());
     }
-    handle::meanings(py, batch)?
-        .ok_or_else(|| error::busy("the names are not known yet, or were taken".into()))
+    handle::meanings(py, batch)?.ok_or_else(|| busy("the names are not known yet, or were taken"))
 }
 
 /// Seconds of Python's; none where there is no limit.
@@ -162,13 +161,13 @@ pub(super) fn wait(
     batch: &CoreBatch,
     until: Until,
     allowed: Option<Duration>,
-) -> PyResult<()> {
+) -> Result<()> {
     let deadline = allowed.and_then(Deadline::after);
     loop {
         match py.detach(|| link.wait(batch, until, deadline)) {
             Ok(()) => return Ok(()),
             Err(StreamError::Interrupted) => py.check_signals()?,
-            Err(refused) => return Err(error::stream(refused)),
+            Err(refused) => return Err(refused.into()),
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct TensorHandle {
     description: Description,
 }
 
-/// A dtype as Python tells it: its text, numpy's letter for its kind, and its size.
+/// A dtype as Python gives it: its text, numpy's letter for its kind, and its size.
 pub(super) fn dtype_of(text: String, kind: &str, item_bytes: u32) -> Dtype {
     let number = match kind {
         "i" => Number::Signed,

@@ -18,12 +18,13 @@ use super::plan::TensorPlan;
 use super::port::TensorPort;
 use super::request::{Request, bytes_of, pull_of};
 use super::verbs::device_of;
-use crate::error;
+use crate::error::{At, Result, closed};
+use crate::fields::set_items;
 use crate::memory::Arena;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
 use crate::sys::lent::Lent;
-use crate::transport::MessageConnection;
+use crate::transport::{MessageConnection, seconds};
 
 /// The message with which a client begins.
 #[pyfunction]
@@ -71,9 +72,11 @@ fn attach_reader(link: &CoreLink, welcome: &Welcome) -> String {
     }
 }
 
-fn names_of<'a>(names: &'a Bound<'_, PyList>) -> PyResult<Vec<Bound<'a, PyString>>> {
-    let strings = names.iter().map(|name| Ok(name.cast_into::<PyString>()?));
-    strings.collect()
+fn names_of(names: &Bound<'_, PyList>) -> Result<Vec<String>> {
+    let texts = names
+        .iter()
+        .map(|name| Ok(name.cast::<PyString>()?.extract()?));
+    texts.collect()
 }
 
 #[pymethods]
@@ -88,10 +91,9 @@ impl TensorLink {
         entries_max: u32,
         waiting_max: u32,
         liveness: f64,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let peer = connection.peer_name().to_owned();
-        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref());
-        let welcome = welcome.map_err(|refused| error::tensor(&peer, &refused))?;
+        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref()).at(&peer)?;
         let limits = Limits {
             slots: welcome.slots,
             grant_bytes: welcome.grant_bytes,
@@ -101,12 +103,11 @@ impl TensorLink {
             liveness: seconds(liveness)?,
         };
         let wire = connection.take_stream(py)?;
-        let link = Link::new(wire, Settings { peer, limits }).map_err(error::stream)?;
-        let fabric = attach_reader(&link, &welcome);
+        let link = Link::new(wire, Settings { peer, limits })?;
         Ok(Self {
+            fabric: attach_reader(&link, &welcome),
             link,
             welcome,
-            fabric,
             without_verbs: OnceLock::new(),
             offer: Mutex::default(),
             liveness: limits.liveness,
@@ -173,10 +174,10 @@ impl TensorLink {
         py: Python<'py>,
         arena: PyRef<'_, Arena>,
         slots: u32,
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    ) -> Result<Bound<'py, PyBytes>> {
         let device = device_of(py, &arena)?;
         let made = py.detach(|| Offer::new(&device, slots));
-        let made = made.map_err(|refused| error::tensor("the RDMA device", &refused))?;
+        let made = made.at("the RDMA device")?;
         let hello = Hello::of_lifeline(slots, &made.introduction());
         *self.offer() = Some(made);
         Ok(PyBytes::new(py, &hello))
@@ -198,16 +199,15 @@ impl TensorLink {
         connection: PyRef<'_, MessageConnection>,
         welcome: &Bound<'_, PyAny>,
         needed: bool,
-    ) -> PyResult<()> {
-        let refused = |refused| error::tensor(self.link.peer(), &refused);
-        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref()).map_err(refused)?;
+    ) -> Result<()> {
+        let peer = self.link.peer();
+        let welcome = Welcome::decode(Lent::new(welcome)?.as_ref()).at(peer)?;
         if welcome.incarnation != self.welcome.incarnation {
-            return Err(refused(forebay_tensor::Error::Broken {
-                why: "the server was started anew while verbs were set up".to_owned(),
-            }));
+            let why = "the server was started anew while verbs were set up".to_owned();
+            return Err(forebay_tensor::Error::Broken { why }).at(peer);
         }
         let offer = self.offer().take();
-        let offer = offer.ok_or_else(|| error::closed("nothing was offered".into()))?;
+        let offer = offer.ok_or_else(|| closed("nothing was offered"))?;
         let lifeline = connection.take_stream(py)?;
         let (liveness, is_needed) = (self.liveness, needed);
         let accepted = py.detach(|| {
@@ -219,10 +219,10 @@ impl TensorLink {
                 is_needed,
             }))
         });
-        accepted.map_err(refused)?.map_err(error::stream)
+        Ok(accepted.at(peer)??)
     }
 
-    /// Have `fabric` say why pulls do not go by verbs.
+    /// Have `fabric` state why pulls do not go by verbs.
     fn refuse_verbs(&self, why: String) {
         _ = self.without_verbs.set(why); // the first reason stays
     }
@@ -255,7 +255,7 @@ impl TensorLink {
         first: &Bound<'_, PyAny>,
         count: &Bound<'_, PyAny>,
         out: &Bound<'_, PyAny>,
-    ) -> PyResult<bool> {
+    ) -> Result<bool> {
         // No request is made of it: one allocation less counts, beside a copy of 4 KiB.
         let mut exports = Exports::with_room(2);
         let pull = pull_of(&mut exports, handle.get(), (first, count), out)?;
@@ -268,7 +268,7 @@ impl TensorLink {
     }
 
     /// Prepare pulls that are read from shared memory again and again.
-    fn plan(&self, pulls: &Bound<'_, PyAny>) -> PyResult<TensorPlan> {
+    fn plan(&self, pulls: &Bound<'_, PyAny>) -> Result<TensorPlan> {
         let request = Request::new(Some(pulls), None, 0)?;
         Ok(TensorPlan::new(self.link.clone(), request))
     }
@@ -280,7 +280,7 @@ impl TensorLink {
         py: Python<'py>,
         names: &Bound<'py, PyList>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> Result<Bound<'py, PyList>> {
         let batch = self.ask(py, names, timeout, None)?;
         let waited = wait(py, &self.link, &batch, Until::All, None);
         if waited.is_err() {
@@ -313,7 +313,7 @@ impl TensorLink {
         pulls: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         versions: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         let blocks = versions.is_none() && self.link.has_verbs();
         let request = Request::with_blocks(Some(pulls), None, 1, blocks)?;
         self.run(py, request, timeout, versions)
@@ -323,7 +323,7 @@ impl TensorLink {
     ///
     /// Args:
     ///     pushes: tuples `(handle, first, count, values, add)` or `(handle, indices, None, values, add)`, with places as
-    ///         `pull_many`. `values` is any C-contiguous buffer; nobody changes it until this returns.
+    ///         `pull_many`. `values` is any C-contiguous buffer; not changed until this returns.
     ///     timeout, versions: as `pull_many`; the versions that the pushes made.
     ///
     /// Raises, threads, cancellation, cost: as `pull_many`. A push that failed with DeadlineError, BrokenError or
@@ -335,7 +335,7 @@ impl TensorLink {
         pushes: &Bound<'_, PyAny>,
         timeout: Option<f64>,
         versions: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         let request = Request::new(None, Some(pushes), 1)?;
         self.run(py, request, timeout, versions)
     }
@@ -349,24 +349,23 @@ impl TensorLink {
         pushes: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
         versions: bool,
-    ) -> PyResult<TensorBatch> {
+    ) -> Result<TensorBatch> {
         let blocks = !versions && self.link.has_verbs();
         let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
         let (works, memory) = request.wanted();
         let batch = Batch::new(memory, works.len());
-        py.detach(|| self.link.begin(&batch, works, allowed(timeout)))
-            .map_err(error::stream)?;
+        py.detach(|| self.link.begin(&batch, works, allowed(timeout)))?;
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
 
-    /// Begin, as a batch whose progress a port tells.
+    /// Begin, as a batch whose progress a port reports.
     ///
     /// Args:
     ///     port, ticket: where, and under which number.
     ///     pulls, pushes: as `pull_many` and `push_many`; lent until they have ended and the batch object is gone.
-    ///     each: tell whenever something of it has ended, not only when all has.
+    ///     each: report whenever something of it has ended, not only when all has.
     ///     timeout: seconds, after which what has not ended does with DeadlineError.
-    ///     driver: the port that drives it, where that is another one than the one that is told.
+    ///     driver: the port that drives it, where that is not `port`.
     ///     versions: `TensorBatch.version` will be asked.
     #[pyo3(signature = (port, ticket, pulls, pushes = None, *, each = false, timeout = None, driver = None, versions = false))]
     fn start(
@@ -380,19 +379,19 @@ impl TensorLink {
         timeout: Option<f64>,
         driver: Option<PyRef<'_, TensorPort>>,
         versions: bool,
-    ) -> PyResult<TensorBatch> {
+    ) -> Result<TensorBatch> {
         let blocks = !versions && self.link.has_verbs();
         let request = Request::with_blocks(Some(pulls), pushes, 0, blocks)?;
         let (works, memory) = request.wanted();
-        let told = (port.core(), ticket, each);
+        let report = (port.core(), ticket, each);
         let lent = (memory, works.len());
         let by = (allowed(timeout), driver.as_deref().map(TensorPort::core));
-        let started = py.detach(|| self.link.start(told, lent, works, by));
-        let batch = started.map_err(error::stream)?;
+        let started = py.detach(|| self.link.start(report, lent, works, by));
+        let batch = started?;
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
 
-    /// Ask what names mean, as a batch that a port tells of: `TensorBatch.meanings`.
+    /// Ask what names mean, as a batch that a port reports: `TensorBatch.meanings`.
     #[pyo3(signature = (port, ticket, names, timeout = None))]
     fn start_look_up(
         &self,
@@ -401,12 +400,12 @@ impl TensorLink {
         ticket: u64,
         names: &Bound<'_, PyList>,
         timeout: Option<f64>,
-    ) -> PyResult<TensorBatch> {
+    ) -> Result<TensorBatch> {
         let batch = self.ask(py, names, timeout, Some((&port, ticket)))?;
         Ok(TensorBatch::new(self.link.clone(), batch))
     }
 
-    /// Have the port's thread receive what comes for calls that were given up, while nobody else does: their memory comes
+    /// Have the port's thread receive what comes for calls that were given up, while no other thread does: their memory comes
     /// back then, at the latest with the connection's liveness.
     fn attend(&self, py: Python<'_>, port: PyRef<'_, TensorPort>) {
         let port = port.core();
@@ -420,13 +419,10 @@ impl TensorLink {
     }
 
     /// What was counted.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counted = py.detach(|| self.link.counters());
         let metrics = PyDict::new(py);
-        metrics.set_item("outstanding", counted.outstanding)?;
-        metrics.set_item("waiting", counted.waiting)?;
-        metrics.set_item("sent_bytes", counted.sent_bytes)?;
-        metrics.set_item("received_bytes", counted.received_bytes)?;
+        set_items!(metrics, counted; outstanding waiting sent_bytes received_bytes);
         metrics.set_item("fabric", self.fabric(py))?;
         let verbs = py.detach(|| self.link.verbs_counters());
         let verbs = verbs.and_then(Result::ok);
@@ -456,19 +452,11 @@ impl TensorLink {
         names: &Bound<'_, PyList>,
         timeout: Option<f64>,
         port: Option<(&TensorPort, u64)>,
-    ) -> PyResult<CoreBatch> {
-        let names = names_of(names)?;
-        let names: PyResult<Vec<String>> = names.iter().map(|name| name.extract()).collect();
-        let names = names?;
+    ) -> Result<CoreBatch> {
+        let names: Vec<String> = names_of(names)?;
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let memory = KeptExports::new(Exports::with_room(0));
         let port = port.map(|(port, ticket)| (port.core(), ticket));
-        py.detach(|| self.link.look_up(memory, &names, allowed(timeout), port))
-            .map_err(error::stream)
+        Ok(py.detach(|| self.link.look_up(memory, &names, allowed(timeout), port))?)
     }
-}
-
-pub(super) fn seconds(value: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| error::config(format!("{value} is no number of seconds")))
 }

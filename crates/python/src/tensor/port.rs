@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 use forebay_tensor::stream::{Port, StreamError};
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::error::Result;
 use crate::sys::exports::KeptExports;
 use crate::sys::kept;
 
-/// Where links are driven, and where the progress of batches is heard of: one wake-up for many.
+/// Drives links, and reports the progress of batches: one wake-up for many.
 #[pyclass(frozen, weakref, module = "forebay._core")]
 pub(crate) struct TensorPort {
     port: Port<KeptExports>,
@@ -23,8 +23,8 @@ impl TensorPort {
 #[pymethods]
 impl TensorPort {
     #[new]
-    fn new() -> PyResult<Self> {
-        let port = Port::new().map_err(error::stream)?;
+    fn new() -> Result<Self> {
+        let port = Port::new()?;
         Ok(Self { port })
     }
 
@@ -34,18 +34,18 @@ impl TensorPort {
     }
 
     /// Do what can be done without waiting; return the tickets of batches that have news.
-    fn turn(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+    fn turn(&self, py: Python<'_>) -> Result<Vec<u64>> {
         let mut tickets = Vec::new();
         let turned = py.detach(|| self.port.turn(&mut tickets));
         kept::end_exports(py);
         match turned {
             Ok(()) | Err(StreamError::Interrupted | StreamError::Closed { .. }) => Ok(tickets),
-            Err(refused) => Err(error::stream(refused)),
+            Err(refused) => Err(refused.into()),
         }
     }
 
     /// The same for a thread: sleep without the GIL until there is news; `None` once the port is closed.
-    fn wait(&self, py: Python<'_>) -> PyResult<Option<Vec<u64>>> {
+    fn wait(&self, py: Python<'_>) -> Result<Option<Vec<u64>>> {
         let mut tickets = Vec::new();
         loop {
             match py.detach(|| self.port.wait(&mut tickets)) {
@@ -54,7 +54,7 @@ impl TensorPort {
                 Ok(()) => break,
                 Err(StreamError::Closed { .. }) => return Ok(None),
                 Err(StreamError::Interrupted) => py.check_signals()?,
-                Err(refused) => return Err(error::stream(refused)),
+                Err(refused) => return Err(refused.into()),
             }
         }
         kept::end_exports(py);

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::handle::TensorHandle;
-use crate::error;
+use crate::error::{Error, Result, config, out_of_range};
 use crate::memory::block_under;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::loan::Want;
@@ -31,7 +31,7 @@ impl Request {
         pulls: Option<&Any<'_>>,
         pushes: Option<&Any<'_>>,
         further: usize,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         Self::with_blocks(pulls, pushes, further, false)
     }
 
@@ -41,11 +41,11 @@ impl Request {
         pushes: Option<&Any<'_>>,
         further: usize,
         blocks: bool,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let length = |items: Option<&Any<'_>>| items.map_or(Ok(0), PyAnyMethods::len);
         let count = length(pulls)? + length(pushes)?;
         if u32::try_from(count).is_err() {
-            return Err(error::config(format!(
+            return Err(config(format!(
                 "{count} pulls and pushes at once are too many"
             )));
         }
@@ -63,7 +63,7 @@ impl Request {
         count: usize,
         pulls: Option<&Any<'_>>,
         pushes: Option<&Any<'_>>,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         for (items, read) in [
             (pulls, Self::pull as fn(&mut Self, &Bound<'_, PyTuple>) -> _),
             (pushes, Self::push),
@@ -100,7 +100,7 @@ impl Request {
     }
 
     /// `(handle, first | indices, count | None, out[, places])`
-    fn pull(&mut self, item: &Bound<'_, PyTuple>) -> PyResult<()> {
+    fn pull(&mut self, item: &Bound<'_, PyTuple>) -> Result<()> {
         let fields = item.len();
         if !(4..=5).contains(&fields) {
             return Err(misshapen("a pull", fields));
@@ -126,7 +126,7 @@ impl Request {
     }
 
     /// `(handle, first | indices, count | None, values, add[, places])`
-    fn push(&mut self, item: &Bound<'_, PyTuple>) -> PyResult<()> {
+    fn push(&mut self, item: &Bound<'_, PyTuple>) -> Result<()> {
         let fields = item.len();
         if !(5..=6).contains(&fields) {
             return Err(misshapen("a push", fields));
@@ -154,15 +154,15 @@ impl Request {
         Ok(())
     }
 
-    fn rows(&mut self, first: &Any<'_>, count: &Any<'_>) -> PyResult<Rows> {
+    fn rows(&mut self, first: &Any<'_>, count: &Any<'_>) -> Result<Rows> {
         rows_of(&mut self.exports, first, count)
     }
 
-    fn memory(&mut self, object: &Any<'_>, want: Want) -> PyResult<forebay_tensor::Span> {
+    fn memory(&mut self, object: &Any<'_>, want: Want) -> Result<forebay_tensor::Span> {
         memory_of(&mut self.exports, object, want)
     }
 
-    fn places(&mut self, places: Option<&Any<'_>>) -> PyResult<Option<Words>> {
+    fn places(&mut self, places: Option<&Any<'_>>) -> Result<Option<Words>> {
         let Some(places) = places.filter(|places| !places.is_none()) else {
             return Ok(None);
         };
@@ -176,7 +176,7 @@ pub(super) fn pull_of(
     handle: &TensorHandle,
     (first, count): (&Any<'_>, &Any<'_>),
     out: &Any<'_>,
-) -> PyResult<Pull> {
+) -> Result<Pull> {
     Ok(Pull {
         tensor: handle.key,
         row_bytes: handle.row_bytes,
@@ -201,34 +201,33 @@ pub(super) fn operation_of(add: bool) -> Operation {
 }
 
 /// The first row and how many, or row numbers.
-pub(super) fn rows_of(exports: &mut Exports, first: &Any<'_>, count: &Any<'_>) -> PyResult<Rows> {
+pub(super) fn rows_of(exports: &mut Exports, first: &Any<'_>, count: &Any<'_>) -> Result<Rows> {
     if count.is_none() {
         return words_of(exports, first, "rows").map(Rows::Indices);
     }
-    let number = |value: &Any<'_>, what: &str| {
-        value.extract::<u64>().map_err(|refused: PyErr| {
-            if refused.is_instance_of::<PyOverflowError>(value.py()) {
-                error::out_of_range(format!("{what} is {value}; give 0 or more"))
-            } else {
-                refused
-            }
-        })
-    };
     Ok(Rows::Slice {
-        first: number(first, "the first row")?,
-        count: number(count, "the number of rows")?,
+        first: number_of(first, "the first row")?,
+        count: number_of(count, "the number of rows")?,
     })
 }
 
-fn words_of(exports: &mut Exports, object: &Any<'_>, what: &str) -> PyResult<Words> {
-    let taken = exports
-        .take_words(object)
-        .map_err(|refused| unfit(object, &refused, what))?;
-    taken.ok_or_else(|| {
-        error::out_of_range(format!(
+fn number_of(value: &Any<'_>, what: &str) -> Result<u64> {
+    match value.extract::<u64>() {
+        Err(refused) if refused.is_instance_of::<PyOverflowError>(value.py()) => {
+            Err(out_of_range(format!("{what} is {value}; give 0 or more")))
+        }
+        number => Ok(number?),
+    }
+}
+
+fn words_of(exports: &mut Exports, object: &Any<'_>, what: &str) -> Result<Words> {
+    match exports.take_words(object) {
+        Ok(Some(words)) => Ok(words),
+        Ok(None) => Err(out_of_range(format!(
             "{what}: give a C-contiguous row of int64 or uint64, as numpy.asarray(..., dtype=numpy.int64) makes it"
-        ))
-    })
+        ))),
+        Err(refused) => Err(unfit(object, refused, what)),
+    }
 }
 
 /// Memory for rows.
@@ -236,30 +235,31 @@ pub(super) fn memory_of(
     exports: &mut Exports,
     object: &Any<'_>,
     want: Want,
-) -> PyResult<forebay_tensor::Span> {
+) -> Result<forebay_tensor::Span> {
     let what = if want == Want::Bytes { "values" } else { "out" };
-    exports
-        .take(object, want)
-        .map_err(|refused| unfit(object, &refused, what))
+    match exports.take(object, want) {
+        Ok(span) => Ok(span),
+        Err(refused) => Err(unfit(object, refused, what)),
+    }
 }
 
 /// `ConfigError` for memory that is not what is needed; what has no memory at all stays a `TypeError`.
-fn unfit(object: &Any<'_>, refused: &PyErr, what: &str) -> PyErr {
+fn unfit(object: &Any<'_>, refused: PyErr, what: &str) -> Error {
     let py = object.py();
     if !refused.is_instance_of::<PyBufferError>(py) && !refused.is_instance_of::<PyValueError>(py) {
-        return refused.clone_ref(py);
+        return refused.into();
     }
     let wanted = if what == "out" {
         "a writable C-contiguous buffer"
     } else {
         "a C-contiguous buffer"
     };
-    error::config(format!(
+    config(format!(
         "{what} cannot be used ({}); give {wanted}",
         refused.value(py)
     ))
 }
 
-fn misshapen(what: &str, fields: usize) -> PyErr {
-    PyTypeError::new_err(format!("{what} has {fields} fields; see TensorLink"))
+fn misshapen(what: &str, fields: usize) -> Error {
+    PyTypeError::new_err(format!("{what} has {fields} fields; see TensorLink")).into()
 }

@@ -7,26 +7,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_tensor::fabric::Provider;
-use forebay_tensor::stream::{Entrance, Options, Server};
+use forebay_tensor::stream::{Entrance, Options, Server, StreamError};
 use forebay_tensor::{Description, FileRows, Key, ShardLimits};
 use forebay_transport::link::Admission;
-use forebay_transport::serve::Listening;
-use forebay_transport::stream::unix::Listener;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::handle::dtype_of;
-use super::link::seconds;
 use super::request::{memory_of, operation_of, rows_of};
 use super::verbs::device_of;
 use crate::blockio::BlockFile;
-use crate::error;
+use crate::error::{At, Result, config};
+use crate::fields::set_field;
+use crate::fields::set_items;
 use crate::memory::{Arena, block_under};
-use crate::sys::descriptor;
 use crate::sys::exports::{Exports, KeptExports};
 use crate::sys::kept;
 use crate::sys::loan::Want;
-use crate::transport::{TlsServer, tcp};
+use crate::transport::{TlsServer, listening, seconds};
+
+/// Requests that a client may have at a shard, where the server does not say.
+const SLOTS: u32 = 1024;
 
 /// Descriptors of listening sockets, given away; a path; TLS; a token.
 type Entered<'py> = (
@@ -43,27 +44,58 @@ pub(crate) struct TensorShard {
     name: String,
 }
 
-fn entrance(py: Python<'_>, entered: Entered<'_>, own: bool) -> PyResult<Entrance> {
+fn entrance(entered: Entered<'_>, own: bool) -> Result<Entrance> {
     let (descriptors, path, tls, expected) = entered;
-    let sockets: PyResult<Vec<_>> = descriptors.into_iter().map(descriptor::take).collect();
-    let sockets = sockets?;
-    let listening = match path {
-        None => tcp(py, sockets, own)?,
-        Some(path) => {
-            let bound = Listener::bind(&path);
-            Listening::Unix(bound.map_err(|e| error::transport_error(py, &e, None))?)
-        }
-    };
     Ok(Entrance {
-        listening,
+        listening: listening(path, descriptors, own)?,
         tls: tls.map(|tls| tls.core()),
         admission: expected.map_or(Admission::Anybody, Admission::Token),
     })
 }
 
+/// What a shard grants its clients; an unknown name is an error.
+fn limits_of(given: Option<&Bound<'_, PyDict>>) -> Result<ShardLimits> {
+    let mut limits = ShardLimits {
+        slots: SLOTS,
+        ..ShardLimits::default()
+    };
+    for (name, value) in given.into_iter().flatten() {
+        let name: String = name.extract()?;
+        if name == "liveness" {
+            limits.liveness = seconds(value.extract()?)?;
+        } else if !set_field!(
+            limits, name.as_str(), value;
+            slots grant_bytes tensors_max peers_max staging_bytes
+        ) {
+            return Err(config(format!("unknown limit {name:?} of a shard")));
+        }
+    }
+    Ok(limits)
+}
+
+/// The RDMA device that knows the arena, if there is one; `is_needed`: its lack is an error.
+fn device_for(
+    py: Python<'_>,
+    arena: Option<PyRef<'_, Arena>>,
+    is_needed: bool,
+) -> Result<Option<Arc<dyn Provider>>> {
+    let Some(arena) = arena else { return Ok(None) };
+    match device_of(py, &arena) {
+        Err(refused) if is_needed => Err(refused),
+        found => Ok(found.ok().map(|device| device as Arc<dyn Provider>)),
+    }
+}
+
 impl TensorShard {
-    fn refused(&self, error: &forebay_tensor::Error) -> PyErr {
-        error::tensor(&self.name, error)
+    /// What `publish` returns.
+    fn published(
+        &self,
+        py: Python<'_>,
+        key: Result<Result<Key, forebay_tensor::Error>, StreamError>,
+    ) -> Result<(u32, u32)> {
+        kept::end_exports(py);
+        let key = key?.at(&self.name)?;
+        Ok((key.id, key.generation))
     }
 }
 
@@ -75,10 +107,12 @@ impl TensorShard {
     ///     entrances: where clients come in: descriptors of listening nonblocking sockets, which are given away, or a path
     ///         of a Unix socket; what accepts TLS there; the token that is asked for.
     ///     name: what errors call the server: its address.
-    ///     slots: requests that a client may have here, at most; it gets what it asks for up to that.
-    ///     grant_bytes: bytes of responses that a client may have here.
-    ///     liveness: seconds after which a peer that takes nothing is let go.
-    ///     staging_bytes: memory for rows of files on their way, taken with the first one.
+    ///     limits: any of
+    ///         `slots`, requests that a client may have here, at most; it gets what it asks for up to that.
+    ///         `grant_bytes`, bytes of responses that a client may have here.
+    ///         `tensors_max` and `peers_max`, how many of them there may be.
+    ///         `liveness`, seconds after which a peer that takes nothing is let go.
+    ///         `staging_bytes`, memory for rows of files on their way, taken with the first one.
     ///     handshake: seconds in which a client must have said what it wants.
     ///     note: words to every client, at most 64 KiB.
     ///     verbs: the arena that tensors lie in, to have clients pull them over RDMA verbs, where there is a device.
@@ -88,51 +122,33 @@ impl TensorShard {
     ///     ConfigError, LimitError: a limit cannot be, or the note is too long.
     ///     BrokenError: no descriptor or thread is left.
     #[new]
-    #[pyo3(signature = (entrances, *, name = None, slots = 1024, grant_bytes = 16 << 20, tensors_max = 65_536, peers_max = 4096, liveness = 5.0, staging_bytes = 64 << 20, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false, own = false))]
+    #[pyo3(signature = (entrances, *, name = "the server", limits = None, handshake = 5.0, note = None, shared_memory = true, verbs = None, verbs_needed = false, own = false))]
     fn new(
         py: Python<'_>,
         entrances: Vec<Entered<'_>>,
-        name: Option<String>,
-        slots: u32,
-        grant_bytes: u64,
-        tensors_max: u32,
-        peers_max: u32,
-        liveness: f64,
-        staging_bytes: u64,
+        name: &str,
+        limits: Option<&Bound<'_, PyDict>>,
         handshake: f64,
         note: Option<Vec<u8>>,
         shared_memory: bool,
         verbs: Option<PyRef<'_, Arena>>,
         verbs_needed: bool,
         own: bool,
-    ) -> PyResult<Self> {
-        let name = name.unwrap_or_else(|| "the server".to_owned());
-        let entrances: PyResult<Vec<_>> = entrances
-            .into_iter()
-            .map(|entered| entrance(py, entered, own))
-            .collect();
-        let entrances = entrances?; // before anything else fails: they own the sockets
-        let device = verbs.map_or(Ok(None), |arena| match device_of(py, &arena) {
-            Err(refused) if verbs_needed => Err(refused),
-            found => Ok(found.ok()),
-        })?;
+    ) -> Result<Self> {
+        let entrances = entrances.into_iter().map(|entered| entrance(entered, own));
+        // Before anything else fails: they own the sockets.
+        let entrances = entrances.collect::<Result<Vec<_>>>()?;
         let options = Options {
-            limits: ShardLimits {
-                slots,
-                grant_bytes,
-                tensors_max,
-                peers_max,
-                liveness: seconds(liveness)?,
-                staging_bytes,
-            },
+            fabric: device_for(py, verbs, verbs_needed)?,
+            limits: limits_of(limits)?,
             handshake: seconds(handshake)?,
             note: note.unwrap_or_default(),
-            name: name.clone(),
+            name: name.to_owned(),
             shared_memory,
-            fabric: device.map(|device| device as Arc<dyn Provider>),
             ..Options::default()
         };
-        let server = Server::start(entrances, options).map_err(error::stream)?;
+        let server = Server::start(entrances, options)?;
+        let name = name.to_owned();
         Ok(Self { server, name })
     }
 
@@ -172,7 +188,7 @@ impl TensorShard {
         item_bytes: u32,
         shape: Vec<u64>,
         memory: &Bound<'_, PyAny>,
-    ) -> PyResult<(u32, u32)> {
+    ) -> Result<(u32, u32)> {
         let description = Description {
             dtype: dtype_of(dtype, kind, item_bytes),
             shape,
@@ -180,19 +196,16 @@ impl TensorShard {
         let mut exports = Exports::with_room(1);
         let span = memory_of(&mut exports, memory, Want::WritableBytes)?;
         let keeper = KeptExports::new(exports);
-        // Of an arena's block other processes are told where it lies.
+        // Clients are told where an arena's block lies, so that they can map it.
         let block = block_under(memory).and_then(|buffer| buffer.get().lease());
-        let published = py.detach(|| {
+        let key = py.detach(|| {
             let memory = (span, block.as_ref());
             self.server.publish(name, description, memory, keeper)
         });
-        kept::end_exports(py);
-        let key = published.map_err(error::stream)?;
-        let key = key.map_err(|refused| self.refused(&refused))?;
-        Ok((key.id, key.generation))
+        self.published(py, key)
     }
 
-    /// Serve rows of a file under a name, which nobody writes here; what had the name is replaced.
+    /// Serve rows of a file under a name, which are not written here; what had the name is replaced.
     ///
     /// Args:
     ///     name: at most 255 bytes of UTF-8.
@@ -226,7 +239,7 @@ impl TensorShard {
         stride_bytes: u64,
         first: u64,
         checksums: bool,
-    ) -> PyResult<(u32, u32)> {
+    ) -> Result<(u32, u32)> {
         let description = Description {
             dtype: dtype_of(dtype, kind, item_bytes),
             shape,
@@ -237,21 +250,16 @@ impl TensorShard {
             first,
             checksums,
         };
-        let file = file.core()?;
-        let server = &self.server;
-        let published = py.detach(|| server.publish_file(&name, description, (file, rows)));
-        kept::end_exports(py);
-        let key = published.map_err(error::stream)?;
-        let key = key.map_err(|refused| self.refused(&refused))?;
-        Ok((key.id, key.generation))
+        let rows = (file.core()?, rows);
+        let key = py.detach(|| self.server.publish_file(&name, description, rows));
+        self.published(py, key)
     }
 
     /// Serve a name no more; its buffer is let go once no answer reads it.
-    fn drop(&self, py: Python<'_>, name: String) -> PyResult<()> {
+    fn drop(&self, py: Python<'_>, name: String) -> Result<()> {
         let dropped = py.detach(|| self.server.run(move |shard| shard.drop_tensor(&name)));
         kept::end_exports(py);
-        let dropped = dropped.map_err(error::stream)?;
-        dropped.map_err(|refused| self.refused(&refused))
+        dropped?.at(&self.name)
     }
 
     /// Set rows or add to them, between two answers; the version that this makes.
@@ -274,7 +282,7 @@ impl TensorShard {
         count: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
         add: bool,
-    ) -> PyResult<u64> {
+    ) -> Result<u64> {
         let mut exports = Exports::with_room(2);
         let rows = rows_of(&mut exports, rows, count)?;
         let values = memory_of(&mut exports, values, Want::Bytes)?;
@@ -285,22 +293,17 @@ impl TensorShard {
             self.server
                 .run(move |shard| shard.write(key, rows, operation, values))
         });
-        let written = written.map_err(error::stream)?;
-        written.map_err(|refused| self.refused(&refused))
+        written?.at(&self.name)
     }
 
     /// What was counted.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counted = self.server.counters();
         let metrics = PyDict::new(py);
-        metrics.set_item("peers", counted.peers)?;
-        metrics.set_item("accepted", counted.accepted)?;
-        metrics.set_item("refused", counted.refused)?;
-        metrics.set_item("late", counted.late)?;
-        metrics.set_item("turned_away", counted.turned_away)?;
-        metrics.set_item("broken", counted.broken)?;
-        metrics.set_item("received_bytes", counted.received_bytes)?;
-        metrics.set_item("sent_bytes", counted.sent_bytes)?;
+        set_items!(
+            metrics, counted;
+            peers accepted refused late turned_away broken received_bytes sent_bytes
+        );
         metrics.set_item("verbs_peers", counted.fabric_peers)?;
         metrics.set_item("verbs_pulls", counted.fabric_pulls)?;
         metrics.set_item("last_failure", counted.failure)?;

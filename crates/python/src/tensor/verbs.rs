@@ -5,7 +5,7 @@ use forebay_verbs::Device;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
-use crate::error;
+use crate::error::{Result, config};
 use crate::memory::Arena;
 
 /// The RDMA devices that can be used: name, port, index of the port's address, whether keys can be taken back; or why
@@ -26,13 +26,14 @@ pub(crate) fn rdma_devices(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// The process's device, attached to the arena; `ConfigError` with what is missing where there is none.
-pub(super) fn device_of(py: Python<'_>, arena: &PyRef<'_, Arena>) -> PyResult<Arc<Device>> {
+pub(super) fn device_of(py: Python<'_>, arena: &PyRef<'_, Arena>) -> Result<Arc<Device>> {
     let region = arena.region();
-    py.detach(|| {
-        let device =
-            Device::get().map_err(|why| format!("RDMA verbs cannot be used here: {why}"))?;
-        device.attach(region).map_err(|why| why.to_string())?;
-        Ok(device)
-    })
-    .map_err(|why: String| error::config(why))
+    let device = match py.detach(Device::get) {
+        Ok(device) => device,
+        Err(why) => return Err(config(format!("RDMA verbs cannot be used here: {why}"))),
+    };
+    match py.detach(|| device.attach(region)) {
+        Ok(()) => Ok(device),
+        Err(why) => Err(config(why.to_string())),
+    }
 }

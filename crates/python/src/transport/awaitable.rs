@@ -20,8 +20,8 @@ pub enum Wanted {
     Message(Option<usize>),
     /// That the kernel has the stream up to here; whether buffers of the caller are read until then.
     Sent { end: u64, lent: bool },
-    /// That the peer is let in.
-    Met,
+    /// That the handshake is over.
+    Open,
     /// Nothing: it is done.
     Nothing,
 }
@@ -48,7 +48,7 @@ impl Waiting {
         let (py, this) = (connection.py(), connection.get());
         let sleeper = this.sleep_on(py, self.wanted)?;
         if matches!(self.wanted, Wanted::Message(_)) && this.holds_received() {
-            MessageConnection::come_back(connection)?; // the socket will not say so
+            MessageConnection::come_back(connection)?; // the socket will not become readable for it
         }
         *self.sleeper() = Some(sleeper.clone_ref(py));
         Ok(sleeper)
@@ -89,7 +89,7 @@ impl Waiting {
             return Ok(None);
         }
         if let Err(error) = MessageConnection::resume(connection.bind(py)) {
-            error.write_unraisable(py, Some(connection.bind(py))); // the message is taken, and not lost for it
+            PyErr::from(error).write_unraisable(py, Some(connection.bind(py))); // the message is taken, and not lost for it
         }
         // A list goes as it is: the interpreter makes an exception only of what could be taken for its arguments.
         Err(PyStopIteration::new_err(result))

@@ -4,6 +4,8 @@ use forebay_transport::messages::Budget;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::fields::set_items;
+
 /// Change limits; those that are `None` stay.
 #[pyfunction]
 #[pyo3(signature = (bytes_max = None, connections_max = None))]
@@ -22,11 +24,8 @@ pub fn process_has_room() -> bool {
 pub fn process_metrics(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let counters = Budget::of_process().counters();
     let metrics = PyDict::new(py);
-    metrics.set_item("held_bytes", counters.held_bytes)?;
+    set_items!(metrics, counters; held_bytes connections held_back turned_back);
     metrics.set_item("max_bytes", counters.bytes_max)?;
-    metrics.set_item("connections", counters.connections)?;
     metrics.set_item("max_connections", counters.connections_max)?;
-    metrics.set_item("held_back", counters.held_back)?;
-    metrics.set_item("turned_back", counters.turned_back)?;
     Ok(metrics)
 }

@@ -7,23 +7,22 @@
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use forebay_transport::calls::{Connection as Core, Handshake, Options, Outgoing, Taker, Work};
-use forebay_transport::limit;
 use forebay_transport::link::{Admission, Head};
-use forebay_transport::stream::Wire;
 use forebay_transport::wire::{Codec, Reason, Role};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::conversion::{
-    Segments, call_to_python, outcome_to_python, to_codec, to_duration, to_head, to_payloads,
+    Segments, call_to_python, outcome_to_python, to_codec, to_deadline, to_head, to_outgoing,
+    to_payloads, to_taker, wait_for_room,
 };
 use super::lend;
-use super::tls::seal;
-use super::wait::{Stop, raise, retry};
-use crate::error::transport_error;
+use super::tls::wire_over;
+use super::wait::{Stop, retry};
+use crate::error::{Result, Within, transport};
+use crate::fields::set_items;
 use crate::sys::descriptor;
 
 /// One end of a connection over a stream socket, or TLS over one.
@@ -46,10 +45,8 @@ fn options(py: Python<'_>, server: bool, peer: &str) -> Options {
 
 impl Connection {
     /// Take over a socket, in a newly forked service.
-    pub(crate) fn adopt(&self, py: Python<'_>, socket: OwnedFd) -> PyResult<()> {
-        self.core
-            .adopt(socket)
-            .map_err(|e| transport_error(py, &e, None))
+    pub(crate) fn adopt(&self, socket: OwnedFd) -> Result<()> {
+        Ok(self.core.adopt(socket)?)
     }
 }
 
@@ -63,18 +60,14 @@ impl Connection {
         descriptor: RawFd,
         server: bool,
         peer: &str,
-        tls: Option<Bound<'_, PyAny>>,
+        tls: Option<&Bound<'_, PyAny>>,
         host: &str,
         token: Option<Vec<u8>>,
         expected: Option<Vec<u8>>,
         trusted: bool,
         by_reference: bool,
-    ) -> PyResult<Self> {
-        let socket = descriptor::take(descriptor)?;
-        let wire = match tls {
-            Some(tls) => Wire::from(seal(py, socket, &tls, host)?),
-            None => Wire::from(socket),
-        };
+    ) -> Result<Self> {
+        let wire = wire_over(descriptor::take(descriptor)?, tls, host)?;
         let handshake = Handshake {
             admission: expected.map_or(Admission::Anybody, Admission::Token),
             token,
@@ -85,13 +78,11 @@ impl Connection {
             lends: by_reference,
             ..options(py, server, peer)
         };
-        let core = Core::new(wire, options).map_err(|e| transport_error(py, &e, None))?;
-        Ok(Self {
-            core: Arc::new(core),
-        })
+        let core = Arc::new(Core::new(wire, options)?);
+        Ok(Self { core })
     }
 
-    /// The serving end of a connection to be, see `Cradle`.
+    /// The serving end of a connection to be, see `PreforkLoop`.
     #[staticmethod]
     fn unconnected(py: Python<'_>, peer: &str) -> Self {
         Self {
@@ -99,55 +90,48 @@ impl Connection {
         }
     }
 
-    /// Go on with a socket whose preface was said by another process; `met`: and the server's was read.
+    /// Go on with a socket whose preface was said by another process; `is_open`: and the server's was read.
     #[staticmethod]
-    fn resume(py: Python<'_>, descriptor: RawFd, peer: &str, met: bool) -> PyResult<Self> {
-        let core = Core::resume(descriptor::take(descriptor)?, options(py, false, peer), met)
-            .map_err(|e| transport_error(py, &e, None))?;
+    fn resume(py: Python<'_>, descriptor: RawFd, peer: &str, is_open: bool) -> Result<Self> {
+        let core = Core::resume(
+            descriptor::take(descriptor)?,
+            options(py, false, peer),
+            is_open,
+        )?;
         Ok(Self {
             core: Arc::new(core),
         })
     }
 
-    /// Whether another process could go on from here, but for `owed` calls.
-    fn at_rest(&self, py: Python<'_>, owed: usize) -> PyResult<bool> {
-        self.core
-            .is_quiescent(owed)
-            .map_err(|e| transport_error(py, &e, None))
+    /// Whether another process could go on from here, with `outstanding` calls in flight.
+    fn is_quiescent(&self, outstanding: usize) -> Result<bool> {
+        Ok(self.core.is_quiescent(outstanding)?)
     }
 
     /// Wait until the peer has said who it is.
-    fn meet(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        retry(py, || self.core.handshake(deadline)).map_err(|stop| raise(py, stop, timeout))
+    fn handshake(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        let deadline = to_deadline(timeout);
+        retry(py, || self.core.handshake(deadline)).within(timeout)
     }
 
     /// Whether the peer's preface was read, and its token where one is asked for.
-    fn is_met(&self, py: Python<'_>) -> PyResult<bool> {
-        self.core
-            .is_open()
-            .map_err(|e| transport_error(py, &e, None))
+    fn is_open(&self) -> Result<bool> {
+        Ok(self.core.is_open()?)
     }
 
     /// Leave the answer to a call to another process.
-    fn disown(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.core
-            .forget_call(id)
-            .map_err(|e| transport_error(py, &e, None))
+    fn forget_call(&self, id: u64) -> Result<()> {
+        Ok(self.core.forget_call(id)?)
     }
 
     /// Wait for the answer to a call of another process from now on.
-    fn owe(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.core
-            .expect_reply(id)
-            .map_err(|e| transport_error(py, &e, None))
+    fn expect_reply(&self, id: u64) -> Result<()> {
+        Ok(self.core.expect_reply(id)?)
     }
 
     /// Close our duplicate of the socket; other processes keep theirs.
-    fn part(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .close_local()
-            .map_err(|e| transport_error(py, &e, None))
+    fn close_local(&self) -> Result<()> {
+        Ok(self.core.close_local()?)
     }
 
     /// Call and wait. A plain reply is its head as `bytes`; see `outcome_to_python` for others.
@@ -160,33 +144,20 @@ impl Connection {
         segments: Segments<'py>,
         timeout: Option<f64>,
         generation: u32,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let allowed = to_duration(timeout);
-        let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
-        if self.core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
-            retry(py, || self.core.wait_for_room(deadline)).map_err(|e| raise(py, e, timeout))?;
-        }
-        let call = Outgoing {
-            codec: to_codec(codec),
-            one_way: false,
-            remaining: allowed,
-            generation,
-            head: to_head(head),
-            segments: to_payloads(segments)?,
-        };
-        let id = lend::start(py, &self.core, call, Taker::Thread)
-            .map_err(|e| transport_error(py, &e, timeout))?;
+    ) -> Result<Bound<'py, PyAny>> {
+        let deadline = to_deadline(timeout);
+        wait_for_room(py, &self.core, deadline).within(timeout)?;
+        let call = to_outgoing(codec, head, segments, timeout, generation)?;
+        let id = lend::start(py, &self.core, call, Taker::Thread).within(timeout)?;
         match retry(py, || self.core.wait(id, deadline)) {
             Ok(outcome) => {
                 outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?.into_result()
             }
-            Err(Stop::Signal(error)) => {
-                self.core
-                    .cancel(id)
-                    .map_err(|e| transport_error(py, &e, timeout))?;
-                Err(error)
+            Err(Stop::Signal(raised)) => {
+                self.core.cancel(id).within(timeout)?;
+                Err(raised.into())
             }
-            Err(stop) => Err(raise(py, stop, timeout)),
+            Err(stop) => Err(stop.into_error(timeout)),
         }
     }
 
@@ -201,17 +172,12 @@ impl Connection {
         timeout: Option<f64>,
         generation: u32,
         one_way: bool,
-    ) -> PyResult<u64> {
+    ) -> Result<u64> {
         let call = Outgoing {
-            codec: to_codec(codec),
             one_way,
-            remaining: to_duration(timeout),
-            generation,
-            head: to_head(head),
-            segments: to_payloads(segments)?,
+            ..to_outgoing(codec, head, segments, timeout, generation)?
         };
-        lend::start(py, &self.core, call, Taker::Queue)
-            .map_err(|e| transport_error(py, &e, timeout))
+        lend::start(py, &self.core, call, Taker::Queue).within(timeout)
     }
 
     /// Send a call without waiting; its outcome comes from `settle`, see `hand_over`.
@@ -222,16 +188,9 @@ impl Connection {
         head: &Bound<'py, PyBytes>,
         segments: Segments<'py>,
         generation: u32,
-    ) -> PyResult<u64> {
-        let call = Outgoing {
-            codec: to_codec(codec),
-            one_way: false,
-            remaining: None,
-            generation,
-            head: to_head(head),
-            segments: to_payloads(segments)?,
-        };
-        lend::start(py, &self.core, call, Taker::Thread).map_err(|e| transport_error(py, &e, None))
+    ) -> Result<u64> {
+        let call = to_outgoing(codec, head, segments, None, generation)?;
+        Ok(lend::start(py, &self.core, call, Taker::Thread)?)
     }
 
     /// Wait for the outcome of a call that was begun; past the timeout the call goes on. With `kept` it is put there too.
@@ -243,10 +202,9 @@ impl Connection {
         codec: u8,
         timeout: Option<f64>,
         kept: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        let outcome = retry(py, || self.core.wait_keeping_call(id, deadline))
-            .map_err(|stop| raise(py, stop, timeout))?;
+    ) -> Result<Bound<'py, PyAny>> {
+        let deadline = to_deadline(timeout);
+        let outcome = retry(py, || self.core.wait_keeping_call(id, deadline)).within(timeout)?;
         let outcome = outcome_to_python(py, &self.core, to_codec(codec), outcome, timeout)?;
         let outcome = outcome.into_result()?;
         if let Some(kept) = kept {
@@ -256,19 +214,13 @@ impl Connection {
     }
 
     /// Have the outcome of a call that was begun come from `receive` (true) or `settle` (false).
-    fn hand_over(&self, py: Python<'_>, id: u64, queue: bool) -> PyResult<()> {
-        let taker = if queue { Taker::Queue } else { Taker::Thread };
-        self.core
-            .hand_over(id, taker)
-            .map_err(|e| transport_error(py, &e, None))
+    fn hand_over(&self, id: u64, queue: bool) -> Result<()> {
+        Ok(self.core.hand_over(id, to_taker(queue))?)
     }
 
     /// Read what is there; returns `(id, outcome)` of every call that finished.
-    fn receive<'py>(&self, py: Python<'py>, codec: u8) -> PyResult<Bound<'py, PyList>> {
-        let finished = self
-            .core
-            .receive()
-            .map_err(|e| transport_error(py, &e, None))?;
+    fn receive<'py>(&self, py: Python<'py>, codec: u8) -> Result<Bound<'py, PyList>> {
+        let finished = self.core.receive()?;
         let list = PyList::empty(py);
         for (id, outcome) in finished {
             let outcome = outcome_to_python(py, &self.core, to_codec(codec), outcome, None)?;
@@ -283,36 +235,28 @@ impl Connection {
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        match retry(py, || self.core.next_call(deadline)) {
-            Ok(Some(call)) => call_to_python(py, call).map(Some),
-            Ok(None) => Ok(None),
-            Err(stop) => Err(raise(py, stop, timeout)),
-        }
+    ) -> Result<Option<Bound<'py, PyTuple>>> {
+        let deadline = to_deadline(timeout);
+        let call = retry(py, || self.core.next_call(deadline)).within(timeout)?;
+        call.map(|call| call_to_python(py, call)).transpose()
     }
 
-    /// Take calls without looking for the next one from now on, as a worker does.
-    fn rest(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .disable_spin()
-            .map_err(|e| transport_error(py, &e, None))
+    /// Take calls without spinning for the next one from now on, as a worker does.
+    fn disable_spin(&self) -> Result<()> {
+        Ok(self.core.disable_spin()?)
     }
 
     /// Wait for a call, or until a stream that runs need not wait: then `None`.
-    fn next_work<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        match retry(py, || self.core.next_work()).map_err(|stop| raise(py, stop, None))? {
+    fn next_work<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyTuple>>> {
+        match retry(py, || self.core.next_work()).within(None)? {
             Work::Call(call) => call_to_python(py, call).map(Some),
             Work::Streams => Ok(None),
         }
     }
 
     /// Take up to `count` received calls without waiting.
-    fn poll_calls<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let calls = self
-            .core
-            .poll_calls(count)
-            .map_err(|e| transport_error(py, &e, None))?;
+    fn poll_calls<'py>(&self, py: Python<'py>, count: usize) -> Result<Vec<Bound<'py, PyTuple>>> {
+        let calls = self.core.poll_calls(count)?;
         calls
             .into_iter()
             .map(|call| call_to_python(py, call))
@@ -320,31 +264,23 @@ impl Connection {
     }
 
     /// Take the ids of running calls whose callers cancelled or left.
-    fn take_cancelled(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        self.core
-            .take_cancelled()
-            .map_err(|e| transport_error(py, &e, None))
+    fn take_cancelled(&self) -> Result<Vec<u64>> {
+        Ok(self.core.take_cancelled()?)
     }
 
     /// Take the ids of running streams that were given credit since.
-    fn take_granted(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        self.core
-            .take_granted()
-            .map_err(|e| transport_error(py, &e, None))
+    fn take_granted(&self) -> Result<Vec<u64>> {
+        Ok(self.core.take_granted()?)
     }
 
-    /// Take the ids of streams of the queue of which something has come since.
-    fn take_news(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        self.core
-            .take_ready()
-            .map_err(|e| transport_error(py, &e, None))
+    /// Take the ids of streams of the queue that have received something since.
+    fn take_ready(&self) -> Result<Vec<u64>> {
+        Ok(self.core.take_ready()?)
     }
 
-    /// Streams that were left and may still run at the other side; reads what has come.
-    fn streams_left(&self, py: Python<'_>) -> PyResult<usize> {
-        self.core
-            .cancelled_streams()
-            .map_err(|e| transport_error(py, &e, None))
+    /// Streams that were given up and may still run at the other side; reads what has come.
+    fn cancelled_streams(&self) -> Result<usize> {
+        Ok(self.core.cancelled_streams()?)
     }
 
     /// Answer a call without waiting; true if nothing is left to send.
@@ -356,99 +292,80 @@ impl Connection {
         codec: u8,
         head: &Bound<'py, PyBytes>,
         segments: Segments<'py>,
-    ) -> PyResult<bool> {
+    ) -> Result<bool> {
         let (codec, head, segments) = (to_codec(codec), to_head(head), to_payloads(segments)?);
         let reply = |segments| self.core.reply(id, codec, head, segments);
-        lend::send(py, segments, reply).map_err(|e| transport_error(py, &e, None))?;
+        lend::send(py, segments, reply)?;
         Ok(self.core.outbox_bytes() == 0)
     }
 
     /// Answer a call with a description of what it raised; true if nothing is left to send.
-    fn fail(
-        &self,
-        py: Python<'_>,
-        id: u64,
-        codec: u8,
-        head: &Bound<'_, PyBytes>,
-    ) -> PyResult<bool> {
+    fn fail(&self, id: u64, codec: u8, head: &Bound<'_, PyBytes>) -> Result<bool> {
         self.core
-            .fail(id, Reason::Raised, to_codec(codec), to_head(head))
-            .map_err(|e| transport_error(py, &e, None))?;
+            .fail(id, Reason::Raised, to_codec(codec), to_head(head))?;
         Ok(self.core.outbox_bytes() == 0)
     }
 
     /// The longest answer that both ends take, in bytes.
     #[getter]
-    fn answer_bytes_max(&self, py: Python<'_>) -> PyResult<u64> {
-        self.core
-            .answer_bytes_max()
-            .map_err(|e| transport_error(py, &e, None))
+    fn answer_bytes_max(&self) -> Result<u64> {
+        Ok(self.core.answer_bytes_max()?)
     }
 
     /// End a running stream whose time has run out.
-    fn fail_expired(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.core
-            .fail(id, Reason::Expired, Codec::Msgpack, Head::Borrowed(&[]))
-            .map_err(|e| transport_error(py, &e, None))
+    fn fail_expired(&self, id: u64) -> Result<()> {
+        Ok(self
+            .core
+            .fail(id, Reason::Expired, Codec::Msgpack, Head::Borrowed(&[]))?)
     }
 
     /// Answer a cancelled call.
-    fn fail_cancelled(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.core
-            .fail(id, Reason::Cancelled, Codec::Msgpack, Head::Borrowed(&[]))
-            .map_err(|e| transport_error(py, &e, None))
+    fn fail_cancelled(&self, id: u64) -> Result<()> {
+        Ok(self
+            .core
+            .fail(id, Reason::Cancelled, Codec::Msgpack, Head::Borrowed(&[]))?)
     }
 
     /// Wait until the kernel has everything queued so far.
     #[pyo3(signature = (timeout = None))]
-    fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-        retry(py, || self.core.drain(deadline)).map_err(|stop| raise(py, stop, timeout))
+    fn drain(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        let deadline = to_deadline(timeout);
+        retry(py, || self.core.drain(deadline)).within(timeout)
     }
 
     /// Hand queued bytes to the kernel; true if nothing is left.
-    fn flush(&self, py: Python<'_>) -> PyResult<bool> {
-        self.core.flush().map_err(|e| transport_error(py, &e, None))
+    fn flush(&self) -> Result<bool> {
+        Ok(self.core.flush()?)
     }
 
     /// Give up a call; its late reply is dropped.
-    fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.core
-            .cancel(id)
-            .map_err(|e| transport_error(py, &e, None))
+    fn cancel(&self, id: u64) -> Result<()> {
+        Ok(self.core.cancel(id)?)
     }
 
     /// Look at the socket: has the caller of this running call cancelled or left?
-    fn is_cancelled(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
-        self.core
-            .is_cancelled(id)
-            .map_err(|e| transport_error(py, &e, None))
+    fn is_cancelled(&self, id: u64) -> Result<bool> {
+        Ok(self.core.is_cancelled(id)?)
     }
 
     /// Become the only reader.
-    fn attach(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .attach()
-            .map_err(|e| transport_error(py, &e, None))
+    fn attach(&self) -> Result<()> {
+        Ok(self.core.attach()?)
     }
 
-    /// Give the reader's place up.
-    fn detach(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .detach()
-            .map_err(|e| transport_error(py, &e, None))
+    /// Stop being the reader.
+    fn detach(&self) -> Result<()> {
+        Ok(self.core.detach()?)
     }
 
-    /// Say that no new calls are taken.
-    fn goodbye(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .goodbye()
-            .map_err(|e| transport_error(py, &e, None))
+    /// Announce that no new calls are taken.
+    fn goodbye(&self) -> Result<()> {
+        Ok(self.core.goodbye()?)
     }
 
     /// Ask for a sign of life, counted in `pongs`.
-    fn ping(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.ping().map_err(|e| transport_error(py, &e, None))
+    fn ping(&self) -> Result<()> {
+        Ok(self.core.ping()?)
     }
 
     /// That of the call that was taken last.
@@ -458,31 +375,27 @@ impl Connection {
     }
 
     /// Refuse calls of older generations.
-    fn set_generation(&self, py: Python<'_>, generation: u32) -> PyResult<()> {
-        self.core
-            .set_generation(generation)
-            .map_err(|e| transport_error(py, &e, None))
+    fn set_generation(&self, generation: u32) -> Result<()> {
+        Ok(self.core.set_generation(generation)?)
     }
 
     /// Take over the peer's pidfd: once it is readable, the peer has ended.
-    fn watch(&self, pidfd: RawFd) -> PyResult<()> {
+    fn watch(&self, pidfd: RawFd) -> Result<()> {
         self.core.watch(descriptor::take(pidfd)?);
         Ok(())
     }
 
     /// The watched peer ended: deliver what it sent, then break.
-    fn peer_died(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .peer_died()
-            .map_err(|e| transport_error(py, &e, None))
+    fn peer_died(&self) -> Result<()> {
+        Ok(self.core.peer_died()?)
     }
 
     /// Whether a selector should watch for readable and for writable.
-    fn wants(&self, py: Python<'_>) -> PyResult<(bool, bool)> {
-        self.core.wants().map_err(|e| transport_error(py, &e, None))
+    fn wants(&self) -> Result<(bool, bool)> {
+        Ok(self.core.wants()?)
     }
 
-    /// Whether input lies here of which the socket says nothing: `receive` again without waiting.
+    /// Whether input is buffered here, for which the socket is not readable: `receive` again without waiting.
     #[getter]
     fn holds_received(&self) -> bool {
         self.core.holds_received()
@@ -500,10 +413,9 @@ impl Connection {
 
     /// The exception that ended the connection, or `None`.
     #[getter]
-    fn fault(&self, py: Python<'_>) -> Option<PyErr> {
-        self.core
-            .fault()
-            .map(|error| transport_error(py, &error, None))
+    fn fault(&self) -> Option<PyErr> {
+        let fault = self.core.fault()?;
+        Some(transport(&fault, None).into())
     }
 
     #[getter]
@@ -516,9 +428,9 @@ impl Connection {
         self.core.outbox_bytes()
     }
 
-    /// Look at the socket where nobody reads it; whether a new call may succeed.
-    fn probe(&self, py: Python<'_>) -> PyResult<bool> {
-        self.core.probe().map_err(|e| transport_error(py, &e, None))
+    /// Look at the socket where no thread reads it; whether a new call may succeed.
+    fn probe(&self) -> Result<bool> {
+        Ok(self.core.probe()?)
     }
 
     /// Whether the server said that it takes no new calls.
@@ -550,21 +462,14 @@ impl Connection {
     }
 
     /// What was counted, as a dict.
-    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn counters<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counters = self.core.counters();
         let dict = PyDict::new(py);
-        dict.set_item("sent_bytes", counters.sent_bytes)?;
-        dict.set_item("received_bytes", counters.received_bytes)?;
-        dict.set_item("outbox_bytes", counters.outbox_bytes)?;
-        dict.set_item("inbox_bytes", counters.inbox_bytes)?;
-        dict.set_item("inbox_calls", counters.inbox_calls)?;
-        dict.set_item("in_flight", counters.in_flight)?;
-        dict.set_item("late_replies", counters.late_replies)?;
-        dict.set_item("expired", counters.expired)?;
-        dict.set_item("stale", counters.stale)?;
-        dict.set_item("cancelled", counters.cancelled)?;
-        dict.set_item("pongs", counters.pongs)?;
-        dict.set_item("lent_segments", counters.lent_segments)?;
+        set_items!(
+            dict, counters;
+            sent_bytes received_bytes outbox_bytes inbox_bytes inbox_calls in_flight
+            late_replies expired stale cancelled pongs lent_segments
+        );
         Ok(dict)
     }
 }

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::calls::{Call, Connection as Core, Outcome};
+use forebay_transport::calls::{Call, Connection as Core, Outcome, Outgoing, Taker};
 use forebay_transport::link::{Head, Payload};
-use forebay_transport::wire::{Codec, Reason};
-use forebay_transport::{Buffer, Cause, Delivered, Error, limit};
+use forebay_transport::wire::Codec;
+use forebay_transport::{Buffer, limit};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::lend::watch_forks;
-use crate::error::transport_error;
+use super::wait::{Stop, retry};
+use crate::error::{Result, config, transport};
 use crate::sys::frame::Frame;
 use crate::sys::lent::Lent;
 
@@ -28,10 +29,10 @@ pub enum Ending<'py> {
 }
 
 impl<'py> Ending<'py> {
-    pub fn into_result(self) -> PyResult<Bound<'py, PyAny>> {
+    pub fn into_result(self) -> Result<Bound<'py, PyAny>> {
         match self {
             Ending::Object(object) => Ok(object),
-            Ending::Raise(error) => Err(error),
+            Ending::Raise(error) => Err(error.into()),
         }
     }
 
@@ -51,43 +52,10 @@ pub fn outcome_to_python<'py>(
     expected: Codec,
     outcome: Outcome,
     timeout: Option<f64>,
-) -> PyResult<Ending<'py>> {
-    let peer = core.peer().to_owned();
-    let delivered = Delivered::No;
-    let (raised, frame) = match outcome {
-        Outcome::Reply(frame) => (false, frame),
-        Outcome::Failure(Reason::Raised, frame) => (true, frame),
-        Outcome::Failure(reason, _) => {
-            let error = match reason {
-                Reason::Expired => Error::Deadline { peer },
-                Reason::Stale => Error::Stale { peer },
-                Reason::Cancelled => Error::Broken {
-                    peer,
-                    cause: Cause::Cancelled,
-                    delivered: Delivered::Maybe,
-                },
-                Reason::Undescribed => Error::Broken {
-                    peer,
-                    cause: Cause::Undescribed,
-                    delivered: Delivered::Maybe,
-                },
-                Reason::Closing | Reason::Raised => Error::Broken {
-                    peer,
-                    cause: Cause::Goodbye,
-                    delivered,
-                },
-            };
-            return Ok(Ending::Raise(transport_error(py, &error, timeout)));
-        }
-        Outcome::Broken { fault, sent } => {
-            let delivered = if sent {
-                Delivered::Maybe
-            } else {
-                Delivered::No
-            };
-            let error = fault.to_error(&peer, delivered);
-            return Ok(Ending::Raise(transport_error(py, &error, timeout)));
-        }
+) -> Result<Ending<'py>> {
+    let (frame, raised) = match outcome.into_frame(core.peer()) {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Ending::Raise(transport(&error, timeout).into())),
     };
     let codec = frame.header.codec;
     let head = head_to_python(py, frame.head)?;
@@ -100,7 +68,7 @@ pub fn outcome_to_python<'py>(
 }
 
 /// `(id, codec, head, segments or None, remaining seconds or None, one_way, stream)`.
-pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>> {
+pub fn call_to_python(py: Python<'_>, call: Call) -> Result<Bound<'_, PyTuple>> {
     let remaining = call
         .deadline
         .map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
@@ -110,27 +78,20 @@ pub fn call_to_python(py: Python<'_>, call: Call) -> PyResult<Bound<'_, PyTuple>
     } else {
         Some(segments_to_python(py, call.segments)?)
     };
-    (
-        call.id,
-        call.codec as u8,
-        head,
-        segments,
-        remaining,
-        call.one_way,
-        call.stream,
-    )
-        .into_pyobject(py)
+    let (codec, one_way, stream) = (call.codec as u8, call.one_way, call.stream);
+    let parts = (call.id, codec, head, segments, remaining, one_way, stream);
+    Ok(parts.into_pyobject(py)?)
 }
 
 /// Short heads are copied to `bytes`, which is cheaper to read; long ones are lent.
-pub fn head_to_python(py: Python<'_>, head: Buffer) -> PyResult<Bound<'_, PyAny>> {
+pub fn head_to_python(py: Python<'_>, head: Buffer) -> Result<Bound<'_, PyAny>> {
     if head.len() <= limit::COPY_BYTES_MAX {
         return Ok(PyBytes::new(py, head.as_slice()).into_any());
     }
     Ok(Bound::new(py, Frame::new(head))?.into_any())
 }
 
-pub fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> PyResult<Bound<'_, PyList>> {
+pub fn segments_to_python(py: Python<'_>, segments: Vec<Buffer>) -> Result<Bound<'_, PyList>> {
     let list = PyList::empty(py);
     for segment in segments {
         if segment.is_shared() {
@@ -149,7 +110,7 @@ pub fn to_head<'a>(head: &'a Bound<'_, PyBytes>) -> Head<'a> {
     Head::Lent(Box::new(PyBackedBytes::from(head.clone())))
 }
 
-pub fn to_payloads(segments: Segments<'_>) -> PyResult<Vec<Payload>> {
+pub fn to_payloads(segments: Segments<'_>) -> Result<Vec<Payload>> {
     let Some(segments) = segments else {
         return Ok(Vec::new());
     };
@@ -170,4 +131,48 @@ pub fn to_codec(codec: u8) -> Codec {
 pub fn to_duration(timeout: Option<f64>) -> Option<Duration> {
     let timeout = timeout.filter(|&timeout| timeout < TIMEOUT_S_MAX)?;
     Some(Duration::from_secs_f64(timeout.max(0.0)))
+}
+
+/// When a timeout that begins now is over; `None`: never.
+pub fn to_deadline(timeout: Option<f64>) -> Option<Instant> {
+    to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
+}
+
+/// To whom the outcome of a call goes.
+pub fn to_taker(queue: bool) -> Taker {
+    if queue { Taker::Queue } else { Taker::Thread }
+}
+
+/// A call as Python starts it.
+pub fn to_outgoing<'a>(
+    codec: u8,
+    head: &'a Bound<'_, PyBytes>,
+    segments: Segments<'_>,
+    timeout: Option<f64>,
+    generation: u32,
+) -> Result<Outgoing<'a>> {
+    Ok(Outgoing {
+        codec: to_codec(codec),
+        one_way: false,
+        remaining: to_duration(timeout),
+        generation,
+        head: to_head(head),
+        segments: to_payloads(segments)?,
+    })
+}
+
+/// Wait until the outbox is below its high-water mark.
+pub fn wait_for_room(py: Python<'_>, core: &Core, deadline: Option<Instant>) -> Result<(), Stop> {
+    if core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
+        return retry(py, || core.wait_for_room(deadline));
+    }
+    Ok(())
+}
+
+/// A length of time as Python gives it.
+pub fn seconds(value: f64) -> Result<Duration> {
+    let Ok(duration) = Duration::try_from_secs_f64(value) else {
+        return Err(config(format!("invalid number of seconds: {value}")));
+    };
+    Ok(duration)
 }

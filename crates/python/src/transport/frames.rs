@@ -17,7 +17,7 @@ use crate::sys::lent::Lent;
 /// Views of views that are followed to the arena behind them.
 const VIEWS_MAX: usize = 8;
 
-/// One frame to send. `bytes` need no export: nobody can change them.
+/// One frame to send. `bytes` need no export: they are immutable.
 pub enum Item<'py> {
     Bytes(Bound<'py, PyBytes>),
     Buffer(Option<Lent>),
@@ -39,7 +39,7 @@ impl<'py> Item<'py> {
         matches!(self, Self::Buffer(Some(lent)) if lent.as_ref().len() >= limit::SHARE_BYTES_MIN)
     }
 
-    /// Note the block of an arena in which the frame lies, by whom its memory is from.
+    /// Note the arena's block in which the frame lies, where its memory is from one.
     fn find_block(&mut self, object: &Bound<'py, PyAny>) -> PyResult<()> {
         if self.may_be_shared()
             && let Self::Buffer(lent) = self

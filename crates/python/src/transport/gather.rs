@@ -1,19 +1,18 @@
 //! Calls on several connections at once, for Python.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 
-use std::time::Instant;
-
-use forebay_transport::calls::{Connection as Core, Outcome, Outgoing, Taker};
+use forebay_transport::calls::{Connection as Core, Outcome, Taker};
 use forebay_transport::drive::wait_all;
+use forebay_transport::wire::Codec;
 use forebay_transport::{Error, Result as CoreResult};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::connection::Connection;
-use super::conversion::{Segments, outcome_to_python, to_codec, to_duration, to_head, to_payloads};
+use super::conversion::{Ending, Segments, outcome_to_python, to_codec, to_deadline, to_outgoing};
 use super::lend;
-use super::wait::{Stop, raise, retry};
-use crate::error::transport_error;
+use super::wait::{Stop, retry};
+use crate::error::{Result, transport};
 
 /// Begin one call on each connection; returns each call's id, or the exception that it ended with.
 ///
@@ -23,31 +22,23 @@ fn begin_all<'py>(
     py: Python<'py>,
     connections: Vec<PyRef<'py, Connection>>,
     codec: u8,
-    messages: Vec<(Bound<'py, PyBytes>, Segments<'py>)>,
+    mut messages: Vec<(Bound<'py, PyBytes>, Segments<'py>)>,
     generations: Vec<u32>,
     timeout: Option<f64>,
-) -> PyResult<Bound<'py, PyList>> {
+) -> Result<Bound<'py, PyList>> {
     let begun = PyList::empty(py);
-    let remaining = to_duration(timeout);
     // All that can fail comes before the first call is sent.
-    let messages = messages
-        .into_iter()
-        .map(|(head, segments)| Ok((head, to_payloads(segments)?)))
-        .collect::<PyResult<Vec<_>>>()?;
-    for ((connection, (head, segments)), generation) in
-        connections.iter().zip(messages).zip(generations)
-    {
-        let call = Outgoing {
-            codec: to_codec(codec),
-            one_way: false,
-            remaining,
-            generation,
-            head: to_head(&head),
-            segments,
-        };
+    let calls = messages
+        .iter_mut()
+        .zip(generations)
+        .map(|((head, segments), generation)| {
+            to_outgoing(codec, head, segments.take(), timeout, generation)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    for (connection, call) in connections.iter().zip(calls) {
         match lend::start(py, &connection.core, call, Taker::Thread) {
             Ok(id) => begun.append(id)?,
-            Err(error) => begun.append(transport_error(py, &error, timeout))?,
+            Err(error) => begun.append(PyErr::from(transport(&error, timeout)))?,
         }
     }
     Ok(begun)
@@ -66,30 +57,39 @@ fn gather_all<'py>(
     ids: Vec<u64>,
     timeout: Option<f64>,
     look: bool,
-) -> PyResult<Bound<'py, PyList>> {
-    let deadline = to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed));
-    let calls: Vec<(&Core, u64)> = connections
-        .iter()
-        .map(|connection| &*connection.core)
-        .zip(ids)
-        .collect();
-    let mut ended: Vec<Option<CoreResult<Outcome>>> = calls.iter().map(|_| None).collect();
+) -> Result<Bound<'py, PyList>> {
+    let deadline = to_deadline(timeout);
+    let cores = connections.iter().map(|connection| &*connection.core);
+    let calls: Vec<(&Core, u64)> = cores.zip(ids).collect();
+    let mut ended: Vec<Ended> = calls.iter().map(|_| None).collect();
     match retry(py, || wait_all(&calls, &mut ended, deadline, look)) {
         Ok(()) | Err(Stop::Error(Error::Deadline { .. })) => {}
-        Err(stop) => return Err(raise(py, stop, timeout)),
+        Err(stop) => return Err(stop.into_error(timeout)),
     }
     let outcomes = PyList::empty(py);
     for ((core, _), ended) in calls.iter().zip(ended) {
-        match ended {
-            None => outcomes.append(py.None())?,
-            Some(Err(error)) => outcomes.append(transport_error(py, &error, timeout))?,
-            Some(Ok(outcome)) => {
-                let ending = outcome_to_python(py, core, to_codec(codec), outcome, timeout)?;
-                outcomes.append(ending.into_object(py))?;
-            }
-        }
+        outcomes.append(match ended {
+            None => py.None().into_bound(py),
+            Some(ended) => ended_to_python(py, core, to_codec(codec), ended, timeout)?,
+        })?;
     }
     Ok(outcomes)
+}
+
+/// How a call ended; `None`: it goes on.
+type Ended = Option<CoreResult<Outcome>>;
+
+fn ended_to_python<'py>(
+    py: Python<'py>,
+    core: &Core,
+    codec: Codec,
+    ended: CoreResult<Outcome>,
+    timeout: Option<f64>,
+) -> Result<Bound<'py, PyAny>> {
+    match ended {
+        Ok(outcome) => Ok(outcome_to_python(py, core, codec, outcome, timeout)?.into_object(py)),
+        Err(error) => Ok(Ending::Raise(transport(&error, timeout).into()).into_object(py)),
+    }
 }
 
 /// Add the functions to the module.

@@ -5,17 +5,19 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use forebay_transport::calls::{LastLook, Next, Outgoing, StreamReadiness, Taker};
-use forebay_transport::limit;
+use forebay_transport::calls::{LastLook, Next, StreamReadiness};
 use forebay_transport::wire::Codec;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::connection::Connection;
-use super::conversion::{Segments, outcome_to_python, to_codec, to_duration, to_head, to_payloads};
+use super::conversion::{
+    Segments, outcome_to_python, to_codec, to_deadline, to_head, to_outgoing, to_payloads,
+    to_taker, wait_for_room,
+};
 use super::lend;
-use super::wait::{Stop, raise, retry};
-use crate::error::transport_error;
+use super::wait::{Stop, retry};
+use crate::error::{Result, Within};
 
 /// The calling end of one stream; made by asking for it.
 ///
@@ -44,28 +46,14 @@ impl ItemReader {
         generation: u32,
         credit: u32,
         queue: bool,
-    ) -> PyResult<Self> {
-        let allowed = to_duration(timeout);
-        let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+    ) -> Result<Self> {
+        let deadline = to_deadline(timeout);
         let core = &connection.get().core;
-        if !queue && core.outbox_bytes() > limit::OUTBOX_BYTES_HIGH {
-            retry(py, || core.wait_for_room(deadline)).map_err(|e| raise(py, e, timeout))?;
+        if !queue {
+            wait_for_room(py, core, deadline).within(timeout)?;
         }
-        let mut call = Outgoing {
-            codec: to_codec(codec),
-            one_way: false,
-            remaining: allowed,
-            generation,
-            head: to_head(head),
-            segments: to_payloads(segments)?,
-        };
-        let taker = if queue { Taker::Queue } else { Taker::Thread };
-        let segments = std::mem::take(&mut call.segments);
-        let start = |segments| {
-            call.segments = segments;
-            core.start_stream(call, taker, credit)
-        };
-        let id = lend::send(py, segments, start).map_err(|e| transport_error(py, &e, timeout))?;
+        let call = to_outgoing(codec, head, segments, timeout, generation)?;
+        let id = lend::start_stream(py, core, call, to_taker(queue), credit).within(timeout)?;
         Ok(Self {
             connection: connection.unbind(),
             id,
@@ -76,21 +64,21 @@ impl ItemReader {
     }
 
     /// Wait for what comes next, see `poll`. Past the deadline the stream is left.
-    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn wait<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
         let core = &self.connection.get().core;
         let late = self.deadline.is_some_and(|at| at <= Instant::now());
         let mut next = Next::Nothing;
         if !late {
-            next = core.poll_items(self.id).map_err(|e| self.error(py, &e))?;
+            next = core.poll_items(self.id).within(self.timeout)?;
         }
         if matches!(next, Next::Nothing) {
             next = match retry(py, || core.wait_items(self.id, self.deadline)) {
                 Ok(next) => next,
-                Err(Stop::Signal(error)) => {
-                    self.leave(py)?;
-                    return Err(error);
+                Err(Stop::Signal(raised)) => {
+                    self.leave()?;
+                    return Err(raised.into());
                 }
-                Err(stop) => return Err(raise(py, stop, self.timeout)),
+                Err(stop) => return Err(stop.into_error(self.timeout)),
             };
         }
         self.to_python(py, next)
@@ -99,25 +87,21 @@ impl ItemReader {
     /// What is there: items as outcomes of calls, the last one first, or an empty list.
     ///
     /// At the end `None`, or an outcome that is a failure; what broke is raised.
-    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn poll<'py>(&self, py: Python<'py>) -> Result<Option<Bound<'py, PyAny>>> {
         let core = &self.connection.get().core;
-        let next = core.poll_items(self.id).map_err(|e| self.error(py, &e))?;
+        let next = core.poll_items(self.id).within(self.timeout)?;
         self.to_python(py, next)
     }
 
     /// Give the stream up; what still comes of it is dropped.
-    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+    fn leave(&self) -> Result<()> {
         let core = &self.connection.get().core;
-        core.cancel_stream(self.id).map_err(|e| self.error(py, &e))
+        core.cancel_stream(self.id).within(self.timeout)
     }
 }
 
 impl ItemReader {
-    fn error(&self, py: Python<'_>, error: &forebay_transport::Error) -> PyErr {
-        transport_error(py, error, self.timeout)
-    }
-
-    fn to_python<'py>(&self, py: Python<'py>, next: Next) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn to_python<'py>(&self, py: Python<'py>, next: Next) -> Result<Option<Bound<'py, PyAny>>> {
         use forebay_transport::calls::Outcome;
         let core = &self.connection.get().core;
         let convert = |outcome| outcome_to_python(py, core, self.codec, outcome, self.timeout);
@@ -159,40 +143,29 @@ impl ItemWriter {
     }
 
     /// Send an item, without waiting.
-    fn send<'py>(
-        &self,
-        py: Python<'py>,
-        head: &Bound<'py, PyBytes>,
-        segments: Segments<'py>,
-    ) -> PyResult<u8> {
-        self.put(py, head, segments, false)
+    fn send<'py>(&self, head: &Bound<'py, PyBytes>, segments: Segments<'py>) -> Result<u8> {
+        self.put(head, segments, false)
     }
 
     /// The same, but a short item waits for the next flush.
-    fn hold<'py>(
-        &self,
-        py: Python<'py>,
-        head: &Bound<'py, PyBytes>,
-        segments: Segments<'py>,
-    ) -> PyResult<u8> {
-        self.put(py, head, segments, true)
+    fn hold<'py>(&self, head: &Bound<'py, PyBytes>, segments: Segments<'py>) -> Result<u8> {
+        self.put(head, segments, true)
     }
 
-    fn standing(&self, py: Python<'_>) -> PyResult<u8> {
+    fn readiness(&self) -> Result<u8> {
         let core = &self.connection.get().core;
-        let standing = core.readiness(self.id);
-        Ok(standing.map_err(|e| transport_error(py, &e, None))? as u8)
+        let readiness = core.readiness(self.id);
+        Ok(readiness? as u8)
     }
 }
 
 impl ItemWriter {
     fn put<'py>(
         &self,
-        py: Python<'py>,
         head: &Bound<'py, PyBytes>,
         segments: Segments<'py>,
         hold: bool,
-    ) -> PyResult<u8> {
+    ) -> Result<u8> {
         let (core, head, segments) = (
             &self.connection.get().core,
             to_head(head),
@@ -200,11 +173,10 @@ impl ItemWriter {
         );
         // Not locked while it sends: giving a buffer back may run Python, and let another thread have the GIL.
         let mut look = *self.look();
-        let standing: StreamReadiness = core
-            .send_item(self.id, self.codec, head, segments, hold, &mut look)
-            .map_err(|e| transport_error(py, &e, None))?;
+        let readiness: StreamReadiness =
+            core.send_item(self.id, self.codec, head, segments, hold, &mut look)?;
         *self.look() = look;
-        Ok(standing as u8)
+        Ok(readiness as u8)
     }
 
     fn look(&self) -> MutexGuard<'_, LastLook> {

@@ -31,6 +31,21 @@ pub fn start(py: Python<'_>, core: &Core, mut call: Outgoing<'_>, taker: Taker) 
     })
 }
 
+/// Start a call that is answered by a stream.
+pub fn start_stream(
+    py: Python<'_>,
+    core: &Core,
+    mut call: Outgoing<'_>,
+    taker: Taker,
+    credit: u32,
+) -> Result<u64> {
+    let segments = std::mem::take(&mut call.segments);
+    send(py, segments, |segments| {
+        call.segments = segments;
+        core.start_stream(call, taker, credit)
+    })
+}
+
 /// Have what is borrowed from peers become this process's own before it forks, from the first time on that it is.
 pub fn watch_forks(py: Python<'_>) -> PyResult<()> {
     WATCHED
@@ -50,7 +65,7 @@ fn keep_borrowed() {
     share::keep_borrowed();
 }
 
-/// Take back what peers have given back since their connections ended; whoever opens or closes one does so too.
+/// Reclaim segments that peers released after their connections ended. Also runs on every open and close.
 #[pyfunction]
 fn sweep_lent() {
     share::sweep_lent();

@@ -8,9 +8,9 @@ use std::time::Instant;
 use forebay_transport::stream::unix::{self, Listener as UnixListener};
 use pyo3::prelude::*;
 
-use super::conversion::to_duration;
-use super::wait::{raise, retry};
-use crate::error::transport_error;
+use super::conversion::to_deadline;
+use super::wait::retry;
+use crate::error::{Result, Within};
 
 /// A listening Unix socket.
 #[pyclass(frozen, module = "forebay._core")]
@@ -22,17 +22,16 @@ pub struct Listener {
 impl Listener {
     /// Listen at `path`; the file is private and replaced if it is stale.
     #[new]
-    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let listener = UnixListener::bind(&path).map_err(|e| transport_error(py, &e, None))?;
+    fn new(path: PathBuf) -> Result<Self> {
+        let listener = UnixListener::bind(&path)?;
         Ok(Self {
             core: std::sync::Mutex::new(Some(listener)),
         })
     }
 
     /// Take a waiting connection's descriptor, which is the caller's to close; `None` if none.
-    fn accept(&self, py: Python<'_>) -> PyResult<Option<RawFd>> {
-        let accepted = self.with(UnixListener::accept).unwrap_or(Ok(None));
-        let socket = accepted.map_err(|e| transport_error(py, &e, None))?;
+    fn accept(&self) -> Result<Option<RawFd>> {
+        let socket = self.with(UnixListener::accept).unwrap_or(Ok(None))?;
         Ok(socket.map(IntoRawFd::into_raw_fd))
     }
 
@@ -73,13 +72,12 @@ pub fn stop_listening() {
 /// While its queue is full it waits, at most `timeout` seconds; 0 does not wait at all.
 #[pyfunction]
 #[pyo3(signature = (path, timeout = None))]
-pub fn connect_unix(py: Python<'_>, path: PathBuf, timeout: Option<f64>) -> PyResult<RawFd> {
-    let allowed = to_duration(timeout);
-    let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+pub fn connect_unix(py: Python<'_>, path: PathBuf, timeout: Option<f64>) -> Result<RawFd> {
+    let deadline = to_deadline(timeout);
     let socket = retry(py, || {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         unix::connect(&path, left)
     })
-    .map_err(|stop| raise(py, stop, timeout))?;
+    .within(timeout)?;
     Ok(socket.into_raw_fd())
 }

@@ -27,11 +27,12 @@ use face::Face;
 
 use super::allocate::allocator;
 use super::awaitable::{Waiting, Wanted};
-use super::conversion::to_duration;
+use super::conversion::{to_deadline, to_duration};
 use super::frames::{PyFrames, message_to_python};
-use super::tls::{peer_to_python, seal};
-use super::wait::{Stop, raise, retry};
-use crate::error::{busy, config, transport_error};
+use super::tls::{peer_to_python, wire_over};
+use super::wait::retry;
+use crate::error::{Error, Result, Within, busy, config};
+use crate::fields::set_items;
 use crate::memory::Buffer;
 use crate::sys::descriptor;
 
@@ -80,9 +81,9 @@ impl MessageConnection {
         limits: Option<Bound<'_, PyDict>>,
         allocate: Option<Py<PyAny>>,
         shared: bool,
-        tls: Option<Bound<'_, PyAny>>,
+        tls: Option<&Bound<'_, PyAny>>,
         host: &str,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let socket = descriptor::take(descriptor)?;
         let limits = limits_of(limits)?;
         let options = MessageOptions {
@@ -93,29 +94,19 @@ impl MessageConnection {
             trusted,
             allocator: allocate.map(allocator),
         };
-        let core = if shared {
-            let stream = SharedStream::new(socket).map_err(|e| transport_error(py, &e, None))?;
-            Messages::new(stream, options)
-        } else if let Some(tls) = tls {
-            Messages::new(seal(py, socket, &tls, host)?, options)
+        let wire = if shared {
+            Wire::from(SharedStream::new(socket)?)
         } else {
-            Messages::new(socket, options)
+            wire_over(socket, tls, host)?
         };
-        Ok(Self {
-            core,
-            shared,
-            limits,
-            face: Mutex::new(None),
-            done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
-            home: AtomicUsize::new(0),
-        })
+        Self::over(py, Messages::new(wire, options), shared, limits)
     }
 
     /// Have an event loop step the connection from now on; to be called in its thread.
-    fn bind(slf: Bound<'_, Self>, event_loop: Bound<'_, PyAny>) -> PyResult<()> {
+    fn bind(slf: Bound<'_, Self>, event_loop: Bound<'_, PyAny>) -> Result<()> {
         let this = slf.get();
         let Some(socket) = this.core.descriptor() else {
-            return Err(this.ended(slf.py()));
+            return Err(this.ended());
         };
         let face = Face::new(event_loop, socket)?;
         if this.face().replace(face).is_some() {
@@ -126,26 +117,25 @@ impl MessageConnection {
     }
 
     /// Events of the socket: 1 is readable, 2 writable. Called by the loop, where no task runs.
-    pub fn on_ready(slf: Bound<'_, Self>, events: u8) -> PyResult<()> {
+    pub(crate) fn on_ready(slf: Bound<'_, Self>, events: u8) -> Result<()> {
         let (py, this) = (slf.py(), slf.get());
-        let standing = this
+        let readiness = this
             .core
-            .step(events & READABLE != 0, events & WRITABLE != 0)
-            .map_err(|e| transport_error(py, &e, None))?;
-        let wanted = u8::from(standing.wants_read) | u8::from(standing.wants_write) << 1;
+            .step(events & READABLE != 0, events & WRITABLE != 0)?;
+        let wanted = u8::from(readiness.wants_read) | u8::from(readiness.wants_write) << 1;
         let mut watched = Self::watch(&slf, wanted);
-        if standing.again || (standing.wants_read && this.is_told_no_more()) {
+        if readiness.again || (readiness.wants_read && this.has_had_last_event()) {
             watched = watched.and_then(|()| Self::come_back(&slf));
         }
         // Last: a task that is run may change what is watched. And whatever became of that: what came, came.
-        this.tell(py, &standing).and(watched)
+        this.wake_tasks(py, &readiness).and(watched)
     }
 
-    fn on_readable(slf: Bound<'_, Self>) -> PyResult<()> {
+    fn on_readable(slf: Bound<'_, Self>) -> Result<()> {
         Self::on_ready(slf, READABLE)
     }
 
-    fn on_writable(slf: Bound<'_, Self>) -> PyResult<()> {
+    fn on_writable(slf: Bound<'_, Self>) -> Result<()> {
         Self::on_ready(slf, WRITABLE)
     }
 
@@ -155,11 +145,9 @@ impl MessageConnection {
     }
 
     /// Await messages: a list of those that are there, at least one and at most `count`.
-    fn recv_many(slf: Bound<'_, Self>, count: usize) -> PyResult<Waiting> {
+    fn recv_many(slf: Bound<'_, Self>, count: usize) -> Result<Waiting> {
         if count == 0 {
-            return Err(config(
-                "recv_many(0): give a number of messages, 1 or more".into(),
-            ));
+            return Err(config("recv_many(0): give a number of messages, 1 or more"));
         }
         Ok(Waiting::new(
             Some(slf.unbind()),
@@ -168,14 +156,14 @@ impl MessageConnection {
     }
 
     /// Await that the peer is let in.
-    fn meet(slf: Bound<'_, Self>) -> Waiting {
-        Waiting::new(Some(slf.unbind()), Wanted::Met)
+    fn handshake(slf: Bound<'_, Self>) -> Waiting {
+        Waiting::new(Some(slf.unbind()), Wanted::Open)
     }
 
     /// Await that everything sent so far is with the kernel.
-    fn flushed(slf: Bound<'_, Self>) -> PyResult<Waiting> {
+    fn flushed(slf: Bound<'_, Self>) -> Result<Waiting> {
         let sending = slf.get().core.send_many(&mut []);
-        let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
+        let sending = sending?;
         let end = sending.end;
         Ok(Waiting::new(
             Some(slf.unbind()),
@@ -184,18 +172,18 @@ impl MessageConnection {
     }
 
     /// Send one message; await that its buffers are free and that there is room for the next one.
-    fn send(slf: Bound<'_, Self>, frames: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
+    fn send(slf: Bound<'_, Self>, frames: &Bound<'_, PyAny>) -> Result<Py<Waiting>> {
         let this = slf.get();
         this.check_thread()?;
         let sending = this.core.send(&mut this.frames(frames)?);
-        let sending = sending.map_err(|e| transport_error(slf.py(), &e, None))?;
+        let sending = sending?;
         Self::awaited(slf, sending)
     }
 
     /// The same with several messages, in as few system calls as possible.
-    fn send_many(slf: Bound<'_, Self>, messages: &Bound<'_, PyAny>) -> PyResult<Py<Waiting>> {
+    fn send_many(slf: Bound<'_, Self>, messages: &Bound<'_, PyAny>) -> Result<Py<Waiting>> {
         slf.get().check_thread()?;
-        let sending = slf.get().send_all(slf.py(), messages)?;
+        let sending = slf.get().send_all(messages)?;
         Self::awaited(slf, sending)
     }
 
@@ -205,10 +193,10 @@ impl MessageConnection {
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyList>> {
-        let deadline = deadline(timeout);
-        let message = retry(py, || self.core.recv(deadline)).map_err(|e| raise(py, e, timeout))?;
-        message_to_python(py, message)
+    ) -> Result<Bound<'py, PyList>> {
+        let deadline = to_deadline(timeout);
+        let message = retry(py, || self.core.recv(deadline)).within(timeout)?;
+        Ok(message_to_python(py, message)?)
     }
 
     /// Send one message, and wait, without the GIL, as `send` does.
@@ -218,9 +206,9 @@ impl MessageConnection {
         py: Python<'_>,
         frames: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
+    ) -> Result<()> {
         let sending = self.core.send(&mut self.frames(frames)?);
-        let sending = sending.map_err(|e| transport_error(py, &e, timeout))?;
+        let sending = sending.within(timeout)?;
         self.wait_for(py, sending, timeout)
     }
 
@@ -231,29 +219,29 @@ impl MessageConnection {
         py: Python<'_>,
         messages: &Bound<'_, PyAny>,
         timeout: Option<f64>,
-    ) -> PyResult<()> {
-        let sending = self.send_all(py, messages)?;
+    ) -> Result<()> {
+        let sending = self.send_all(messages)?;
         self.wait_for(py, sending, timeout)
     }
 
     /// Wait, without the GIL, until the peer is let in.
     #[pyo3(signature = (timeout = None))]
-    fn meet_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let deadline = deadline(timeout);
-        retry(py, || self.core.handshake(deadline)).map_err(|e| raise(py, e, timeout))
+    fn handshake_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
+        let deadline = to_deadline(timeout);
+        retry(py, || self.core.handshake(deadline)).within(timeout)
     }
 
     /// Wait, without the GIL, until everything sent so far is with the kernel.
     #[pyo3(signature = (timeout = None))]
-    fn flush_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+    fn flush_blocking(&self, py: Python<'_>, timeout: Option<f64>) -> Result<()> {
         let sending = self.core.send_many(&mut []);
-        let end = sending.map_err(|e| transport_error(py, &e, timeout))?.end;
-        let deadline = deadline(timeout);
-        retry(py, || self.core.drain(end, deadline)).map_err(|e| raise(py, e, timeout))
+        let end = sending.within(timeout)?.end;
+        let deadline = to_deadline(timeout);
+        retry(py, || self.core.drain(end, deadline)).within(timeout)
     }
 
-    /// Close now: what is queued is dropped, and whoever waits gets an error. Idempotent.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Close now: what is queued is dropped, and waiting callers get an error. Idempotent.
+    fn close(&self, py: Python<'_>) -> Result<()> {
         if let Err(error) = self.check_thread()
             && !self.has_ended_loop(py)?
         {
@@ -271,14 +259,14 @@ impl MessageConnection {
     }
 
     /// End the connection if the peer has not moved on for `allowed` seconds; whether it did.
-    fn end_if_stalled(slf: Bound<'_, Self>, allowed: f64) -> PyResult<bool> {
+    fn end_if_stalled(slf: Bound<'_, Self>, allowed: f64) -> Result<bool> {
         let Some(allowed) = to_duration(Some(allowed)) else {
             return Ok(false);
         };
         let stalled = slf.get().core.end_if_stalled(Instant::now(), allowed);
-        let stalled = stalled.map_err(|e| transport_error(slf.py(), &e, None))?;
+        let stalled = stalled?;
         if stalled {
-            Self::on_ready(slf, 0)?; // whoever waits is told
+            Self::on_ready(slf, 0)?; // wakes the waiting tasks
         }
         Ok(stalled)
     }
@@ -289,7 +277,7 @@ impl MessageConnection {
         self.core.peer()
     }
 
-    /// Whether nothing more can be sent or comes, also where nobody reads.
+    /// Whether nothing more can be sent or comes, also while no one reads.
     #[getter]
     fn closed(&self) -> bool {
         self.core.is_over()
@@ -297,19 +285,17 @@ impl MessageConnection {
 
     /// Whether the peer closed the connection between two messages.
     #[getter]
-    fn ended_well(&self) -> bool {
+    fn closed_cleanly(&self) -> bool {
         self.core.closed_cleanly()
     }
 
     /// Memory that the peer sees: a frame that lies in it is sent without a copy.
-    fn allocate(&self, py: Python<'_>, n_bytes: usize) -> PyResult<Buffer> {
-        let lease = self.core.allocate(n_bytes);
-        let lease = lease.map_err(|e| transport_error(py, &e, None))?;
-        Ok(Buffer::new(lease))
+    fn allocate(&self, n_bytes: usize) -> Result<Buffer> {
+        Ok(Buffer::new(self.core.allocate(n_bytes)?))
     }
 
     /// Whether the peer may still read of a buffer's memory, because it was sent without a copy.
-    fn is_lent(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn is_lent(&self, buffer: &Bound<'_, PyAny>) -> Result<bool> {
         let frames = PyFrames::new(buffer)?;
         if frames.count() != 1 {
             return Err(config(format!(
@@ -318,7 +304,7 @@ impl MessageConnection {
             )));
         }
         let lent = self.core.is_lent(frames.get(0));
-        lent.map_err(|e| transport_error(py, &e, None))
+        Ok(lent?)
     }
 
     /// The socket's descriptor, -1 once closed.
@@ -340,7 +326,7 @@ impl MessageConnection {
         }
     }
 
-    /// Nothing can reach it any more, its loop neither: let go of who sleeps, and of the socket.
+    /// Nothing can reach it any more, its loop neither: let go of the sleeping tasks, and of the socket.
     fn __clear__(&self) {
         let face = self.face().take();
         self.core.close();
@@ -348,25 +334,21 @@ impl MessageConnection {
     }
 
     /// What was counted.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counted = self.core.counters();
         let metrics = PyDict::new(py);
-        metrics.set_item("sent_messages", counted.sent_messages)?;
-        metrics.set_item("received_messages", counted.received_messages)?;
-        metrics.set_item("sent_bytes", counted.sent_bytes)?;
-        metrics.set_item("received_bytes", counted.received_bytes)?;
-        metrics.set_item("copied_bytes", counted.copied_bytes)?;
-        metrics.set_item("outbox_bytes", counted.outbox_bytes)?;
-        metrics.set_item("inbox_bytes", counted.inbox_bytes)?;
-        metrics.set_item("inbox_messages", counted.inbox_messages)?;
-        metrics.set_item("lent_frames", counted.lent_frames)?;
+        set_items!(
+            metrics, counted;
+            sent_messages received_messages sent_bytes received_bytes copied_bytes
+            outbox_bytes inbox_bytes inbox_messages lent_frames
+        );
         Ok(metrics)
     }
 }
 
 impl MessageConnection {
     /// Whether this is the thread of the loop. From another one a wake-up would be lost.
-    fn check_thread(&self) -> PyResult<()> {
+    fn check_thread(&self) -> Result<()> {
         let home = self.home.load(Ordering::Relaxed);
         if home == 0 || home == here() {
             return Ok(());
@@ -395,10 +377,10 @@ impl MessageConnection {
     }
 
     /// Take the stream away, for what is spoken on it from here on; to be called in the thread of its loop, if it has one.
-    pub(crate) fn take_stream(&self, py: Python<'_>) -> PyResult<Wire> {
+    pub(crate) fn take_stream(&self, py: Python<'_>) -> Result<Wire> {
         self.check_thread()?;
         let wire = self.core.take_stream();
-        let wire = wire.map_err(|e| transport_error(py, &e, None))?;
+        let wire = wire?;
         let face = self.face().take();
         if let Some(face) = face {
             let forgotten = if face.watched == 0 {
@@ -412,11 +394,15 @@ impl MessageConnection {
     }
 
     /// Go on with a connection that a native listener has handed over.
-    pub fn from_handed(py: Python<'_>, state: Handed, peer: String) -> PyResult<Self> {
+    pub(crate) fn from_handed(py: Python<'_>, state: Handed, peer: String) -> Result<Self> {
         let limits = state.limits;
+        Self::over(py, Messages::resume(state, peer), false, limits)
+    }
+
+    fn over(py: Python<'_>, core: Messages, shared: bool, limits: Limits) -> Result<Self> {
         Ok(Self {
-            core: Messages::resume(state, peer),
-            shared: false,
+            core,
+            shared,
             limits,
             face: Mutex::new(None),
             done: Py::new(py, Waiting::new(None, Wanted::Nothing))?,
@@ -428,43 +414,41 @@ impl MessageConnection {
         self.face.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ended(&self, py: Python<'_>) -> PyErr {
-        self.core.fault(Delivered::No).map_or_else(
-            || busy(format!("{} has no loop", self.core.peer())),
-            |e| transport_error(py, &e, None),
-        )
+    fn ended(&self) -> Error {
+        match self.core.fault(Delivered::No) {
+            Some(fault) => fault.into(),
+            None => busy(format!("{} has no loop", self.core.peer())),
+        }
     }
 
-    /// Whether input lies in the stream of which the socket says nothing.
+    /// Whether the stream buffers input, for which the socket is not readable.
     pub fn holds_received(&self) -> bool {
         self.core.holds_received()
     }
 
     /// Look for what a coroutine wants.
-    pub fn look(&self, py: Python<'_>, wanted: Wanted) -> PyResult<Option<Py<PyAny>>> {
+    pub(crate) fn look(&self, py: Python<'_>, wanted: Wanted) -> Result<Option<Py<PyAny>>> {
         self.check_thread()?;
-        let result = match wanted {
-            Wanted::Message(None) => self.core.take().map(|message| {
-                message.map(|message| message_to_python(py, message)?.into_py_any(py))
-            }),
-            Wanted::Message(Some(count)) => return self.take_many(py, count),
-            Wanted::Sent { end, .. } => self
-                .core
-                .is_sent(end)
-                .map(|sent| sent.then(|| Ok(py.None()))),
-            Wanted::Met => match self.core.step(false, false) {
-                Ok(standing) if standing.over => return Err(self.ended(py)),
-                Ok(standing) => Ok(standing.open.then(|| Ok(py.None()))),
-                Err(error) => Err(error),
+        let none = || py.None();
+        Ok(match wanted {
+            Wanted::Message(Some(count)) => self.take_many(py, count)?,
+            Wanted::Message(None) => match self.core.take()? {
+                Some(message) => Some(message_to_python(py, message)?.into_py_any(py)?),
+                None => None,
             },
-            Wanted::Nothing => Ok(Some(Ok(py.None()))),
-        };
-        result
-            .map_err(|e| transport_error(py, &e, None))?
-            .transpose()
+            Wanted::Sent { end, .. } => self.core.is_sent(end)?.then(none),
+            Wanted::Open => {
+                let readiness = self.core.step(false, false)?;
+                if readiness.over {
+                    return Err(self.ended());
+                }
+                readiness.open.then(none)
+            }
+            Wanted::Nothing => Some(none()),
+        })
     }
 
-    fn take_many(&self, py: Python<'_>, count: usize) -> PyResult<Option<Py<PyAny>>> {
+    fn take_many(&self, py: Python<'_>, count: usize) -> Result<Option<Py<PyAny>>> {
         let list = PyList::empty(py);
         let mut taken = Vec::new();
         while list.len() < count {
@@ -475,8 +459,8 @@ impl MessageConnection {
                 list.append(message_to_python(py, message)?)?;
             }
             match outcome {
-                Err(error) if list.is_empty() => return Err(transport_error(py, &error, None)),
-                _ if is_all => break, // an error is told by the next one
+                Err(error) if list.is_empty() => return Err(error.into()),
+                _ if is_all => break, // the next call returns the error
                 _ => {}
             }
         }
@@ -484,7 +468,7 @@ impl MessageConnection {
     }
 
     /// What a sender awaits.
-    fn awaited(slf: Bound<'_, Self>, sending: Sending) -> PyResult<Py<Waiting>> {
+    fn awaited(slf: Bound<'_, Self>, sending: Sending) -> Result<Py<Waiting>> {
         let (py, this) = (slf.py(), slf.get());
         if sending.wants_write {
             let watched = this.face().as_ref().map_or(0, |face| face.watched);
@@ -492,16 +476,12 @@ impl MessageConnection {
                 Self::watch(&slf, watched | WRITABLE)?;
             }
         }
-        match sending.awaited(&this.limits) {
-            None => Ok(this.done.clone_ref(py)),
-            Some(end) => {
-                let lent = sending.lent;
-                Py::new(
-                    py,
-                    Waiting::new(Some(slf.unbind()), Wanted::Sent { end, lent }),
-                )
-            }
-        }
+        let Some(end) = sending.awaited(&this.limits) else {
+            return Ok(this.done.clone_ref(py));
+        };
+        let lent = sending.lent;
+        let waiting = Waiting::new(Some(slf.unbind()), Wanted::Sent { end, lent });
+        Ok(Py::new(py, waiting)?)
     }
 
     /// The frames of a message, the longest of them where a peer that shares memory sees them.
@@ -514,39 +494,32 @@ impl MessageConnection {
         Ok(frames)
     }
 
-    fn send_all(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<Sending> {
-        let messages: PyResult<Vec<_>> = messages
+    fn send_all(&self, messages: &Bound<'_, PyAny>) -> Result<Sending> {
+        let mut messages = messages
             .try_iter()?
             .map(|message| self.frames(&message?))
-            .collect();
-        let mut messages = messages?;
+            .collect::<PyResult<Vec<_>>>()?;
         let mut borrowed: Vec<&mut dyn Frames> = messages
             .iter_mut()
             .map(|frames| frames as &mut dyn Frames)
             .collect();
-        self.core
-            .send_many(&mut borrowed)
-            .map_err(|e| transport_error(py, &e, None))
+        Ok(self.core.send_many(&mut borrowed)?)
     }
 
-    fn wait_for(&self, py: Python<'_>, sending: Sending, timeout: Option<f64>) -> PyResult<()> {
+    fn wait_for(&self, py: Python<'_>, sending: Sending, timeout: Option<f64>) -> Result<()> {
         let Some(end) = sending.awaited(&self.limits) else {
             return Ok(());
         };
-        let deadline = deadline(timeout);
+        let deadline = to_deadline(timeout);
         let waited = retry(py, || self.core.drain(end, deadline));
-        if matches!(&waited, Err(Stop::Signal(_))) || waited.is_err() {
+        if waited.is_err() {
             let _ = self.core.own(); // the buffers are the caller's again
         }
-        waited.map_err(|e| raise(py, e, timeout))
+        waited.within(timeout)
     }
 }
 
-fn deadline(timeout: Option<f64>) -> Option<Instant> {
-    to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
-}
-
-pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
+pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> Result<Limits> {
     let mut limits = Limits::of_messages();
     let Some(given) = given else {
         return Ok(limits);
@@ -560,7 +533,7 @@ pub fn limits_of(given: Option<Bound<'_, PyDict>>) -> PyResult<Limits> {
             "outbox_bytes_high" => limits.outbox_bytes_high = value.extract()?,
             "outbox_bytes_low" => limits.outbox_bytes_low = value.extract()?,
             "outbox_bytes_max" => limits.outbox_bytes_max = value.extract()?,
-            _ => return Err(config(format!("there is no limit {name:?} of connections"))),
+            _ => return Err(config(format!("unknown limit {name:?} of connections"))),
         }
     }
     Ok(limits)

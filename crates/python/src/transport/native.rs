@@ -6,22 +6,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_transport::limit;
 use forebay_transport::link::Admission;
 use forebay_transport::serve::{
-    Address, Health, Listening, MessageServer, ServerOptions, Service, Shared, Store, Table, Target,
+    Address, Health, MessageServer, ServerOptions, Service, Shared, Store, Table, Target,
 };
-use forebay_transport::stream::unix::Listener as UnixListener;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use super::conversion::seconds;
 use super::messages::{MessageConnection, limits_of};
-use super::owner::tcp;
-use crate::error::{config, transport_error};
-use crate::sys::descriptor;
+use super::owner::listening;
+use crate::error::{Result, config};
+use crate::fields::set_items;
 use crate::sys::kept::{Kept, end_exports};
 use crate::sys::lent::Lent;
 
@@ -62,15 +61,16 @@ impl NativeService {
         path: Option<PathBuf>,
         token: Option<Vec<u8>>,
         limits: Option<Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let address = match (address, path) {
             (Some((host, port)), None) => {
-                let ip: Result<IpAddr, _> = host.parse();
-                let ip = ip.map_err(|_| config(format!("{host:?} is no IP address")))?;
+                let Ok(ip) = host.parse::<IpAddr>() else {
+                    return Err(config(format!("invalid IP address: {host:?}")));
+                };
                 Address::Tcp(SocketAddr::new(ip, port))
             }
             (None, Some(path)) => Address::Unix(path),
-            _ => return Err(config("forward: give an address or a path".into())),
+            _ => return Err(config("forward: give an address or a path")),
         };
         let limits = limits_of(limits)?;
         let service = Service::Forward(Arc::new(Target {
@@ -107,13 +107,7 @@ impl NativeStore {
     }
 
     /// Serve a value from now on; `copy` says whether the caller may change its buffers afterwards.
-    fn put(
-        &self,
-        py: Python<'_>,
-        key: &[u8],
-        value: &Bound<'_, PyAny>,
-        copy: bool,
-    ) -> PyResult<()> {
+    fn put(&self, py: Python<'_>, key: &[u8], value: &Bound<'_, PyAny>, copy: bool) -> Result<()> {
         let frames: Vec<_> = if let Ok(list) = value.cast::<PyList>() {
             list.iter().collect()
         } else if let Ok(tuple) = value.cast::<PyTuple>() {
@@ -121,11 +115,13 @@ impl NativeStore {
         } else {
             vec![value.clone()]
         };
-        let frames: PyResult<Vec<_>> = frames.iter().map(|frame| shared(py, frame, copy)).collect();
-        let frames = frames?;
+        let frames = frames
+            .iter()
+            .map(|frame| shared(py, frame, copy))
+            .collect::<Result<Vec<_>>>()?;
         if frames.iter().all(|frame| (**frame).as_ref().is_empty()) {
             return Err(config(format!(
-                "the value of {key:?} is empty, which is how a miss is told; put one byte at least"
+                "the value of {key:?} is empty, which means a miss; put at least one byte"
             )));
         }
         drop(self.core.put(key, frames));
@@ -149,18 +145,16 @@ impl NativeStore {
     }
 
     /// What was counted.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counted = self.core.counters();
         let metrics = PyDict::new(py);
-        metrics.set_item("values", counted.values)?;
-        metrics.set_item("hits", counted.hits)?;
-        metrics.set_item("misses", counted.misses)?;
+        set_items!(metrics, counted; values hits misses);
         Ok(metrics)
     }
 }
 
-/// A frame of a value. `bytes` need no copy: nobody can change them.
-fn shared(py: Python<'_>, frame: &Bound<'_, PyAny>, copy: bool) -> PyResult<Shared> {
+/// A frame of a value. `bytes` need no copy: they are immutable.
+fn shared(py: Python<'_>, frame: &Bound<'_, PyAny>, copy: bool) -> Result<Shared> {
     if let Ok(bytes) = frame.cast_exact::<PyBytes>() {
         return Ok(Arc::new(PyBackedBytes::from(bytes.clone())));
     }
@@ -176,7 +170,7 @@ fn shared(py: Python<'_>, frame: &Bound<'_, PyAny>, copy: bool) -> PyResult<Shar
     Ok(Arc::new(bytes))
 }
 
-/// What a health check is told.
+/// The answer to health checks.
 #[pyclass(frozen, module = "forebay._core")]
 pub struct NativeHealth {
     core: Arc<Health>,
@@ -190,7 +184,7 @@ impl NativeHealth {
         Self { core }
     }
 
-    /// Tell this from now on.
+    /// Answer this from now on.
     fn set(&self, status: String) {
         self.core.set(status);
     }
@@ -214,7 +208,6 @@ impl NativeServer {
     #[pyo3(signature = (service, *, descriptors, path, expected, trusted, limits, handshake, stall, own = false))]
     #[allow(clippy::too_many_arguments)] // each is named by the caller
     fn new(
-        py: Python<'_>,
         service: PyRef<'_, NativeService>,
         descriptors: Vec<RawFd>,
         path: Option<PathBuf>,
@@ -224,19 +217,8 @@ impl NativeServer {
         handshake: f64,
         stall: f64,
         own: bool,
-    ) -> PyResult<Self> {
-        let sockets: PyResult<Vec<_>> = descriptors.into_iter().map(descriptor::take).collect();
-        let sockets = sockets?;
-        let listening = match path {
-            Some(path) => Listening::Unix(
-                UnixListener::bind(&path).map_err(|e| transport_error(py, &e, None))?,
-            ),
-            None => tcp(py, sockets, own)?,
-        };
-        let seconds = |value: f64| {
-            Duration::try_from_secs_f64(value)
-                .map_err(|_| config(format!("{value} is no number of seconds")))
-        };
+    ) -> Result<Self> {
+        let listening = listening(path, descriptors, own)?;
         let options = ServerOptions {
             limits: limits_of(limits)?,
             admission: expected.map_or(Admission::Anybody, Admission::Token),
@@ -244,8 +226,7 @@ impl NativeServer {
             handshake: seconds(handshake)?,
             stall: seconds(stall)?,
         };
-        let core = MessageServer::start(listening, service.service.clone(), options)
-            .map_err(|e| transport_error(py, &e, None))?;
+        let core = MessageServer::start(listening, service.service.clone(), options)?;
         Ok(Self { core })
     }
 
@@ -255,15 +236,15 @@ impl NativeServer {
     }
 
     /// Connections that were handed over; `None` once the thread has ended.
-    fn take(&self, py: Python<'_>, peer: &str) -> PyResult<Option<Vec<MessageConnection>>> {
+    fn take(&self, py: Python<'_>, peer: &str) -> Result<Option<Vec<MessageConnection>>> {
         let Some(states) = self.core.take_handed() else {
             return Ok(None);
         };
-        let connections: PyResult<Vec<_>> = states
+        states
             .into_iter()
             .map(|state| MessageConnection::from_handed(py, state, peer.to_owned()))
-            .collect();
-        connections.map(Some)
+            .collect::<Result<_>>()
+            .map(Some)
     }
 
     /// Begin to close.
@@ -278,17 +259,11 @@ impl NativeServer {
     }
 
     /// What was counted.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counted = self.core.counters();
         let metrics = PyDict::new(py);
         metrics.set_item("connections", counted.open)?;
-        metrics.set_item("accepted", counted.accepted)?;
-        metrics.set_item("messages", counted.messages)?;
-        metrics.set_item("handed_over", counted.handed_over)?;
-        metrics.set_item("late", counted.late)?;
-        metrics.set_item("stalled", counted.stalled)?;
-        metrics.set_item("failed", counted.failed)?;
-        metrics.set_item("turned_away", counted.turned_away)?;
+        set_items!(metrics, counted; accepted messages handed_over late stalled failed turned_away);
         let failure = counted.failure.map(|failure| failure.to_string());
         metrics.set_item("last_failure", failure)?;
         Ok(metrics)

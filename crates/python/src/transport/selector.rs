@@ -10,12 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_transport::drive::LongLook;
 use forebay_transport::drive::selector::{Events, Selector as Core, WatchError, WatchKind};
 use forebay_transport::limit::LOOP_SPIN_US_MAX;
-use pyo3::exceptions::{PyKeyError, PyRuntimeError};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::error::{closed, config, system};
+use crate::error::{Error, Result, busy, closed, config};
+use crate::fields::set_items;
 use watch::{Watch, interest, number, number_of};
 
 /// What a loop waits on. Not thread-safe, as no selector is, but nothing breaks beyond the loop.
@@ -51,10 +52,10 @@ struct Counters {
 
 #[pymethods]
 impl Selector {
-    /// `report(error, callback)` is told what a callback of `attach` raised.
+    /// `report(error, callback)` gets what a callback of `attach` raised.
     #[new]
     #[pyo3(signature = (report, spin_us = None))]
-    fn new(py: Python<'_>, report: Py<PyAny>, spin_us: Option<u32>) -> PyResult<Self> {
+    fn new(py: Python<'_>, report: Py<PyAny>, spin_us: Option<u32>) -> Result<Self> {
         if let Some(spin_us) = spin_us
             && spin_us > LOOP_SPIN_US_MAX
         {
@@ -63,7 +64,7 @@ impl Selector {
                  nothing else in the process runs Python meanwhile"
             )));
         }
-        let core = Core::new().map_err(|errno| system(py, errno))?;
+        let core = Core::new()?;
         Ok(Self {
             state: Mutex::new(State {
                 core: Some(core),
@@ -83,7 +84,7 @@ impl Selector {
         fileobj: Bound<'py, PyAny>,
         events: Bound<'py, PyAny>,
         data: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Result<Bound<'py, PyAny>> {
         let wanted = interest(&events)?;
         let fd = self.lookup(&fileobj)?;
         let key = self
@@ -96,16 +97,16 @@ impl Selector {
             .ok_or_else(closed_for_selectors)?;
         match stale {
             Ok(_) => Ok(key),
-            Err(WatchError::System(errno)) => Err(system(py, errno)),
-            Err(_) => Err(PyKeyError::new_err(format!(
-                "{} (FD {fd}) is already registered",
-                fileobj.repr()?
-            ))),
+            Err(WatchError::System(errno)) => Err(errno.into()),
+            Err(_) => {
+                let text = format!("{} (FD {fd}) is already registered", fileobj.repr()?);
+                Err(PyKeyError::new_err(text).into())
+            }
         }
     }
 
     /// Stop watching; returns the key. `KeyError` when it is not registered.
-    fn unregister<'py>(&self, fileobj: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn unregister<'py>(&self, fileobj: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         let key = self.key_of(&fileobj)?.ok_or_else(|| missing(&fileobj))?;
         let fd = self.lookup(&fileobj)?;
         drop(self.with(|core| core.remove(fd)));
@@ -120,14 +121,14 @@ impl Selector {
         fileobj: Bound<'py, PyAny>,
         events: Bound<'py, PyAny>,
         data: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Result<Bound<'py, PyAny>> {
         let old = self.key_of(&fileobj)?.ok_or_else(|| missing(&fileobj))?;
         let fd = self.lookup(&fileobj)?;
         let wanted = interest(&events)?;
         if let Some(Err(refusal)) = self.with(|core| core.change(fd, wanted)) {
             drop(self.with(|core| core.remove(fd)));
             return Err(match refusal {
-                WatchError::System(errno) => system(py, errno),
+                WatchError::System(errno) => errno.into(),
                 _ => missing(&fileobj),
             });
         }
@@ -142,16 +143,16 @@ impl Selector {
     }
 
     /// The key of a registered file object. `KeyError` when it is not registered.
-    fn get_key<'py>(&self, fileobj: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    fn get_key<'py>(&self, fileobj: Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
         if self.closed() {
-            return Err(PyRuntimeError::new_err("Selector is closed"));
+            return Err(PyRuntimeError::new_err("Selector is closed").into());
         }
         self.key_of(&fileobj)?.ok_or_else(|| missing(&fileobj))
     }
 
     /// The key of a registered file object, or None.
-    fn find<'py>(&self, fileobj: Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.key_of(&fileobj)
+    fn find<'py>(&self, fileobj: Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyAny>>> {
+        Ok(self.key_of(&fileobj)?)
     }
 
     /// The descriptors of all registered file objects.
@@ -167,11 +168,11 @@ impl Selector {
 
     /// Wait at most `timeout` seconds; call what is attached and ready, return what is registered.
     #[pyo3(signature = (timeout = None))]
-    pub fn select<'py>(
+    pub(crate) fn select<'py>(
         &self,
         py: Python<'py>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> Result<Bound<'py, PyList>> {
         let events = self.wait(py, timeout)?;
         let outcome = self.dispatch(py, &events);
         self.lock().events = events;
@@ -190,29 +191,24 @@ impl Selector {
     }
 
     /// The descriptor of the epoll set. `ValueError` when closed.
-    fn fileno(&self) -> PyResult<RawFd> {
+    fn fileno(&self) -> Result<RawFd> {
         self.with(|core| core.descriptor())
             .ok_or_else(closed_for_selectors)
     }
 
     /// Call `callback(events)` from inside `select` whenever `fd` is ready; a connection of messages stands for itself.
-    fn attach(
-        &self,
-        py: Python<'_>,
-        fd: RawFd,
-        events: u8,
-        callback: Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    fn attach(&self, fd: RawFd, events: u8, callback: Bound<'_, PyAny>) -> Result<()> {
         let wanted = watch::direct_interest(events)?;
         let watch = Watch::direct(&callback);
         match self.with(|core| core.insert(fd, WatchKind::Attached, wanted, watch)) {
-            Some(stale) => stale.map(drop).map_err(|refusal| refused(py, fd, refusal)),
+            Some(Ok(_)) => Ok(()),
+            Some(Err(refusal)) => Err(refused(fd, refusal)),
             None => Err(closed_for_loops()),
         }
     }
 
     /// Be called for other events; 0 keeps `fd` attached, and silent.
-    fn change(&self, py: Python<'_>, fd: RawFd, events: u8) -> PyResult<()> {
+    fn change(&self, fd: RawFd, events: u8) -> Result<()> {
         let wanted = watch::direct_interest(events)?;
         match self.with(|core| {
             core.get(fd)
@@ -220,7 +216,8 @@ impl Selector {
                 .ok_or(WatchError::Missing)?;
             core.change(fd, wanted)
         }) {
-            Some(changed) => changed.map_err(|refusal| refused(py, fd, refusal)),
+            Some(Ok(())) => Ok(()),
+            Some(Err(refusal)) => Err(refused(fd, refusal)),
             None => Err(closed_for_loops()),
         }
     }
@@ -236,20 +233,16 @@ impl Selector {
     }
 
     /// What was counted since the start.
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let counters = self.lock().counters;
         let metrics = PyDict::new(py);
-        metrics.set_item("waits", counters.waits)?;
-        metrics.set_item("sleeps", counters.sleeps)?;
-        metrics.set_item("spins_found", counters.spins_found)?;
-        metrics.set_item("direct_calls", counters.direct_calls)?;
-        metrics.set_item("heals", counters.heals)?;
+        set_items!(metrics, counters; waits sleeps spins_found direct_calls heals);
         Ok(metrics)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.report)?;
-        // Held by a thread that waits for the GIL it will be: a later collection sees the rest.
+        // Held by a thread that waits for the GIL: a later collection sees what this one misses.
         let Ok(state) = self.state.try_lock() else {
             return Ok(());
         };
@@ -289,29 +282,30 @@ impl Selector {
     }
 }
 
-fn missing(fileobj: &Bound<'_, PyAny>) -> PyErr {
-    match fileobj.repr() {
+fn missing(fileobj: &Bound<'_, PyAny>) -> Error {
+    let raised = match fileobj.repr() {
         Ok(text) => PyKeyError::new_err(format!("{text} is not registered")),
         Err(error) => error,
-    }
+    };
+    raised.into()
 }
 
-fn closed_for_selectors() -> PyErr {
-    pyo3::exceptions::PyValueError::new_err("I/O operation on closed selector")
+fn closed_for_selectors() -> Error {
+    PyValueError::new_err("I/O operation on closed selector").into()
 }
 
-fn closed_for_loops() -> PyErr {
-    closed("the selector is closed, and so is its loop; make another loop".into())
+fn closed_for_loops() -> Error {
+    closed("the selector is closed, and so is its loop; make another loop")
 }
 
-fn refused(py: Python<'_>, fd: RawFd, refusal: WatchError) -> PyErr {
+fn refused(fd: RawFd, refusal: WatchError) -> Error {
     match refusal {
-        WatchError::Taken => crate::error::busy(format!(
+        WatchError::Taken => busy(format!(
             "descriptor {fd} is watched already; remove its reader and writer or detach it first"
         )),
         WatchError::Missing => {
-            PyKeyError::new_err(format!("descriptor {fd} is not attached; attach it first"))
+            PyKeyError::new_err(format!("descriptor {fd} is not attached; attach it first")).into()
         }
-        WatchError::System(errno) => system(py, errno),
+        WatchError::System(errno) => errno.into(),
     }
 }

@@ -1,6 +1,6 @@
 //! What a task sleeps on until its connection has something for it.
 //!
-//! It speaks as much of `asyncio.Future` as a task uses, and saves what a future costs: whoever wakes it from a turn
+//! It speaks as much of `asyncio.Future` as a task uses, and saves what a future costs: a wake-up from a turn
 //! of the loop runs the task there and then, without a handle and without a place in the loop's queue.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 
@@ -146,7 +146,7 @@ impl Sleeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody still waits here to be woken.
+    /// Whether a task still waits here to be woken.
     pub fn is_awaited(&self) -> bool {
         matches!(*self.lock(), State::Lent | State::Asleep(_))
     }

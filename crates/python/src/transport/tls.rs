@@ -5,14 +5,15 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forebay_transport::stream::Wire;
 use forebay_transport::stream::tls::{
-    Certificate, Client, ClientSettings, Handshakes, Identity, Peer, Server, ServerSettings, Tls,
+    Certificate, Client, ClientSettings, Handshakes, Identity, Peer, Server, ServerSettings,
     Version,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::error::{config, transport_error};
+use crate::error::{Result, config};
 
 /// What accepts TLS connections; made once, shared by listeners.
 #[pyclass(frozen, module = "forebay._core")]
@@ -32,29 +33,25 @@ impl TlsServer {
     #[new]
     #[pyo3(signature = (certificate, key, *, client_ca = None, alpn = None, min_version = "1.3"))]
     fn new(
-        py: Python<'_>,
         certificate: PathBuf,
         key: PathBuf,
         client_ca: Option<PathBuf>,
         alpn: Option<Vec<String>>,
         min_version: &str,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let settings = ServerSettings {
             identity: Identity { certificate, key },
             client_ca,
             alpn: bytes_of(alpn.unwrap_or_default()),
             version: version(min_version)?,
         };
-        let core = Server::new(settings).map_err(|e| transport_error(py, &e, None))?;
-        let core = Arc::new(core);
+        let core = Arc::new(Server::new(settings)?);
         Ok(Self { core })
     }
 
     /// Read the files again now; where that fails, what was read before stays in use.
-    fn reload(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .reload()
-            .map_err(|e| transport_error(py, &e, None))
+    fn reload(&self) -> Result<()> {
+        Ok(self.core.reload()?)
     }
 
     /// Why the newest files are not in use, if so.
@@ -80,14 +77,13 @@ impl TlsClient {
     #[new]
     #[pyo3(signature = (ca, *, identity = None, server_name = None, check_hostname = true, alpn = None, min_version = "1.3"))]
     fn new(
-        py: Python<'_>,
         ca: PathBuf,
         identity: Option<(PathBuf, PathBuf)>,
         server_name: Option<String>,
         check_hostname: bool,
         alpn: Option<Vec<String>>,
         min_version: &str,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let identity = identity.map(|(certificate, key)| Identity { certificate, key });
         let settings = ClientSettings {
             ca,
@@ -97,15 +93,13 @@ impl TlsClient {
             alpn: bytes_of(alpn.unwrap_or_default()),
             version: version(min_version)?,
         };
-        let core = Client::new(settings).map_err(|e| transport_error(py, &e, None))?;
+        let core = Client::new(settings)?;
         Ok(Self { core })
     }
 
     /// Read the files again now; where that fails, what was read before stays in use.
-    fn reload(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .reload()
-            .map_err(|e| transport_error(py, &e, None))
+    fn reload(&self) -> Result<()> {
+        Ok(self.core.reload()?)
     }
 
     /// Why the newest files are not in use, if so.
@@ -120,20 +114,18 @@ impl TlsClient {
     }
 }
 
-/// TLS over a socket, by a `TlsServer` or a `TlsClient`.
-pub fn seal(
-    py: Python<'_>,
-    socket: OwnedFd,
-    tls: &Bound<'_, PyAny>,
-    host: &str,
-) -> PyResult<Tls<Arc<OwnedFd>>> {
+/// A stream over a socket, by a `TlsServer` or a `TlsClient` where there is one.
+pub fn wire_over(socket: OwnedFd, tls: Option<&Bound<'_, PyAny>>, host: &str) -> Result<Wire> {
+    let Some(tls) = tls else {
+        return Ok(Wire::from(socket));
+    };
     let stream = if let Ok(server) = tls.cast::<TlsServer>() {
         server.get().core.accept(Arc::new(socket))
     } else {
         let client = tls.cast::<TlsClient>()?;
         client.get().core.connect(Arc::new(socket), host)
     };
-    stream.map_err(|e| transport_error(py, &e, None))
+    Ok(Wire::from(stream?))
 }
 
 /// What a handshake found out, as Python's `ssl` words it.
@@ -186,12 +178,12 @@ fn counts<'py>(py: Python<'py>, counted: &Handshakes) -> PyResult<Bound<'py, PyD
     Ok(found)
 }
 
-fn version(word: &str) -> PyResult<Version> {
+fn version(word: &str) -> Result<Version> {
     match word {
         "1.2" => Ok(Version::Tls12),
         "1.3" => Ok(Version::Tls13),
         other => Err(config(format!(
-            "min_version {other:?} is not spoken here: \"1.2\" or \"1.3\""
+            "invalid min_version {other:?}; use \"1.2\" or \"1.3\""
         ))),
     }
 }

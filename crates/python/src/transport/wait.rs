@@ -3,7 +3,7 @@
 use forebay_transport::Error;
 use pyo3::prelude::*;
 
-use crate::error::transport_error;
+use crate::error::{self, Result, Within};
 
 /// Why a wait ended without its result.
 pub enum Stop {
@@ -12,10 +12,31 @@ pub enum Stop {
     Signal(PyErr),
 }
 
-pub fn raise(py: Python<'_>, stop: Stop, timeout: Option<f64>) -> PyErr {
-    match stop {
-        Stop::Signal(error) => error,
-        Stop::Error(error) => transport_error(py, &error, timeout),
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<PyErr> for Stop {
+    fn from(raised: PyErr) -> Self {
+        Self::Signal(raised)
+    }
+}
+
+impl Stop {
+    /// The exception, where the caller had allowed `timeout`.
+    pub fn into_error(self, timeout: Option<f64>) -> error::Error {
+        match self {
+            Self::Signal(raised) => raised.into(),
+            Self::Error(error) => error::transport(&error, timeout),
+        }
+    }
+}
+
+impl<T> Within<T> for Result<T, Stop> {
+    fn within(self, timeout: Option<f64>) -> Result<T> {
+        self.map_err(|stop| stop.into_error(timeout))
     }
 }
 
@@ -26,8 +47,8 @@ pub fn retry<R: Send>(
 ) -> Result<R, Stop> {
     loop {
         match py.detach(&mut wait) {
-            Err(Error::Interrupted) => py.check_signals().map_err(Stop::Signal)?,
-            other => return other.map_err(Stop::Error),
+            Err(Error::Interrupted) => py.check_signals()?,
+            other => return Ok(other?),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::error::Fault;
+use crate::error::{Cause, Delivered, Error, Fault};
 use crate::limit::CALL_BYTES_MIN;
 use crate::wire::frame::{Incoming, Kind, Reason};
 
@@ -25,6 +25,38 @@ impl Outcome {
             Self::Reply(frame) | Self::Failure(_, frame) => frame.bytes() + CALL_BYTES_MIN,
             Self::Broken { .. } => 0,
         }
+    }
+
+    /// The frame that answers the call, and whether it describes what the call raised.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no such frame.
+    pub fn into_frame(self, peer: &str) -> Result<(Incoming, bool), Error> {
+        match self {
+            Self::Reply(frame) => Ok((frame, false)),
+            Self::Failure(Reason::Raised, frame) => Ok((frame, true)),
+            Self::Failure(reason, _) => Err(unanswered(reason, peer.to_owned())),
+            Self::Broken { fault, sent: true } => Err(fault.to_error(peer, Delivered::Maybe)),
+            Self::Broken { fault, sent: false } => Err(fault.to_error(peer, Delivered::No)),
+        }
+    }
+}
+
+/// The error for a call that `peer` ended without a head.
+fn unanswered(reason: Reason, peer: String) -> Error {
+    let (cause, delivered) = match reason {
+        Reason::Expired => return Error::Deadline { peer },
+        Reason::Stale => return Error::Stale { peer },
+        Reason::Cancelled => (Cause::Cancelled, Delivered::Maybe),
+        Reason::Undescribed => (Cause::Undescribed, Delivered::Maybe),
+        // The call was refused before it began.
+        Reason::Closing | Reason::Raised => (Cause::Goodbye, Delivered::No),
+    };
+    Error::Broken {
+        peer,
+        cause,
+        delivered,
     }
 }
 
@@ -275,5 +307,39 @@ mod tests {
             .map(|(_, outcome)| matches!(outcome, Outcome::Broken { sent: true, .. }))
             .collect();
         assert_eq!(sent, [true, false]);
+    }
+
+    #[test]
+    fn an_answer_says_whether_the_call_raised() {
+        let plain = Outcome::Reply(reply(1)).into_frame("the peer");
+        let raised = Outcome::Failure(Reason::Raised, reply(1)).into_frame("the peer");
+        assert!(matches!(plain, Ok((_, false))), "{plain:?}");
+        assert!(matches!(raised, Ok((_, true))), "{raised:?}");
+    }
+
+    #[test]
+    fn a_call_without_an_answer_says_whether_it_may_have_run() {
+        let error = |outcome: Outcome| outcome.into_frame("the peer").expect_err("no frame");
+        let failure = |reason| error(Outcome::Failure(reason, reply(1)));
+        let broken = |cause, delivered| Error::Broken {
+            peer: "the peer".to_owned(),
+            cause,
+            delivered,
+        };
+        let peer = "the peer".to_owned();
+        assert_eq!(failure(Reason::Stale), Error::Stale { peer });
+        let peer = "the peer".to_owned();
+        assert_eq!(failure(Reason::Expired), Error::Deadline { peer });
+        let cancelled = broken(Cause::Cancelled, Delivered::Maybe);
+        assert_eq!(failure(Reason::Cancelled), cancelled);
+        assert_eq!(
+            failure(Reason::Closing),
+            broken(Cause::Goodbye, Delivered::No)
+        );
+        for (sent, delivered) in [(true, Delivered::Maybe), (false, Delivered::No)] {
+            let fault = Fault::Broken(Cause::EndOfFile);
+            let lost = error(Outcome::Broken { fault, sent });
+            assert_eq!(lost, broken(Cause::EndOfFile, delivered));
+        }
     }
 }

@@ -1,1 +1,1 @@
-"""Files of blocks, and the queues that read and write them."""
+"""Files of blocks, with the queues that carry their operations out."""

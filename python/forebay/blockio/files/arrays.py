@@ -1,4 +1,4 @@
-"""Arrays of offsets, lengths, operations and results, made of whatever was given.
+"""Arrays of offsets, lengths or operations, made of whatever was given.
 
 The core uses arrays as they are where they fit, and comes here for all others.
 Where numpy is not installed, results are an `array.array` of 64-bit numbers.

@@ -21,7 +21,7 @@ class AsyncBlockFile:
 
     The methods are those of `BlockFile`, awaited: same arguments, results and errors.
     Buffers are lent until the method returns. If it is cancelled they are kept until the kernel
-    has let go of them, because a read of a disk cannot be cancelled; nobody else uses them before
+    has released them, because a read of a disk cannot be cancelled; do not use them before
     the queue's `stats` show nothing in quarantine.
 
     Cancellation: safe for all methods; of a write, any part may have been carried out.
@@ -48,7 +48,7 @@ class AsyncBlockFile:
 
     @property
     def size_bytes(self) -> int:
-        """Its size in bytes at this moment; each look asks the system."""
+        """Its size in bytes at this moment; each read asks the system."""
         return self.file.size_bytes
 
     @property
@@ -62,7 +62,7 @@ class AsyncBlockFile:
         return self.file.closed
 
     def fileno(self) -> int:
-        """Return the number of its descriptor, for a look; the file owns it."""
+        """Return the number of its descriptor, which the file keeps."""
         return self.file.fileno()
 
     def read_many(

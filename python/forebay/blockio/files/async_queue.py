@@ -51,7 +51,7 @@ class AsyncQueue:
         """Carry out any operations; arguments, result and errors are those of `Queue.run`.
 
         All buffers are lent until this returns, also when it is cancelled: then they are kept until
-        the kernel has let go of them, and nobody else uses them before `stats` shows none.
+        the kernel has released them: do not use them before `stats` shows none.
 
         Cancellation: safe; what was not issued yet is not, what was may be carried out.
         Cost: reads that are in the page cache are done without a switch of tasks.

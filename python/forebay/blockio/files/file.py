@@ -22,7 +22,7 @@ __all__ = ["BlockFile"]
 class BlockFile(_core.BlockFile):
     """A file whose blocks are read and written in batches.
 
-    It has a descriptor of its own, which nobody else closes. A batch in flight keeps it open.
+    It owns a descriptor, which only `close` closes. A batch in flight keeps it open.
 
     Threads: any. `with` closes at the end; `async with` gives the asyncio face, `AsyncBlockFile`.
 
@@ -36,7 +36,7 @@ class BlockFile(_core.BlockFile):
 
     Raises:
         OSError: it cannot be opened; FileNotFoundError and so on.
-        ConfigError: the mode is none of those.
+        ConfigError: unknown mode.
     """
 
     __slots__ = ("_entered",)

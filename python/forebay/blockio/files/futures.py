@@ -1,8 +1,8 @@
 """Futures of batches: one thread completes those of a queue, all that are done in one go.
 
 The thread is started with the first batch. It sleeps in poll(2), without the interpreter's lock,
-and is a daemon: it keeps no process from ending. Whoever takes a batch's ticket out of `_waiting`
-completes its future; that is one call of a dict, so it happens once, and needs no lock.
+and is a daemon: it keeps no process from ending. The thread that takes a batch's ticket out of
+`_waiting` completes its future; that is one call of a dict, so it happens once, and needs no lock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BlockFuture(Future[Any]):
         self._over = False
 
     def cancel(self) -> bool:
-        """Stop waiting, unless it is done; the buffers are kept until the kernel has let go."""
+        """Stop waiting, unless it is done; the buffers stay until the kernel has released them."""
         if not super().cancel():
             return False
         if self._batch is not None:
@@ -57,7 +57,7 @@ class BlockFuture(Future[Any]):
         return True
 
     def complete(self) -> None:
-        """Take what came of the batch."""
+        """Complete the future with the outcome of the batch."""
         batch, self._batch, self._queue = self._batch, None, None
         if batch is None or not self.set_running_or_notify_cancel():
             return
@@ -99,8 +99,8 @@ class Futures:
         except BaseException:
             self._waiting.pop(ticket, None)
             raise
-        # Its end may have been heard of already. Each side first says its part, then looks at the
-        # other's, so that one of them sees both.
+        # The thread may have taken the ticket already. Each side first writes its part, then reads
+        # the other's, so that one of them sees both.
         future._batch = batch
         if future._over or batch.done:
             self._complete(ticket)
@@ -147,7 +147,7 @@ class Futures:
                 os.eventfd_write(self._stop, 1)
 
     def _serve(self, port: BlockPort, poller: select.poll) -> None:
-        """The thread's; nobody restarts it, so that only the end of the queue ends it."""
+        """Run the thread, which only the end of the queue may end: it is not restarted."""
         serving = True
         while serving:
             try:

@@ -40,7 +40,7 @@ class LoopPort:
         loop.add_reader(self._descriptor, self._turn)
 
     async def result(self, ticket: int, batch: BlockBatch) -> Any:
-        """Wait for the end of a batch, and return what it came to; if cancelled, let go of it."""
+        """Wait for the end of a batch, and return its result; cancellation abandons the batch."""
         if not batch.done:
             future = self._waiting[ticket] = self._loop.create_future()
             try:

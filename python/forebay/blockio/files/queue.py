@@ -25,8 +25,8 @@ class Queue(_core.BlockQueue):
     """Carries out batches of block operations, for all threads of a process and for event loops.
 
     Each thread that calls `run` has a ring of its own, an event loop another one; `submit` hands
-    over to one I/O thread. Where io_uring is not to be had, threads take their place; `engine`
-    and `reason` tell. All of it is made when it is first needed, and again in a forked child.
+    over to one I/O thread. Where io_uring is not available, threads take their place; `engine`
+    and `reason` say so. All of it is made when it is first needed, and again in a forked child.
 
     Threads: any. `with` closes at the end; `async with` gives the asyncio face, `AsyncQueue`.
 
@@ -106,7 +106,7 @@ class Queue(_core.BlockQueue):
 
         Args:
             operations: as `run`, like all the others. All buffers are lent until the future is
-                done; nobody else uses them meanwhile.
+                done; they must have no other user meanwhile.
             files: one, or those that the field `file` counts.
             buffer: memory of all operations.
             exact: continue short reads and writes.
@@ -115,8 +115,8 @@ class Queue(_core.BlockQueue):
 
         Returns:
             A future of what `run` returns. Its callbacks run on the thread that completes the
-            futures of this queue. `cancel` works until it is done: it lets go of the waiter,
-            while the buffers are kept until the kernel has let go of them.
+            futures of this queue. `cancel` works until it is done: it ends the wait,
+            while the buffers are kept until the kernel has released them.
 
         Raises:
             ConfigError: an operation is wrong; nothing was submitted.
@@ -128,12 +128,12 @@ class Queue(_core.BlockQueue):
         return self._submit(lambda port, ticket: start(port, ticket, operations, files, buffer))
 
     def close(self) -> int:
-        """Refuse further batches, cancel those in flight, wait until the kernel has let go.
+        """Refuse further batches, cancel those in flight, wait until the kernel has released them.
 
         Idempotent. Batches that a close cancels end with ECANCELED.
 
         Returns:
-            Operations that the kernel did not let go of within five seconds; their memory is
+            Operations that the kernel did not release within five seconds; their memory is
             never used again.
 
         Threads: any; rings of other threads end with those threads, those of event loops when the

@@ -1,7 +1,7 @@
 """Appending to a record file: data, sync, commit block, sync.
 
-Whoever appends queues and waits for its turn. Who has the turn commits what is queued, its own
-append and those of the others, which find theirs done when their turn comes.
+A caller queues its append and waits for its turn. The caller that has the turn commits what is
+queued, its own append and those of the others, which find theirs done when their turn comes.
 
 The order of locks is `_turn`, then `_lock`. The turn is held through the syncs, since that is what
 gathers the next group; nothing but appends and `close` waits for it.
@@ -37,7 +37,7 @@ STAGING_BYTES: Final = 4 << 20
 
 
 class Appender:
-    """The one who appends to a file, for any number of threads and event loops.
+    """Appends to a file, for any number of threads and event loops.
 
     Args:
         opened: by `open_appending`; the descriptor is the appender's from now on.
@@ -76,7 +76,7 @@ class Appender:
         return append.outcome()
 
     def enter(self, append: Append) -> None:
-        """Queue an append; it is committed by whoever has the turn.
+        """Queue an append; the caller that has the turn commits it.
 
         Raises:
             ClosedError, BrokenError: the file takes no appends any more.
@@ -98,10 +98,10 @@ class Appender:
                 while self._groups:
                     self._commit_next()
         except BaseException as error:
-            # Nobody but those who wait can be told.
+            # The waiting appends are the only ones that can get this error.
             with self._lock:
                 failed = self._groups.fail(dict.fromkeys(self._groups.everything(), error))
-            _tell(failed)
+            _notify(failed)
             raise
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Appender:
             if not was_closed:
                 unlock(self._opened.file)
                 self._opened.file.close()
-        _tell(failed)
+        _notify(failed)
 
     def _commit_next(self) -> None:
         """Commit the next group; the caller has the turn."""
@@ -131,7 +131,7 @@ class Appender:
             with self._lock:
                 self._groups.abort()
             raise
-        _tell(ended)
+        _notify(ended)
 
     def _commit(self, group: Group) -> list[Append]:
         """Data, sync, commit block, sync; which appends are over."""
@@ -157,7 +157,7 @@ class Appender:
             # A signal handler raised. Where the commit block is there, so are its records.
             if self.commit != commit and self._reaches_the_file(commit):
                 self._finish(group, commit)
-            _tell([part.append for part in group.parts if part.append.ended])
+            _notify([part.append for part in group.parts if part.append.ended])
             raise
 
     def _reaches_the_file(self, commit: Commit) -> bool:
@@ -176,7 +176,7 @@ class Appender:
             return self._groups.settle(first)
 
     def _write(self, group: Group) -> None:
-        """Write the records of a group to their places, in as few writes as they allow."""
+        """Write the records of a group to their slots, in as few writes as they allow."""
         layout, number = self._opened.layout, self.commit.appended
         if self._staging is None:
             rows = max(1, STAGING_BYTES // layout.stride_bytes)
@@ -197,9 +197,9 @@ class Appender:
     def _room(self, number: int) -> int:
         """Records that can be written in one piece from this one on."""
         assert self._staging is not None, "made before the first write"
-        places = self._opened.layout.places
+        slots = self._opened.layout.slots
         rows = len(self._staging)
-        return min(rows, places - number % places) if places else rows
+        return min(rows, slots - number % slots) if slots else rows
 
     def _flush(self, number: int, n: int) -> None:
         assert self._staging is not None, "made before the first write"
@@ -218,8 +218,8 @@ class Appender:
             return self._groups.fail(errors)
 
     def _refuse(self, group: Group, error: OSError) -> list[Append]:
-        """After a failed sync nobody knows what is on the disk: the kernel has let the pages go."""
-        advice = "look at the disk, then open the file again"
+        """A failed sync leaves the disk unknown: the kernel has dropped the pages."""
+        advice = "check the disk, then open the file again"
         errors = self._errors(group, error, f"whether it is on the disk is unknown: {advice}")
         refusal = BrokenError(
             f"record file {self._opened.path} takes no more appends since a sync failed"
@@ -249,7 +249,7 @@ class Appender:
         )
 
 
-def _tell(ended: list[Append]) -> None:
+def _notify(ended: list[Append]) -> None:
     """Wake the loops whose appends ended, each once."""
     loops: dict[AbstractEventLoop, list[Append]] = {}
     for append in ended:

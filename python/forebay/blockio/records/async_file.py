@@ -66,7 +66,7 @@ class AsyncRecordFile:
     async def gather(self, indices: npt.ArrayLike, out: Array | None = None) -> Array:
         """Read as `RecordFile.gather`; with `out` there is a copy.
 
-        Cancellation: safe; memory goes back once the kernel has let go of it.
+        Cancellation: safe; memory goes back once the kernel has released it.
         """
         file = self.file
         file._check()

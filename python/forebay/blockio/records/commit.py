@@ -2,11 +2,11 @@
 
 They are written in turn, commit `s` into both copies of block `s % 2`. A copy lies in one sector:
 a crash leaves the old or the new one, and a copy whose checksum is wrong is damage.
-So damage to one sector costs nothing, and a tear is told apart from it; the table of states is in
+So damage to one sector costs nothing, and differs from a tear; the table of states is in
 docs/concepts/blockio/records.md.
 
-A reader may meet a block while it is written, since nothing locks a page against a copy of it.
-It looks again while the bytes change.
+A reader may copy a block while it is written, since the kernel does not lock the page. It reads
+again while the bytes change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 MAGIC: Final = b"fbcommit"
 COPIES: Final = 2
-"""Of a commit in its block, each in a sector of its own."""
+"""Of a commit in its block, each in a separate sector."""
 
 _COPY: Final = struct.Struct("<8sQQ")
 _APART: Final = BLOCK_BYTES // COPIES
@@ -86,19 +86,19 @@ def encode(commit: Commit) -> bytes:
     return (content + checksum(content)).ljust(_APART, b"\0") * COPIES
 
 
-def decode(block: bytes, place: int) -> Block:
-    """What the block in a place (0 or 1) says."""
-    copies = [_copy(block[at : at + _APART], place) for at in range(0, BLOCK_BYTES, _APART)]
+def decode(block: bytes, slot: int) -> Block:
+    """The content of the block in a slot (0 or 1)."""
+    copies = [_copy(block[at : at + _APART], slot) for at in range(0, BLOCK_BYTES, _APART)]
     right = {commit for commit in copies if commit is not None}
     return Block(max(right, default=None), copies.count(None), len(right) > 1)
 
 
-def _copy(copy: bytes, place: int) -> Commit | None:
+def _copy(copy: bytes, slot: int) -> Commit | None:
     content, stored = copy[: _COPY.size], copy[_COPY.size : _COPY.size + CHECKSUM_BYTES]
     if len(content) < _COPY.size or checksum(content) != stored:
         return None
     magic, sequence, appended = _COPY.unpack(content)
-    return Commit(sequence, appended) if magic == MAGIC and sequence % 2 == place else None
+    return Commit(sequence, appended) if magic == MAGIC and sequence % 2 == slot else None
 
 
 def read_blocks(descriptor: int) -> tuple[Block, Block]:
@@ -140,15 +140,15 @@ def read_commit(descriptor: int, path: str, layout: Layout) -> Commit:
 
 def _lies_behind(descriptor: int, layout: Layout, appended: int) -> bool:
     """Whether there may be a commit of more records: theirs are written, and synced, before it."""
-    if not layout.places or appended < layout.places:
+    if not layout.slots or appended < layout.slots:
         return os.fstat(descriptor).st_size > layout.data_bytes(appended)
     if not layout.checksums:
         return True
     record = os.pread(descriptor, layout.stride_bytes, layout.offset(appended))
-    place = np.frombuffer(record, np.uint8)
+    slot = np.frombuffer(record, np.uint8)
     end = layout.record_bytes + CHECKSUM_BYTES
     stored = record[layout.record_bytes : end]
-    sums = numbered_checksums(place, layout, np.array([appended]))
+    sums = numbered_checksums(slot, layout, np.array([appended]))
     return len(record) >= end and sums.tobytes() == stored
 
 

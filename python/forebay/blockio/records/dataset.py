@@ -1,4 +1,4 @@
-"""Records as a dataset for PyTorch's DataLoader, which asks for three methods and no class."""
+"""Records as a dataset for PyTorch's DataLoader, which asks for three methods, not for a class."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RecordDataset:
         """One record: an array or a number, and of a structured dtype a dict of its fields.
 
         Raises:
-            OutOfRangeError: there is none; it is an IndexError too.
+            OutOfRangeError: there is no such record; it is an IndexError too.
             StaleError: it has been overwritten since.
         """
         return self.__getitems__([index])[0]

@@ -1,4 +1,4 @@
-"""A file of records of one size: appended, sampled and gathered."""
+"""A file of records of one size."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class RecordFile:
     Args:
         path: of the file.
         dtype: of a record, without Python objects; compared with the file's. None: whatever it is.
-        mode: "r" reads; "a" appends too, and makes the file where there is none.
+        mode: "r" reads; "a" appends too, and makes the file if it is missing.
         capacity: of a new file: the window is the last so many records, and older ones are
-            overwritten. None: it grows for ever, or what the file has.
+            overwritten. None: it grows without end, or what the file has.
         arena: for batches; one that is made on first use, at most an eighth of the memory.
         checksums: of a new file: keep a CRC-32C with each record, and check it whenever it is read.
         queue: of the reads; the process's own unless given.
@@ -54,7 +54,7 @@ class RecordFile:
 
     Raises:
         ConfigError: an argument is wrong, or the file is something else than it says.
-        BusyError: mode "a", and somebody else appends.
+        BusyError: mode "a", and another process or object appends.
         BrokenError: the file is damaged.
         OSError: it cannot be opened; FileNotFoundError where mode "r" finds none.
 
@@ -154,7 +154,7 @@ class RecordFile:
         return Window(first, appended - first)
 
     def refresh(self) -> int:
-        """Look how far whoever appends has come.
+        """Read the newest commit of the appending process.
 
         Returns:
             The length of the window, which indices refer to from now on.
@@ -206,7 +206,7 @@ class RecordFile:
         return appender.append(rows) if len(rows) else self.appended
 
     def _prepare(self, records: npt.ArrayLike) -> tuple[Appender, Array]:
-        """Who appends, and the records' bytes; raises what `append` raises before it begins."""
+        """The appender, and the records' bytes; raises what `append` raises before it begins."""
         self._check()
         if self._appender is None:
             raise ConfigError(f"record file {self.path} is open for reading; open it with mode='a'")
@@ -312,8 +312,8 @@ class RecordFile:
 
         Args:
             n: records in a batch, 1 or more; the last one of an epoch may be shorter.
-            rng: of the order; one that nobody knows, unless given.
-            epochs: how often; None: for ever.
+            rng: of the order; a new one with a random seed, unless given.
+            epochs: how often; None: endlessly.
             shuffle: whether the order is random, and another one each epoch.
 
         Yields:

@@ -1,6 +1,6 @@
 """Which appends share a commit: whatever arrived during the last one is the next group.
 
-There is no timer: a lone append is a group of its own, and pays for its own syncs.
+There is no timer: a lone append is a group by itself, and pays for its own syncs.
 Of a circular file a group is limited, so a long append becomes several groups, in its order.
 """
 
@@ -27,7 +27,7 @@ class Append:
         loop: see there.
         first: number of its first record, once that is committed.
         committed: how many of its records are.
-        error: why the rest never will be.
+        error: why the others never will be.
     """
 
     rows: Array
@@ -112,7 +112,7 @@ class Groups:
         return self._gone()
 
     def fail(self, errors: Mapping[Append, BaseException]) -> list[Append]:
-        """Appends that nobody will try again; returns them."""
+        """End appends that are not tried again; returns them."""
         self._current = None
         for append, error in errors.items():
             append.error = error

@@ -75,7 +75,7 @@ def generator_of(rng: Any) -> np.random.Generator:
     """The generator that was given.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is no generator.
     """
     if not isinstance(rng, np.random.Generator):
         raise ConfigError(f"rng is {rng!r}; give a generator, such as numpy.random.default_rng(7)")
@@ -86,7 +86,7 @@ def count_of(value: SupportsIndex, name: str, least: int) -> int:
     """A number of things.
 
     Raises:
-        ConfigError: it is none, or too small.
+        ConfigError: it is no integer, or too small.
     """
     try:
         count = operator.index(value)

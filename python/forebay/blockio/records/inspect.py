@@ -1,4 +1,4 @@
-"""What a record file holds, and whether it is whole."""
+"""The content of a record file, checked on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inspect(path: str) -> dict[str, Any]:
 
     Raises:
         ConfigError: it is no record file.
-        BrokenError: it is damaged, so that nobody knows what it holds.
+        BrokenError: it is damaged, so that its content is unknown.
         OSError: it cannot be opened.
     """
     with RecordFile(path) as file, open(path, "rb") as raw:
@@ -39,7 +39,7 @@ def inspect(path: str) -> dict[str, Any]:
             "stride_bytes": layout.stride_bytes,
             "checksums": layout.checksums,
             "capacity": file.capacity,
-            "places": layout.places or None,
+            "slots": layout.slots or None,
             "records": len(file),
             "first": file.first,
             "appended": file.appended,
@@ -58,12 +58,12 @@ def inspect(path: str) -> dict[str, Any]:
         }
 
 
-def verify(path: str, tell: Callable[[int, int], None]) -> tuple[int, list[int]]:
+def verify(path: str, report: Callable[[int, int], None]) -> tuple[int, list[int]]:
     """Check the checksum of every record.
 
     Args:
-        path: of the file; somebody may append to it meanwhile.
-        tell: is given how many of how many records are checked, after each read.
+        path: of the file; another process may append to it meanwhile.
+        report: is called with how many of how many records are checked, after each read.
 
     Returns:
         How many records were checked, and the numbers of those whose checksum is wrong, or that
@@ -91,7 +91,7 @@ def verify(path: str, tell: Callable[[int, int], None]) -> tuple[int, list[int]]
                 continue
             checked += len(numbers)
             number += len(numbers)
-            tell(total - (end - number), total)
+            report(total - (end - number), total)
         return checked, wrong
 
 

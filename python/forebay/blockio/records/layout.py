@@ -2,13 +2,13 @@
 
 A file is a header of 4096 bytes, two commit blocks of 4096 bytes each, and records from byte
 12,288 on.
-Record `i`, counted from 0 for ever, begins at `12288 + (i % places) * stride`; a file without a
-capacity has no places, and no `%`.
+Record `i`, counted from 0 on, begins at `12288 + (i % slots) * stride`; a file without a
+capacity has no slots, and no `%`.
 
 A stride is the record with its checksum, if it has one. It is padded to whole sectors where that
 wastes an eighth at most, so that O_DIRECT reads hit whole records; else records lie packed.
 
-A circular file has two groups of places more than its capacity. While a group is written, the
+A circular file has two groups of slots more than its capacity. While a group is written, the
 window of the commit before it is whole, and so is the window of the one before that: a torn
 commit block costs its group, and never a record of the window.
 """
@@ -73,15 +73,15 @@ class Layout:
     Attributes:
         dtype: of a record; it may have a shape of its own, as `numpy.dtype("(768,)f4")` has.
         stride_bytes: from the start of a record to the start of the next.
-        capacity: records in the window of a circular file; 0: the file grows for ever.
-        places: records that a circular file has room for; 0 where it has no capacity.
+        capacity: records in the window of a circular file; 0: the file grows without end.
+        slots: records that a circular file has room for; 0 where it has no capacity.
         checksums: whether each record is followed by its checksum.
     """
 
     dtype: np.dtype[Any]
     stride_bytes: int
     capacity: int
-    places: int
+    slots: int
     checksums: bool
 
     @classmethod
@@ -89,8 +89,8 @@ class Layout:
         """The layout of a file that does not exist yet."""
         stride = _stride_bytes(dtype.itemsize + CHECKSUM_BYTES * checksums)
         group = max(1, min(GROUP_BYTES // stride, -(-capacity // 4)))
-        places = capacity + 2 * group if capacity else 0
-        return cls(dtype, stride, capacity, places, checksums)
+        slots = capacity + 2 * group if capacity else 0
+        return cls(dtype, stride, capacity, slots, checksums)
 
     @property
     def record_bytes(self) -> int:
@@ -100,29 +100,29 @@ class Layout:
     @property
     def max_group(self) -> int:
         """Records that may be appended between two commits; 0: any number."""
-        return (self.places - self.capacity) // 2
+        return (self.slots - self.capacity) // 2
 
     def first(self, appended: int) -> int:
         """The oldest record of the window when so many were appended."""
         return max(0, appended - self.capacity) if self.capacity else 0
 
     def first_whole(self, appended: int) -> int:
-        """The oldest record that nobody has begun to overwrite when this was the newest commit."""
+        """The oldest record that no append can be overwriting while this is the newest commit."""
         return max(0, appended - self.capacity - self.max_group) if self.capacity else 0
 
     def offset(self, number: int) -> int:
         """Where a record begins, in bytes from the start of the file."""
-        place = number % self.places if self.places else number
-        return DATA_OFFSET + place * self.stride_bytes
+        slot = number % self.slots if self.slots else number
+        return DATA_OFFSET + slot * self.stride_bytes
 
     def offsets(self, numbers: Array) -> Array:
         """Where records begin, as u8[n]; `numbers` is i8[n]."""
-        places = numbers % self.places if self.places else numbers
-        return (places * self.stride_bytes + DATA_OFFSET).astype(np.uint64)
+        slots = numbers % self.slots if self.slots else numbers
+        return (slots * self.stride_bytes + DATA_OFFSET).astype(np.uint64)
 
     def data_bytes(self, appended: int) -> int:
         """How long the file is at least when so many records were appended."""
-        return DATA_OFFSET + min(appended, self.places or appended) * self.stride_bytes
+        return DATA_OFFSET + min(appended, self.slots or appended) * self.stride_bytes
 
     def batch(self, block: Array, n: int) -> Array:
         """The records that were read into a block, as an array over its memory.
@@ -146,7 +146,7 @@ class Layout:
             self.record_bytes,
             self.stride_bytes,
             self.capacity,
-            self.places,
+            self.slots,
             len(description),
         )
         room = BLOCK_BYTES - CHECKSUM_BYTES - _HEAD.size
@@ -162,7 +162,7 @@ class Layout:
         """What a header block says.
 
         Raises:
-            ConfigError: it is none, or of a later version.
+            ConfigError: it is no record file, or of a later version.
             BrokenError: it is damaged.
         """
         if len(block) < BLOCK_BYTES or not block.startswith(MAGIC):
@@ -172,7 +172,7 @@ class Layout:
             )
         if not is_sealed(block):
             raise damaged(path, "the header's checksum is wrong")
-        _, version, flags, record_bytes, stride, capacity, places, length = _HEAD.unpack_from(block)
+        _, version, flags, record_bytes, stride, capacity, slots, length = _HEAD.unpack_from(block)
         if version != VERSION:
             raise ConfigError(
                 f"record file {path} has format {version}, and this Forebay knows {VERSION};"
@@ -184,11 +184,11 @@ class Layout:
         if flags & ~CHECKSUMS or capacity > CAPACITY_MAX:
             raise damaged(path, f"flags {flags:#x} and a capacity of {capacity} are unknown")
         layout = cls.new(dtype, capacity, checksums=bool(flags & CHECKSUMS))
-        if (stride, places) != (layout.stride_bytes, layout.places):
+        if (stride, slots) != (layout.stride_bytes, layout.slots):
             raise damaged(
                 path,
-                f"its header says a stride of {stride} bytes and {places} places, where records"
-                f" of dtype {dtype} have {layout.stride_bytes} and {layout.places}",
+                f"its header says a stride of {stride} bytes and {slots} slots, where records"
+                f" of dtype {dtype} have {layout.stride_bytes} and {layout.slots}",
             )
         return layout
 
@@ -233,7 +233,7 @@ def record_dtype(given: Any) -> np.dtype[Any]:
     """The dtype of a record.
 
     Raises:
-        ConfigError: it is none, holds Python objects, is empty, too large, or cannot be described.
+        ConfigError: it is no dtype, holds Python objects, is empty, too large, or has no text form.
     """
     try:
         dtype: np.dtype[Any] = np.dtype(given)
@@ -293,9 +293,9 @@ def _stored_dtype(description: bytes, path: str) -> np.dtype[Any]:
 
 
 def _dtype_of(description: str) -> np.dtype[Any]:
-    told = json.loads(description)
-    base: np.dtype[Any] = np.lib.format.descr_to_dtype(_tuples(told["descr"]))
-    dtype: np.dtype[Any] = np.dtype((base, tuple(map(operator.index, told["shape"]))))
+    described = json.loads(description)
+    base: np.dtype[Any] = np.lib.format.descr_to_dtype(_tuples(described["descr"]))
+    dtype: np.dtype[Any] = np.dtype((base, tuple(map(operator.index, described["shape"]))))
     return dtype
 
 

@@ -1,4 +1,4 @@
-"""Who holds the lock of a record file that is appended to."""
+"""The lock of a record file that a process appends to."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["holder", "lock", "unlock"]
 
 
 def lock(file: FileIO, path: str) -> None:
-    """Take the lock, until `unlock` or until nobody has the file open any more.
+    """Take the lock, until `unlock` or until no process has the file open any more.
 
     Raises:
-        BusyError: somebody has it.
+        BusyError: another file object or process has it.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,12 +29,14 @@ def lock(file: FileIO, path: str) -> None:
 
 
 def unlock(file: FileIO) -> None:
-    """Give it back, also for forked children, who have it too."""
+    """Release it, also for forked children, which share it."""
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def holder(descriptor: int) -> int | None:
-    """The process that took the lock, where the kernel tells. To try the lock would disturb others.
+    """The process that took the lock, as far as the kernel reports it.
+
+    Trying the lock would disturb others.
 
     Source: proc_locks(5).
     """

@@ -1,4 +1,4 @@
-"""Opening a record file: making it, locking it, and comparing it with what is expected."""
+"""Opening a record file."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Opened:
 
 
 def open_reading(path: str, wanted: Wanted) -> Opened:
-    """Open a file that exists; somebody may append to it meanwhile.
+    """Open a file that exists; another process may append to it meanwhile.
 
     Raises:
         ConfigError: it is something else than is wanted.
@@ -121,10 +121,10 @@ def open_reading(path: str, wanted: Wanted) -> Opened:
 
 
 def open_appending(path: str, wanted: Wanted) -> Opened:
-    """Open a file as the only one who appends, making it where there is none.
+    """Open a file for appending, which one caller at a time may, and make it if it is missing.
 
     Raises:
-        BusyError: somebody else appends to it.
+        BusyError: another process or object appends to it.
         ConfigError, BrokenError, OSError: as `open_reading`.
     """
     wanted.check()

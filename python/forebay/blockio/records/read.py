@@ -33,7 +33,7 @@ class Read:
     """Records that are read, or soon will be.
 
     Attributes:
-        numbers: which, counted from 0 for ever, as i8[n].
+        numbers: which, counted from 0 on, as i8[n].
         block: u1, where their strides go.
         future: of the read; None until it is begun.
     """
@@ -153,7 +153,7 @@ class Reader:
         return np.flatnonzero(sums != stored)
 
     def check_out(self, numbers: Array, out: Array) -> None:
-        """Refuse an array that is no place for these records.
+        """Refuse an array that cannot take these records.
 
         Raises:
             ConfigError: its dtype or shape is another, or it cannot be written.

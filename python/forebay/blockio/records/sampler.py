@@ -6,7 +6,7 @@ A batch is used where the generator, the number of records and the window are th
 drawn for, and then the generator is set to the state afterwards. Otherwise what was drawn ahead is
 thrown away: the caller has used the generator meanwhile, or records were appended.
 
-Who appends between any two samples would have everything read in vain. So after something was
+A caller that appends between any two samples would read all of it in vain. So after something was
 thrown away, nothing is drawn ahead until a call goes on where the one before it ended.
 """
 
@@ -48,7 +48,7 @@ class Window(NamedTuple):
     """The records that can be read.
 
     Attributes:
-        first: number of the oldest, counted from 0 for ever.
+        first: number of the oldest, counted from 0 on.
         length: how many there are.
     """
 
@@ -98,7 +98,7 @@ class Sampler:
 
         Raises:
             CrowdedError: there is no memory yet; `rng` is as it was.
-            LimitError: there is none.
+            LimitError: there is no record.
         """
         with self._lock:
             point = _Point(n, window, rng.bit_generator.state)

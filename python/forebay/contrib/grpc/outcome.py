@@ -1,4 +1,4 @@
-"""What the calls on a channel tell of its server."""
+"""Whether a server may be used again, by the outcome of its calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEFT = frozenset({"DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE"})
 
 
 class Outcome:
-    """Counts calls under way, and remembers one that went wrong. Thread-safe."""
+    """Counts calls under way, and remembers an abandoned one. Thread-safe."""
 
     __slots__ = ("_left", "_lock", "_running")
 

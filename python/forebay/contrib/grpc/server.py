@@ -1,4 +1,4 @@
-"""Pooled gRPC servers: a channel and a stub for each, and what its calls tell of it."""
+"""Pooled gRPC servers, with one channel for each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Grpc:
         """Make a channel; it connects with the first call, and the server accepts by then.
 
         Raises:
-            ConfigError: grpcio is not installed, or nobody knows where the server listens.
+            ConfigError: grpcio is not installed, or the server's address is unknown.
         """
         grpc = _grpc()
         outcome = Outcome()
@@ -56,7 +56,7 @@ class Grpc:
             raise
         return _connected(stub, outcome, channel.close)
 
-    async def aconnect(self, started: Started) -> Connected:
+    async def connect_async(self, started: Started) -> Connected:
         """Make a channel for the running loop; as `connect`. Does not wait."""
         grpc = _grpc()
         from forebay.contrib.grpc.asyncio_calls import interceptors

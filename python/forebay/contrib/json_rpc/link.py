@@ -1,7 +1,7 @@
 """A JSON-RPC conversation over a socket that any thread, or one event loop at a time, steps.
 
-Whoever waits for an answer reads: for itself, and for everybody else who waits. Nobody holds the
-lock while waiting.
+One of the waiting threads reads, for itself and for all others. No thread holds the lock while it
+waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from forebay.contrib.json_rpc.session import Answer, Asked, Session, Told
+from forebay.contrib.json_rpc.session import Answer, Notification, Request, Session
 from forebay.errors import BrokenError, ClosedError, LimitError, ProtocolError
 from forebay.pool._internal import Deadline
 
@@ -27,16 +27,16 @@ OnNotification = Callable[[str, Any], None]
 READ_BYTES = 256 * 1024
 
 REFUSED_BYTES_MAX = 64 * 1024
-"""Answers to what a program asks, which nothing here serves, that may wait while it asks on.
+"""Refusals of a program's requests that may be queued while it sends more.
 
-They wait here once its socket is full; what it asks in one go of `READ_BYTES` is always answered.
+They are queued once its socket is full; the requests of one read (`READ_BYTES`) are all answered.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class Waiter:
-    """Somebody who waits for one answer."""
+    """A caller that waits for one answer."""
 
     __slots__ = ("answer", "future", "number")
 
@@ -70,15 +70,15 @@ class JsonRpcLink:
         self.fault: BaseException | None = None
         """Why it can be used no more."""
         self.dirty = False
-        """Whether an answer may come that nobody waits for."""
+        """Whether an answer may come that no caller waits for."""
 
     def reusable(self) -> bool:
-        """Whether the program may be lent on; also lets go of the event loop."""
+        """Whether the program may be lent on; also unbinds the event loop."""
         self.unbind()
         return not (self.dirty or self.fault or self._session.waiting or self._outbox)
 
     def close(self) -> None:
-        """Close it; whoever waits is told. From any thread."""
+        """Close it; waiting callers get ClosedError. From any thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed() and loop is not _running():
             try:
@@ -102,7 +102,7 @@ class JsonRpcLink:
         params: dict[str, Any],
         future: asyncio.Future[None] | None = None,
     ) -> Waiter:
-        """Send a call as far as the program takes it; whoever reads sends the rest."""
+        """Send a call as far as the program takes it; the reading thread sends the rest."""
         with self._turn:
             self._check()
             number, line = self._session.begin(method, args, params)
@@ -119,7 +119,7 @@ class JsonRpcLink:
         self.flush()
 
     def flush(self) -> bool:
-        """Send what waits, without waiting. True where nothing is left."""
+        """Send what is queued, without waiting. True if nothing is left."""
         with self._turn:
             while self._outbox and self.fault is None:
                 try:
@@ -144,7 +144,7 @@ class JsonRpcLink:
     # Receiving.
 
     def receive(self) -> None:
-        """Take what is there, without waiting, and hand it on."""
+        """Read without waiting, and hand the messages on."""
         try:
             data = self._socket.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -155,23 +155,25 @@ class JsonRpcLink:
         if not data:
             self._break(BrokenError("the program closed its stdout"))
             return
-        self.flush()  # what it has read by now is not held against it
-        told: list[Told] = []
+        self.flush()  # so that answers which it has read do not count
+        notifications: list[Notification] = []
         with self._turn:
             try:
                 self._expect_reading()
                 for message in self._session.feed(data):
-                    self._take(message, told)
+                    self._take(message, notifications)
             except (ProtocolError, LimitError) as error:
                 self._break_locked(error)
             self._turn.notify_all()
-        for method, params in told:
-            self._tell(method, params)
+        for method, params in notifications:
+            self._notify(method, params)
 
-    def _take(self, message: Answer | Told | Asked, told: list[Told]) -> None:
-        if isinstance(message, Told):
-            told.append(message)
-        elif isinstance(message, Asked):
+    def _take(
+        self, message: Answer | Notification | Request, notifications: list[Notification]
+    ) -> None:
+        if isinstance(message, Notification):
+            notifications.append(message)
+        elif isinstance(message, Request):
             self._refuse(message.refusal)
         else:
             waiter = self._waiters.pop(message.call, None)
@@ -180,13 +182,13 @@ class JsonRpcLink:
                 _wake(waiter)
 
     def _refuse(self, refusal: bytes) -> None:
-        """Answer a call of the program's; sent with what is sent next, or by whoever reads."""
+        """Refuse a request of the program; sent with the next call, or by the reading thread."""
         self._outbox += refusal
         self._refused_bytes += len(refusal)
         self._refusals.append((self._sent + len(self._outbox), len(refusal)))
 
     def _expect_reading(self) -> None:
-        """The program has sent more: it is to have read most of what it asked for before."""
+        """Refuse more requests of a program that does not read its answers."""
         if self._refused_bytes > REFUSED_BYTES_MAX:
             raise LimitError(
                 f"the program asks without reading its answers: {self._refused_bytes} bytes of them"
@@ -195,7 +197,7 @@ class JsonRpcLink:
                 value=self._refused_bytes,
             )
 
-    def _tell(self, method: str, params: Any) -> None:
+    def _notify(self, method: str, params: Any) -> None:
         if self._on_notification is None:
             return
         try:
@@ -217,7 +219,7 @@ class JsonRpcLink:
         self._turn.notify_all()
 
     def leave(self, waiter: Waiter) -> None:
-        """Nobody waits for this answer any more; it may still come, so the program is dirty."""
+        """Stop waiting for an answer; it may still come, so the program is dirty."""
         with self._turn:
             if waiter.answer is None:
                 self.dirty = True
@@ -250,7 +252,7 @@ class JsonRpcLink:
                 if leads:
                     with self._turn:
                         self._reading = False
-                        self._turn.notify_all()  # somebody else reads on
+                        self._turn.notify_all()  # another thread reads on
 
     def _step(self, leads: bool, deadline: Deadline) -> None:
         """Wait for something to read, where this thread leads, or for room to write."""
@@ -268,7 +270,7 @@ class JsonRpcLink:
     # The asyncio face.
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a loop read from now on; until `unbind`."""
+        """Read on a loop from now on, until `unbind`."""
         if self._loop is loop:
             return
         self.unbind()
@@ -277,7 +279,7 @@ class JsonRpcLink:
         self.flush()
 
     def unbind(self) -> None:
-        """The loop lets go. In its thread, or after its end."""
+        """Stop reading on the loop. In its thread, or after its end."""
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed() and self._socket.fileno() >= 0:
             loop.remove_reader(self._socket.fileno())

@@ -1,4 +1,4 @@
-"""Pooled programs that speak JSON-RPC 2.0 on stdin and stdout, one message to a line."""
+"""Pooled programs that speak JSON-RPC 2.0 over stdio, one message to a line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.pool import Connected
 from forebay.pool._internal import Deadline
 
 if TYPE_CHECKING:
-    from forebay.pool import Lease, Started
+    from forebay.pool import AsyncLease, Lease, Started
 
 __all__ = ["AsyncJsonRpcClient", "JsonRpc", "JsonRpcClient", "JsonRpcError"]
 
@@ -123,23 +123,25 @@ class JsonRpcClient(_Client):
         except TimeoutError:
             raise self._too_late(method) from None
         except BrokenError as error:
-            told = self._lease.explain(error)
-            raise told from (None if told is error else error)
+            cause = self._lease.explain(error)
+            raise cause from (None if cause is error else error)
 
     def notify(self, method: str, /, *args: Any, **params: Any) -> None:
-        """Send a notification; nobody answers. Raises as `call`, as far as it fits."""
+        """Send a notification, which has no answer. Raises as `call`, as far as it fits."""
         self._lease.check()
         try:
             self._link.notify(method, args, params)
         except BrokenError as error:
-            told = self._lease.explain(error)
-            raise told from (None if told is error else error)
+            cause = self._lease.explain(error)
+            raise cause from (None if cause is error else error)
 
 
 class AsyncJsonRpcClient(_Client):
     """The same on an event loop; any number of tasks may call at once."""
 
     __slots__ = ()
+
+    _lease: AsyncLease
 
     async def call(self, method: str, /, *args: Any, **params: Any) -> Any:
         """Call a method; as `JsonRpcClient.call`.
@@ -168,8 +170,8 @@ class AsyncJsonRpcClient(_Client):
         except TimeoutError:
             raise self._too_late(method) from None
         except BrokenError as error:
-            told = await self._lease.aexplain(error)
-            raise told from (None if told is error else error)
+            cause = await self._lease.explain(error)
+            raise cause from (None if cause is error else error)
 
     async def notify(self, method: str, /, *args: Any, **params: Any) -> None:
         """Send a notification. Cancellation: it does not wait, so there is nothing to cancel."""
@@ -180,5 +182,5 @@ class AsyncJsonRpcClient(_Client):
             self._link.bind(asyncio.get_running_loop())
             self._link.notify(method, args, params)
         except BrokenError as error:
-            told = await self._lease.aexplain(error)
-            raise told from (None if told is error else error)
+            cause = await self._lease.explain(error)
+            raise cause from (None if cause is error else error)

@@ -1,6 +1,6 @@
-"""JSON-RPC 2.0, one message to a line: what is sent, and what that which comes means.
+"""JSON-RPC 2.0 with one message to a line, without I/O.
 
-No socket, thread or loop; see https://www.jsonrpc.org/specification.
+Source: https://www.jsonrpc.org/specification.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Longest line: a program that never ends its line cannot fill the memory of its client."""
 
 SHOWN_BYTES = 80
-"""Bytes of a wrong message that stand in the error."""
+"""Bytes of a wrong message that the error quotes."""
 
 METHOD_NOT_FOUND = -32601
 
@@ -44,21 +44,21 @@ class Answer(NamedTuple):
     error: JsonRpcError | None
 
 
-class Told(NamedTuple):
+class Notification(NamedTuple):
     """A notification from the program."""
 
     method: str
     params: Any
 
 
-class Asked(NamedTuple):
-    """A request from the program; `refusal` is what to send back, since none is served."""
+class Request(NamedTuple):
+    """A request from the program; `refusal` is what to send back, since requests are not served."""
 
     method: str
     refusal: bytes
 
 
-Message = Answer | Told | Asked
+Message = Answer | Notification | Request
 
 
 class Session:
@@ -71,7 +71,7 @@ class Session:
         self._buffer = bytearray()
         self._searched = 0
         self.waiting: set[int] = set()
-        """Calls that have not been answered; one that nobody waits for any more stays."""
+        """Calls that have not been answered, abandoned ones included."""
 
     def begin(
         self, method: str, args: tuple[Any, ...], params: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Session:
         """A call: its number, and what to send.
 
         Raises:
-            ConfigError: positional and named parameters at once, or one that JSON cannot say.
+            ConfigError: positional and named parameters at once, or one that JSON cannot express.
         """
         number = next(self._numbers)
         line = _line({"id": number}, method, args, params)
@@ -92,7 +92,7 @@ class Session:
         return _line({}, method, args, params)
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Read what came.
+        """Read received bytes.
 
         Raises:
             ProtocolError: a line is no JSON-RPC message.
@@ -126,8 +126,8 @@ class Session:
         method = message.get("method")
         if isinstance(method, str):
             if message.get("id") is None:
-                return Told(method, message.get("params"))
-            return Asked(method, _refusal(message["id"], method))
+                return Notification(method, message.get("params"))
+            return Request(method, _refusal(message["id"], method))
         return self._answer(message, line)
 
     def _answer(self, message: dict[str, Any], line: bytes) -> Answer | None:
@@ -153,7 +153,9 @@ def _line(head: dict[str, Any], method: str, args: tuple[Any, ...], named: Any) 
     try:
         return msgspec.json.encode(message) + b"\n"
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"a parameter of {method!r} cannot be said in JSON: {error}") from None
+        raise ConfigError(
+            f"a parameter of {method!r} cannot be expressed in JSON: {error}"
+        ) from None
 
 
 def _refusal(number: Any, method: str) -> bytes:

@@ -62,10 +62,10 @@ class AsyncClient:
         app: str | None = None,
         start: bool = True,
         timeout: float = 30.0,
-        told: Callable[[str], None] | None = None,
+        on_start: Callable[[str], None] | None = None,
     ) -> None:
         self.timeout = timeout
-        self._links = Links(url, app, start=start, timeout=timeout, told=told)
+        self._links = Links(url, app, start=start, timeout=timeout, on_start=on_start)
         self._parameters: dict[str, Sequence[str]] = {}
         self._connecting = asyncio.Lock()
         self._accepting = Accepting()
@@ -228,8 +228,8 @@ class AsyncClient:
 
     async def info(self) -> dict[str, Any]:
         """What the server is and how it is."""
-        told: dict[str, Any] = await self.ask("info")
-        return told
+        answer: dict[str, Any] = await self.ask("info")
+        return answer
 
     async def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Call a method of the server; arguments and errors as of `Client.ask`."""
@@ -308,8 +308,8 @@ class AsyncClient:
 
     async def _submit(self, frame: Message, repeatable: bool, application: str | None) -> str:
         """Send a submission until a server answers it; the id of the request."""
-        told = await self._send(frame, None, repeatable=repeatable, application=application)
-        id_: str = told[1]
+        answer = await self._send(frame, None, repeatable=repeatable, application=application)
+        id_: str = answer[1]
         return id_
 
     async def _send(
@@ -332,7 +332,7 @@ class AsyncClient:
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                told = await channel.acall_frame(frame, left)
+                answer = await channel.call_frame(frame, left)
             except ProtocolError:
                 raise
             except ClosedError:
@@ -344,7 +344,7 @@ class AsyncClient:
                     raise
                 channel = await self._again(channel, until)
             else:
-                return value_of(told, channel.name)
+                return value_of(answer, channel.name)
 
     async def _channel(self, application: str | None = None, until: float | None = None) -> Answers:
         if self._links.current is not None:

@@ -57,7 +57,7 @@ class Client:
         start: start a server of the application where none runs.
         timeout: seconds for connecting, which may mean starting a server, for short calls, and for
             a server that went away to come back.
-        told: gets a line when a server was started; by default it is logged.
+        on_start: gets a line when a server was started; by default it is logged.
 
     Threads: any number may use one client. Forks: a child makes a client of its own.
     """
@@ -69,10 +69,10 @@ class Client:
         app: str | None = None,
         start: bool = True,
         timeout: float = 30.0,
-        told: Callable[[str], None] | None = None,
+        on_start: Callable[[str], None] | None = None,
     ) -> None:
         self.timeout = timeout
-        self._links = Links(url, app, start=start, timeout=timeout, told=told)
+        self._links = Links(url, app, start=start, timeout=timeout, on_start=on_start)
         self._outstanding = Outstanding(self._links)
         self._parameters: dict[str, Sequence[str]] = {}
 
@@ -274,8 +274,8 @@ class Client:
 
     def info(self) -> dict[str, Any]:
         """What the server is and how it is: version, application, code, queue, memory."""
-        told: dict[str, Any] = self.ask("info")
-        return told
+        answer: dict[str, Any] = self.ask("info")
+        return answer
 
     def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Call a method of the server that is not about submitting; returns its answer's value.
@@ -294,7 +294,7 @@ class Client:
         while True:
             channel = self._channel(until)
             try:
-                told = channel.call(method, args, timeout=max(0.0, until - time.monotonic()))
+                answer = channel.call(method, args, timeout=max(0.0, until - time.monotonic()))
             except DeadlineError:
                 raise no_reply(channel.name, timeout) from None
             except ProtocolError:
@@ -304,7 +304,7 @@ class Client:
                     raise
                 self._links.again(channel, until)
             else:
-                return returned(value_of(told, channel.name))
+                return returned(value_of(answer, channel.name))
 
     def stop(self, grace: float | None = None) -> None:
         """Have the server end; requests that wait stay on disk for the next one.

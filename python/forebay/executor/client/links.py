@@ -52,7 +52,7 @@ class Links:
         *,
         start: bool,
         timeout: float,
-        told: Callable[[str], None] | None,
+        on_start: Callable[[str], None] | None,
     ) -> None:
         self.timeout = timeout
         self.where = url or app or "the server"
@@ -60,7 +60,7 @@ class Links:
         self._url = url
         self._app = app
         self._start = start
-        self._told = told or _logger.info
+        self._on_start = on_start or _logger.info
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -118,7 +118,7 @@ class Links:
         return end if until is None else min(end, until)
 
     def gone(self) -> BrokenError:
-        """For who waited behind another's attempt until the end of his time."""
+        """For a caller whose time ended while another call tried to connect."""
         return BrokenError(
             f"{self.where} is gone, and another call still tries to reach it; try again",
             delivered="no",
@@ -175,4 +175,4 @@ class Links:
             return socket_path(self._url)
         from forebay.executor.client.local import reach
 
-        return reach(None, self._app, start=self._start, timeout=timeout, told=self._told)
+        return reach(None, self._app, start=self._start, timeout=timeout, on_start=self._on_start)

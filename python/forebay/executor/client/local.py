@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forebay._package import PATH_ENTRY
-from forebay._runtime_place import make_private
+from forebay._runtime_directory import make_private
 from forebay.configuration import Configuration, find_configuration
 from forebay.errors import BrokenError, ConfigError, DeadlineError, Error
 from forebay.executor.app.target import Target, parse_target
-from forebay.executor.wire.peer import check_server
-from forebay.executor.wire.places import (
-    Places,
+from forebay.executor.wire.paths import (
+    ServerPaths,
     StateLock,
     newest,
-    places_of,
+    paths_of,
     running_at,
 )
+from forebay.executor.wire.peer import check_server
 
 PROGRAM = "forebay.executor.server.background"
 """What a server in the background runs."""
@@ -54,14 +54,14 @@ READY, BUSY, FAILED, UNFIT = b"ready", b"busy", b"failed", b"unfit"
 _started: list[int] = []
 """Servers that this process started: they are its children, and reaped when another is."""
 
-Told = Callable[[str], None]
+OnStart = Callable[[str], None]
 
 
 class Home(NamedTuple):
     """An application, and where its server is."""
 
     target: Target
-    places: Places
+    paths: ServerPaths
 
 
 def home_of(app: str, configuration: Configuration | None = None) -> Home:
@@ -72,10 +72,12 @@ def home_of(app: str, configuration: Configuration | None = None) -> Home:
     """
     configuration = configuration or find_configuration()
     target = parse_target(app)
-    return Home(target, places_of(target, state_dir=configuration.value("state_dir")))
+    return Home(target, paths_of(target, state_dir=configuration.value("state_dir")))
 
 
-def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told: Told) -> str:
+def reach(
+    url: str | None, app: str | None, *, start: bool, timeout: float, on_start: OnStart
+) -> str:
     """Find a server that answers; start one where none does.
 
     Args:
@@ -84,7 +86,7 @@ def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told
             `app` of `forebay.toml`, then the server that was started last.
         start: whether one may be started.
         timeout: seconds until it is ready, the import of the application included.
-        told: gets a line where one was started.
+        on_start: gets a line where one was started.
 
     Returns:
         The path of its socket.
@@ -105,7 +107,7 @@ def reach(url: str | None, app: str | None, *, start: bool, timeout: float, told
         return _newest()
     home = home_of(named.value, configuration)
     return _ready(
-        home, start=start, deadline=time.monotonic() + timeout, timeout=timeout, told=told
+        home, start=start, deadline=time.monotonic() + timeout, timeout=timeout, on_start=on_start
     )
 
 
@@ -136,21 +138,21 @@ def _newest() -> str:
     return found.socket
 
 
-def _ready(home: Home, *, start: bool, deadline: float, timeout: float, told: Told) -> str:
+def _ready(home: Home, *, start: bool, deadline: float, timeout: float, on_start: OnStart) -> str:
     """The socket of the application's server, once there is one."""
     begun: _Start | None = None
     try:
         while True:
-            found = running_at(home.places)
+            found = running_at(home.paths)
             if found is not None:
                 if begun is not None and begun.pid == found.pid:
-                    told(begun.text())
+                    on_start(begun.text())
                 return found.socket
             if time.monotonic() >= deadline:
                 raise _late(home, timeout)
             if begun is not None:
                 begun.wait(deadline)
-            elif StateLock.is_held(home.places.state):
+            elif StateLock.is_held(home.paths.state):
                 time.sleep(LOOK_S)  # another one starts it, or the last one is ending
             elif start:
                 begun = _Start(home)
@@ -174,9 +176,9 @@ class _Start:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        make_private(home.places.state)
-        _put_aside(home.places.log)
-        self._log_from = home.places.log.stat().st_size if home.places.log.exists() else 0
+        make_private(home.paths.state)
+        _put_aside(home.paths.log)
+        self._log_from = home.paths.log.stat().st_size if home.paths.log.exists() else 0
         self._said = b""
         read, write = map(_above_streams, os.pipe2(os.O_CLOEXEC))
         try:
@@ -210,7 +212,7 @@ class _Start:
                 raise self._failed()
 
     def text(self) -> str:
-        """What the user is told."""
+        """The line for the user."""
         idle = find_configuration().executor.idle_timeout
         after = f"{idle / 60:g} idle minutes" if idle >= 60 else f"{idle:g} idle seconds"
         return (
@@ -222,10 +224,10 @@ class _Start:
         text = self._said.partition(b" ")[2].decode(errors="replace").strip()
         if self._said.startswith(UNFIT):
             return ConfigError(f"the application cannot be used: {text}")
-        tail = _tail(self._home.places.log, self._log_from)
+        tail = _tail(self._home.paths.log, self._log_from)
         return BrokenError(
             f"the local server of {self._home.target.text} did not start"
-            + (f": {text}" if text else f"; the last of {self._home.places.log}:\n{tail}"),
+            + (f": {text}" if text else f"; the last of {self._home.paths.log}:\n{tail}"),
             delivered="no",
         )
 
@@ -248,7 +250,7 @@ def _above_streams(descriptor: int) -> int:
 def _spawn(home: Home, write: int) -> int:
     """Start the process: a session of its own, so that no Ctrl-C of ours ends it."""
     code = f"import sys; sys.path.insert(0, {PATH_ENTRY!r}); from {PROGRAM} import main; main()"
-    log = os.fspath(home.places.log)
+    log = os.fspath(home.paths.log)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -284,7 +286,7 @@ def _reap() -> None:
 def _late(home: Home, timeout: float) -> DeadlineError:
     return DeadlineError(
         f"the server of {home.target.text} was not ready within {timeout:.3g} s and goes on to"
-        f" start; the last of {home.places.log}:\n{_tail(home.places.log, 0)}\nraise the timeout,"
+        f" start; the last of {home.paths.log}:\n{_tail(home.paths.log, 0)}\nraise the timeout,"
         " or see what its import does",
         timeout=timeout,
     )

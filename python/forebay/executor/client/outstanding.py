@@ -1,8 +1,8 @@
-"""What a client has sent and not yet heard of.
+"""What a client has sent and has no answer to yet.
 
 A submission is one `run` call, sent without waiting; its answer is the end of the request.
-That it was *accepted* is asked apart, by the token that went with it, and only where somebody wants
-to know: the program that reads `request.id`, and the client before it leaves.
+That it was *accepted* is asked apart, by the token that went with it, and only for
+those who ask: `submit`, the program that reads `request.id`, and the client before it leaves.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DROPPED_MAX: Final = 256
 
 OPEN_MAX: Final = 4096
 """Submissions whose answers are due; the next one waits until those before it are accepted, and
-their ends are asked for when somebody wants them. A server keeps 65,536 calls of one client."""
+their ends are asked for when they are wanted. A server keeps 65,536 calls of one client."""
 
 SURE_S: Final = 0.05
-"""Who waits for longer asks whether the request is accepted: with its id the waiting goes on after
+"""A caller that waits for longer asks whether it is accepted: with its id the wait goes on after
 a restart of the server. Short requests end before that, and save the question."""
 
 
@@ -45,8 +45,8 @@ class Sent:
         message: what was sent, as long as it may have to be sent again.
         repeatable: whether sending it again cannot make a second request.
         id: of the request, once it is known to be accepted.
-        lock: held by whoever waits for the answer.
-        answer: once it has come; the error where nobody will ever know it.
+        lock: held by the thread that waits for the answer.
+        answer: once it has come; the error where it will never be known.
     """
 
     __slots__ = ("answer", "call", "channel", "id", "lock", "message", "repeatable", "token")
@@ -125,7 +125,7 @@ class Outstanding:
 
         Raises:
             DeadlineError: time ran out; the call goes on, and may be waited for again.
-            BrokenError: the server is gone, or nobody knows whether it had accepted.
+            BrokenError: the server is gone, or it is unknown whether it had accepted.
         """
         until = None if timeout is None else time.monotonic() + timeout
         if not sent.lock.acquire(timeout=-1 if timeout is None else timeout):
@@ -195,7 +195,7 @@ class Outstanding:
         return sent.id
 
     def drop(self, sent: Sent) -> None:
-        """Nobody will ask for the answer; the request goes on. Never waits."""
+        """The handle is gone, so its answer is not needed; the request goes on. Never waits."""
         if sent.answer is None:
             self._dropped.append(sent)
 
@@ -228,7 +228,7 @@ class Outstanding:
             raise
         except Error:
             # It has ended meanwhile, or was refused: its own answer, which is on its way, says so.
-            with sent.lock:  # who waits for the answer has it then
+            with sent.lock:  # a thread that waits for the answer has it then
                 if sent.answer is None:
                     self._look(sent, until, wait=True)
 
@@ -276,14 +276,14 @@ class Outstanding:
         """Make sure that they are accepted, so that their answers need not be kept."""
         self._confirm(some, time.monotonic() + self._links.timeout)
         for sent in some:
-            if sent.lock.acquire(blocking=False):  # else somebody waits for the answer now
+            if sent.lock.acquire(blocking=False):  # else a thread waits for the answer now
                 if sent.answer is None and sent.id is not None and sent.call >= 0:
                     sent.channel.give_up(sent.call)
                     sent.call = -1
                 sent.lock.release()
 
     def _confirm(self, some: list[Sent], until: float | None) -> list[Sent]:
-        """Learn of each whether it was accepted, and forget it; those that nobody told of."""
+        """Learn of each whether it was accepted, and forget it; those that are still unknown."""
         unsure = []
         for start in range(0, len(some), DROPPED_MAX):
             batch = [

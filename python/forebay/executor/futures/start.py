@@ -1,4 +1,4 @@
-"""The start of an executor of functions: its dispatcher, its crew, its collector."""
+"""The start of an executor of functions: its dispatcher, its supervisor, its collector."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from forebay.errors import ConfigError
 from forebay.executor.futures.calls import CALL, Calls
 from forebay.executor.futures.output import OutputDoor
 from forebay.executor.futures.worker import CallWorker, manifest
-from forebay.executor.server.crew import Crew
 from forebay.executor.server.plan import Plan
+from forebay.executor.server.supervisor import Supervisor
 from forebay.pool._internal import MAIN_ALIAS
 
 _logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def refuse_unimportable(function: Callable[..., Any]) -> None:
 
 
 class _Watcher:
-    """Tells the calls of an executor what its crew finds out."""
+    """Tells the calls of an executor what its supervisor finds out."""
 
     def __init__(self) -> None:
         self.calls: Calls | None = None
@@ -111,9 +111,9 @@ class _Watcher:
         _logger.warning("%s", text)
 
     def broken(self, error: BaseException) -> None:
-        """The crew has ended by a fault of its own."""
+        """The supervisor failed."""
         if self.calls is not None:
-            self.calls.give_up(f"the crew of this executor has ended: {error!r}")
+            self.calls.give_up(f"the supervisor of this executor failed: {error!r}")
 
 
 def start(
@@ -141,10 +141,10 @@ def start(
     spec = functools.partial(CallWorker.spec, *main_module(), modules, output, told)
     door = OutputDoor(output)
     watcher = _Watcher()
-    crew = Crew(dispatcher, Plan(spec, side, OPTIONS, (), reloads=False), watcher)
+    supervisor = Supervisor(dispatcher, Plan(spec, side, OPTIONS, (), reloads=False), watcher)
 
     def close() -> None:
-        crew.close()
+        supervisor.close()
         dispatcher.close()
         door.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,7 +152,7 @@ def start(
     each_bytes = UNKNOWN_BYTES if memory_bytes is None else memory_bytes
     options = msgpack.encode({"memory_bytes": each_bytes})
     watcher.calls = calls = Calls(dispatcher, options, close)
-    crew.start()
+    supervisor.start()
     calls.start()
     return calls
 

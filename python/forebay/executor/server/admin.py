@@ -88,7 +88,7 @@ class House(Protocol):
         """The services that it lends."""
 
     def pids(self) -> dict[int, int]:
-        """Processes of the workers, by their place."""
+        """Processes of the workers, by their slot."""
 
     def reload(self) -> None:
         """Load the application anew."""

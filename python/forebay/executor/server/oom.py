@@ -1,8 +1,8 @@
 """Whether the kernel ended a process for want of memory.
 
-A process that the OOM killer ended looks like one that anybody killed. But the kernel counts its
-kills, in the memory cgroup of the victim, before the victim is gone; so a SIGKILL after which the
-count is higher than the kills that were told so far was one of them.
+A process that the OOM killer ended looks like one that another process killed. But the kernel
+counts its kills, in the memory cgroup of the victim, before the victim is gone; so a SIGKILL after
+which the count is higher than the kills that were reported so far was one of them.
 Sources: "Memory Interface Files" of cgroup-v2.rst; memory.oom_control in cgroup-v1/memory.rst;
 oom_kill in mm/vmstat.c. The count includes kills for want of the machine's memory.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-class OomWitness:
+class OomKills:
     """Tells kills of the OOM killer from others, among the processes of one cgroup.
 
     Args:
@@ -22,20 +22,20 @@ class OomWitness:
 
     def __init__(self, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> None:
         self._counters = _counters(proc, cgroups)
-        self._told = self._count()
+        self._reported = self._count()
 
     def was_killed(self) -> bool:
-        """Whether one of the kernel's kills has not been told yet; it counts as told now.
+        """Whether one of the kernel's kills was not reported yet; it counts as reported now.
 
         Asked once for each process that SIGKILL has ended.
         """
-        if self._count() <= self._told:
+        if self._count() <= self._reported:
             return False
-        self._told += 1
+        self._reported += 1
         return True
 
     def _count(self) -> int:
-        """Kills so far, from the first counter that there is; 0 where the kernel tells none."""
+        """Kills so far, from the first counter that there is; 0 where the kernel has no counter."""
         for path in self._counters:
             try:
                 lines = path.read_text().splitlines()

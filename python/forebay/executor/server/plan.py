@@ -1,4 +1,4 @@
-"""What a crew is given: whose orders it takes, what it starts, whom it tells."""
+"""What a supervisor works with: orders, the workers to start, the receiver of its reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Orders(Protocol):
-    """What the crew needs of a dispatcher."""
+    """What the supervisor needs of a dispatcher."""
 
     def orders(self, timeout: float | None) -> list[tuple[Any, ...]] | None:
         """Orders that have come; None once it is closed."""
@@ -48,15 +48,15 @@ class Orders(Protocol):
         limit_bytes: int | None,
         last_output: str,
     ) -> None:
-        """How a worker ended; its place is free."""
+        """How a worker ended; its slot is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a crew is told once.
+    """What a supervisor is started with.
 
     Attributes:
-        spec_of: describes a worker; called for each squad, so that a changed class is another one.
+        spec_of: describes a worker; called for each group, so that a changed class is another one.
         side_socket: where workers connect for what does not wait for an answer.
         options: of every worker.
         files: what is watched while nothing else is known of the application.
@@ -75,7 +75,7 @@ class Plan:
 
 
 class Watcher(Protocol):
-    """Who is told what the crew finds out; called in its thread, and returns soon."""
+    """Receives what the supervisor finds out; called in its thread, and returns soon."""
 
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The application was imported; its requests are served. `text` is the manifest's JSON."""
@@ -99,4 +99,4 @@ class Watcher(Protocol):
         """A socket was removed, and was made again."""
 
     def broken(self, error: BaseException) -> None:
-        """The crew has ended by a fault of its own."""
+        """The supervisor failed."""

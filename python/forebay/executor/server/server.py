@@ -1,9 +1,9 @@
 """A server of requests: the dispatcher and what stands around it.
 
-The dispatcher decides and speaks to clients and workers in threads of its own (Rust); the crew
-starts workers; a lender lends services. The main thread answers what is asked about requests, and
-signals; a thread of its own what waits for the disk. The server never imports the application, and
-never forks.
+The dispatcher decides and speaks to clients and workers in threads of its own (Rust); the
+supervisor starts workers; a lender lends services. The main thread answers what is asked about
+requests, and signals; a thread of its own does what waits for the disk. The server never imports
+the application, and never forks.
 
 | signal | what it does |
 |---|---|
@@ -25,17 +25,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay._runtime_place import make_private, open_private
+from forebay._runtime_directory import make_private, open_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ClosedError, ConfigError, Error, InternalError
 from forebay.executor.app.sources import code_of
 from forebay.executor.server.admin import SLOW, Admin
-from forebay.executor.server.crew import Crew
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
-from forebay.executor.wire.places import Notice, Places, Running, StateLock, places_of
+from forebay.executor.server.supervisor import Supervisor
+from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -98,7 +98,7 @@ class Server:
         self._pool = pool or PoolConfig()
         self._reloads = reloads
         self._ends_when_idle = ends_when_idle
-        self.places: Places = places_of(target, state_dir=state_dir)
+        self.paths: ServerPaths = paths_of(target, state_dir=state_dir)
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
         self._report = report
@@ -112,7 +112,7 @@ class Server:
         self._fault: BaseException | None = None
         self._notice: Notice | None = None
         self._dispatcher: _core.Dispatcher | None = None
-        self._crew: Crew | None = None
+        self._supervisor: Supervisor | None = None
         """Both are None until `run` has made them; signals may come before."""
         self._services: Services
         self._lock: StateLock
@@ -134,9 +134,9 @@ class Server:
         number = 0
         signals: list[int] = []
         with _handling(self._handlers(signals)), contextlib.ExitStack() as parts:
-            dispatcher, crew = self._build(parts)
+            dispatcher, supervisor = self._build(parts)
             self._install_known(dispatcher)
-            crew.start()
+            supervisor.start()
             self._serve(dispatcher)
             number = next(iter(signals), 0)
         self._report("ended", {})
@@ -157,8 +157,8 @@ class Server:
 
     def reload(self) -> None:
         """Load the application anew; what runs is not disturbed."""
-        if self._crew is not None:  # else its first import is still to come
-            self._crew.reload()
+        if self._supervisor is not None:  # else its first import is still to come
+            self._supervisor.reload()
 
     def facts(self) -> dict[str, Any]:
         """What it is, for `info`."""
@@ -169,9 +169,9 @@ class Server:
             "file": str(self._target.file),
             "app": self.manifest.get("app"),
             "code": self.manifest.get("code"),
-            "state_dir": str(self.places.state),
-            "socket": str(self.places.socket),
-            "pool_socket": str(self.places.pool_socket),
+            "state_dir": str(self.paths.state),
+            "socket": str(self.paths.socket),
+            "pool_socket": str(self.paths.pool_socket),
             "synchronous": self._config.synchronous,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
@@ -183,7 +183,7 @@ class Server:
         if not self._lock.removed:
             return None
         return (
-            f"the state directory {self.places.state} was removed while the server runs, and"
+            f"the state directory {self.paths.state} was removed while the server runs, and"
             " requests are refused; stop the server and start it again"
         )
 
@@ -192,36 +192,36 @@ class Server:
         return self._services.seen()
 
     def pids(self) -> dict[int, int]:
-        """Processes of the workers, by their place."""
-        return {} if self._crew is None else self._crew.pids()
+        """Processes of the workers, by their slot."""
+        return {} if self._supervisor is None else self._supervisor.pids()
 
     # Its parts.
 
-    def _build(self, parts: contextlib.ExitStack) -> tuple[_core.Dispatcher, Crew]:
+    def _build(self, parts: contextlib.ExitStack) -> tuple[_core.Dispatcher, Supervisor]:
         """Make the parts; `parts` closes them in the reverse order."""
-        places = self.places
-        self._lock = lock = StateLock(places.state)
+        paths = self.paths
+        self._lock = lock = StateLock(paths.state)
         parts.callback(lock.close)
-        make_private(places.socket.parent)
+        make_private(paths.socket.parent)
         # Behind the dispatcher's end, which ends what it waits for.
         parts.callback(self._slow.shutdown, cancel_futures=True)
         self._dispatcher = dispatcher = _core.Dispatcher(
             settings_of(
                 self._config,
-                places,
+                paths,
                 reloads=self._reloads,
                 ends_when_idle=self._ends_when_idle,
             )
         )
         parts.callback(dispatcher.close)
-        self._services = Services(places.pool_socket, self._pool, self._warm)
+        self._services = Services(paths.pool_socket, self._pool, self._warm)
         parts.callback(self._services.close)
-        self._crew = crew = Crew(dispatcher, self._plan(dispatcher), self)
-        parts.callback(crew.close)
-        reader = _core.StoreReader(str(places.state))
+        self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self)
+        parts.callback(supervisor.close)
+        reader = _core.StoreReader(str(paths.state))
         self._admin = Admin(dispatcher, Rows(reader.query), self)
         parts.callback(self._take_notice_back)
-        return dispatcher, crew
+        return dispatcher, supervisor
 
     def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
         from forebay.executor.worker.worker import Worker
@@ -231,10 +231,10 @@ class Server:
             spec_of=lambda: Worker.spec(
                 target.kind, target.where, target.attribute, target.directory
             ),
-            side_socket=str(self.places.side_socket),
+            side_socket=str(self.paths.side_socket),
             options={
-                "pool": str(self.places.pool_socket),
-                "state": str(self.places.state),
+                "pool": str(self.paths.pool_socket),
+                "state": str(self.paths.state),
                 "result_bytes_max": self._config.max_result_bytes,
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
@@ -246,8 +246,8 @@ class Server:
         )
 
     def _warm(self) -> None:
-        if self._crew is not None:
-            self._crew.warm()
+        if self._supervisor is not None:
+            self._supervisor.warm()
 
     def _wake(self) -> None:
         """Have the main thread look at what it was told."""
@@ -257,7 +257,7 @@ class Server:
     def _install_known(self, dispatcher: _core.Dispatcher) -> None:
         """Accept requests before the application is imported, where its code is the last one's."""
         try:
-            text = self.places.manifest.read_bytes()
+            text = self.paths.manifest.read_bytes()
             told = json.loads(text)
             if code_of(told["sources"]) != told["code"]:
                 return
@@ -321,8 +321,8 @@ class Server:
             self._renew_notice()
         except OSError as error:
             self.warned(
-                f"{self.places.notice} cannot be written again: {error}; commands find the server"
-                f" by its socket alone, unix://{self.places.socket}"
+                f"{self.paths.notice} cannot be written again: {error}; commands find the server"
+                f" by its socket alone, unix://{self.paths.socket}"
             )
 
     def _renew_notice(self) -> None:
@@ -330,17 +330,17 @@ class Server:
 
         Where the new one cannot be written, the old one stays.
         """
-        places, target = self.places, self._target
+        paths, target = self.paths, self._target
         attribute = f":{target.attribute}" if target.attribute else ""
         told = Running(
             pid=os.getpid(),
             started_at=self._started_at,
             target=f"{target.file}{attribute}",
             file=str(target.file),
-            socket=str(places.socket),
-            state=str(places.state),
+            socket=str(paths.socket),
+            state=str(paths.state),
         )
-        before, self._notice = self._notice, Notice(places.notice, told)
+        before, self._notice = self._notice, Notice(paths.notice, told)
         if before is not None:
             before.close()
 
@@ -367,7 +367,7 @@ class Server:
         self._over.set()
         self._wake()
 
-    # What the crew tells, in its thread.
+    # What the supervisor reports, in its thread.
 
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The application was imported."""
@@ -418,20 +418,20 @@ class Server:
     def rebound(self) -> None:
         """Its own sockets were removed, and were made again; the lender says it of its own."""
         _log.warning(
-            "sockets of the server in %s were removed and made again", self.places.socket.parent
+            "sockets of the server in %s were removed and made again", self.paths.socket.parent
         )
         self._rebound.set()
         self._wake()
 
     def broken(self, error: BaseException) -> None:
-        """End at once: without a crew, or an application, nothing starts any more."""
+        """End at once: without a supervisor, or an application, nothing starts any more."""
         self._fault = error
         self._over.set()
         self._wake()
 
     def _keep(self, text: bytes) -> None:
         """Write down what the next server may accept before it has imported anything."""
-        path = self.places.manifest
+        path = self.paths.manifest
         fresh = path.with_suffix(".new")
         try:
             with open(fresh, "wb", opener=open_private) as file:

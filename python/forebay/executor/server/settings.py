@@ -6,24 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forebay.config import ExecutorConfig
-    from forebay.executor.wire.places import Places
+    from forebay.executor.wire.paths import ServerPaths
 
 
 def settings_of(
-    config: ExecutorConfig, places: Places, *, reloads: bool, ends_when_idle: bool
+    config: ExecutorConfig, paths: ServerPaths, *, reloads: bool, ends_when_idle: bool
 ) -> dict[str, Any]:
     """What a dispatcher is made with.
 
     Args:
         config: sizes and times.
-        places: where it keeps its state and listens.
+        paths: where it keeps its state and listens.
         reloads: whether it stops dispatching when a source changes, until that is loaded.
         ends_when_idle: whether it says so when nothing was asked for in `idle_timeout`.
     """
     settings: dict[str, Any] = {
-        "state_dir": str(places.state),
-        "socket": str(places.socket),
-        "side_socket": str(places.side_socket),
+        "state_dir": str(paths.state),
+        "socket": str(paths.socket),
+        "side_socket": str(paths.side_socket),
         "workers_max": config.max_workers,
         "guaranteed": [config.short_workers, config.long_workers, 0],
         "worker_idle_ms": _ms(config.worker_idle_timeout),

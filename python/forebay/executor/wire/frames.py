@@ -137,7 +137,7 @@ class Answers(Channel):
         """Forget an answer that `settle` gave."""
         self._kept.pop(call, None)
 
-    def acall_frame(self, frame: Message, timeout: float | None) -> Coroutine[Any, Any, Any]:
+    def call_frame(self, frame: Message, timeout: float | None) -> Coroutine[Any, Any, Any]:
         """Send a call whose frame is made already, and await its answer."""
         return self.on_loop.call("", frame, timeout=timeout)
 

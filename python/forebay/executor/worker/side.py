@@ -48,7 +48,7 @@ class Side:
 
         Args:
             path: of the server's side door.
-            slot: the worker's place.
+            slot: the number of the worker's slot.
             nonce: proves that it was told to.
             output: descriptor of the pipe's read end; stays the caller's to close.
         """

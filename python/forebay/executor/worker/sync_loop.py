@@ -119,7 +119,7 @@ class SyncLoop(ProgressTeller):
         """
         sys.unraisablehook = self._on_unraisable
         try:
-            self._connection.rest()
+            self._connection.disable_spin()
             while (call := self._next()) is not None:
                 number, _, head, segments, *_ = call
                 self._call_number = number  # from here on it is not given back

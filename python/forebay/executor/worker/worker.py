@@ -32,7 +32,7 @@ FAULT_EXIT = 70
 
 
 class Worker(Service):
-    """A worker of an application; the crew of a server starts it through its pool.
+    """A worker of an application; a server's supervisor starts it through its pool.
 
     The constructor runs in the template: it imports the application, so that each worker finds it
     imported. What it raises is why the application cannot be run.
@@ -78,7 +78,7 @@ class Worker(Service):
         """Run requests that come on this connection until the server is gone.
 
         Args:
-            slot: the worker's place.
+            slot: the number of the worker's slot.
             lane: "short", "long" or "async".
             side_path: of the server's side door.
             nonce: told to the side door.

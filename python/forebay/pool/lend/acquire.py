@@ -14,11 +14,11 @@ from forebay.errors import (
     DeadlineError,
     RemoteError,
 )
-from forebay.pool.lend.lease import Lease
-from forebay.pool.lend.meet import meet
+from forebay.pool.lend.lease import AsyncLease, Lease
+from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import Record
-from forebay.pool.lend.setback import TRIES, exhausted, leave, set_back
 from forebay.pool.lend.step import Settle, Steps, Until, awaited, block
+from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.service.spec import S
 
@@ -63,10 +63,10 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = block(pool, Borrow(pool, self._kind, self._timeout).steps())
-        self._lease = lease = Lease(pool, record, False)
+        self._lease = lease = Lease(pool, record)
         if pool.watchful:
             pool.attend(record)
-        return self._kind.proxies[0](lease)  # type: ignore[no-any-return]
+        return self._kind.proxy(lease)  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None:
         lease, self._lease = self._lease, None
@@ -83,10 +83,10 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = await awaited(pool, Borrow(pool, kind, self._timeout).steps())
-        self._lease = lease = Lease(pool, record, True)
+        self._lease = lease = AsyncLease(pool, record)
         if pool.watchful:
             pool.attend(record)
-        return self._kind.proxies[1](lease)
+        return self._kind.proxy(lease)
 
     async def __aexit__(self, *_: object) -> None:
         lease, self._lease = self._lease, None
@@ -192,7 +192,7 @@ class Borrow:
         """What was granted at the very moment of leaving."""
         handle = answer[1]
         if answer[0] == LENT and handle is not None and answer[2]:
-            if self._kind.max_leases == 1 or not self._core.part(handle, False):
+            if self._kind.max_leases == 1 or not self._core.release_shared(handle, False):
                 self._core.release(handle)
         elif handle is not None:
             self._core.discard(handle)
@@ -205,7 +205,7 @@ class Borrow:
         try:
             yield Settle(record, deadline.left())
             if starting:
-                yield from meet(self._pool, record, self._deadline)
+                yield from learn_process(self._pool, record, self._deadline)
         except DeadlineError:
             if quiet and not self._deadline.passed():
                 self._pool.discard(record)
@@ -221,7 +221,7 @@ class Borrow:
             leave(self._pool, record, starting=starting)
             raise late from None
         except (RemoteError, BrokenError, OSError) as error:
-            yield from set_back(self._pool, record, error, last=last, starting=starting)
+            yield from handle_failure(self._pool, record, error, last=last, starting=starting)
             return False
         except BaseException:
             leave(self._pool, record, starting=starting)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, BusyError, DeadlineError
-from forebay.pool.lend.meet import meet
+from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import PythonRecord
 from forebay.pool.lend.step import Answer, Settle, Steps, awaited, block
 from forebay.pool.lend.wait import Deadline
@@ -34,11 +34,21 @@ class Branches:
     it is ended with its lease rather than lent on.
     """
 
-    __slots__ = ("_count", "_lease", "_leases", "_pool", "_record", "_same_seed", "_timeout")
+    __slots__ = (
+        "_count",
+        "_faces",
+        "_lease",
+        "_leases",
+        "_pool",
+        "_record",
+        "_same_seed",
+        "_timeout",
+    )
 
     def __init__(
         self,
         lease: Lease,
+        faces: tuple[type[Lease], type[Lease]],
         pool: ServicePool,
         record: PythonRecord,
         *,
@@ -47,6 +57,7 @@ class Branches:
         timeout: float | None,
     ) -> None:
         self._lease = lease
+        self._faces = faces
         self._pool = pool
         self._record = record
         self._count = count
@@ -56,14 +67,14 @@ class Branches:
 
     def __enter__(self) -> list[Any]:
         self._expect_left()
-        return self._entered(block(self._pool, self._steps()), face=0)
+        return self._entered(block(self._pool, self._steps()), self._faces[0])
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> list[Any]:
         self._expect_left()
-        return self._entered(await awaited(self._pool, self._steps()), face=1)
+        return self._entered(await awaited(self._pool, self._steps()), self._faces[1])
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
@@ -78,10 +89,9 @@ class Branches:
         if self._leases is not None:
             raise BusyError("these copies have been made; for others, call fork again")
 
-    def _entered(self, copies: Iterable[PythonRecord], *, face: int) -> list[Any]:
-        make = type(self._lease)
-        self._leases = [make(self._pool, copied, bool(face)) for copied in copies]
-        return [self._record.kind.proxies[face](lease) for lease in self._leases]
+    def _entered(self, copies: Iterable[PythonRecord], face: type[Lease]) -> list[Any]:
+        self._leases = [face(self._pool, copied) for copied in copies]
+        return [self._record.kind.proxy(lease) for lease in self._leases]
 
     def _steps(self) -> Steps[list[PythonRecord]]:
         """Order the copies, tell the original to fork, and wait until each has answered."""
@@ -94,7 +104,7 @@ class Branches:
                     yield from self._order(copies, deadline)
             for waited in copies:
                 yield Settle(waited, deadline.left())
-                yield from meet(self._pool, waited, deadline)
+                yield from learn_process(self._pool, waited, deadline)
         except DeadlineError:
             self._discard(copies)
             raise DeadlineError(

@@ -12,7 +12,7 @@ from forebay import _core
 from forebay._working_directory import path_to_enter
 from forebay.errors import BrokenError
 from forebay.pool.lend.acquire import Acquire
-from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
+from forebay.pool.lend.proxy import proxy_class, public_methods, streaming_methods
 from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
 from forebay.pool.programs.backend import Backend, ProgramAcquire
 from forebay.pool.programs.command import Command
@@ -39,7 +39,7 @@ class PythonKind:
         name: stands in messages.
         resets: how a service is made clean.
         methods: names that calls may use; those of a factory are known once one was made.
-        proxies: what holders of a lease see: of the blocking face, of the asyncio face.
+        proxy: what holders of a lease see.
         template: number of the template in its pool.
         max_leases: leases that one service may have at once.
         copies: the kind of copies of its services, which end with their lease.
@@ -66,7 +66,7 @@ class PythonKind:
         self.methods = frozenset() if told_at_start else public_methods(service)
         self.limits, self.call_timeout = parts_of(spec.limits, stateful=is_stateful(service))
         streams = frozenset() if told_at_start else streaming_methods(service)
-        self.proxies = proxy_classes(self.name, self.methods, self.call_timeout, streams)
+        self.proxy = proxy_class(self.name, self.methods, self.call_timeout, streams)
         self.resets = spec.resets
         self.max_leases = getattr(service, "max_leases", 1)
         self.template = template
@@ -83,9 +83,7 @@ class PythonKind:
         """A new service tells its methods, where what makes it does not say them."""
         if self.methods != frozenset(methods):
             self.methods = self.copies.methods = frozenset(methods)
-            self.proxies = self.copies.proxies = proxy_classes(
-                self.name, self.methods, self.call_timeout
-            )
+            self.proxy = self.copies.proxy = proxy_class(self.name, self.methods, self.call_timeout)
 
     def start(
         self,
@@ -143,7 +141,7 @@ class CommandKind:
 
     methods: frozenset[str] = frozenset()
     max_leases = 1
-    proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
+    proxy: type[Any] = Backend
     acquires: type[Acquire[Any]] = ProgramAcquire
 
     def __init__(self, key: int, command: Command) -> None:

@@ -1,12 +1,12 @@
-"""A lease: the right to use one service until it is given back."""
+"""A lease: the right to use one service until it is given back, for threads or an event loop."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
 from forebay.pool.lend.record import PythonRecord, Record, socket_of
@@ -36,7 +36,6 @@ class Lease:
     """
 
     __slots__ = (
-        "_asyncio",
         "_directory",
         "_dirty",
         "_handle",
@@ -46,13 +45,15 @@ class Lease:
         "_streams",
     )
 
+    asyncio: ClassVar[bool] = False
+    """Whether it was acquired by `async with`."""
+
     _directory: Path
     """There from the first time on that it is asked for."""
 
-    def __init__(self, pool: ServicePool, record: Record, asyncio: bool) -> None:
+    def __init__(self, pool: ServicePool, record: Record) -> None:
         self._pool = pool
         self._record = record
-        self._asyncio = asyncio
         self._open = True
         self._dirty = False
         self._streams: WeakSet[Stream | AsyncStream] | None = None
@@ -81,11 +82,6 @@ class Lease:
         self._check()
         return block(self._pool, self._pool.output(self._handle))
 
-    async def aread_stderr(self) -> str:
-        """The same on the running loop. Cancellation: safe."""
-        self._check()
-        return await awaited(self._pool, self._pool.output(self._handle))
-
     def follow(self) -> Follow:
         """The lines that the service writes, as it writes them; see `Follow`.
 
@@ -104,26 +100,10 @@ class Lease:
 
         Leases that share a service (`max_leases`) share its directory, which a reset empties: that
         comes with the last of them.
-
-        Raises:
-            ConfigError: the lease is one of an event loop; await `adirectory()`.
         """
         if not hasattr(self, "_directory"):
             self._check()
-            if self._asyncio and isinstance(self._record, PythonRecord):
-                raise ConfigError(
-                    f"the lease of {self._record.kind.name} belongs to an event loop; "
-                    "use await lease.adirectory()"
-                )
             told = self._own_directory() or self.call("@directory", (), {}, None)
-            self._directory = Path(told)
-        return self._directory
-
-    async def adirectory(self) -> Path:
-        """The same on the running loop. Cancellation: the service will be ended, as by any call."""
-        if not hasattr(self, "_directory"):
-            self._check()
-            told = self._own_directory() or await self.acall("@directory", (), {}, None)
             self._directory = Path(told)
         return self._directory
 
@@ -144,7 +124,7 @@ class Lease:
     def options(self, *, timeout: float | None = None) -> Any:
         """A proxy of the same service whose calls raise DeadlineError after `timeout` seconds."""
         self._check()
-        return self._record.kind.proxies[self._asyncio](self, timeout)
+        return self._record.kind.proxy(self, timeout)
 
     def fork(
         self, count: int = 1, *, same_seed: bool = False, timeout: float | None = 30.0
@@ -177,7 +157,15 @@ class Lease:
         if count < 1:
             raise ConfigError(f"fork({count}): give a number of copies, 1 or more")
         record = self._python()
-        return Branches(self, self._pool, record, count=count, same_seed=same_seed, timeout=timeout)
+        return Branches(
+            self,
+            (Lease, AsyncLease),
+            self._pool,
+            record,
+            count=count,
+            same_seed=same_seed,
+            timeout=timeout,
+        )
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
@@ -242,7 +230,7 @@ class Lease:
         if timeout is None:
             timeout = record.kind.call_timeout
         kind: type[Any]
-        if self._asyncio:
+        if self.asyncio:
             from forebay.pool.lend.stream_asyncio import AsyncLeaseStream as kind
         else:
             from forebay.pool.lend.stream_blocking import LeaseStream as kind
@@ -271,34 +259,7 @@ class Lease:
                 name, args, kwargs, timeout=timeout, generation=self._handle.tag
             )
         except BrokenError as error:
-            self._dirty = True
-            told = block(
-                self._pool, self._pool.explain(self._handle, self._record.kind.name, error)
-            )
-            raise told from None
-        except BaseException as error:
-            self._weigh(error)
-            raise
-
-    async def acall(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
-    ) -> Any:
-        """The same on the running loop.
-
-        Cancellation: the caller is free at once, the service will be ended.
-        """
-        if not self._open:
-            self._check()
-        try:
-            return await self._record.channel.on_loop.call(  # type: ignore[union-attr]
-                name, args, kwargs, timeout=timeout, generation=self._handle.tag
-            )
-        except BrokenError as error:
-            self._dirty = True
-            told = await awaited(
-                self._pool, self._pool.explain(self._handle, self._record.kind.name, error)
-            )
-            raise told from None
+            raise self.explain(error) from None
         except BaseException as error:
             self._weigh(error)
             raise
@@ -316,12 +277,6 @@ class Lease:
         self._dirty = True
         return block(self._pool, self._pool.explain(self._handle, self._record.kind.name, error))
 
-    async def aexplain(self, error: BaseException) -> BaseException:
-        """The same on the running loop. Cancellation: safe."""
-        self._dirty = True
-        steps = self._pool.explain(self._handle, self._record.kind.name, error)
-        return await awaited(self._pool, steps)
-
     def close(self) -> None:
         """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
         if self._open:
@@ -333,11 +288,6 @@ class Lease:
     def __del__(self) -> None:
         if self._open:
             self._pool.watched.lose(self._record)
-
-    @property
-    def asyncio(self) -> bool:
-        """Whether it was acquired by `async with`."""
-        return self._asyncio
 
     def program(self) -> ProgramRecord:
         """What the pool keeps of the program; for the modules of this package.
@@ -399,3 +349,62 @@ class Lease:
             self._dirty = True
         else:
             self._weigh(future.exception())
+
+
+class AsyncLease(Lease):
+    """One lease that was acquired by `async with`, reached as `proxy.lease`.
+
+    `stderr`, `directory`, `call` and `explain` are awaited; all else is as of `Lease`.
+
+    Loop affinity: the loop that acquired it.
+    """
+
+    __slots__ = ()
+
+    asyncio: ClassVar[bool] = True
+
+    @property
+    def stderr(self) -> Coroutine[Any, Any, str]:  # type: ignore[override]
+        """The last that the service wrote, to be awaited. Cancellation: safe."""
+        self._check()
+        return awaited(self._pool, self._pool.output(self._handle))
+
+    @property
+    def directory(self) -> Coroutine[Any, Any, Path]:  # type: ignore[override]
+        """The directory of this lease, to be awaited.
+
+        Cancellation: the service will be ended, as by any call.
+        """
+        return self._ask_directory()
+
+    async def call(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
+    ) -> Any:
+        """Call a method, and await its answer.
+
+        Cancellation: the caller is free at once, the service will be ended.
+        """
+        if not self._open:
+            self._check()
+        try:
+            return await self._record.channel.on_loop.call(  # type: ignore[union-attr]
+                name, args, kwargs, timeout=timeout, generation=self._handle.tag
+            )
+        except BrokenError as error:
+            raise await self.explain(error) from None
+        except BaseException as error:
+            self._weigh(error)
+            raise
+
+    async def explain(self, error: BaseException) -> BaseException:  # type: ignore[override]
+        """Why a program broke, as `Lease.explain`. Cancellation: safe."""
+        self._dirty = True
+        steps = self._pool.explain(self._handle, self._record.kind.name, error)
+        return await awaited(self._pool, steps)
+
+    async def _ask_directory(self) -> Path:
+        if not hasattr(self, "_directory"):
+            self._check()
+            told = self._own_directory() or await self.call("@directory", (), {}, None)
+            self._directory = Path(told)
+        return self._directory

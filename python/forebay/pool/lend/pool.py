@@ -16,10 +16,10 @@ from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.keeper import start_keeper
 from forebay.pool.lend.kind import CommandKind, Kind, PythonKind
 from forebay.pool.lend.record import PythonRecord, Record
-from forebay.pool.lend.setback import DiscardCause
 from forebay.pool.lend.step import Steps, Until
 from forebay.pool.lend.stock import Stocks
 from forebay.pool.lend.templates import Templates
+from forebay.pool.lend.unsettled import DiscardCause
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.programs.command import Command
@@ -27,7 +27,7 @@ from forebay.pool.service import application
 from forebay.pool.service.reset import ENDED, Reset
 from forebay.pool.service.service import Service
 from forebay.pool.service.spec import S, Spec
-from forebay.pool.watch.death import KEEPER_WAIT, LastWords, Obituary, died_error
+from forebay.pool.watch.death import KEEPER_WAIT, DeathNotice, LastWords, died_error
 from forebay.pool.watch.events import Events, Journal
 from forebay.pool.watch.follow import Follow
 from forebay.pool.watch.watched import Watched
@@ -342,7 +342,7 @@ class ServicePool:
             return  # a forked child leaves the block too; the lease is its parent's to end
         resets = record.kind.resets
         try:
-            if record.kind.max_leases > 1 and self.core.part(record.handle, dirty):
+            if record.kind.max_leases > 1 and self.core.release_shared(record.handle, dirty):
                 return  # others hold it too
             if dirty or resets in ENDED or not record.idle():
                 self.discard(record, "discarded" if dirty or not record.idle() else "returned")
@@ -408,9 +408,9 @@ class ServicePool:
         self, handle: _core.Handle, name: str, error: BaseException
     ) -> Steps[BaseException]:
         """Why a service broke: its death where the keeper tells it in time, else `error`."""
-        obituary = Obituary(self.core, handle)
-        yield Until(obituary.found, Deadline(KEEPER_WAIT))
-        return error if obituary.told is None else died_error(name, obituary.told)
+        notice = DeathNotice(self.core, handle)
+        yield Until(notice.found, Deadline(KEEPER_WAIT))
+        return error if notice.told is None else died_error(name, notice.told)
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """What a service wrote lately."""
@@ -489,7 +489,7 @@ class ServicePool:
 
     def _close_forsaken(self) -> None:
         """Close what is kept for services that ended while nobody held them."""
-        for handle in self.core.forsaken():
+        for handle in self.core.dead_idle():
             record = self._records.get(handle.slot)
             if record is not None and record.handle.generation == handle.generation:
                 del self._records[handle.slot]

@@ -21,8 +21,8 @@ RESERVED = "lease"
 class Proxy:
     """The public methods of a leased service, and `lease`.
 
-    Each kind has two subclasses with its methods: one that waits for the answers, one whose methods
-    are coroutines.
+    Each kind has a subclass with its methods. What they return is the lease's business: the answer,
+    or on the lease of an event loop a coroutine.
     """
 
     __slots__ = ("_timeout", "lease")
@@ -51,26 +51,24 @@ class Proxy:
         return f"<{self.kind_name} on lease: {self.lease!r}>"
 
 
-def proxy_classes(
+def proxy_class(
     name: str,
     methods: frozenset[str],
     call_timeout: float | None = None,
     streams: frozenset[str] = frozenset(),
-) -> tuple[type[Any], type[Any]]:
-    """The classes of the proxies of one kind: of the blocking and of the asyncio face.
+) -> type[Any]:
+    """The class of the proxies of one kind.
 
     Their calls take at most `call_timeout` seconds, unless one of another timeout is made.
-    Methods in `streams` are streams in both.
+    Methods in `streams` are streams.
     """
     common: dict[str, Any] = {"__slots__": (), "kind_name": name, "methods": methods}
     if call_timeout is not None:
         common["__init__"] = _timed(call_timeout)
     names = methods - {RESERVED}
-    blocking = {method: _blocking(method) for method in names}
-    awaiting = {method: _awaiting(method) for method in names}
-    for method in names & streams:
-        blocking[method] = awaiting[method] = _streaming(method)
-    return type(name, (Proxy,), common | blocking), type(name, (Proxy,), common | awaiting)
+    common |= {method: _calling(method) for method in names - streams}
+    common |= {method: _streaming(method) for method in names & streams}
+    return type(name, (Proxy,), common)
 
 
 def _timed(call_timeout: float) -> Callable[..., None]:
@@ -80,17 +78,9 @@ def _timed(call_timeout: float) -> Callable[..., None]:
     return initialise
 
 
-def _blocking(name: str) -> Callable[..., Any]:
+def _calling(name: str) -> Callable[..., Any]:
     def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
         return self.lease.call(name, args, kwargs, self._timeout)
-
-    method.__name__ = method.__qualname__ = name
-    return method
-
-
-def _awaiting(name: str) -> Callable[..., Any]:
-    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
-        return self.lease.acall(name, args, kwargs, self._timeout)
 
     method.__name__ = method.__qualname__ = name
     return method

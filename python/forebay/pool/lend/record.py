@@ -65,7 +65,7 @@ class PythonRecord:
             self._expect_begun()
             self._take(self.channel.finish(self.pending, timeout=timeout))
 
-    async def afinish(self, timeout: float | None) -> None:
+    async def finish_async(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe; the answer is still owed."""
         if self.pending is not None:
             self._expect_begun()

@@ -65,7 +65,7 @@ class Settle:
 
     async def wait(self, pool: ServicePool) -> None:
         """Wait on the running loop."""
-        await self._record.afinish(self._timeout)
+        await self._record.finish_async(self._timeout)
 
 
 class Answer:

@@ -8,7 +8,7 @@ from forebay.errors import BrokenError
 from forebay.rpc import AsyncStream
 
 if TYPE_CHECKING:
-    from forebay.pool.lend.lease import Lease
+    from forebay.pool.lend.lease import AsyncLease
 
 __all__ = ["AsyncLeaseStream"]
 
@@ -18,7 +18,7 @@ class AsyncLeaseStream(AsyncStream):
 
     __slots__ = ("_lease",)
 
-    def __init__(self, lease: Lease, *call: Any, **options: Any) -> None:
+    def __init__(self, lease: AsyncLease, *call: Any, **options: Any) -> None:
         self._lease = lease
         super().__init__(*call, **options)
 
@@ -28,7 +28,7 @@ class AsyncLeaseStream(AsyncStream):
         try:
             return await super()._receive()
         except BrokenError as error:
-            raise await lease.aexplain(error) from None
+            raise await lease.explain(error) from None
         except Exception as error:
             lease._weigh(error)
             raise

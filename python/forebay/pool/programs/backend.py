@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ConfigError, DeadlineError, StaleError
 from forebay.pool.lend.acquire import Acquire
-from forebay.pool.lend.setback import TRIES
 from forebay.pool.lend.step import Steps, awaited, block
+from forebay.pool.lend.unsettled import TRIES
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs.program import ProgramRecord
 
@@ -85,7 +85,7 @@ class Meet:
 
     async def wait(self, pool: ServicePool) -> None:
         """Make it on the running loop."""
-        await self._record.aconnect(self._timeout)
+        await self._record.connect_async(self._timeout)
 
 
 class ProgramAcquire(Acquire[Any]):

@@ -69,7 +69,7 @@ class Connector(Protocol):
     def connect(self, started: Started) -> Any:
         """A client for `with`, or a `Connected` with one."""
 
-    async def aconnect(self, started: Started) -> Any:
+    async def connect_async(self, started: Started) -> Any:
         """A client for `async with`, or a `Connected` with one; it belongs to the running loop."""
 
 
@@ -101,11 +101,11 @@ class Faces:
         if self._blocking is None:
             raise ConfigError(
                 f"{self._connect!r} is a coroutine function; use `async with`, "
-                "or give a connector with both `connect` and `aconnect`"
+                "or give a connector with both `connect` and `connect_async`"
             )
         return connected(self._blocking(started))
 
-    async def aconnect(self, started: Started) -> Connected:
+    async def connect_async(self, started: Started) -> Connected:
         """Connect on the running loop; a plain function in a thread, since it may block.
 
         Cancellation: what a thread still makes is closed when it is made.
@@ -113,7 +113,7 @@ class Faces:
         import asyncio
 
         if self._connector is not None:
-            return connected(await self._connector.aconnect(started))
+            return connected(await self._connector.connect_async(started))
         if self._blocking is None:
             return connected(await self._connect(started))  # type: ignore[operator]
         made = asyncio.get_running_loop().run_in_executor(None, self._blocking, started)

@@ -65,7 +65,7 @@ def run(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
         procedure.close()
 
 
-async def arun(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
+async def run_async(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
     """Run a procedure on the running loop. Cancellation: safe; it can be run anew."""
     try:
         pause = next(procedure)

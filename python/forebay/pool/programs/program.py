@@ -85,12 +85,12 @@ class ProgramRecord:
         except TimeoutError:
             raise self._too_late(timeout) from None
 
-    async def afinish(self, timeout: float | None) -> None:
+    async def finish_async(self, timeout: float | None) -> None:
         """The same on the running loop. Cancellation: safe."""
         if not self.owes:
             return
         try:
-            await probe.arun(self._become_ready(), self._link, Deadline(timeout))
+            await probe.run_async(self._become_ready(), self._link, Deadline(timeout))
         except TimeoutError:
             raise self._too_late(timeout) from None
 
@@ -210,7 +210,7 @@ class ProgramRecord:
         if faces is not None and self.client(None) is None:
             self._clients[None] = faces.connect(replace(self.facts(), timeout=timeout))
 
-    async def aconnect(self, timeout: float | None) -> None:
+    async def connect_async(self, timeout: float | None) -> None:
         """Make the client of the running loop. Cancellation: nothing is kept."""
         import asyncio
 
@@ -224,7 +224,7 @@ class ProgramRecord:
             if key is None or not key.is_closed()  # what belonged to it went with it
         }
         async with asyncio.timeout(timeout):
-            made = await faces.aconnect(replace(self.facts(), timeout=timeout))
+            made = await faces.connect_async(replace(self.facts(), timeout=timeout))
         self._clients[faces.key(loop)] = made
 
     def known(self, pid: int, pidfd: int) -> None:

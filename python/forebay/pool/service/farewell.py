@@ -27,10 +27,10 @@ class Farewell:
     such a handler removes; those of a service that is copied are that service's.
     """
 
-    __slots__ = ("_begun", "_nursery", "_own", "_seen", "_target", "wanted")
+    __slots__ = ("_begun", "_keeper", "_own", "_seen", "_target", "wanted")
 
-    def __init__(self, nursery: _core.Nursery, target: Target) -> None:
-        self._nursery = nursery
+    def __init__(self, keeper: _core.KeeperLink, target: Target) -> None:
+        self._keeper = keeper
         self._target = target
         self._begun = False
         self._own = 0
@@ -53,7 +53,7 @@ class Farewell:
             self._seen = _callbacks()
             if not self.wanted and self._has_work():
                 self.wanted = True
-                self._nursery.wants_farewell()
+                self._keeper.report_exit_hooks()
 
     def run(self) -> None:
         """Do it; what raises is written to stderr, and the rest is done."""

@@ -61,8 +61,8 @@ def setup_of(
 
 def main() -> None:
     """Be a template until the keeper ends; in a forked child: be a service."""
-    nursery = _core.Nursery(FD)
-    told = nursery.setup()
+    keeper = _core.KeeperLink(FD)
+    told = keeper.setup()
     if told is None:
         return
     setup, directory = told
@@ -74,11 +74,11 @@ def main() -> None:
         reason = _import(*application) or _make(target, make)
     reason = reason or _frozen(imports)
     if reason is not None:
-        nursery.unfit(reason.encode(errors="replace"))
+        keeper.unfit(reason.encode(errors="replace"))
         return
-    nursery.ready()
+    keeper.ready()
     worker.prepare(directory)
-    worker.main(nursery, target)
+    worker.main(keeper, target)
 
 
 def _import(kind: Any, target: str, path: list[str], argv: list[str]) -> str | None:

@@ -213,7 +213,7 @@ class Orphaned(BaseException):
     """
 
 
-def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) -> None:
+def branch(keeper: _core.KeeperLink, target: Target, count: int, same_seed: bool) -> None:
     """Fork copies of this service, as the keeper orders them; in a copy raises `Branched`.
 
     Raises:
@@ -224,7 +224,7 @@ def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) 
     if extra:
         with _kept():
             for _ in range(count):
-                nursery.refuse()
+                keeper.refuse()
         raise ConfigError(
             f"this service has {len(extra)} threads besides its own ({', '.join(extra.values())}), "
             "and a fork would copy none of them; end them first"
@@ -233,7 +233,7 @@ def branch(nursery: _core.Nursery, target: Target, count: int, same_seed: bool) 
         connection = _core.Connection.unconnected("the client")
         state = random_state() if same_seed else None
         with _kept():
-            directory = nursery.branch(connection)
+            directory = keeper.branch(connection)
         if directory is not None:
             raise Branched(connection, _settled(target, directory, state))
 
@@ -288,24 +288,24 @@ def restore_random(state: tuple[Any, Any]) -> None:
         sys.modules["numpy.random"].set_state(numpy_state)
 
 
-def main(nursery: _core.Nursery, target: Target) -> None:
+def main(keeper: _core.KeeperLink, target: Target) -> None:
     """Run the serving loop in the template, and fork services out of it, until the keeper ends.
 
     The loop waits for its first call in the template; a child is forked out of that wait, and
     finds everything made: what it would make itself, it would make on pages that it has to copy.
     """
     target._connection = connection = _core.Connection.unconnected("the client")
-    cradle = _core.Cradle(nursery, connection, prepare)
-    next_call: Any = cradle.next_call
+    loop = _core.PreforkLoop(keeper, connection, prepare)
+    next_call: Any = loop.next_call
 
     def control(name: str, args: tuple[Any, ...]) -> Any:
         if name == FORK:
-            return branch(nursery, target, *args)
+            return branch(keeper, target, *args)
         if name == START:
             farewell.begin()
         return target._control(name, args)
 
-    farewell = Farewell(nursery, target)
+    farewell = Farewell(keeper, target)
     while True:
         try:
             serve_connection(
@@ -324,19 +324,19 @@ def main(nursery: _core.Nursery, target: Target) -> None:
             target._connection = connection = copy.connection
             target._failure = copy.failure
             target._settle()
-            farewell = Farewell(nursery, target)
+            farewell = Farewell(keeper, target)
             farewell.begin()
             next_call = None
     # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
     # affair alone: a second authority in here would race with it (see the concept page). The end
-    # of file does not: the keeper drops its end of the nursery once it has reaped this process, or
+    # of file does not: the keeper drops its end of the link once it has reaped this process, or
     # where it will never know it (who forked it died before telling), or by dying itself. Then
     # nobody else kills this group, which is this process's own since it leads its session.
-    if cradle.born:
+    if loop.is_service:
         if farewell.wanted:
             farewell.run()
             with contextlib.suppress(Error):
-                nursery.wants_farewell()  # where the keeper is there it ends what this one leaves
+                keeper.report_exit_hooks()  # where the keeper is there it ends what this one leaves
                 os._exit(0)
-        nursery.await_end()
+        keeper.await_end()
         os.killpg(0, signal.SIGKILL)

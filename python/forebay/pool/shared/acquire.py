@@ -15,9 +15,9 @@ from forebay.errors import (
     RemoteError,
     StaleError,
 )
-from forebay.pool.lend.lease import Lease
-from forebay.pool.lend.setback import TRIES, exhausted, leave, set_back
+from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.step import Settle, Steps, awaited, block
+from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.service.spec import S
 from forebay.pool.shared.link import DIED, LENT, Answer, Link, check, status_of
@@ -70,7 +70,7 @@ class SharedAcquire(Generic[S]):
     async def __aexit__(self, *how: object) -> None:
         self._end(how)
 
-    def _begin(self, patience: float) -> Borrow:
+    def _begin(self, patience: float) -> SharedBorrow:
         if self._lease is not None:
             raise BusyError(
                 f"this acquire of {self._kind.name} has been entered and not left; "
@@ -79,18 +79,19 @@ class SharedAcquire(Generic[S]):
         link = self._pool.link()
         if link.watched:
             link.watched.end(link)
-        borrow = Borrow(link, self._kind, self._timeout)
+        borrow = SharedBorrow(link, self._kind, self._timeout)
         try:
             borrow.at_once(patience)
         except BrokenError:
             # The lender that was known is gone; one that was started anew is as good.
-            borrow = Borrow(self._pool.link(), self._kind, self._timeout)
+            borrow = SharedBorrow(self._pool.link(), self._kind, self._timeout)
         return borrow
 
-    def _lent(self, borrow: Borrow, *, asyncio: bool) -> Any:
-        lease = Lease(cast("Any", borrow.link), cast("Any", borrow.record), asyncio)
+    def _lent(self, borrow: SharedBorrow, *, asyncio: bool) -> Any:
+        made = AsyncLease if asyncio else Lease
+        lease = made(cast("Any", borrow.link), cast("Any", borrow.record))
         self._lease = lease
-        return self._kind.proxies[asyncio](lease)
+        return self._kind.proxy(lease)
 
     def _end(self, how: tuple[object, ...]) -> None:
         lease, self._lease = self._lease, None
@@ -103,7 +104,7 @@ class SharedAcquire(Generic[S]):
         lease.close()
 
 
-class Borrow:
+class SharedBorrow:
     """One acquire over one connection.
 
     Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked:
@@ -199,7 +200,7 @@ class Borrow:
             leave(self.link, record, starting=starting)
             raise (yield from self._too_late()) from None
         except (RemoteError, BrokenError, OSError) as error:
-            yield from set_back(self.link, record, error, last=last, starting=starting)
+            yield from handle_failure(self.link, record, error, last=last, starting=starting)
             return False
         except ClosedError:
             record.close()

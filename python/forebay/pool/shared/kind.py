@@ -19,7 +19,7 @@ from typing import Any
 from forebay._working_directory import path_to_tell_apart, working_directory
 from forebay.errors import ConfigError
 from forebay.pool.lend.kind import is_stateful, parts_of
-from forebay.pool.lend.proxy import proxy_classes, public_methods, streaming_methods
+from forebay.pool.lend.proxy import proxy_class, public_methods, streaming_methods
 from forebay.pool.programs.backend import Backend
 from forebay.pool.programs.command import Command
 from forebay.pool.service import identity, template
@@ -42,7 +42,7 @@ class SharedKind:
         digest: of everything that makes two services interchangeable.
         name: stands in messages.
         resets: how a service is made clean.
-        proxies: what holders of a lease see: of the blocking face, of the asyncio face.
+        proxy: what holders of a lease see.
         call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
         make: arguments of the call that makes a Python service; None for a program.
         told: what the lender is told: digest, name, digest of the template (empty for a program),
@@ -73,9 +73,9 @@ class SharedKind:
         self.name = name
         self.resets = resets
         terms, self.call_timeout = parts_of(limits, stateful=stateful)
-        self.proxies: tuple[type[Any], type[Any]] = (Backend, Backend)
+        self.proxy: type[Any] = Backend
         if methods is not None:
-            self.proxies = proxy_classes(name, methods, self.call_timeout, streams)
+            self.proxy = proxy_class(name, methods, self.call_timeout, streams)
         self.make = make
         self.digest = _digest(template, identity, terms)
         self.told = (self.digest, os.fsencode(name), template, *launch, setup, terms)

@@ -62,17 +62,19 @@ class Lender:
             self._core = _core.Lender(
                 self.path,
                 wake=os.dup(self._wake),
-                max_size=max_size,
-                max_running=min(self.config.max_running, max_size),
-                max_uses=min(self.config.max_uses, COUNT_MAX),
-                lifetime_ms=int(self.config.max_lifetime * 1000),
-                private_bytes_max=self.config.max_memory,
-                spares=min(self.config.spares, COUNT_MAX),
-                leases_max=max_leases,
-                waiters_max=max_waiters,
-                start_ms=int(self.config.start_timeout * 1000),
-                idle_ms=int(self.config.idle_timeout * 1000),
-                reset_ms=int(self.config.reset_timeout * 1000),
+                config={
+                    "max_size": max_size,
+                    "max_running": min(self.config.max_running, max_size),
+                    "max_uses": min(self.config.max_uses, COUNT_MAX),
+                    "lifetime_ms": int(self.config.max_lifetime * 1000),
+                    "private_bytes_max": self.config.max_memory,
+                    "spares": min(self.config.spares, COUNT_MAX),
+                    "leases_max": max_leases,
+                    "waiters_max": max_waiters,
+                    "start_ms": int(self.config.start_timeout * 1000),
+                    "idle_ms": int(self.config.idle_timeout * 1000),
+                    "reset_ms": int(self.config.reset_timeout * 1000),
+                },
             )
         except BaseException:
             self._close_pipe()

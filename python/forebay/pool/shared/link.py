@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
-from forebay.pool.lend.setback import DiscardCause
 from forebay.pool.lend.step import Steps
+from forebay.pool.lend.unsettled import DiscardCause
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool.service.reset import ENDED
 from forebay.pool.shared.kind import not_offered

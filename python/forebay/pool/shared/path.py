@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from forebay._runtime_place import runtime_root
+from forebay._runtime_directory import runtime_root
 from forebay._working_directory import working_directory
 from forebay.errors import ConfigError
 

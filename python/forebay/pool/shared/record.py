@@ -69,14 +69,14 @@ class SharedPythonRecord(PythonRecord):
 
     def owe(self, call: int) -> None:
         """Its answer to this call, perhaps another program's, is to be read before its use."""
-        self._connection.owe(call)
+        self._connection.expect_reply(call)
         self.pending = call
 
     def idle(self) -> bool:
         """Whether another program could go on from here."""
         if self.channel.loop is not None and not super().idle():
             return False
-        return self._connection.at_rest(0)
+        return self._connection.is_quiescent(0)
 
     def reset(self) -> int | None:
         """Tell the service to reset itself; the call to be owed, None where it must be ended."""
@@ -95,21 +95,21 @@ class SharedPythonRecord(PythonRecord):
         if self.channel.loop is not None:
             self.channel.unbind()
         call = 0 if self.answered() else self._leave_answer()
-        if not self._connection.at_rest(0):
+        if not self._connection.is_quiescent(0):
             return None
-        return call, self._connection.is_met()
+        return call, self._connection.is_open()
 
     def _leave_answer(self) -> int:
         """The call that is owed, from now on another's; 0 where a part of it waits to be sent."""
         call, self.pending = self.pending, None
-        if call is None or not self._connection.at_rest(1):
+        if call is None or not self._connection.is_quiescent(1):
             return 0
-        self._connection.disown(call)
+        self._connection.forget_call(call)
         return call
 
     def part(self) -> None:
         """Close this program's duplicate; the service is not told."""
-        self._connection.part()
+        self._connection.close_local()
 
 
 class SharedProgramRecord(ProgramRecord):

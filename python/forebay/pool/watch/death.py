@@ -91,7 +91,7 @@ def _memory(cause: str, peak_bytes: int, limit_bytes: int) -> str:
     return text
 
 
-class Obituary:
+class DeathNotice:
     """The death of one lease's service, once it is told."""
 
     __slots__ = ("_core", "_handle", "told")

@@ -69,6 +69,14 @@ class Events:
     def __exit__(self, *_: object) -> None:
         self._pool.journal.remove(self)
 
+    async def __aenter__(self) -> AsyncEvents:
+        self._awaited = AsyncEvents(self._pool)
+        self._pool.journal.add(self._awaited)
+        return self._awaited
+
+    async def __aexit__(self, *_: object) -> None:
+        self._pool.journal.remove(self._awaited)
+
     def taken(self) -> Iterator[Event]:
         """What has happened and was not read yet; never waits."""
         with contextlib.suppress(ClosedError):
@@ -84,10 +92,6 @@ class Events:
         """
         return block(self._pool, self._steps(timeout))
 
-    async def anext(self, timeout: float | None = None) -> Event | None:
-        """The same on the running loop. Cancellation: safe, nothing is lost."""
-        return await awaited(self._pool, self._steps(timeout))
-
     def __iter__(self) -> Iterator[Event]:
         try:
             while (event := self.next()) is not None:
@@ -97,7 +101,7 @@ class Events:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         try:
-            while (event := await self.anext()) is not None:
+            while (event := await awaited(self._pool, self._steps(None))) is not None:
                 yield event
         except ClosedError:
             for event in self.waiting:
@@ -110,6 +114,20 @@ class Events:
 
         yield Until(there, Deadline(timeout))
         return self.waiting.popleft() if self.waiting else None
+
+
+class AsyncEvents(Events):
+    """What `async with pool.events()` gives: the same reader, with `next` to be awaited."""
+
+    async def next(self, timeout: float | None = None) -> Event | None:  # type: ignore[override]
+        """The next event; None where none came within `timeout` seconds.
+
+        Raises:
+            ClosedError: the pool was closed.
+
+        Cancellation: safe, nothing is lost.
+        """
+        return await awaited(self._pool, self._steps(timeout))
 
 
 class Journal:

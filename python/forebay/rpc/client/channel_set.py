@@ -51,7 +51,7 @@ class ChannelSet:
         After `OPEN`, `add` or `give_up` is called once.
         """
         entries = self._entries
-        if self._polls and entries and not entries[0].calls and entries[0].channel.look():
+        if self._polls and entries and not entries[0].calls and entries[0].channel.poll():
             entries[0].calls = 1
             return entries[0]  # as always in a program of one thread
         while True:
@@ -63,7 +63,7 @@ class ChannelSet:
                     return Verdict.WAIT
                 self._opening += 1
                 return Verdict.OPEN
-            if best.calls or not self._polls or best.channel.look():
+            if best.calls or not self._polls or best.channel.poll():
                 best.calls += 1
                 return best
 

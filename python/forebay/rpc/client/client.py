@@ -74,7 +74,7 @@ class Client:
             BrokenError: the connection ended; with "no", no server listened in time.
             ClosedError: the client was closed. Others as of `Channel.call`.
 
-        Cost: that of `Channel.call`, and one system call to look at the socket before.
+        Cost: that of `Channel.call`, and one system call to poll the socket before.
         """
         attempts = self._attempts(timeout)
         while True:

@@ -15,7 +15,7 @@ _CHOOSING_S = 0.001
 
 
 class Retry:
-    """The attempts of one call: how long it looks for a server that starts it.
+    """The attempts of one call, until a server starts it or its time is over.
 
     Args:
         target: whose time for connecting counts where the call has none.
@@ -35,7 +35,7 @@ class Retry:
         """Seconds that remain of the call's own time.
 
         Raises:
-            DeadlineError: there are none.
+            DeadlineError: no time remains.
         """
         if self._end is None:
             return None
@@ -54,7 +54,7 @@ class Retry:
             begun: whether an item has come of it.
 
         Returns:
-            Seconds to wait before the next attempt, 0 before the first one; None: there is none,
+            Seconds to wait before the next attempt, 0 before the first one; None: no next attempt,
             because it did not fail, may have begun, would fail again, or has no time left.
         """
         if begun or not isinstance(error, BrokenError) or isinstance(error, ProtocolError):

@@ -89,7 +89,7 @@ class Resender:
                 time.sleep(RETRY_S)
 
     def _turn(self) -> bool:
-        """Wait for the next one and send it; False if there is none."""
+        """Wait for the next one and send it; False if none is left."""
         submission = self._next()
         if submission is None:
             return False
@@ -97,7 +97,7 @@ class Resender:
         return True
 
     def _next(self) -> Submission | None:
-        """The next one when its time has come; None if there is none, and the thread is to end."""
+        """The next one when its time has come; None if none is left, which ends the thread."""
         with self._changed:
             while self._waiting:
                 delay = self._waiting[0][0] - time.monotonic()
@@ -115,7 +115,7 @@ class Submission:
         channels: on which it is sent.
         resender: the thread that sends it again.
         call: method, arguments and keyword arguments.
-        retry: how long it may look for a server.
+        retry: how long it may try to reach a server.
 
     Attributes:
         future: the caller's; cancelling it cancels what was sent, and sends nothing more.

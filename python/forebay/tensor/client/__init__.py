@@ -1,1 +1,1 @@
-"""Pulling and pushing rows of tensors."""
+"""The client: rows pulled from tensors, or pushed to them."""

@@ -53,7 +53,7 @@ class AsyncTensorClient:
     async def tensor(self, name: str, *, timeout: float | None = None) -> TensorRef:
         """Look a tensor up; see `TensorClient.tensor`."""
         await self._shards.names(name, timeout)
-        ref = self._shards.book.ref(name)
+        ref = self._shards.table.ref(name)
         if ref is None:
             raise StaleError(f"tensor {name!r} was replaced while it was looked up; try again")
         return ref
@@ -98,8 +98,7 @@ class AsyncTensorClient:
     ) -> AsyncIterator[tuple[int, Any]]:
         """Pull several, and give each as soon as it is there; see `TensorClient.pull_each`.
 
-        Who leaves its `async for` early closes it, as by `contextlib.aclosing`; that cancels the
-        rest.
+        To leave its `async for` early, close it by `contextlib.aclosing`, which cancels the rest.
         """
         return self._shards.each(self._calls.pull_many(pulls), timeout)
 
@@ -116,7 +115,7 @@ class AsyncTensorClient:
     async def aclose(self) -> None:
         """Close the connections of this loop; what is outstanding ends with `ClosedError`.
 
-        For all tasks of the loop; leaving `async with` closes it when nobody else has entered.
+        For all tasks of the loop; leaving `async with` closes it with the last task that entered.
         Idempotent, and never waits.
         """
         self._shards.close()

@@ -1,4 +1,4 @@
-"""Connections to the shards of a server in one event loop, and how it hears of their calls."""
+"""Connections to the shards of a server in one event loop."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from forebay import _core, _forks
 from forebay.errors import ConfigError
 from forebay.tensor.client.connections import RESTARTS_MAX, Connections, made, portions
 from forebay.tensor.client.futures import tickets
-from forebay.tensor.client.greet import greet
+from forebay.tensor.client.handshake import handshake
 from forebay.tensor.client.limit import Limit
 from forebay.tensor.client.outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor.client.shards import Settings
-from forebay.tensor.prepare.ref import too_restless
+from forebay.tensor.prepare.ref import restarted_too_often
 from forebay.tensor.prepare.work import Work, check_versions
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class AsyncShards(Connections[asyncio.Event]):
         _forks.watch(self)
 
     async def run(self, make: Make, timeout: float | None, versions: Any = None) -> list[Any]:
-        """Carry a call out; its arrays. If cancelled, let go of it."""
+        """Carry a call out, and return its arrays. Cancellation abandons the call."""
         work, links, timeout = await self.ready(make, timeout)
         if versions is not None:
             check_versions(versions, len(work.arrays))
@@ -53,14 +53,14 @@ class AsyncShards(Connections[asyncio.Event]):
                 await self._done(ticket, batch)
         finally:
             cancel(batches)
-        raise_failure(self.book, work, batches)
+        raise_failure(self.table, work, batches)
         take_versions(work, batches, versions)
         return work.arrays
 
     async def each(self, make: Make, timeout: float | None) -> AsyncIterator[tuple[int, Any]]:
         """Carry pulls out, and give each that is whole."""
         work, links, timeout = await self.ready(make, timeout)
-        arrivals = Arrivals(self.book, work)
+        arrivals = Arrivals(self.table, work)
         batches: list[_core.TensorBatch] = []
         started: list[tuple[int, _core.TensorBatch]] = []
         try:
@@ -81,27 +81,27 @@ class AsyncShards(Connections[asyncio.Event]):
 
     async def ready(self, make: Make, timeout: float | None) -> tuple[Work, Links, float | None]:
         """Make a call ready; see `Shards.ready`."""
-        book, limit = self.book, Limit(timeout)
+        table, limit = self.table, Limit(timeout)
         for _ in range(RESTARTS_MAX):
-            work = made(make, book, self._links)
+            work = made(make, table, self._links)
             if work.missing:
                 await self._look_up(sorted(set(work.missing)), limit)
                 continue
             links = {shard: await self._link(shard, limit) for shard in work.parts}
-            if work.epoch == book.epoch:
+            if work.epoch == table.epoch:
                 return work, links, limit.left()
-        raise too_restless(self.settings.urls)
+        raise restarted_too_often(self.settings.urls)
 
     async def names(self, name: str, timeout: float | None) -> None:
         """Look one name up, unless it is known."""
         limit = Limit(timeout)
         for shard in range(len(self._links)):
             await self._link(shard, limit)
-        if self.book.find(name) is None:
+        if self.table.find(name) is None:
             await self._look_up([name], limit)
 
     def close(self) -> None:
-        """Close the connections; who waits gets `ClosedError`. Idempotent."""
+        """Close the connections; waiting calls get `ClosedError`. Idempotent."""
         if self._closed:
             return
         self._loop.remove_reader(self._descriptor)
@@ -128,7 +128,7 @@ class AsyncShards(Connections[asyncio.Event]):
         each: bool = False,
         versions: bool = False,
     ) -> list[tuple[int, _core.TensorBatch]]:
-        """Begin all parts; those that were begun stand in `batches` also where one fails."""
+        """Begin all parts; those that have begun are in `batches` even if a later one fails."""
         started = []
         for shard, entries in work.parts.items():
             ticket = next(tickets)
@@ -186,15 +186,17 @@ class AsyncShards(Connections[asyncio.Event]):
         return link
 
     async def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
-        # Not closed: what is outstanding there is to end with what it broke of.
+        # Not closed: outstanding calls end with the error that broke it.
         self._links[shard] = None
-        return self._adopt(shard, await greet(self.settings, shard, limit.left(), self.refuse_over))
+        return self._adopt(
+            shard, await handshake(self.settings, shard, limit.left(), self.refuse_over)
+        )
 
     async def _look_up(self, names: list[str], limit: Limit) -> None:
         limit.begin()
         for some in portions(names):
             links = [await self._link(shard, limit) for shard in range(len(self._links))]
-            epoch = self.book.epoch
+            epoch = self.table.epoch
             batches: list[tuple[int, _core.TensorBatch]] = []
             try:
                 for link in links:
@@ -205,4 +207,4 @@ class AsyncShards(Connections[asyncio.Event]):
                     await self._done(ticket, batch)
             finally:
                 cancel([batch for _, batch in batches])
-            self.book.learn(some, [batch.meanings() for _, batch in batches], epoch)
+            self.table.learn(some, [batch.meanings() for _, batch in batches], epoch)

@@ -37,7 +37,7 @@ def run(
         else:
             link.pull_many(entries, timeout, versions)
     except StaleError:
-        client._shards.book.forget(work)
+        client._shards.table.forget(work)
         raise
     except BaseException:
         _attend(client, links)
@@ -70,7 +70,7 @@ def _run_parts(
         port.close()
         raise
     shards.ports.append(port)
-    raise_failure(shards.book, work, batches)
+    raise_failure(shards.table, work, batches)
     take_versions(work, batches, versions)
 
 
@@ -79,9 +79,9 @@ def each(
 ) -> Iterator[tuple[int, Any]]:
     """Carry pulls out, and give each that is whole.
 
-    Whoever takes them has other things to do between two, so the thread of futures drives them.
+    The caller may do other work between two of them, so the thread of futures drives them.
     """
-    arrivals = Arrivals(client._shards.book, work)
+    arrivals = Arrivals(client._shards.table, work)
     driver = client._enter().port
     port = _core.TensorPort()
     batches: dict[int, _core.TensorBatch] = {}

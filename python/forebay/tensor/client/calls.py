@@ -9,12 +9,12 @@ from forebay.tensor.prepare.work import Op, Work, pulls_of, pushes_of
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
-    from forebay.tensor.prepare.ref import Book, TensorRef
+    from forebay.tensor.prepare.ref import NameTable, TensorRef
     from forebay.tensor.prepare.with_numpy import Array
 
 __all__ = ["METHODS", "Calls", "Make"]
 
-Make = Callable[["Book"], Work]
+Make = Callable[["NameTable"], Work]
 """Makes a call ready, with the names that are known; see `Work.missing`."""
 
 METHODS: Final = ("pull", "push", "pull_many", "push_many")
@@ -31,19 +31,19 @@ class Calls:
     def pull(self, tensor: str | TensorRef, rows: Any = None, out: Array | None = None) -> Make:
         """Pull rows of one tensor."""
         pulls = ((tensor, rows, out),)
-        return lambda book: pulls_of(book, pulls, self.arena)
+        return lambda table: pulls_of(table, pulls, self.arena)
 
     def push(self, tensor: str | TensorRef, rows: Any, values: Any, op: Op = "set") -> Make:
         """Push rows of one tensor."""
         pushes = ((tensor, rows, values, op),)
-        return lambda book: pushes_of(book, pushes)
+        return lambda table: pushes_of(table, pushes)
 
     def pull_many(self, pulls: Iterable[Any]) -> Make:
         """Pull rows of several."""
-        pulls = tuple(pulls)  # which is gone through again where names are looked up
-        return lambda book: pulls_of(book, pulls, self.arena)
+        pulls = tuple(pulls)  # iterated again after names were looked up
+        return lambda table: pulls_of(table, pulls, self.arena)
 
     def push_many(self, pushes: Iterable[Any]) -> Make:
         """Push rows of several."""
         pushes = tuple(pushes)
-        return lambda book: pushes_of(book, pushes)
+        return lambda table: pushes_of(table, pushes)

@@ -1,4 +1,4 @@
-"""The blocking face of a tensor server's client, and its futures."""
+"""The blocking face of the tensor client."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from forebay.tensor.client import futures, verbs
 from forebay.tensor.client.blocking import each, run
 from forebay.tensor.client.calls import METHODS, Calls, Make
 from forebay.tensor.client.loops import Loops
-from forebay.tensor.client.near import pull_few, pull_near
 from forebay.tensor.client.plan import PullPlan
 from forebay.tensor.client.shards import Settings, Shards, summed
+from forebay.tensor.client.shm import pull_few, pull_shm
 from forebay.tensor.prepare.ref import TensorRef
 from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.prepare.work import Op, Work, check_versions
@@ -34,14 +34,14 @@ Name = str | TensorRef
 class TensorClient:
     """Pulls rows of a server's tensors, and pushes rows to them.
 
-    Connects on first use, and again after a server was started anew. Names are looked up once, and
-    again after a tensor was replaced or its server started anew.
+    Connects on first use, and again after a server restarted. Names are looked up once, and again
+    after a tensor was replaced or its server restarted.
     With several shards each holds a range of the rows, in the order of the URLs; callers see whole
     tensors.
 
     Memory that is given (`out`, `values`, arrays of rows) is lent until the call has returned, or
-    its future is done. Where a call ends early (deadline, cancel, Ctrl-C), what a server may still
-    write is kept out of everybody's reach until it cannot, so an `out` of such a call is not to be
+    its future is done. Where a call ends early (deadline, cancel, Ctrl-C), the client keeps what a
+    server may still write from reuse until it cannot, so an `out` of such a call is not to be
     read as if it were filled.
 
     Threads: any, also at once; one waits for the sockets and the others for it. A forked child gets
@@ -138,10 +138,10 @@ class TensorClient:
             timeout: seconds.
 
         Raises:
-            ConfigError: there is none; the message has the nearest names.
+            ConfigError: no tensor has that name; the message lists the nearest names.
         """
         self._shards.names(name, timeout)
-        ref = self._shards.book.ref(name)
+        ref = self._shards.table.ref(name)
         if ref is None:
             raise StaleError(f"tensor {name!r} was replaced while it was looked up; try again")
         return ref
@@ -174,9 +174,9 @@ class TensorClient:
         Cost: one round trip; a row number is 8 bytes on the way there, a slice none. From shared
         memory a microsecond and the copy, up to 256 KiB with the GIL.
         """
-        link = self._shards.near
+        link = self._shards.shm_link
         if link is not None:
-            found = pull_near(link, self._shards.book, tensor, rows, out, self._calls.arena)
+            found = pull_shm(link, self._shards.table, tensor, rows, out, self._calls.arena)
             if found is not None:
                 return found
         return self._run(self._calls.pull(tensor, rows, out), timeout)[0]
@@ -229,10 +229,10 @@ class TensorClient:
         Raises:
             As `pull`, of the first that failed, once all have ended; with a note that names it.
         """
-        link = self._shards.near
+        link = self._shards.shm_link
         if link is not None and versions is None:
             pulls = tuple(pulls)
-            found = pull_few(link, self._shards.book, pulls, self._calls.arena)
+            found = pull_few(link, self._shards.table, pulls, self._calls.arena)
             if found is not None:
                 return found
         return self._run(self._calls.pull_many(pulls), timeout, versions)
@@ -267,14 +267,14 @@ class TensorClient:
         """
         shards = self._shards
         work, links, timeout = shards.ready(self._calls.pull_many(pulls), timeout)
-        return _told(work, each(self, work, links, timeout))
+        return _with_checked_outs(work, each(self, work, links, timeout))
 
     def plan(self, pulls: Iterable[Any], *, timeout: float | None = None) -> PullPlan:
         """Prepare pulls that are made again and again: then they cost one call of the core.
 
         Args:
             pulls: as `pull_many`. Arrays of rows have to be int64 or uint64, contiguous, without
-                negative ones: they are read anew each time. Arrays that are made are made once.
+                negative ones: they are read each time. Result arrays are made once.
             timeout: seconds, for looking the names up.
         """
         plan = PullPlan(self, pulls, self._calls.arena)
@@ -324,7 +324,7 @@ class TensorClient:
         of what came from shared memory; how often pulls did not: shm_busy (the owner wrote each
         time), shm_stale (the tensor was dropped or replaced), shm_elsewhere (it does not lie in the
         server's arena). shm_chunks: pieces of servers' arenas that are mapped now. verbs_pulls and
-        verbs_bytes of what came over verbs, and verbs_refused, which the connection carried then.
+        verbs_bytes of what came over verbs, and verbs_refused, which took the connection instead.
         fabric: "shm", "verbs", or "stream: " and why neither; "none: " before the first call.
         """
         return summed(self._shards.metrics())
@@ -386,7 +386,7 @@ class TensorClient:
         return f"<TensorClient of {', '.join(self._settings.urls)}>"
 
 
-def _told(work: Work, items: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def _with_checked_outs(work: Work, items: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     try:
         yield from items
     except ConfigError:

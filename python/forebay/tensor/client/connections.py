@@ -1,7 +1,7 @@
-"""What the connections of threads and those of an event loop have in common.
+"""What the connections of threads share with those of an event loop.
 
-For each shard there is one connection, or none, and at most one caller that makes it. The others
-wait for that one's event, each with its own limit, so that nothing is locked while it connects.
+Each shard has at most one connection, and at most one caller connects to it. The others wait for
+that caller's event, each with its own limit, so that no lock is held while it connects.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from forebay.errors import ClosedError, DeadlineError, LimitError, StaleError
-from forebay.tensor.prepare.ref import Book
+from forebay.tensor.prepare.ref import NameTable
 
 if TYPE_CHECKING:
     from forebay import _core
@@ -25,7 +25,7 @@ NAMES_MAX = 256
 """Names in one request."""
 
 RESTARTS_MAX = 8
-"""How often a call is made ready again because a shard was started anew meanwhile."""
+"""How often a call is prepared again because a shard restarted meanwhile."""
 
 
 class _Event(Protocol):
@@ -36,20 +36,20 @@ Event = TypeVar("Event", bound=_Event)
 
 
 class Connections(Generic[Event]):
-    """The connections of one face, and the names that were looked up over them.
+    """The connections of one face.
 
-    A connection that is found dead before it is used is made anew, silently: nothing was asked.
+    A connection that is found dead before a call uses it is replaced silently: no request was sent.
 
     Attributes:
-        book: the names.
+        table: the names that were looked up over them.
         settings: what connections are made with.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.book = Book(settings.urls)
+        self.table = NameTable(settings.urls)
         self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
-        self._opening: dict[int, Event] = {}  # by shard, of who connects to it
+        self._opening: dict[int, Event] = {}  # by shard: the event of the caller that connects
         self._closed = self._forked = False
 
     @property
@@ -62,7 +62,7 @@ class Connections(Generic[Event]):
         return [link.metrics() for link in self._links if link is not None and not link.closed]
 
     def refuse_over(self) -> None:
-        """Raise where nothing may be asked any more.
+        """Raise if no call may begin any more.
 
         Raises:
             ClosedError: it was closed. StaleError: it is a parent's.
@@ -80,21 +80,23 @@ class Connections(Generic[Event]):
         return link if link is not None and link.probe() else None
 
     def _adopt(self, shard: int, link: _core.TensorLink) -> _core.TensorLink:
-        """Have a new connection used; the only one who may is who is in `_opening`."""
-        self.book.connected(shard, link.incarnation)
+        """Use a new connection; only the caller in `_opening` may call this."""
+        self.table.connected(shard, link.incarnation)
         self._links[shard] = link
-        if self._closed:  # asked last: who closes says so first, and looks for links then
+        if (
+            self._closed
+        ):  # checked last: `_shut` sets the flag first, then closes the links that it finds
             link.close()
             self.refuse_over()
         return link
 
     def _opened(self, shard: int, event: Event) -> None:
-        """Let those go on who waited for a connection, whatever came of it."""
+        """Wake the callers that wait for a connection, whether it was made or not."""
         self._opening.pop(shard, None)
         event.set()
 
     def _late(self, shard: int, limit: Limit) -> DeadlineError:
-        """The error of who waited in vain for another caller's connection."""
+        """The error of a caller that waited too long for another caller's connection."""
         return DeadlineError(
             f"{self.settings.urls[shard]} did not answer within {limit.seconds:g} s; another caller"
             " is still connecting to it",
@@ -108,7 +110,7 @@ class Connections(Generic[Event]):
             if link is not None:
                 link.close()
         for event in tuple(self._opening.values()):
-            event.set()  # who waits is refused; who connects, once it has
+            event.set()  # waiting callers are refused now, a connecting one when it has connected
 
     def _leave_behind(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
@@ -120,17 +122,17 @@ class Connections(Generic[Event]):
 
 
 def portions(names: list[str]) -> Iterator[list[str]]:
-    """Names in as many requests as they need."""
+    """Split names into requests of at most NAMES_MAX."""
     for begin in range(0, len(names), NAMES_MAX):
         yield names[begin : begin + NAMES_MAX]
 
 
-def made(make: Make, book: Book, links: Sequence[_core.TensorLink | None]) -> Work:
-    """Make a call ready; where the arena is full, once more without the blocks that verbs keep."""
+def made(make: Make, table: NameTable, links: Sequence[_core.TensorLink | None]) -> Work:
+    """Prepare a call; if the arena is full, once more without the blocks that verbs keep."""
     try:
-        return make(book)
+        return make(table)
     except LimitError:
         left = [link.leave_blocks() for link in links if link is not None]
         if not any(left):
             raise
-        return make(book)
+        return make(table)

@@ -2,8 +2,9 @@
 
 It is started with the first future of a client, sleeps without the interpreter's lock, and ends
 with the last client that had one; a daemon, it keeps no process from ending.
-The parts of a future (one for each shard that was asked) have a ticket each. Whoever takes a future
-out of `_open` completes it; that is one call of a set, so it happens once, and needs no lock.
+The parts of a future (one for each shard that was asked) have a ticket each. The thread that takes
+a future out of `_open` completes it; that is one call of a set, so it happens once, and needs no
+lock.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class TensorFuture(Future[Any]):
 
     def __init__(self, client: TensorClient, work: Work, *, single: bool) -> None:
         super().__init__()
-        self._client: TensorClient | None = client  # whose end would end what is outstanding
+        self._client: TensorClient | None = client  # kept alive: its end would end this call
         self._work = work
         self._single = single
         self._batches: tuple[_core.TensorBatch, ...] | None = None
@@ -57,14 +58,14 @@ class TensorFuture(Future[Any]):
         return self._batches is not None and all(batch.done for batch in self._batches)
 
     def complete(self) -> None:
-        """Take what came of the parts."""
+        """Complete the future with the outcome of the parts."""
         batches, self._batches = self._batches, None
         client, self._client = self._client, None
         if batches is None or client is None or not self.set_running_or_notify_cancel():
             return
         work = self._work
         try:
-            raise_failure(client._shards.book, work, batches)
+            raise_failure(client._shards.table, work, batches)
         except BaseException as error:
             self.set_exception(error)
         else:
@@ -88,7 +89,7 @@ class Futures:
         self._open: set[TensorFuture] = set()
         self._waiting: dict[int, TensorFuture] = {}
         self._lost = False
-        """What was heard may not have been acted on, so that all open futures are looked at."""
+        """A turn failed after it took tickets from the port: check every open future."""
         self.users = 0
         self._thread = threading.Thread(
             target=self._serve, name="forebay-tensor-futures", daemon=True
@@ -117,15 +118,15 @@ class Futures:
                 self._waiting.pop(ticket, None)
             cancel(batches)
             raise
-        # Its end may have been heard of already. Each side first says its part, then looks at the
-        # other's, so that one of them sees both.
+        # The thread may have taken the tickets already. Each side first writes its part, then reads
+        # the other's, so that one of them sees both.
         future._batches = tuple(batches)
         if future.over():
             self._complete(future)
         return future
 
     def leave(self) -> None:
-        """Be used by one client less; the thread ends with the last. Waits for that."""
+        """Count one client less; the thread ends with the last, which waits for that."""
         _leave(self, wait=True)
 
     def close(self, *, wait: bool) -> None:
@@ -135,7 +136,7 @@ class Futures:
             self._thread.join()
 
     def _serve(self) -> None:
-        """The thread's; it is every client's, and nobody restarts it, so that nothing ends it."""
+        """Run the thread, which no error may end: all clients use it, and none restarts it."""
         serving = True
         while serving:
             try:
@@ -146,7 +147,7 @@ class Futures:
                 time.sleep(RETRY_S)
 
     def _turn(self) -> bool:
-        """Complete what is heard of; False once the port is closed and no future is open."""
+        """Complete the futures of a turn; False once the port is closed and no future is open."""
         if self._lost:
             self._complete_those_over()
             self._lost = False

@@ -1,4 +1,4 @@
-"""How long a call may take altogether: connecting, looking names up, and being answered."""
+"""The deadline of a call, connecting included."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["Limit"]
 
 
 class Limit:
-    """The time of one call, which begins to run with the first thing that has to be waited for.
+    """The time of one call, which starts to run with its first wait.
 
-    A call that need not connect or look names up has all of its time for the core, and asks no
+    A call that need not connect or look names up leaves all of its time to the core, and reads no
     clock.
 
     Args:
@@ -24,7 +24,7 @@ class Limit:
         self._end: float | None = None
 
     def begin(self) -> None:
-        """Run from now on, unless it does."""
+        """Start to run, unless it runs already."""
         if self.seconds is not None and self._end is None:
             self._end = time.monotonic() + self.seconds
 

@@ -1,4 +1,4 @@
-"""What came of the parts of a call, one for each shard that was asked."""
+"""The outcome of a call's parts, one for each shard."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from forebay.errors import StaleError
 
 if TYPE_CHECKING:
     from forebay._core import TensorBatch
-    from forebay.tensor.prepare.ref import Book
+    from forebay.tensor.prepare.ref import NameTable
     from forebay.tensor.prepare.work import Work
 
 __all__ = ["Arrivals", "cancel", "raise_failure", "take_versions"]
 
 
-def raise_failure(book: Book, work: Work, batches: Sequence[TensorBatch]) -> None:
+def raise_failure(table: NameTable, work: Work, batches: Sequence[TensorBatch]) -> None:
     """Raise the error of the first item that failed, if one did.
 
     Args:
-        book: forgets the tensors of a call that found one replaced.
+        table: forgets the tensors of a call that found one replaced.
         work: the call.
         batches: its parts, all of which are done, in the order of `work.parts`.
     """
@@ -32,13 +32,13 @@ def raise_failure(book: Book, work: Work, batches: Sequence[TensorBatch]) -> Non
     if not failures:
         return
     item, _, error = min(failures, key=lambda each: each[:2])
-    raise told(book, work, item, error)
+    raise noted(table, work, item, error)
 
 
-def told(book: Book, work: Work, item: int, error: Exception) -> Exception:
-    """The error of one item as its caller is told it."""
+def noted(table: NameTable, work: Work, item: int, error: Exception) -> Exception:
+    """The error of one item, with a note that names the item."""
     if isinstance(error, StaleError):
-        book.forget(work)
+        table.forget(work)
     word = "push" if work.pushes else "pull"
     error.add_note(f"{word} {item} of {len(work.arrays)}, of tensor {work.meanings[item].name!r}")
     return error
@@ -56,21 +56,21 @@ def take_versions(work: Work, batches: Sequence[TensorBatch], into: Any) -> None
 
 
 def cancel(batches: Sequence[TensorBatch]) -> None:
-    """Let go of what is not over."""
+    """Cancel the batches that are not done."""
     for batch in batches:
         if not batch.done:
             batch.cancel()
 
 
 class Arrivals:
-    """Counts the parts of each item as they end, and tells items that are whole.
+    """Counts the parts of each item as they end, to find the items that are whole.
 
     Raises:
         The error of an item, when it is its turn.
     """
 
-    def __init__(self, book: Book, work: Work) -> None:
-        self._book = book
+    def __init__(self, table: NameTable, work: Work) -> None:
+        self._table = table
         self._work = work
         self._left = [0] * len(work.arrays)
         for shard, entries in work.parts.items():
@@ -85,7 +85,7 @@ class Arrivals:
             item = _owner(self._work, shard, entry)
             error = batch.failure(entry)
             if error is not None:
-                raise told(self._book, self._work, item, error)
+                raise noted(self._table, self._work, item, error)
             self._left[item] -= 1
             if not self._left[item]:
                 whole.append(item)

@@ -1,4 +1,4 @@
-"""Pulls that are prepared once and made again and again."""
+"""Pulls that are prepared once, to be made repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from forebay.tensor.client.async_shards import AsyncShards
     from forebay.tensor.client.blocking import Links
     from forebay.tensor.client.client import TensorClient
-    from forebay.tensor.prepare.ref import Book
+    from forebay.tensor.prepare.ref import NameTable
 
 __all__ = ["AsyncPullPlan", "PullPlan"]
 
@@ -33,12 +33,12 @@ class _Prepared:
         self.arrays: list[Any] = []
         self.work: Work | None = None
 
-    def make(self, book: Book) -> Work:
-        """The call, made anew only where that is needed."""
+    def make(self, table: NameTable) -> Work:
+        """The call, made again only where that is needed."""
         work = self.work
-        if work is not None and work.epoch == book.epoch and not self._varies:
+        if work is not None and work.epoch == table.epoch and not self._varies:
             return work
-        work = pulls_of(book, self._pulls, self._arena, lent)
+        work = pulls_of(table, self._pulls, self._arena, lent)
         if work.missing:
             return work
         if self.work is None:
@@ -56,8 +56,8 @@ class _Prepared:
         self.work = work
         return work
 
-    def near(self, links: Links) -> tuple[TensorPlan, ...] | None:
-        """The same for shared memory, if that is what all the connections have."""
+    def of_shm(self, links: Links) -> tuple[TensorPlan, ...] | None:
+        """The call as plans of shared memory, where every connection reads that."""
         work = self.work
         if work is None or self._varies or any(link.fabric != "shm" for link in links.values()):
             return None
@@ -72,18 +72,18 @@ class PullPlan:
     """Pulls that are prepared; made by `TensorClient.plan`.
 
     Row numbers are read from their arrays each time, and rows land in the same arrays each time;
-    both are lent while a pull runs. After a tensor was replaced, or its server started anew, the
+    both are lent while a pull runs. After a tensor was replaced, or its server restarted, the
     next pull prepares it again, and refuses where its shape has become another.
 
     Threads: any, one at a time.
     """
 
-    __slots__ = ("_client", "_near", "_prepared", "_used")
+    __slots__ = ("_client", "_prepared", "_shm", "_used")
 
     def __init__(self, client: TensorClient, pulls: Iterable[Any], arena: Arena | None) -> None:
         self._client = client
         self._prepared = _Prepared(pulls, arena)
-        self._near: tuple[TensorPlan, ...] | None = None
+        self._shm: tuple[TensorPlan, ...] | None = None
         self._used: tuple[Work | None, Links] = (None, {})
 
     @property
@@ -100,8 +100,8 @@ class PullPlan:
 
         Cost: one call of the core, nothing for each pull in Python. From shared memory that is all.
         """
-        if self._near is not None and versions is None:
-            for part in self._near:
+        if self._shm is not None and versions is None:
+            for part in self._shm:
                 if not part.read():
                     break
             else:
@@ -113,7 +113,7 @@ class PullPlan:
         run(client, work, links, timeout, versions)
         if self._used != (work, links):
             self._used = (work, links)
-            self._near = prepared.near(links)
+            self._shm = prepared.of_shm(links)
         return work.arrays
 
     def __repr__(self) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 from forebay.tensor.client.connections import RESTARTS_MAX, Connections, made, portions
-from forebay.tensor.client.greet import greet_blocking
+from forebay.tensor.client.handshake import handshake_blocking
 from forebay.tensor.client.limit import Limit
-from forebay.tensor.prepare.ref import too_restless
+from forebay.tensor.prepare.ref import restarted_too_often
 from forebay.transport import connect
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from forebay.config import TensorConfig
     from forebay.memory import Arena
-    from forebay.tensor.prepare.ref import Book
+    from forebay.tensor.prepare.ref import NameTable
     from forebay.tensor.prepare.work import Work
     from forebay.transport import Tls
 
@@ -37,13 +37,13 @@ class Settings:
     arena: Arena | None = None
 
     def connect(self, shard: int, timeout: float | None) -> Any:
-        """A connection of the transport to be."""
+        """The connection of the transport, not opened yet."""
         limit = self.config.connect_timeout
         timeout = limit if timeout is None else min(limit, timeout)
         return connect(self.urls[shard], tls=self.tls, token=self.token, timeout=timeout)
 
     def hello(self) -> bytes:
-        """What a client says first."""
+        """The first message of a client."""
         config = self.config
         return _core.tensor_hello(
             config.slots,
@@ -52,7 +52,7 @@ class Settings:
         )
 
     def link(self, connection: Any, welcome: Any) -> _core.TensorLink:
-        """Make the connection one of tensors, whose welcome came."""
+        """Make a tensor link of a connection whose welcome was received."""
         config = self.config
         return _core.TensorLink(
             connection._core,
@@ -67,22 +67,22 @@ class Shards(Connections[threading.Event]):
     """The connections that threads and futures of one client share, made on first use.
 
     Attributes:
-        near: the connection to the one shard there is, once it reads that one's memory.
-        ports: such as drive the connections for a thread, while none does.
+        shm_link: the connection to the one shard there is, once it reads that one's memory.
+        ports: idle ones, each of which drives the connections of a thread while it waits.
 
     Threads: any.
     """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.near: _core.TensorLink | None = None
+        self.shm_link: _core.TensorLink | None = None
         self.ports: list[_core.TensorPort] = []
 
     def link(self, shard: int, limit: Limit) -> _core.TensorLink:
         """A connection to a shard that may be used.
 
         Raises:
-            BrokenError, ProtocolError, ConfigError: nobody there lets us in.
+            BrokenError, ProtocolError, ConfigError: connecting failed.
             DeadlineError: not in time.
             ClosedError, StaleError: the client is closed, or a parent's.
         """
@@ -93,7 +93,7 @@ class Shards(Connections[threading.Event]):
         while link is None:
             self.refuse_over()
             mine = threading.Event()
-            theirs = self._opening.setdefault(shard, mine)  # in one step, so one caller connects
+            theirs = self._opening.setdefault(shard, mine)  # atomic, so that one caller connects
             if theirs is mine:
                 try:
                     return self._usable(shard) or self._renew(shard, limit)
@@ -105,9 +105,9 @@ class Shards(Connections[threading.Event]):
         return link
 
     def ready(
-        self, make: Callable[[Book], Work], timeout: float | None
+        self, make: Callable[[NameTable], Work], timeout: float | None
     ) -> tuple[Work, dict[int, _core.TensorLink], float | None]:
-        """Make a call ready, with names looked up and the connections that it needs.
+        """Prepare a call: look its names up, and connect to its shards.
 
         Returns:
             The call, connections by shard, and the seconds that are left of `timeout`.
@@ -115,36 +115,36 @@ class Shards(Connections[threading.Event]):
         Raises:
             As `link`, as `make`, and as looking up.
         """
-        book, limit = self.book, Limit(timeout)
+        table, limit = self.table, Limit(timeout)
         for _ in range(RESTARTS_MAX):
-            work = made(make, book, self._links)
+            work = made(make, table, self._links)
             if work.missing:
                 self._look_up(sorted(set(work.missing)), limit)
                 continue
             links = {shard: self.link(shard, limit) for shard in work.parts}
-            if work.epoch == book.epoch:
+            if work.epoch == table.epoch:
                 return work, links, limit.left()
-        raise too_restless(self.settings.urls)
+        raise restarted_too_often(self.settings.urls)
 
     def names(self, tensor: str, timeout: float | None) -> None:
         """Look one name up, unless it is known."""
         limit = Limit(timeout)
         for shard in range(len(self._links)):
-            self.link(shard, limit)  # tells whether what is known is of this run
-        if self.book.find(tensor) is None:
+            self.link(shard, limit)  # finds out whether the known names are of this run
+        if self.table.find(tensor) is None:
             self._look_up([tensor], limit)
 
     def close(self) -> None:
         """Close them. What is outstanding ends with `ClosedError`. Idempotent."""
         self._shut()
-        self.near = None
+        self.shm_link = None
         while self.ports:
             self.ports.pop().close()
 
     def forget(self) -> object:
         """In a forked child: refuse everything; returns what must not be dropped there."""
-        before = (self.near, self.ports, self._leave_behind())
-        self.near = None
+        before = (self.shm_link, self.ports, self._leave_behind())
+        self.shm_link = None
         self.ports = []
         return before
 
@@ -152,17 +152,17 @@ class Shards(Connections[threading.Event]):
         limit.begin()
         for some in portions(names):
             links = [self.link(shard, limit) for shard in range(len(self._links))]
-            epoch = self.book.epoch
-            self.book.learn(some, [link.look_up(some, limit.left()) for link in links], epoch)
+            epoch = self.table.epoch
+            self.table.learn(some, [link.look_up(some, limit.left()) for link in links], epoch)
 
     def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
-        # Not closed: what is outstanding there is to end with what it broke of.
+        # Not closed: outstanding calls end with the error that broke it.
         self._links[shard] = None
-        link = greet_blocking(self.settings, shard, limit.left(), self.refuse_over)
+        link = handshake_blocking(self.settings, shard, limit.left(), self.refuse_over)
         self._adopt(shard, link)
-        # Last: whoever finds it finds handles of this run of the shard, or none.
-        is_near = len(self._links) == 1 and link.fabric == "shm"
-        self.near = link if is_near and not self._closed else None
+        # Last: a caller that finds it finds no handles of an earlier run of the shard.
+        reads_memory = len(self._links) == 1 and link.fabric == "shm"
+        self.shm_link = link if reads_memory and not self._closed else None
         return link
 
 

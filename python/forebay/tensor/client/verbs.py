@@ -1,4 +1,4 @@
-"""When a connection pulls over RDMA verbs, and why it does not."""
+"""The choice of RDMA verbs for a connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check(config: TensorConfig, arena: Arena | None) -> None:
 
 
 def offer(config: TensorConfig, arena: Arena | None, link: _core.TensorLink) -> bytes | None:
-    """The hello of a lifeline for verbs; None where the link does without, and says why.
+    """The hello of a lifeline for verbs; None where the link goes without, and records why.
 
     Raises:
         ConfigError: there is no device, and verbs were demanded.

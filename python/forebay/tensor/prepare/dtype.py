@@ -1,4 +1,4 @@
-"""Dtypes as text, as they travel between a server and its clients."""
+"""Dtypes as the text that travels from a server to its clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tensor_dtype(given: Any) -> np.dtype[Any]:
     """The dtype of a tensor.
 
     Raises:
-        ConfigError: it is none, holds Python objects, is empty, or cannot be written down.
+        ConfigError: `given` is no dtype, holds Python objects, is empty, or has no text form.
     """
     try:
         dtype: np.dtype[Any] = np.dtype(given)
@@ -32,8 +32,8 @@ def tensor_dtype(given: Any) -> np.dtype[Any]:
         raise ConfigError(f"dtype {dtype} has no bytes; give one with a length, such as 'S8'")
     if not _survives(dtype):
         raise ConfigError(
-            f"dtype {dtype} does not survive being written down; use numpy's own types, and fields"
-            " in the order of their offsets"
+            f"dtype {dtype} changes when it is written as text and read back; use numpy's own"
+            " types, and fields in the order of their offsets"
         )
     return dtype
 
@@ -42,7 +42,7 @@ def described(dtype: np.dtype[Any]) -> str:
     """A dtype as text: numpy's `descr`.
 
     Raises:
-        ConfigError: it has fields that overlap or stand out of order, or too many.
+        ConfigError: it has fields that overlap or are out of order, or too many.
     """
     try:
         text = repr(np.lib.format.dtype_to_descr(dtype))
@@ -52,14 +52,14 @@ def described(dtype: np.dtype[Any]) -> str:
         ) from error
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise ConfigError(
-            f"dtype {str(dtype)[:80]}... takes {len(text.encode())} bytes of text; a server tells"
+            f"dtype {str(dtype)[:80]}... takes {len(text.encode())} bytes of text; a server sends"
             f" at most {TEXT_BYTES_MAX}; use fewer fields or shorter names"
         )
     return text
 
 
 def dtype_of(text: str, item_bytes: int, whose: str) -> np.dtype[Any]:
-    """The dtype that a server tells, which is believed of nothing that could harm its client.
+    """The dtype that a server sent as text, checked so that it cannot harm the client.
 
     A dtype with Python objects in it would have the server's bytes received into pointers.
 
@@ -69,15 +69,15 @@ def dtype_of(text: str, item_bytes: int, whose: str) -> np.dtype[Any]:
         whose: the tensor and the server, for the message.
 
     Raises:
-        ProtocolError: it describes none that a server of ours could have.
+        ProtocolError: a Forebay server cannot have such a dtype.
     """
     try:
         found = _parsed(text)
         if found.itemsize != item_bytes:
-            raise ValueError(f"that has {found.itemsize} bytes, and {item_bytes} are told")
-    except Exception as error:  # whatever numpy makes of a text that was made up
+            raise ValueError(f"that has {found.itemsize} bytes, and the server says {item_bytes}")
+    except Exception as error:  # numpy raises anything for a hostile text
         raise ProtocolError(
-            f"{whose}: its dtype is told as {text[:80]!r}: {error or type(error).__name__}"
+            f"{whose}: invalid dtype {text[:80]!r}: {error or type(error).__name__}"
         ) from error
     return found
 

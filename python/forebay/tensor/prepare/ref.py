@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from forebay._core import TensorHandle, TensorLink
     from forebay.tensor.prepare.work import Work
 
-__all__ = ["Book", "Meaning", "TensorRef"]
+__all__ = ["Meaning", "NameTable", "TensorRef"]
 
 STALE = -1
 """The epoch of what has to be looked up again."""
 
 
 class Meaning:
-    """What a name means at one time; never changed, so that nobody sees a part of another one.
+    """What a name means at one time; immutable, so that no reader sees half of a replacement.
 
     Attributes:
         dtype: of its elements.
@@ -31,7 +31,7 @@ class Meaning:
         handle: of the first shard.
         handles: of each shard.
         name: of the tensor.
-        near: the connection that has read it from shared memory.
+        shm_link: the connection that has read it from shared memory.
         opaque: whether its arrays export no buffer as they are.
         row_bytes: of one row.
         row_shape: of one row.
@@ -47,12 +47,12 @@ class Meaning:
         "handle",
         "handles",
         "name",
-        "near",
         "opaque",
         "row_bytes",
         "row_shape",
         "rows",
         "shape",
+        "shm_link",
         "starts",
     )
 
@@ -77,20 +77,20 @@ class Meaning:
         self.handles: tuple[TensorHandle, ...] = tuple(handle for handle, _ in parts)
         self.handle = self.handles[0]
         self.ends: Array | None = np.array(self.starts[1:]) if len(parts) > 1 else None
-        self.near: TensorLink | None = None
+        self.shm_link: TensorLink | None = None
 
 
 class TensorRef:
-    """A tensor that was looked up; given in place of its name, it saves a look into a table.
+    """A tensor that was looked up; given in place of its name, it saves a dictionary lookup.
 
-    It goes on meaning its name: after the tensor was replaced, or the server started anew, the
-    next use looks the name up again.
+    It stays valid: after the tensor was replaced, or the server restarted, the next use looks the
+    name up again.
     """
 
-    __slots__ = ("book", "meaning", "name")
+    __slots__ = ("meaning", "name", "table")
 
-    def __init__(self, book: Book, name: str, meaning: Meaning) -> None:
-        self.book = book
+    def __init__(self, table: NameTable, name: str, meaning: Meaning) -> None:
+        self.table = table
         self.meaning = meaning  # which is replaced as a whole
         self.name = name
 
@@ -114,11 +114,11 @@ class TensorRef:
         return f"<TensorRef {self.name!r}: {meaning.dtype} of shape {meaning.shape}>"
 
 
-class Book:
+class NameTable:
     """The names that one face has looked up.
 
     Attributes:
-        epoch: grows when a shard was started anew, after which no handle means anything.
+        epoch: grows when a shard has restarted, which makes every handle invalid.
         urls: of the shards.
     """
 
@@ -127,7 +127,7 @@ class Book:
     def __init__(self, urls: Sequence[str]) -> None:
         self.urls = urls
         self.epoch = 0
-        self._epochs = count(1)  # in one step, where two shards are connected to at once
+        self._epochs = count(1)  # atomic: two threads may connect to two shards at once
         self._refs: dict[str, TensorRef] = {}
         self._incarnations: list[int | None] = [None] * len(urls)
 
@@ -135,9 +135,9 @@ class Book:
         """What the tensor means; None: it has to be looked up.
 
         Raises:
-            ConfigError: that is no name.
+            ConfigError: it is no name.
         """
-        if type(tensor) is TensorRef and tensor.book is self:
+        if type(tensor) is TensorRef and tensor.table is self:
             meaning = tensor.meaning
         else:
             ref = self._refs.get(name_of(tensor))
@@ -147,7 +147,7 @@ class Book:
         return meaning if meaning.epoch == self.epoch else None
 
     def ref(self, name: str) -> TensorRef | None:
-        """A tensor that was looked up, in place of its name; None: it has to be, again."""
+        """The reference to a tensor that was looked up; None: it has to be looked up again."""
         return None if self.find(name) is None else self._refs[name]
 
     def learn(self, names: Sequence[str], meanings: Sequence[Sequence[Any]], epoch: int) -> None:
@@ -156,8 +156,8 @@ class Book:
         Raises:
             ConfigError: one has no such tensor, or they have different ones.
         """
-        for place, name in enumerate(names):
-            found = [each[place] for each in meanings]
+        for index, name in enumerate(names):
+            found = [each[index] for each in meanings]
             for shard, meaning in enumerate(found):
                 if isinstance(meaning, list):
                     raise unknown(name, meaning, self.urls[shard])
@@ -168,7 +168,7 @@ class Book:
             ref.meaning = meaning
 
     def connected(self, shard: int, incarnation: int) -> None:
-        """A shard was connected to; where it is another run of it, nothing is known any more."""
+        """Note a connection to a shard; after a restart of it every name is unknown again."""
         if self._incarnations[shard] not in (None, incarnation):
             self.epoch = next(self._epochs)
         self._incarnations[shard] = incarnation
@@ -177,7 +177,9 @@ class Book:
         """Have the tensors of a call looked up again by their next use."""
         work.epoch = STALE
         for meaning in work.meanings:
-            meaning.epoch = STALE  # not that of a name that was looked up again meanwhile
+            meaning.epoch = (
+                STALE  # this object; a name that was looked up again meanwhile has another
+            )
 
     def _meaning(self, name: str, handles: Sequence[TensorHandle], epoch: int) -> Meaning:
         first = handles[0]
@@ -209,9 +211,9 @@ def unknown(name: str, nearest: Sequence[str], url: str) -> ConfigError:
     return ConfigError(f"there is no tensor {name!r} at {url}{hint}")
 
 
-def too_restless(urls: Sequence[str]) -> BrokenError:
-    """The error where shards are started anew faster than they can be used."""
+def restarted_too_often(urls: Sequence[str]) -> BrokenError:
+    """The error where shards restart faster than a call can use them."""
     return BrokenError(
-        f"{', '.join(urls)}: started anew again and again while names were looked up; see its log",
+        f"{', '.join(urls)}: restarted several times while names were looked up; see its log",
         delivered="no",
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Wanted", "lent", "wanted"]
 
 Wanted = tuple[Any, "int | None", tuple[int, ...]]
-"""First row and count, or row numbers and None; and what stands in place of the first axis."""
+"""First row and count, or row numbers and None; and the shape in place of the first axis."""
 
 _SIGNED = np.dtype(np.int64)
 _UNSIGNED = np.dtype(np.uint64)
@@ -53,7 +53,7 @@ def wanted(rows: Any, meaning: Meaning) -> Wanted:
 
 
 def lent(rows: Any, meaning: Meaning) -> Wanted:
-    """The same for a plan, which reads an array of row numbers anew each time it is used.
+    """The same for a plan, which reads an array of row numbers each time it is used.
 
     Raises:
         ConfigError: it is an array that could not be read where it is.
@@ -95,7 +95,7 @@ def _numbers(rows: Array, meaning: Meaning) -> Array:
         raise ConfigError(
             f"tensor {meaning.name!r}: rows are {kind}; give a slice or integers{hint}"
         )
-    # One look at all of them, since a negative one is a large one without its sign.
+    # One comparison for all: read as unsigned, a negative number is a large one.
     if numbers.size and _most(numbers.view(_UNSIGNED)) >= meaning.rows:
         return _counted_from_the_end(numbers, meaning)
     return numbers

@@ -1,8 +1,8 @@
 """One item of a call, split by the ranges of rows that the shards hold.
 
 A slice stays a slice at each shard, with a part of the memory. Row numbers are sorted into shards,
-each with the places of its rows in the memory; their order at a shard is that of the call, so that
-the last of two pushes to one row stays the last.
+each with the positions of its rows in the memory; their order at a shard is that of the call, so
+that the last of two pushes to one row stays the last.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _numbers(
             f"row {outside} is outside of tensor {meaning.name!r}, which has {meaning.rows} rows"
         )
     for shard, handle in enumerate(meaning.handles):
-        places = np.flatnonzero(owners == shard)
-        if places.size:
-            local = signed[places] - meaning.starts[shard]
-            yield shard, (handle, local, None, memory, *extra, places)
+        positions = np.flatnonzero(owners == shard)
+        if positions.size:
+            local = signed[positions] - meaning.starts[shard]
+            yield shard, (handle, local, None, memory, *extra, positions)

@@ -1,4 +1,4 @@
-"""Calls made ready for the core: what each shard is asked for, and where its rows go.
+"""Calls prepared for the core: what each shard is asked for.
 
 Nothing here waits, connects or sends. A name that has to be looked up first is reported, and the
 call is made ready again afterwards.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from forebay.errors import ConfigError
 from forebay.tensor.prepare.dtype import ADDABLE
-from forebay.tensor.prepare.ref import Book, Meaning, TensorRef, name_of
+from forebay.tensor.prepare.ref import Meaning, NameTable, TensorRef, name_of
 from forebay.tensor.prepare.rows import Wanted, wanted
 from forebay.tensor.prepare.split import split
 from forebay.tensor.prepare.with_numpy import Array, np
@@ -48,17 +48,17 @@ class Work:
 
     __slots__ = ("arrays", "epoch", "meanings", "missing", "owners", "parts", "pushes")
 
-    def __init__(self, book: Book, *, pushes: bool) -> None:
+    def __init__(self, table: NameTable, *, pushes: bool) -> None:
         self.arrays: list[Any] = []
-        self.epoch = book.epoch
+        self.epoch = table.epoch
         self.meanings: list[Meaning] = []
         self.missing: list[str] = []
         self.owners: dict[int, list[int]] = {}
-        self.parts: dict[int, Entries] = {0: []} if len(book.urls) == 1 else {}
+        self.parts: dict[int, Entries] = {0: []} if len(table.urls) == 1 else {}
         self.pushes = pushes
 
     def check_outs(self) -> None:
-        """Say what the core refused of an array, in the words of its caller, who knows a name.
+        """Say what the core refused of an array, with the name of the tensor.
 
         Raises:
             ConfigError: one cannot be pulled into.
@@ -76,7 +76,7 @@ class Work:
 
 
 def pulls_of(
-    book: Book,
+    table: NameTable,
     pulls: Iterable[Any],
     arena: Arena | None,
     mean: Callable[[Any, Meaning], Wanted] = wanted,
@@ -84,7 +84,7 @@ def pulls_of(
     """Make pulls ready.
 
     Args:
-        book: the names of this face.
+        table: the names of this face.
         pulls: (tensor, rows, out) each, (tensor, rows), or a tensor alone.
         arena: where results without `out` are made; None: wherever numpy makes them.
         mean: what rows mean.
@@ -92,9 +92,9 @@ def pulls_of(
     Raises:
         ConfigError: one cannot be; OutOfRangeError: a row that there is not.
     """
-    work = Work(book, pushes=False)
-    one = work.parts.get(0) if len(book.urls) == 1 else None
-    arrays, meanings, find = work.arrays, work.meanings, book.find
+    work = Work(table, pushes=False)
+    one = work.parts.get(0) if len(table.urls) == 1 else None
+    arrays, meanings, find = work.arrays, work.meanings, table.find
     for pull in pulls:
         tensor, rows, out = pull if type(pull) is tuple and len(pull) == 3 else _three(pull)
         meaning = find(tensor)
@@ -128,17 +128,17 @@ def pulls_of(
     return work
 
 
-def pushes_of(book: Book, pushes: Iterable[Any]) -> Work:
+def pushes_of(table: NameTable, pushes: Iterable[Any]) -> Work:
     """Make pushes ready: (tensor, rows, values, op) each, or without the op.
 
     Raises:
         ConfigError: as `pulls_of`; or the values do not fit, or cannot be added.
     """
-    work = Work(book, pushes=True)
-    one = work.parts.get(0) if len(book.urls) == 1 else None
+    work = Work(table, pushes=True)
+    one = work.parts.get(0) if len(table.urls) == 1 else None
     for push in pushes:
         tensor, rows, values, op = _four(push)
-        meaning = book.find(tensor)
+        meaning = table.find(tensor)
         if meaning is None:
             work.missing.append(name_of(tensor))
             continue

@@ -10,7 +10,7 @@ from forebay.transport._internal import PORT_MAX, parse
 
 __all__ = ["address_of", "addresses", "chosen"]
 
-PLACE = "{shard}"
+PLACEHOLDER = "{shard}"
 SHARDS_MAX = 4096
 
 
@@ -56,13 +56,13 @@ def address_of(url: str, shard: int, shards: int) -> str:
         raise ConfigError(
             f"shard is {shard} of {shards}; give 0 to shards - 1, at most {SHARDS_MAX}"
         )
-    if PLACE in url:
-        return url.replace(PLACE, str(shard))
+    if PLACEHOLDER in url:
+        return url.replace(PLACEHOLDER, str(shard))
     address = parse(url)
     if shards == 1 or (address.port == 0 and address.scheme in ("tcp", "tls")):
         return url
     if address.scheme not in ("tcp", "tls"):
-        raise ConfigError(f"{url} is one path for {shards} shards; put {PLACE} into it")
+        raise ConfigError(f"{url} is one path for {shards} shards; put {PLACEHOLDER} into it")
     port = address.port + shard
     if port > PORT_MAX:
         raise ConfigError(f"{url}: shard {shard} would listen on port {port}; begin lower")
@@ -74,13 +74,13 @@ def addresses(url: str | Sequence[str], shards: int | None) -> list[str]:
     """The URLs of all shards, the first row's first.
 
     Raises:
-        ConfigError: there is none, or their number is not `shards`.
+        ConfigError: no URL is given, or their number is not `shards`.
     """
     if isinstance(url, str):
         count = 1 if shards is None else shards
         found = [address_of(url, shard, count) for shard in range(count)]
         if len(set(found)) != count:
-            raise ConfigError(f"{url} has no port, so its {shards} shards cannot be told apart")
+            raise ConfigError(f"{url} has no port, so its {shards} shards would have one address")
     else:
         found = [str(each) for each in url]
         if shards is not None and shards != len(found):

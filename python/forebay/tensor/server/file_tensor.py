@@ -15,7 +15,7 @@ __all__ = ["FileTensor", "OpenedRows", "open_rows"]
 
 
 class FileTensor:
-    """A tensor whose rows are the records of a file, read when they are pulled; nobody pushes them.
+    """A tensor whose rows are the records of a file, read when they are pulled, and never pushed.
 
     It may be larger than memory. Its rows are the records that were committed when it is published;
     publish it again to offer those that were appended since. Every shard of a server reads its own
@@ -46,7 +46,7 @@ class OpenedRows(NamedTuple):
     """The rows of a file, as they lie there.
 
     Attributes:
-        file: to read from, whose owner is who asked.
+        file: to read from; the caller closes it.
         dtype: of an element.
         shape: rows, and the shape of a row.
         offset: of row 0, in bytes.

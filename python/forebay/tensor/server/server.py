@@ -1,4 +1,4 @@
-"""A server of tensors: it owns them, and serves them without the GIL."""
+"""A server of tensors, which serves them without the GIL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from forebay.tensor.prepare.tensor import Tensor
 from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.prepare.work import Op
 from forebay.tensor.server.addresses import address_of, chosen
-from forebay.tensor.server.entrance import open_entrance
-from forebay.tensor.server.own_place import own_url
+from forebay.tensor.server.listening import listen_at
+from forebay.tensor.server.own_address import own_url
 from forebay.tensor.server.table import Table
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ SLOTS_MAX = 1024
 
 
 class TensorServer(Service):
-    """Publishes tensors from an arena to any number of clients, by a thread of its own.
+    """Publishes tensors from an arena to any number of clients, in a separate thread.
 
-    Clients pull and push without the GIL being taken here, and without Python being run.
+    That thread answers pulls and pushes without taking the GIL or running Python.
     It may be one of several shards, each in a process: then it holds its range of the rows.
 
     As a service, `TensorServer.spec(...)` describes one that a pool starts, or
@@ -54,7 +54,7 @@ class TensorServer(Service):
             machine's memory if left out, of which pages are taken when they are first written.
         token: what a client must show; needed where other machines can connect, unless `tls`
             asks for certificates. On the loopback interface, which every user of the machine
-            reaches, without either only clients of this user are let in.
+            reaches, without either only clients of this user are accepted.
         tls: what to show, by `transport.Tls.server`, or its arguments as a dict, which travel
             with a spec; for `tls://` alone.
         unprotected: let other machines, and other users of this one, connect without a token.
@@ -107,17 +107,19 @@ class TensorServer(Service):
         where = address_of(url, shard, shards)
         self._own_arena = None if _is_arena(arena) else _new_arena(arena)
         lying: Any = self._own_arena or arena
-        self._url, entrance, own = open_entrance(where, token, tls, unprotected=unprotected)
+        self._url, listening, own = listen_at(where, token, tls, unprotected=unprotected)
         _forks.stop_listening()
         self._core = _core.TensorShard(
-            [entrance],
+            [listening],
             name=self._url,
-            slots=slots,
-            grant_bytes=config.grant_bytes,
-            tensors_max=config.max_tensors,
-            peers_max=config.max_peers,
-            liveness=config.liveness,
-            staging_bytes=config.staging_bytes,
+            limits={
+                "slots": slots,
+                "grant_bytes": config.grant_bytes,
+                "tensors_max": config.max_tensors,
+                "peers_max": config.max_peers,
+                "liveness": config.liveness,
+                "staging_bytes": config.staging_bytes,
+            },
             handshake=config.connect_timeout,
             shared_memory=config.fabric == "auto",
             verbs=None if config.fabric == "stream" else lying,
@@ -128,7 +130,7 @@ class TensorServer(Service):
         try:
             for name, tensor in (tensors or {}).items():
                 self._table.publish(name, tensor)
-            self._core.open()  # whoever came before finds all of them
+            self._core.open()  # only now, so that no client finds a part of them
         except BaseException:
             self.close()
             raise
@@ -141,7 +143,7 @@ class TensorServer(Service):
     def publish(self, name: str, tensor: Tensor | FileTensor | Any) -> None:
         """Offer a tensor under a name; in place of the one that has it, if any.
 
-        Whoever holds a handle of the replaced one gets `StaleError`, and looks the name up again.
+        A client with a handle of the replaced one gets `StaleError`, and looks the name up again.
 
         Args:
             name: at most 255 bytes of UTF-8.
@@ -162,19 +164,19 @@ class TensorServer(Service):
         """Offer a tensor no more; its memory goes back once no answer reads it.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: no tensor has that name.
         """
         self._table.drop(name)
 
     def array(self, name: str) -> Array:
-        """The rows of this shard, in place, for a look in this process.
+        """The rows of this shard, in place, to read them in this process.
 
         Returns:
             A read-only array. What clients push changes it at any time; rows that were read while
             they were written may be of two versions. It keeps the memory, as any array does.
 
         Raises:
-            ConfigError: there is none of that name, or its rows are in a file.
+            ConfigError: no tensor has that name, or its rows are in a file.
         """
         return self._table.array(name)
 

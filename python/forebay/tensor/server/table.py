@@ -1,4 +1,4 @@
-"""The tensors that one shard has: their memory, and which rows of them it holds."""
+"""The tensors of one shard."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from forebay import _core, _forks
 from forebay.errors import ConfigError, OutOfRangeError
 from forebay.tensor.prepare.dtype import described, kind_of, tensor_dtype
-from forebay.tensor.prepare.ref import Book, Meaning, TensorRef
+from forebay.tensor.prepare.ref import Meaning, NameTable, TensorRef
 from forebay.tensor.prepare.tensor import Tensor, shape_of
 from forebay.tensor.prepare.with_numpy import Array, np
 from forebay.tensor.prepare.work import pushes_of
 from forebay.tensor.server.file_tensor import FileTensor, open_rows
-from forebay.tensor.server.places import Places
+from forebay.tensor.server.memory_ranges import MemoryRanges
 
 if TYPE_CHECKING:
     from forebay.memory import Arena
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Table"]
 
 
-class Held(NamedTuple):
+class Published(NamedTuple):
     """One tensor of a shard.
 
     Attributes:
@@ -57,8 +57,8 @@ class Table:
         self._arena: Arena = arena
         self._shard = shard
         self._shards = shards
-        self._held: dict[str, Held] = {}
-        self._places = Places()
+        self._published: dict[str, Published] = {}
+        self._ranges = MemoryRanges()
         # What is held and what the core offers change together; the core orders them anyway.
         self._lock = threading.Lock()
         _forks.watch(self)
@@ -89,12 +89,12 @@ class Table:
             array[...] = tensor[first:end]
         memory = array.reshape(-1).view(np.uint8)
         with self._lock:
-            self._places.check(name, array)
+            self._ranges.check(name, array)
             key = self._core.publish(
                 name, described(dtype), kind_of(dtype), dtype.itemsize, array.shape, memory
             )
-            self._places.put(name, array)
-            self._held[name] = Held(key, array, dtype, shape, first, end - first)
+            self._ranges.put(name, array)
+            self._published[name] = Published(key, array, dtype, shape, first, end - first)
 
     def _publish_file(self, name: str, tensor: FileTensor) -> None:
         """Offer the rows of this shard, which stay in their file."""
@@ -112,15 +112,17 @@ class Table:
                     first=first,
                     checksums=opened.checksums,
                 )
-                self._places.take(name)
-                self._held[name] = Held(key, None, dtype, opened.shape, first, end - first)
+                self._ranges.take(name)
+                self._published[name] = Published(
+                    key, None, dtype, opened.shape, first, end - first
+                )
 
     def drop(self, name: str) -> None:
         """Offer it no more."""
         with self._lock:
             self._core.drop(name)
-            self._places.take(name)
-            self._held.pop(name, None)
+            self._ranges.take(name)
+            self._published.pop(name, None)
 
     def array(self, name: str) -> Array:
         """The rows of this shard, read-only."""
@@ -140,9 +142,9 @@ class Table:
                 " and publish it again"
             )
         parts = [(held.key, held.shape[0])]
-        meaning = Meaning(name, held.dtype, held.shape[1:], parts, _book.epoch)
-        ref = TensorRef(_book, name, meaning)
-        ((key, wanted, count, memory, adds),) = pushes_of(_book, ((ref, rows, values, op),)).parts[
+        meaning = Meaning(name, held.dtype, held.shape[1:], parts, _table.epoch)
+        ref = TensorRef(_table, name, meaning)
+        ((key, wanted, count, memory, adds),) = pushes_of(_table, ((ref, rows, values, op),)).parts[
             0
         ]
         here = held.rows
@@ -167,13 +169,13 @@ class Table:
                     "first": held.first,
                     "rows": held.rows,
                 }
-                for name, held in tuple(self._held.items())
+                for name, held in tuple(self._published.items())
             },
         }
 
     def close(self) -> None:
         """Let go of the memory, which the core does not offer any more."""
-        self._held.clear()
+        self._published.clear()
 
     def _forget(self) -> object:
         """In a forked child, whose parent may have been publishing; the core refuses it there."""
@@ -188,21 +190,23 @@ class Table:
     def _room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         return self._arena.empty(shape, dtype) if math.prod(shape) else np.empty(shape, dtype)
 
-    def _find(self, name: str) -> Held:
-        held = self._held.get(name)
+    def _find(self, name: str) -> Published:
+        held = self._published.get(name)
         if held is None:
-            raise ConfigError(f"this server has no tensor {name!r}; it has {', '.join(self._held)}")
+            raise ConfigError(
+                f"this server has no tensor {name!r}; it has {', '.join(self._published)}"
+            )
         return held
 
-    def _elsewhere(self, name: str, held: Held) -> OutOfRangeError:
+    def _elsewhere(self, name: str, held: Published) -> OutOfRangeError:
         end = held.first + held.rows
         return OutOfRangeError(
             f"shard {self._shard} holds rows {held.first} to {end} (exclusive) of tensor {name!r}"
         )
 
 
-_book = Book([""])
-"""The book of the owner's own writes, which look nothing up."""
+_table = NameTable([""])
+"""For the owner's writes, which look no name up."""
 
 
 def _lies_in(array: Array, arena: Arena) -> bool:

@@ -84,7 +84,7 @@ pub(crate) enum Ended {
 
 /// All lanes.
 pub(crate) struct Lanes {
-    lanes: Vec<Option<Lane>>,
+    all: Vec<Option<Lane>>,
     /// Which lane is asked next.
     turn: usize,
     clients: Clients,
@@ -96,7 +96,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     pub(crate) fn new(slots: u32, quarantine: Arc<Quarantine>) -> Self {
         Self {
-            lanes: vec![Some(Lane::new(slots, None))],
+            all: vec![Some(Lane::new(slots, None))],
             turn: 0,
             clients: Clients::default(),
             quarantine,
@@ -114,37 +114,33 @@ impl Lanes {
         ended: &mut Vec<Ended>,
     ) {
         self.clients.enter(ticket, done, batch.count());
-        let lane = self.lanes[HANDED].as_mut().expect("lane 0 stays");
+        let lane = self.all[HANDED].as_mut().expect("lane 0 stays");
         lane.flight.admit(batch, None, ticket, Some(keeper));
         self.collect(HANDED, ended); // one without operations
     }
 
     /// Bring a caller's lane; returns its index.
     pub(crate) fn insert(&mut self, lane: Lane) -> usize {
-        let free = self.lanes.iter().position(Option::is_none);
+        let free = self.all.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
-            self.lanes.push(None);
-            self.lanes.len() - 1
+            self.all.push(None);
+            self.all.len() - 1
         });
-        self.lanes[index] = Some(lane);
+        self.all[index] = Some(lane);
         index
     }
 
     /// Take a caller's lane away, if its batch has ended.
     pub(crate) fn remove_ended(&mut self, index: usize) -> Option<Lane> {
-        let ended = self.lanes[index]
+        let ended = self.all[index]
             .as_ref()
             .is_some_and(|lane| lane.ended.is_some());
-        if ended {
-            self.lanes[index].take()
-        } else {
-            None
-        }
+        if ended { self.all[index].take() } else { None }
     }
 
     /// Whether there may be an operation to take.
     pub(crate) fn can_issue(&self) -> bool {
-        self.lanes
+        self.all
             .iter()
             .flatten()
             .any(|lane| lane.flight.can_issue())
@@ -152,10 +148,10 @@ impl Lanes {
 
     /// The next operation to carry out.
     pub(crate) fn next(&mut self, ended: &mut Vec<Ended>) -> Option<Job> {
-        let count = self.lanes.len();
+        let count = self.all.len();
         for step in 0..count {
             let index = (self.turn + step) % count;
-            let Some(lane) = &mut self.lanes[index] else {
+            let Some(lane) = &mut self.all[index] else {
                 continue;
             };
             let issue = lane.flight.next();
@@ -176,7 +172,7 @@ impl Lanes {
 
     /// What a job came to.
     pub(crate) fn complete(&mut self, job: &Job, result: i32, ended: &mut Vec<Ended>) {
-        let lane = self.lanes[job.lane].as_mut();
+        let lane = self.all[job.lane].as_mut();
         let lane = lane.expect("a lane stays while an operation of it is carried out");
         lane.flight.complete(job.slot, result);
         self.collect(job.lane, ended);
@@ -190,7 +186,7 @@ impl Lanes {
 
     /// The caller of a lane whose batch has not ended goes; `keeper` owns the memory now. Returns what is left in flight.
     pub(crate) fn give_up(&mut self, index: usize, keeper: Keeper, ended: &mut Vec<Ended>) -> u32 {
-        let lane = self.lanes[index].as_mut().expect("its batch is in it");
+        let lane = self.all[index].as_mut().expect("its batch is in it");
         lane.given_up = true;
         let left = self.detach_in(index, ALONE, Some(keeper));
         self.collect(index, ended);
@@ -199,8 +195,8 @@ impl Lanes {
 
     /// Issue nothing more of anything.
     pub(crate) fn detach_all(&mut self, ended: &mut Vec<Ended>) {
-        for index in 0..self.lanes.len() {
-            let Some(lane) = &self.lanes[index] else {
+        for index in 0..self.all.len() {
+            let Some(lane) = &self.all[index] else {
                 continue;
             };
             let tickets: Vec<_> = lane.flight.tickets().collect();
@@ -213,13 +209,13 @@ impl Lanes {
 
     /// Never give back the memory of what has not ended. Returns the operations, and whether this is the first time.
     pub(crate) fn leak(&mut self) -> (u32, bool) {
-        let lanes = self.lanes.iter().flatten();
+        let lanes = self.all.iter().flatten();
         let left = lanes.map(|lane| lane.flight.flying()).sum();
         (left, !std::mem::replace(&mut self.leaking, true))
     }
 
     fn detach_in(&mut self, index: usize, ticket: u64, keeper: Option<Keeper>) -> u32 {
-        let lane = self.lanes[index].as_mut().expect("looked at by the caller");
+        let lane = self.all[index].as_mut().expect("looked at by the caller");
         let Some(Detached { left, bytes }) = lane.flight.detach(ticket, keeper) else {
             return 0;
         };
@@ -231,7 +227,7 @@ impl Lanes {
     ///
     /// The lock was not let go of since that was found: a thread would carry out what it has taken.
     pub(crate) fn refuse(&mut self, index: usize, ticket: u64) -> (Option<Lane>, Option<Keeper>) {
-        let lane = self.lanes[index].as_mut().expect("its batch is in it");
+        let lane = self.all[index].as_mut().expect("its batch is in it");
         let detached = lane.flight.detach(ticket, None);
         debug_assert!(
             detached.is_none_or(|detached| detached.left == 0),
@@ -242,12 +238,12 @@ impl Lanes {
             self.clients.forget(ticket);
             return (None, keeper);
         }
-        (self.lanes[index].take(), keeper)
+        (self.all[index].take(), keeper)
     }
 
     /// Collect the ends of a lane's batches.
     fn collect(&mut self, index: usize, ended: &mut Vec<Ended>) {
-        while let Some(lane) = &mut self.lanes[index]
+        while let Some(lane) = &mut self.all[index]
             && let Some(done) = lane.flight.take_done()
         {
             let Done {
@@ -269,7 +265,7 @@ impl Lanes {
                 ended.extend(self.clients.leave(ticket, keeper).map(Ended::Notify));
             } else if lane.given_up {
                 ended.extend(keeper.map(Ended::Drop));
-                self.lanes[index] = None;
+                self.all[index] = None;
             } else {
                 lane.ended = Some(End { detached });
                 ended.extend(lane.waiter.clone().map(Ended::Wake));

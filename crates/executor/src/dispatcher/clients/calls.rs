@@ -30,6 +30,7 @@ impl Driver {
         for call in input.calls {
             self.take_call(key, call);
         }
+        // After the calls, which were read already: back-pressure applies to the next ones.
         if called && self.pending.as_ref().is_some_and(PendingWrites::is_behind) {
             self.clients.pause(key);
         }

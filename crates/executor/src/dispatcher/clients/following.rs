@@ -224,6 +224,7 @@ impl Driver {
                 return false;
             }
         }
+        // Only with credit, since an item that was taken out must be sent.
         let Some(item) = self.next_item((client, call)) else {
             return false;
         };

@@ -164,6 +164,7 @@ impl Clients {
             match listener.accept() {
                 Ok(Some(socket)) => came.extend(self.add(poll, socket, shortage)),
                 Ok(None) => break,
+                // The spare descriptor makes room for one client, which is then told the reason.
                 Err(_) if self.spare.take().is_some() => {
                     if let Ok(Some(socket)) = listener.accept() {
                         came.extend(self.add(poll, socket, Some(Shortage::Descriptors)));
@@ -237,6 +238,7 @@ impl Clients {
             Ok(())
         });
         input.over = read.is_err() || connection.is_over();
+        // The epoll does not report again what the connection has already read from its socket.
         if input.calls.len() == CALLS_A_TURN && !input.over {
             self.again.push(key);
         }
@@ -437,6 +439,7 @@ impl Clients {
         };
         let connection = Connection::new(socket, options).ok()?;
         connection.attach().ok()?;
+        // Answers are collected until `flush`: one write for each turn.
         connection.cork().ok()?;
         let key = self.slots.insert_with(|key| Client {
             connection,

@@ -18,6 +18,7 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<P
     let directory = config.directory.clone();
     let (store, recovery) = Store::open(config)?;
     let reader = DatabaseReader::open(&directory)?;
+    // Before the restore, which fails requests whose predecessor did not succeed.
     for (id, status) in before(&reader, &recovery.restored)? {
         machine.remember(id, status);
     }

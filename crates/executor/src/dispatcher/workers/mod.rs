@@ -237,6 +237,7 @@ impl WorkerProcesses {
         }
         match started {
             Ok(call) => Ok(Some(call)),
+            // Its death will be reported, and ends its runs.
             Err(Fault::Broken { .. } | Fault::Closed { .. } | Fault::Protocol { .. }) => Ok(None),
             Err(error) => Err(Error::Transport(error)),
         }
@@ -251,6 +252,7 @@ impl WorkerProcesses {
             return;
         };
         serving.take(finished, replies);
+        // Usually its process ends at the same moment, which its pidfd reports; one that lives on is killed.
         if serving.connection.is_over() && !serving.over {
             serving.over = true;
             serving.kill_at = Instant::now().checked_add(Duration::from_millis(HALF_DEAD_MS));
@@ -270,6 +272,7 @@ impl WorkerProcesses {
         else {
             return;
         };
+        // Replies that it sent before its death are still in the socket.
         drop(serving.connection.peer_died());
         if let Ok(finished) = serving.connection.receive() {
             serving.take(finished, replies);
@@ -431,6 +434,7 @@ impl Serving {
 
     /// The current run of a worker that runs one after the other, with its call.
     fn first(&self) -> Option<(u64, Run)> {
+        // Calls are numbered in the order in which they were sent.
         let first = self.running.iter().min_by_key(|(call, _)| **call);
         first.map(|(call, run)| (*call, *run))
     }

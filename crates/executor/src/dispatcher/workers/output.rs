@@ -159,7 +159,7 @@ impl SideChannel {
 }
 
 impl Driver {
-    /// Accept workers, and read who they are.
+    /// Accept workers, and read the records by which they identify themselves.
     pub fn accept_sides(&mut self) {
         self.side_channels.accept(&self.poll);
         for key in std::mem::take(&mut self.side_channels.unidentified) {
@@ -173,6 +173,7 @@ impl Driver {
 
     /// Read a turn's worth of records from a worker; true if there may be more.
     pub fn read_side(&mut self, key: Key) -> bool {
+        // Taken out, because a record borrows it while the driver handles the record.
         let mut record_buffer = std::mem::take(&mut self.side_channels.record_buffer);
         let mut more = true;
         for _ in 0..RECORDS_A_TURN {

@@ -31,6 +31,7 @@ impl Peaks {
         if let Some(found) = self.0.iter().position(|learnt| learnt.code == *code) {
             return &mut self.0[found];
         }
+        // The oldest code goes: its requests have most likely ended.
         if self.0.len() == CODES_MAX {
             self.0.remove(0);
         }

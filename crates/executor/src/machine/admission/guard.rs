@@ -29,11 +29,13 @@ impl Machine {
         let grown = private_bytes.saturating_sub(worker.private);
         self.room.worker_has(worker.private, private_bytes);
         worker.private = private_bytes;
+        // A worker that has run nothing shows what a new one has.
         if worker.uses == 0 && worker.is_idle() {
             worker.base = private_bytes;
             self.room.base = Some(private_bytes);
         }
         if !worker.runs.is_empty() && worker.lane != Lane::Async {
+            // Its growth so far is resident now, and no longer promised.
             let left = worker.estimate.saturating_sub(private_bytes);
             let run = worker.runs[0];
             self.set_promise(slot, left);
@@ -132,6 +134,7 @@ impl Machine {
         };
         let leaving =
             |worker: &Worker| worker.expelled.is_some() || worker.stage == Stage::Stopping;
+        // The memory of an ended worker is free only once the kernel has torn it down.
         let waits = now < self.room.guard_at.saturating_add(GUARD_MS);
         if self.room.resident() <= part(limit, self.policy.guard_fraction)
             || waits && self.workers.iter().any(|(_, worker)| leaving(worker))
@@ -172,6 +175,7 @@ impl Machine {
     }
 
     fn expel(&mut self, now: Millis, slot: Slot, limit_bytes: u64) {
+        // It is given nothing more until its death is known.
         self.workers.leave(slot);
         let Some(worker) = self.workers.get_mut(slot) else {
             return;

@@ -70,6 +70,7 @@ impl Room {
 
     /// The private bytes of a worker went from `old` to `new`.
     pub(super) fn worker_has(&mut self, old: u64, new: u64) {
+        // The machine's reading is up to a period old, and this one is new.
         self.measured = (self.measured + new).saturating_sub(old);
         self.private = self.private + new - old;
     }
@@ -164,6 +165,7 @@ impl Machine {
         let hint = entry.options().memory_bytes;
         let hint = hint.map(|bytes| bytes.saturating_add(base));
         let peaks = &self.names.get(entry.name).peaks;
+        // The larger one: a hint that is too small must not hide what was measured.
         let known = hint.max(peaks.estimate(&entry.request.submission.code));
         let taken = (lane == Lane::Short).then_some(self.policy.short_unknown_bytes);
         known.or(taken.map(|bytes| bytes.saturating_add(base)))
@@ -188,6 +190,7 @@ impl Machine {
             busy +=
                 self.workers.starting_burst(Lane::Short) + self.workers.starting_burst(Lane::Long);
         }
+        // One request always runs, whatever it needs: it would otherwise wait for ever.
         if busy == 0 {
             return Ok(());
         }
@@ -202,6 +205,7 @@ impl Machine {
                 part: self.room.pressure,
             });
         }
+        // No promise covers the growth of that request.
         if lane == Lane::Long && self.room.alone.is_some() {
             return Err(Blocked::Alone);
         }
@@ -237,6 +241,7 @@ impl Machine {
         limit: u64,
     ) -> Result<(), Blocked> {
         let worker = slot.and_then(|slot| self.workers.get(slot));
+        // The memory that its worker already has is resident, and not needed again.
         let need = estimate.saturating_sub(worker.map_or(0, |worker| worker.private));
         let taken = self.room.resident().saturating_add(self.room.promised);
         let kept = part(limit, self.policy.memory_free_fraction) + self.kept_for_short(lane, limit);
@@ -286,6 +291,7 @@ impl Machine {
         worker.unmeasured = None;
         let growth = worker.estimate.saturating_sub(worker.private);
         if lane == Lane::Short {
+            // It decays slowly, so that one small run does not give the reserve away.
             self.room.short_bytes = growth.max(self.room.short_bytes / 8 * 7);
         }
         self.set_promise(slot, growth);

@@ -23,6 +23,7 @@ impl Machine {
         now: Millis,
         submission: Submission,
     ) -> Result<Submitted, Box<Refusal>> {
+        // Before the checks: a repeated submission gets its answer even while the server drains or is full.
         if let Some(name) = &submission.options.idempotency
             && let Some((id, of)) = self.idempotency.get(name)
         {
@@ -45,6 +46,7 @@ impl Machine {
             submission,
         });
         let key = self.enter(request, State::Accepting { slot: None });
+        // Before the row is written, so that row and claim are in one batch.
         let slot = self.reserve(now, key);
         let op = self
             .register
@@ -127,10 +129,13 @@ impl Machine {
             notes: Notes::default(),
         });
         let mut waits_for = 0;
+        // A predecessor that is named twice succeeds once.
         let mut after = options.after.clone();
         after.sort_unstable();
         after.dedup();
         for before in &after {
+            // A predecessor that is not in the register has ended: `recent` knows how, unless it was pruned, which
+            // counts as success.
             let found = self.register.key(*before).filter(|one| *one != key);
             if let Some(entry) = found.and_then(|one| self.register.get_mut(one)) {
                 entry.dependents.push(id);
@@ -169,6 +174,7 @@ impl Machine {
         }
         let slot = self.workers.open(lane)?;
         self.fits(key, Some(slot)).ok()?;
+        // Waiting for a key is left to `advance`, after the commit.
         if !self.take_key(key) {
             self.leave_key(key);
             return None;
@@ -187,6 +193,7 @@ impl Machine {
             self.end_cancelled(now, key);
             return;
         }
+        // The key comes last, so that a request does not hold it while it waits for something else.
         if entry.waits_for > 0 {
             entry.state = State::After;
             return;

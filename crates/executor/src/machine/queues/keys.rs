@@ -30,6 +30,7 @@ impl Keys {
             return true;
         };
         let used = self.0.entry(Arc::clone(name)).or_default();
+        // The limit is that of the submission at hand: a newer code may have changed it.
         if used.holders < options.key_at_once.max(1) {
             used.holders += 1;
             return true;
@@ -51,7 +52,9 @@ impl Keys {
         let name = options.key.as_ref()?;
         let used = self.0.get_mut(name)?;
         used.holders -= 1;
+        // The key is not passed on: the next request takes it when it advances, by its own limit.
         let next = used.waiting.take(0);
+        // Keys are arbitrary texts of submitters: unused ones must not accumulate.
         if next.is_none() && used.holders == 0 {
             self.0.remove(name);
         }

@@ -74,6 +74,7 @@ impl FairQueue {
         });
         self.lines[line].submitter = Arc::clone(submitter);
         self.index.insert(Arc::clone(submitter), line);
+        // Behind all others: a new submitter waits for one turn of each.
         self.turns.push_back(line);
         line
     }
@@ -162,7 +163,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Against a list that is searched: the head of whoever's turn it is, and nothing lost or doubled.
+        /// Against a list that is searched: the head of the submitter whose turn it is, and nothing lost or doubled.
         #[test]
         fn it_does_what_a_searched_list_does(steps in proptest::collection::vec((0_u8..4, 0_usize..3, 0..3), 0..200)) {
             let names: [Arc<str>; 3] = ["ann".into(), "bob".into(), "eve".into()];

@@ -38,6 +38,7 @@ impl Machine {
         if !mine {
             return;
         }
+        // The machine may count it as begun already, since the run before it has ended.
         let was_next = !self.is_handed(key);
         self.take_back(now, key, slot);
         if was_next {
@@ -55,6 +56,7 @@ impl Machine {
     /// The first request of a lane with the worker to hand it to: the one with the fewest.
     pub(in crate::machine) fn behind(&self, now: Millis, lane: Lane) -> Option<(Key, Slot)> {
         let queue = &self.lanes[lane as usize];
+        // Only the first in turn: prefetching must not overtake.
         let key = queue.ready.head(0)?;
         let entry = self.register.get(key)?;
         let ahead = entry.options().ahead;
@@ -62,7 +64,7 @@ impl Machine {
             return None;
         }
         // Starting workers will take as many.
-        if self.workers.row(lane).starting as usize >= queue.ready.len() {
+        if self.workers.of_lane(lane).starting as usize >= queue.ready.len() {
             return None;
         }
         let most = queue.burst.runs_within(self.policy.ahead_ms_max);
@@ -229,6 +231,7 @@ impl Machine {
             let mut behind = worker.runs[1..].iter().rev().filter_map(run);
             let first = worker.runs.first().and_then(run)?;
             let due = first.began.saturating_add(self.policy.ahead_ms_max);
+            // A run is recalled once; its worker answers when it can.
             behind.any(|run| !run.recalled).then_some((slot, due))
         })
     }

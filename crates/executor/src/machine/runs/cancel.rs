@@ -104,6 +104,7 @@ impl Machine {
             None => {
                 let step = Step::Exception;
                 run.stop = Some(Stop { reason, step });
+                // It has not begun, so there is nothing to interrupt.
                 if run.handed {
                     self.recall(key);
                 } else {
@@ -135,6 +136,7 @@ impl Machine {
         };
         let next = match stop.step {
             Step::Exception => Step::Terminate,
+            // Repeated until the death is known.
             Step::Terminate | Step::Kill => Step::Kill,
         };
         if lane == Lane::Async {
@@ -183,6 +185,7 @@ impl Machine {
             Step::Exception => self.policy.exception_ms,
             Step::Terminate | Step::Kill => self.policy.terminate_ms,
         };
+        // At least a millisecond, so that a span of zero does not loop within one tick.
         let due = Some(now.saturating_add(span.max(1)));
         self.timers.set(key, &mut entry.due, due);
         entry.notes.add(now, format!("asked to end ({step:?})"));

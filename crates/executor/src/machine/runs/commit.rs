@@ -74,6 +74,7 @@ impl Machine {
                 self.ledger.free(&ending.outcome);
                 self.ended(now, key, id, &ending);
             }
+            // No state waits for these changes: a parked request waits for its time, not for the disk.
             Op::Park { .. }
             | Op::Peak { .. }
             | Op::Fired { .. }
@@ -89,6 +90,7 @@ impl Machine {
         self.counts.accepted += 1;
         self.actions.push(Action::Accepted(id));
         match entry.state {
+            // The claim was written with the row: its answer follows.
             State::Accepting { slot: Some(slot) } => entry.state = State::Claiming { slot },
             State::Accepting { slot: None } => self.advance(now, key),
             _ => debug_assert!(false, "{id} was accepted twice"),
@@ -130,6 +132,7 @@ impl Machine {
                     self.refuse(now, written.key, request.id, refusal);
                 }
                 Op::Claim { id, .. } => {
+                    // A reserved worker is released. A run that has begun keeps its claim, which is written again.
                     let (key, id) = (written.key, *id);
                     if !self.unclaim(now, key, id) && self.register.same(key, id).is_some() {
                         self.ledger.keep(written);

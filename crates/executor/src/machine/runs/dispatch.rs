@@ -58,13 +58,16 @@ impl Machine {
 
     fn look(&mut self, now: Millis, lane: Lane) -> Looked {
         let slot = self.workers.open(lane);
+        // No worker is free, and none may be started: at most a busy one can take a request.
         if slot.is_none() && !self.may_burst(now, lane) {
             return self.look_ahead(now, lane);
         }
+        // Waking the idle worker would take a core from the busy ones: handing is cheaper.
         if slot.is_some() && self.is_crowded(lane) && self.look_ahead(now, lane) == Looked::Again {
             return Looked::Again;
         }
         let turns = self.lanes[lane as usize].ready.submitters().min(LOOKAHEAD);
+        // A request that does not fit must not hold up smaller ones of other submitters.
         for turn in 0..turns {
             let Some(key) = self.lanes[lane as usize].ready.head(turn) else {
                 break;
@@ -78,6 +81,7 @@ impl Machine {
                 }
                 continue;
             }
+            // The worker is ordered for this request but not reserved: whichever is first when it is up gets it.
             let Some(slot) = slot else {
                 self.charge(lane);
                 self.start_burst(now, lane, key);
@@ -158,6 +162,7 @@ impl Machine {
         self.charge(lane);
         self.occupy(key, slot);
         self.write_claim(now, key);
+        // A run that may be repeated needs no note: after a crash it is started again.
         let once = |entry: &Entry| !entry.is_repeatable();
         let journal = self.policy.durable && self.register.get(key).is_some_and(once);
         self.start_run(now, key, slot, journal);
@@ -167,6 +172,7 @@ impl Machine {
     fn charge(&mut self, lane: Lane) {
         let weight = u64::from(self.policy.lane_weights[lane as usize].max(1));
         let queue = &mut self.lanes[lane as usize];
+        // The lanes' virtual time, at which an idle lane rejoins.
         self.pass = queue.pass;
         queue.pass += STRIDE / weight;
     }
@@ -183,6 +189,7 @@ impl Machine {
             worker.runs.push(key);
             lane != Lane::Async && worker.runs.len() > 1
         });
+        // A handed run is covered by the promise of the run before it.
         if behind != Some(true) {
             self.promise(key, slot);
         }
@@ -207,6 +214,7 @@ impl Machine {
         }
         self.workers.change(slot, |worker| {
             match worker.runs.iter().rposition(|one| *one == key) {
+                // Elsewhere the order is that in which the runs begin; here thousands begin at once.
                 Some(index) if lane == Lane::Async => {
                     worker.runs.swap_remove(index);
                 }
@@ -248,6 +256,7 @@ impl Machine {
             stop: None,
             peak: None,
         });
+        // The time of a handed run starts when it begins (`begin_next`).
         if !handed {
             let timeout = entry.options().timeout_ms;
             let due = timeout.map(|span| now.saturating_add(span));

@@ -43,8 +43,6 @@ impl Machine {
     ///
     /// With `unfit`, the file that its worker left is not what the worker announced, for this reason: the request has
     /// failed.
-    ///
-    /// With `unfit`, what its worker left is not what it said, for this reason: the request has failed.
     pub fn filed(&mut self, now: Millis, id: RequestId, unfit: Option<&str>) {
         if !self.filing.remove(&id) {
             return;

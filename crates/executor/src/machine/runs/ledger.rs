@@ -36,10 +36,6 @@ impl Written {
 /// While the store is down nothing is given to it: changes are kept here, and given in their order when it works again.
 /// A change that was already on its way may be committed after an older one of the same request has failed; the older
 /// one is then out of date, and is not given again.
-///
-/// While the store is down nothing more is given to it: what happens is kept here, and given in its order
-/// when it works again. What was already on its way may be committed behind a change that failed; an
-/// older change of the same request is then out of date, and is not given again.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     in_flight: VecDeque<Written>,
@@ -80,6 +76,7 @@ impl Ledger {
             self.kept.push(written);
             return None;
         }
+        // Cheap: requests, ends and texts are shared.
         let op = written.op.clone();
         self.in_flight.push_back(written);
         Some(op)
@@ -89,6 +86,7 @@ impl Ledger {
     pub(crate) fn committed(&mut self) -> Option<Written> {
         let written = self.in_flight.pop_front()?;
         self.answers += 1;
+        // Without a failed change nothing is overtaken, and the map stays empty.
         if !self.failed.is_empty()
             && let Some(id) = written.id()
         {

@@ -41,6 +41,7 @@ impl Machine {
         let peak = peak.max(run.peak);
         self.learn(now, key, slot, peak);
         self.release(now, key, slot);
+        // Before this request's end is decided: the worker is at its next run already.
         self.begin_next(now, slot);
         self.note_time(now, key, &run);
         self.conclude(now, key, &run, outcome, peak);
@@ -68,6 +69,7 @@ impl Machine {
         // estimate, nor one whose worker ended with its keeper.
         let blamed =
             alone && expelled.is_none_or(|expelled| !expelled.within) && &*death.cause != "server";
+        // Before handed runs are taken back, which lowers the worker's `uses`.
         self.start_ended(now, slot, &death);
         for key in runs {
             if self.is_handed(key) {
@@ -164,6 +166,7 @@ impl Machine {
         };
         let retries = entry.options().retries;
         let died = matches!(failure, Failure::Died(_));
+        // Without retries the first death fails the request anyway.
         if died && retries > 0 && entry.deaths >= self.policy.deaths_max {
             self.end(now, key, Status::Dead, Outcome::Failed(failure), peak);
         } else if entry.has_retries() {

@@ -26,6 +26,7 @@ impl Recent {
         if self.ended.insert(id, status).is_none() {
             self.order.push_back(id);
         }
+        // A later submission that comes after a forgotten request makes the dispatcher ask the store.
         if self.order.len() > RECENT_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -61,6 +62,7 @@ impl Machine {
                 self.names.get_mut(index).peaks.learn(code, *bytes);
             }
         }
+        // By age, so that a predecessor is in the register before the requests that come after it.
         restored.sort_by_key(|one| one.request.id);
         for one in restored {
             self.restore_one(now, one);
@@ -71,6 +73,7 @@ impl Machine {
     fn restore_one(&mut self, now: Millis, one: Restored) {
         self.last = self.last.max(one.request.id);
         self.schedules.restored(&one.request);
+        // `After` has no list, so `advance` or `end` may move the request on.
         let key = self.enter(Arc::new(one.request), State::After);
         let Some(entry) = self.register.get_mut(key) else {
             return;
@@ -81,6 +84,7 @@ impl Machine {
         // Its next run may be later than the options say, or its time may have passed: it began once.
         entry.not_before = one.wake_at;
         if one.status != Status::Running {
+            // Its time was written by the clock of another boot.
             if one.rebooted && one.wake_at.is_some() {
                 self.wall.follow(entry.request.id);
             }
@@ -94,6 +98,7 @@ impl Machine {
         };
         if entry.has_retries() || entry.options().idempotent {
             let (id, attempt, deaths) = (entry.request.id, entry.attempts, entry.deaths);
+            // The delay was for its first run, which has begun.
             entry.not_before = None;
             entry.notes.add(
                 now,
@@ -165,6 +170,7 @@ impl Machine {
         if let Some(entry) = self.register.get_mut(key) {
             entry.attempts = ended.attempts;
             entry.forgiven = ended.attempts;
+            // The operator wants it now: neither its delay nor its last back-off counts.
             entry.not_before = None;
             entry.notes.add(now, "retried by an operator");
         }

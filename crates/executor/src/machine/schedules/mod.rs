@@ -90,7 +90,9 @@ impl Schedules {
                 );
                 Box::new(Refusal::invalid(&object, "a cron pattern", pattern, next))
             })?;
+            // A reload keeps what a person sees of a schedule: the skipped times and the last request.
             let before = self.all.iter().find(|one| one.name == definition.name);
+            // Not from now on: times that passed while no server ran are made up for.
             let since = self.since(now, &definition.name);
             schedules.push(Schedule {
                 name: Arc::clone(&definition.name),
@@ -116,6 +118,7 @@ impl Schedules {
         self.fired.extend(fired.iter().cloned());
         let mut all = std::mem::take(&mut self.all);
         for schedule in &mut all {
+            // A schedule that never fired has nothing to make up for.
             if self.fired.contains_key(&schedule.name) {
                 schedule.next = schedule.cron.after(self.since(now, &schedule.name));
             }
@@ -127,6 +130,7 @@ impl Schedules {
     pub(super) fn step(&mut self, wall: Millis) {
         let mut all = std::mem::take(&mut self.all);
         for schedule in &mut all {
+            // A schedule that is due fires first, and computes its next time then.
             if schedule.next.is_none_or(|next| next > wall) {
                 schedule.next = schedule.cron.after(self.since(wall, &schedule.name));
             }
@@ -137,6 +141,7 @@ impl Schedules {
     /// The time after which the times of a schedule count: when it last fired or was resumed.
     fn since(&self, now: Millis, name: &str) -> Millis {
         let times = [self.fired.get(name), self.resumed.get(name)];
+        // A time far ahead would silence the schedule until then.
         let right = |at: &Millis| *at <= now.saturating_add(AHEAD_MS_MAX);
         let last = times.into_iter().flatten().copied().filter(right).max();
         last.unwrap_or(now)
@@ -162,6 +167,7 @@ impl Schedules {
         schedule.last = None;
         schedule.refused = true;
         schedule.come_again(now, refusal);
+        // As if it had not fired, so that a restart makes up for this time.
         match schedule.before {
             Some(before) => self.fired.insert(Arc::clone(&schedule.name), before),
             None => self.fired.remove(&schedule.name),
@@ -202,6 +208,7 @@ impl Machine {
             }
             // Once, for all the times that passed.
             schedule.next = schedule.cron.after(wall);
+            // One request of a schedule at a time, so that slow ones do not pile up.
             let unfinished = schedule.last.filter(|id| self.register.key(*id).is_some());
             if let Some(id) = unfinished {
                 schedule.skipped += 1;

@@ -71,6 +71,7 @@ impl Machine {
         if !matches!(entry.state, State::Until | State::After) || entry.not_before.is_none() {
             return false;
         }
+        // The wall clock went ahead by `step`, so the same wall time is that much earlier by the machine's.
         entry.not_before = entry.not_before.map(|at| at.saturating_add_signed(-step));
         if matches!(entry.state, State::Until) {
             self.timers.set(key, &mut entry.due, None);

@@ -115,7 +115,7 @@ pub(crate) struct LaneWorkers {
 pub(crate) struct Workers {
     slots: Vec<Option<Worker>>,
     free: BTreeSet<Slot>,
-    rows: [LaneWorkers; 3],
+    by_lane: [LaneWorkers; 3],
     async_at_once: u32,
 }
 
@@ -127,18 +127,21 @@ impl Workers {
         }
     }
 
-    pub(crate) fn row(&self, lane: Lane) -> &LaneWorkers {
-        &self.rows[lane as usize]
+    pub(crate) fn of_lane(&self, lane: Lane) -> &LaneWorkers {
+        &self.by_lane[lane as usize]
     }
 
     /// Burst workers that are being started.
     pub(crate) fn starting_burst(&self, lane: Lane) -> u32 {
-        self.row(lane).starting_burst
+        self.of_lane(lane).starting_burst
     }
 
     /// Workers that are not ending.
     pub(crate) fn alive(&self) -> u32 {
-        self.rows.iter().map(|row| row.alive).sum()
+        self.by_lane
+            .iter()
+            .map(|lane_workers| lane_workers.alive)
+            .sum()
     }
 
     pub(crate) fn get(&self, slot: Slot) -> Option<&Worker> {
@@ -156,11 +159,12 @@ impl Workers {
 
     /// Puts a worker that is being started into the first free slot.
     pub(crate) fn add(&mut self, worker: Worker) -> Slot {
-        let row = &mut self.rows[worker.lane as usize];
-        row.starting += 1;
-        row.starting_burst += u32::from(worker.burst);
-        row.alive += 1;
-        row.guaranteed += u32::from(!worker.burst);
+        let lane_workers = &mut self.by_lane[worker.lane as usize];
+        lane_workers.starting += 1;
+        lane_workers.starting_burst += u32::from(worker.burst);
+        lane_workers.alive += 1;
+        lane_workers.guaranteed += u32::from(!worker.burst);
+        // The lowest slot first, so that tables by slot stay short after a burst.
         if let Some(slot) = self.free.pop_first() {
             self.slots[slot as usize] = Some(worker);
             return slot;
@@ -179,25 +183,26 @@ impl Workers {
         };
         worker.stage = Stage::Up;
         worker.idle_since = now;
+        // A worker that was given up while it started was uncounted then.
         if !worker.leaving {
             let lane = worker.lane;
             let burst = worker.burst;
-            let row = &mut self.rows[lane as usize];
-            row.starting -= 1;
-            row.starting_burst -= u32::from(burst);
+            let lane_workers = &mut self.by_lane[lane as usize];
+            lane_workers.starting -= 1;
+            lane_workers.starting_burst -= u32::from(burst);
             self.opened(slot);
         }
     }
 
     /// A worker with room for a request; guaranteed ones first, so that burst ones become idle.
     pub(crate) fn open(&self, lane: Lane) -> Option<Slot> {
-        let [guaranteed, burst] = &self.row(lane).open;
+        let [guaranteed, burst] = &self.of_lane(lane).open;
         guaranteed.back().or(burst.back()).copied()
     }
 
     /// Idle burst workers and since when, about the longest idle first.
     pub(crate) fn idle(&self, lane: Lane) -> impl Iterator<Item = (Slot, Millis)> + '_ {
-        let burst = self.row(lane).open[1].iter();
+        let burst = self.of_lane(lane).open[1].iter();
         let idle = burst.filter_map(|slot| Some((*slot, self.get(*slot)?)));
         let idle = idle.filter(|(_, worker)| worker.is_idle());
         idle.map(|(slot, worker)| (slot, worker.idle_since))
@@ -205,7 +210,7 @@ impl Workers {
 
     fn opened(&mut self, slot: Slot) {
         if let Some(worker) = self.get(slot) {
-            let open = &mut self.rows[worker.lane as usize].open[usize::from(worker.burst)];
+            let open = &mut self.by_lane[worker.lane as usize].open[usize::from(worker.burst)];
             open.push_back(slot);
         }
     }
@@ -214,7 +219,7 @@ impl Workers {
         let Some(worker) = self.slots.get(slot as usize).and_then(Option::as_ref) else {
             return;
         };
-        let open = &mut self.rows[worker.lane as usize].open[usize::from(worker.burst)];
+        let open = &mut self.by_lane[worker.lane as usize].open[usize::from(worker.burst)];
         // Dispatch takes the last one, so the search usually ends at once.
         if let Some(index) = open.iter().rposition(|one| *one == slot) {
             open.remove(index);
@@ -257,15 +262,16 @@ impl Workers {
     }
 
     fn uncount(&mut self, lane: Lane, burst: bool, stage: Stage) {
-        let row = &mut self.rows[lane as usize];
-        row.alive -= 1;
-        row.guaranteed -= u32::from(!burst);
-        row.starting -= u32::from(stage == Stage::Starting);
-        row.starting_burst -= u32::from(stage == Stage::Starting && burst);
+        let lane_workers = &mut self.by_lane[lane as usize];
+        lane_workers.alive -= 1;
+        lane_workers.guaranteed -= u32::from(!burst);
+        lane_workers.starting -= u32::from(stage == Stage::Starting);
+        lane_workers.starting_burst -= u32::from(stage == Stage::Starting && burst);
     }
 
     /// Its death is known: its slot is free.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Worker> {
+        // Its death may precede any decision to end it.
         self.leave(slot);
         let worker = self.slots.get_mut(slot as usize)?.take()?;
         self.free.insert(slot);
@@ -279,20 +285,25 @@ impl Workers {
             let staying = mine().filter(|(_, worker)| !worker.leaving && which(worker));
             u32::try_from(staying.count()).unwrap_or(u32::MAX)
         };
-        let row = self.row(lane);
+        let lane_workers = self.of_lane(lane);
         let counted = [
             count(&|_| true),
             count(&|worker| !worker.burst),
             count(&|worker| worker.stage == Stage::Starting),
             count(&|worker| worker.stage == Stage::Starting && worker.burst),
         ];
-        let booked = [row.alive, row.guaranteed, row.starting, row.starting_burst];
-        if counted != booked {
+        let recorded = [
+            lane_workers.alive,
+            lane_workers.guaranteed,
+            lane_workers.starting,
+            lane_workers.starting_burst,
+        ];
+        if counted != recorded {
             return Err(format!(
-                "{lane:?} workers are {counted:?}, booked {booked:?}"
+                "{lane:?} workers are {counted:?}, recorded {recorded:?}"
             ));
         }
-        let mut open: Vec<Slot> = row.open.iter().flatten().copied().collect();
+        let mut open: Vec<Slot> = lane_workers.open.iter().flatten().copied().collect();
         open.sort_unstable();
         let room = mine().filter(|(_, worker)| worker.has_room(self.async_at_once));
         let with_room: Vec<Slot> = room.map(|(slot, _)| slot).collect();

@@ -54,7 +54,9 @@ impl Machine {
             return;
         };
         let leaving = worker.leaving;
+        // One success ends the back-off: the application can be imported.
         self.starts.recovered();
+        // The need of the request that it was started for, which is promised again when that begins.
         self.set_promise(slot, 0);
         self.workers.up(slot, now);
         if leaving {
@@ -116,6 +118,7 @@ impl Machine {
     }
 
     pub(in crate::machine) fn starts_due(&self) -> Option<Millis> {
+        // A lane with a queue may be allowed another worker by the passing of time alone.
         let late = LANES.map(|lane| &self.lanes[lane as usize]).into_iter();
         let late = late.filter(|queue| !queue.ready.is_empty());
         let burst = late.map(|queue| queue.burst.due(self.policy.burst_run_ms_min));
@@ -133,7 +136,7 @@ impl Machine {
         if self.starts.failures > 0
             && LANES
                 .iter()
-                .any(|lane| self.workers.row(*lane).starting > 0)
+                .any(|lane| self.workers.of_lane(*lane).starting > 0)
         {
             return false;
         }
@@ -142,11 +145,11 @@ impl Machine {
 
     /// Whether one more worker of a lane leaves each other lane in use the slot that is kept for it.
     fn has_worker_slot(&self, lane: Lane) -> bool {
-        if self.workers.row(lane).alive == 0 {
+        if self.workers.of_lane(lane).alive == 0 {
             return true;
         }
         let without = LANES.iter().filter(|other| {
-            self.lanes[**other as usize].in_use && self.workers.row(**other).alive == 0
+            self.lanes[**other as usize].in_use && self.workers.of_lane(**other).alive == 0
         });
         let kept = u32::try_from(without.count()).unwrap_or_default();
         self.workers.alive() + kept < self.policy.workers_max
@@ -155,16 +158,19 @@ impl Machine {
     /// Whether one more worker of a lane would help the first of its queue.
     pub(in crate::machine) fn may_burst(&mut self, now: Millis, lane: Lane) -> bool {
         let queue = &mut self.lanes[lane as usize];
-        let row = self.workers.row(lane);
-        if row.starting as usize >= queue.ready.len() {
+        let lane_workers = self.workers.of_lane(lane);
+        if lane_workers.starting as usize >= queue.ready.len() {
             return false;
         }
         // Up to the number of cores more workers always help, as they do when those of the async lane are full.
-        let few = row.alive < self.policy.cores() || lane == Lane::Async;
+        let few = lane_workers.alive < self.policy.cores() || lane == Lane::Async;
         let while_ms = self.policy.burst_run_ms_min;
-        let wanted = row.alive == 0
+        let wanted = lane_workers.alive == 0
             || self.policy.burst
-                && (few || queue.burst.helps(now, while_ms, row.alive, queue.running));
+                && (few
+                    || queue
+                        .burst
+                        .helps(now, while_ms, lane_workers.alive, queue.running));
         if !wanted {
             return false;
         }
@@ -179,7 +185,7 @@ impl Machine {
         while !self.has_worker_slot(lane) {
             let mut others = LANES.iter().filter(|other| {
                 **other != lane
-                    && self.workers.row(**other).alive > 1
+                    && self.workers.of_lane(**other).alive > 1
                     && self.lanes[**other as usize].ready.is_empty()
             });
             let Some((slot, _)) = others.find_map(|other| self.workers.idle(*other).next()) else {
@@ -212,7 +218,8 @@ impl Machine {
     }
 
     fn start(&mut self, now: Millis, lane: Lane, burst: bool) -> Slot {
-        let burst = burst && self.workers.row(lane).guaranteed >= self.policy.guaranteed(lane);
+        // A worker started on demand fills a gap among the guaranteed ones, so that no further one has to.
+        let burst = burst && self.workers.of_lane(lane).guaranteed >= self.policy.guaranteed(lane);
         let base = self.room.base(&self.policy);
         let slot = self
             .workers
@@ -225,7 +232,7 @@ impl Machine {
     pub(in crate::machine) fn staff(&mut self, now: Millis) {
         for lane in LANES {
             while self.lanes[lane as usize].in_use
-                && self.workers.row(lane).guaranteed < self.policy.guaranteed(lane)
+                && self.workers.of_lane(lane).guaranteed < self.policy.guaranteed(lane)
                 && self.may_start(now, lane)
             {
                 self.start(now, lane, false);
@@ -248,6 +255,7 @@ impl Machine {
             return;
         };
         let policy = &self.policy;
+        // A leak of the application grows with each use, and fragmentation with age.
         let worn = worker.uses >= policy.worker_uses_max
             || now.saturating_sub(worker.born) >= policy.worker_age_max_ms
             || worker.private.saturating_sub(worker.base) > policy.worker_growth_max_bytes;
@@ -271,6 +279,7 @@ impl Machine {
             .collect();
         for (slot, stage, idle) in old {
             self.workers.leave(slot);
+            // It will not run the request that it was started for.
             if stage == Stage::Starting {
                 self.set_promise(slot, 0);
             }

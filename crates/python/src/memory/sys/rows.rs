@@ -55,7 +55,7 @@ impl Rows {
     }
 }
 
-/// Writable, contiguous bytes of somebody's buffer.
+/// Writable, contiguous bytes of a caller's buffer.
 struct Target(PyUntypedBuffer);
 
 impl Target {
@@ -77,7 +77,7 @@ impl Target {
         // they do not overlap, since a window's memory is mapped read-only and a target is writable.
         // The window's owner writes only between a call and its answer, and reading follows the answer;
         // one that breaks this agreement makes a mix of old and new bytes, on which nothing here depends.
-        // The target is an array that its maker has given nobody else yet.
+        // The target is an array that its maker has not passed on yet.
         unsafe {
             let source = window.core.as_ptr().add(from);
             let target = self.0.buf_ptr().cast::<u8>().add(to);

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// What whoever has a view may do with the memory.
+/// What the holder of a view may do with the memory.
 #[derive(Clone, Copy)]
 pub enum Access {
     Read,

@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use super::view;
-use crate::error;
+use crate::error::Result;
 use crate::sys::descriptor;
 
 /// A chunk of another process's arena, mapped read-only. Unmapped when nothing uses it any more.
@@ -23,9 +23,9 @@ pub(crate) struct Window {
 impl Window {
     /// Map the chunk behind `descriptor`, which is closed even if this raises.
     #[new]
-    fn new(descriptor: RawFd) -> PyResult<Self> {
+    fn new(descriptor: RawFd) -> Result<Self> {
         let descriptor = descriptor::take(descriptor)?;
-        let core = forebay_memory::Window::open(&descriptor).map_err(error::memory)?;
+        let core = forebay_memory::Window::open(&descriptor)?;
         Ok(Self { core })
     }
 
@@ -44,7 +44,7 @@ impl Window {
         let core = &slf.get().core;
         let span = (core.as_ptr().cast_mut(), core.len());
         // SAFETY: the chunk is mapped for its length while this object lives, to which the view gets a reference here;
-        // it is marked read-only, so that nobody writes through the address.
+        // it is marked read-only, so that no one writes through the address.
         unsafe { view::fill(view, slf.as_any(), span, view::Access::Read, flags) }
     }
 

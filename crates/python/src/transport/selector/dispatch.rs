@@ -1,8 +1,8 @@
-//! One turn of the selector: who polls, who sleeps, who is called.
+//! One turn of the selector: poll, spin, sleep, and call back.
 
 use std::time::{Duration, Instant};
 
-use forebay_transport::drive::selector::{Errno, Events, Set, Timeout};
+use forebay_transport::drive::selector::{Errno, Event, Events, Set, Timeout};
 use forebay_transport::limit::{EVENTS_MIN, SPIN_US, YIELD_US};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PySystemExit, PyValueError};
 use pyo3::prelude::*;
@@ -10,13 +10,23 @@ use pyo3::types::PyList;
 
 use super::watch::Watch;
 use super::{Selector, closed_for_selectors};
-use crate::error::system;
+use crate::error::Result;
 use crate::transport::messages::MessageConnection;
 
-/// Whom an event is told to, from inside the wait.
+/// What is called for an event, from inside the wait.
 enum Direct<'py> {
     Callback(Bound<'py, PyAny>),
     Connection(Bound<'py, MessageConnection>),
+}
+
+/// What an event concerns.
+enum Target<'py> {
+    /// What is called at once, and for which events.
+    Attached(Direct<'py>, u8),
+    /// What is listed.
+    Registered,
+    /// Nothing any more: it was removed since the wait.
+    Removed,
 }
 
 impl Selector {
@@ -24,14 +34,14 @@ impl Selector {
     ///
     /// The first look is made with the GIL held. Where another thread computes, letting go of it
     /// costs up to a switch interval (5 ms), which is only worth it when there is nothing to do.
-    pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Events> {
+    pub(super) fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> Result<Events> {
         let timeout = wait_timeout(timeout)?;
-        let (set, mut events) = self.waiting(py)?;
-        look(py, &set, &mut events)?;
+        let (set, mut events) = self.waiting()?;
+        look(&set, &mut events)?;
         if !events.is_empty() || timeout == Timeout::Zero {
             return Ok(events);
         }
-        if self.spin(py, &set, &mut events)? {
+        if self.spin(&set, &mut events)? {
             self.lock().counters.spins_found += 1;
             return Ok(events);
         }
@@ -39,7 +49,7 @@ impl Selector {
         loop {
             match py.detach(|| set.wait(&mut events, timeout)) {
                 Err(Errno::INTR) => py.check_signals()?,
-                Err(errno) => return Err(system(py, errno)),
+                Err(errno) => return Err(errno.into()),
                 Ok(_) => return Ok(events),
             }
         }
@@ -54,37 +64,20 @@ impl Selector {
         &self,
         py: Python<'py>,
         events: &Events,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> Result<Bound<'py, PyList>> {
         let mut direct = 0_u64;
         let mut registered = 0_usize;
         let mut ghosts = false;
         for event in events {
-            let found = self.with(|core| {
-                let Some((entry, ready)) = core.resolve(event) else {
-                    // Only before any callback has run is it sure that none of them removed it.
-                    ghosts |= direct == 0;
-                    return None;
-                };
-                match &entry.payload {
-                    Watch::Direct(callback) => {
-                        let callback = callback.clone_ref(py).into_bound(py);
-                        Some((Direct::Callback(callback), ready.bits()))
-                    }
-                    Watch::Connection(connection) => {
-                        let connection = connection.clone_ref(py).into_bound(py);
-                        Some((Direct::Connection(connection), ready.bits()))
-                    }
-                    Watch::Key { .. } => {
-                        registered += 1;
-                        None
-                    }
+            match self.target(py, event) {
+                // After a callback has run, it may have been the one that removed it.
+                Some(Target::Removed) => ghosts |= direct == 0,
+                Some(Target::Registered) => registered += 1,
+                Some(Target::Attached(callee, ready)) if ready != 0 => {
+                    direct += 1;
+                    self.call(py, callee, ready)?;
                 }
-            });
-            if let Some(Some((callee, ready))) = found
-                && ready != 0
-            {
-                direct += 1;
-                self.call(py, callee, ready)?;
+                Some(Target::Attached(..)) | None => {}
             }
         }
         self.note(direct, ghosts);
@@ -94,12 +87,27 @@ impl Selector {
         self.list(py, events)
     }
 
-    fn waiting(&self, py: Python<'_>) -> PyResult<(Set, Events)> {
+    /// What an event concerns by now; `None` once closed.
+    fn target<'py>(&self, py: Python<'py>, event: &Event) -> Option<Target<'py>> {
+        self.with(|core| {
+            let Some((entry, ready)) = core.resolve(event) else {
+                return Target::Removed;
+            };
+            let callee = match &entry.payload {
+                Watch::Key { .. } => return Target::Registered,
+                Watch::Direct(callback) => Direct::Callback(callback.bind(py).clone()),
+                Watch::Connection(connection) => Direct::Connection(connection.bind(py).clone()),
+            };
+            Target::Attached(callee, ready.bits())
+        })
+    }
+
+    fn waiting(&self) -> Result<(Set, Events)> {
         let mut state = self.lock();
         let mut events = std::mem::take(&mut state.events);
         state.counters.waits += 1;
         let core = state.core.as_mut().ok_or_else(closed_for_selectors)?;
-        let (set, count) = core.waiting().map_err(|errno| system(py, errno))?;
+        let (set, count) = core.waiting()?;
         events.reserve(count.max(EVENTS_MIN));
         Ok((set, events))
     }
@@ -108,27 +116,27 @@ impl Selector {
     ///
     /// For as long as the maker of the loop said; else as a blocked reader does, where that has paid lately: waking
     /// from a sleep costs more than most of what a loop waits for between two processes.
-    fn spin(&self, py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<bool> {
+    fn spin(&self, set: &Set, events: &mut Events) -> Result<bool> {
         let Some(spin_us) = self.spin_us else {
             if !self.lock().glance.is_worth_it() {
-                // Whoever shares the core may bring something at once, where a sleep had to be woken from.
-                return Ok(look_for(py, set, events, YIELD_US)? != Found::Nothing);
+                // Another process on this core may bring something at once, where a sleep would need a wake-up.
+                return Ok(look_for(set, events, YIELD_US)? != Found::Nothing);
             }
-            let found = look_for(py, set, events, SPIN_US)?;
+            let found = look_for(set, events, SPIN_US)?;
             // What is found late came while another program had the core: a sleep had woken as soon.
             self.lock().glance.ended(found == Found::InTime);
             return Ok(found != Found::Nothing);
         };
-        Ok(look_for(py, set, events, spin_us.into())? != Found::Nothing)
+        Ok(look_for(set, events, spin_us.into())? != Found::Nothing)
     }
 
-    /// Call one; what it raises is the loop's to tell, as after a callback of its own.
+    /// Call one; the loop reports what it raises, as for a callback of its own.
     fn call(&self, py: Python<'_>, callee: Direct<'_>, ready: u8) -> PyResult<()> {
         let (outcome, callback) = match callee {
             Direct::Callback(callback) => (callback.call1((ready,)).map(drop), callback),
             Direct::Connection(connection) => {
                 let outcome = MessageConnection::on_ready(connection.clone(), ready);
-                (outcome, connection.into_any())
+                (outcome.map_err(PyErr::from), connection.into_any())
             }
         };
         let Err(error) = outcome else {
@@ -155,7 +163,7 @@ impl Selector {
         }
     }
 
-    fn list<'py>(&self, py: Python<'py>, events: &Events) -> PyResult<Bound<'py, PyList>> {
+    fn list<'py>(&self, py: Python<'py>, events: &Events) -> Result<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for event in events {
             let found = self.with(|core| {
@@ -178,13 +186,13 @@ enum Found {
     Nothing,
 }
 
-/// Look until something is there or the time is over, and let whoever shares the core run in between.
-fn look_for(py: Python<'_>, set: &Set, events: &mut Events, time_us: u64) -> PyResult<Found> {
+/// Look until something is there or the time is over, and let other processes on the core run in between.
+fn look_for(set: &Set, events: &mut Events, time_us: u64) -> Result<Found> {
     let end = Instant::now() + Duration::from_micros(time_us);
     let mut in_time = time_us > 0;
     while in_time {
         rustix::thread::sched_yield();
-        look(py, set, events)?;
+        look(set, events)?;
         in_time = Instant::now() < end;
         if !events.is_empty() {
             return Ok(if in_time { Found::InTime } else { Found::Late });
@@ -193,10 +201,8 @@ fn look_for(py: Python<'_>, set: &Set, events: &mut Events, time_us: u64) -> PyR
     Ok(Found::Nothing)
 }
 
-fn look(py: Python<'_>, set: &Set, events: &mut Events) -> PyResult<()> {
-    set.wait(events, Timeout::Zero)
-        .map(drop)
-        .map_err(|errno| system(py, errno))
+fn look(set: &Set, events: &mut Events) -> Result<()> {
+    Ok(set.wait(events, Timeout::Zero).map(drop)?)
 }
 
 fn wait_timeout(timeout: Option<f64>) -> PyResult<Timeout> {
@@ -209,7 +215,8 @@ fn wait_timeout(timeout: Option<f64>) -> PyResult<Timeout> {
     if seconds <= 0.0 {
         return Ok(Timeout::Zero);
     }
-    Duration::try_from_secs_f64(seconds)
-        .map(Timeout::after)
-        .map_err(|_| PyOverflowError::new_err("timeout is too large"))
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(timeout) => Ok(Timeout::after(timeout)),
+        Err(_) => Err(PyOverflowError::new_err("timeout is too large")),
+    }
 }

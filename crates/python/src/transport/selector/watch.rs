@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::error::config;
+use crate::error::{Result, config};
 use crate::transport::messages::MessageConnection;
 
 /// Whom an event concerns.
@@ -110,7 +110,7 @@ pub fn interest(events: &Bound<'_, PyAny>) -> PyResult<Interest> {
 }
 
 /// The events of the direct path: none is allowed too.
-pub fn direct_interest(events: u8) -> PyResult<Interest> {
+pub fn direct_interest(events: u8) -> Result<Interest> {
     Interest::from_bits(events).ok_or_else(|| {
         config(format!(
             "events is {events}; it is the sum of 1 (readable) and 2 (writable), or 0"

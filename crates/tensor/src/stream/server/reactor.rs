@@ -267,7 +267,7 @@ impl<K: Send> Reactor<K> {
         }
     }
 
-    /// Check that one more than `present` is within `peers_max`.
+    /// Check that one more than `present` is within `max_peers`.
     pub(super) fn check_room(&self, present: usize) -> Result<(), Error> {
         let value = present as u64 + 1;
         let maximum = u64::from(self.options.limits.peers_max);

@@ -13,7 +13,7 @@ import pytest
 from forebay.errors import ConfigError, StaleError
 from forebay.memory import Arena
 from forebay.tensor import TensorClient, TensorServer
-from forebay.tensor.server.places import Places
+from forebay.tensor.server.memory_ranges import MemoryRanges
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same
 from tests.tensor.shards import serving, url_in
@@ -59,7 +59,7 @@ def test_memory_of_another_tensor_is_refused(
         assert same(client.pull("fourth"), first)
 
 
-def test_neighbours_and_the_tensors_own_place(tmp_path: Path, arena: Arena) -> None:
+def test_neighbours_and_the_tensors_own_range(tmp_path: Path, arena: Arena) -> None:
     """Parts beside each other are several tensors; a name may be given a part of its own."""
     table = arena.empty((100, 10), "f4")
     table[...] = TABLE
@@ -79,29 +79,29 @@ def test_neighbours_and_the_tensors_own_place(tmp_path: Path, arena: Arena) -> N
         assert same(client.pull("high"), TABLE[60:70])
 
 
-def test_places_against_a_table_of_bytes() -> None:
+def test_ranges_against_a_table_of_bytes() -> None:
     """Whatever comes and goes, what is refused is what overlaps."""
     memory = np.zeros(64, "u1")
     for seed in range(50):
         chosen = random.Random(seed)
-        places, owners = Places(), [None] * 64
+        ranges, owners = MemoryRanges(), [None] * 64
         for _ in range(100):
             name = chosen.choice("abcdefgh")
             begin = chosen.randrange(64)
             end = min(64, begin + chosen.randrange(12))
             others = {owner for owner in owners[begin:end] if owner not in (None, name)}
             if chosen.random() < 0.2:
-                places.take(name)
+                ranges.take(name)
             elif others:
                 with pytest.raises(ConfigError) as caught:
-                    places.check(name, memory[begin:end])
+                    ranges.check(name, memory[begin:end])
                 assert any(f"of tensor {other!r}" in str(caught.value) for other in others)
                 continue
             else:
-                places.check(name, memory[begin:end])
-                places.put(name, memory[begin:end])
+                ranges.check(name, memory[begin:end])
+                ranges.put(name, memory[begin:end])
             owners = [None if owner == name else owner for owner in owners]
-            if name in places._by_name:
+            if name in ranges._by_name:
                 owners[begin:end] = [name] * (end - begin)  # type: ignore[list-item]
 
 

@@ -1,4 +1,4 @@
-"""The directory of this user's sockets, which nobody else may enter."""
+"""The directory of this user's sockets, which other users cannot enter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["make_private", "open_private", "runtime_root", "temporary_root"]
 
 
 def runtime_root() -> Path:
-    """Where the sockets of this user's servers are; not made by asking."""
+    """The directory of the sockets of this user's servers; does not make it."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "forebay" if runtime else temporary_root()
 
@@ -24,7 +24,7 @@ def temporary_root() -> Path:
 
 
 def open_private(path: str, flags: int) -> int:
-    """An `opener` of files that nobody else may read or write, whatever the umask is."""
+    """An `opener` of files that other users cannot read or write, whatever the umask is."""
     return os.open(path, flags, 0o600)
 
 
@@ -35,7 +35,7 @@ def make_private(directory: Path) -> None:
         ConfigError: it is another user's, open to others, or no directory.
     """
     try:
-        # Its parents too: who may write to one can put something else in its place.
+        # Its parents too: a user who may write to one can replace the directory.
         missing = [one for one in (directory, *directory.parents) if not os.path.lexists(one)]
         for one in reversed(missing):
             with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""A worker that does nothing, and a dispatcher that only writes down: for tests of the crew."""
+"""A worker that does nothing, and a dispatcher that records: for tests of the supervisor."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class Scribe:
         self.kept: list[Any] = []
 
     def order(self, *order: Any) -> None:
-        """Give an order to the crew."""
+        """Give an order to the supervisor."""
         self._pending.put(order)
         os.eventfd_write(self._event, 1)
 
     def hear(self, kind: str, timeout: float = 20.0) -> tuple[Any, ...]:
-        """The next thing of a kind that the crew tells; what comes before it is passed over."""
+        """The next report of a kind from the supervisor; those before it are passed over."""
         deadline = time.monotonic() + timeout
         while True:
             told = self.told.get(timeout=max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""One pull from shared memory, without what pulls over connections need."""
+"""Pulls from shared memory, without what pulls over connections need."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from forebay.tensor.prepare.work import check_out, room
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.memory import Arena
-    from forebay.tensor.prepare.ref import Book
+    from forebay.tensor.prepare.ref import NameTable
 
-__all__ = ["pull_few", "pull_near"]
+__all__ = ["pull_few", "pull_shm"]
 
 FEW = 8
 """With more, one call of the core for all of them costs less than one for each."""
@@ -23,9 +23,9 @@ FEW = 8
 _ARRAY = np.ndarray
 
 
-def pull_near(
+def pull_shm(
     link: _core.TensorLink,
-    book: Book,
+    table: NameTable,
     tensor: TensorRef | str,
     rows: Any,
     out: Any,
@@ -34,21 +34,21 @@ def pull_near(
     """Pull rows of the one shard that there is.
 
     Returns:
-        `out`, or an array that was made; None: the connection has to be used, which also has the
-        words for what cannot be.
+        `out`, or a new array; None: the call has to take the connection, which also raises the
+        errors of a call that cannot be made.
 
     Raises:
         ConfigError, OutOfRangeError: as `TensorClient.pull`.
     """
     if rows is None and type(tensor) is TensorRef and type(out) is _ARRAY:
-        # What is pulled in every step. What is checked below costs as much as a copy of 8 KiB.
+        # The pull of every training step: the checks below cost as much as a copy of 8 KiB.
         known = tensor.meaning
-        if known.near is link and out.dtype is known.dtype and out.shape == known.shape:
+        if known.shm_link is link and out.dtype is known.dtype and out.shape == known.shape:
             try:
                 return out if link.read(known.handle, 0, known.rows, out) else None
             except ConfigError:
-                pass  # told below, in the words that other pulls have
-    meaning = book.find(tensor)
+                pass  # checked again below, with the messages of other pulls
+    meaning = table.find(tensor)
     if meaning is None:
         return None
     first, count, lead = wanted(rows, meaning)
@@ -60,12 +60,12 @@ def pull_near(
     if not link.read(meaning.handle, first, count, memory):
         return None
     if not meaning.opaque:
-        meaning.near = link
+        meaning.shm_link = link
     return out
 
 
 def pull_few(
-    link: _core.TensorLink, book: Book, pulls: tuple[Any, ...], arena: Arena | None
+    link: _core.TensorLink, table: NameTable, pulls: tuple[Any, ...], arena: Arena | None
 ) -> list[Any] | None:
     """Pull several, if they are few: (tensor, rows, out) each.
 
@@ -81,7 +81,7 @@ def pull_few(
     for pull in pulls:
         if type(pull) is not tuple or len(pull) != 3:
             return None
-        array = pull_near(link, book, *pull, arena)
+        array = pull_shm(link, table, *pull, arena)
         if array is None:
             return None
         found.append(array)

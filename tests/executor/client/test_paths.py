@@ -13,14 +13,14 @@ import pytest
 
 from forebay.errors import BusyError, ConfigError
 from forebay.executor.app.target import looks_like_target, parse_target
-from forebay.executor.wire.places import (
+from forebay.executor.wire.paths import (
     SOCKET_BYTES_MAX,
     Notice,
     Running,
     StateLock,
     make_private,
     newest,
-    places_of,
+    paths_of,
     running,
     runtime_root,
     state_root,
@@ -77,7 +77,7 @@ class TestTarget:
     def test_file_and_module_are_the_same_application(self, tmp_path: Path) -> None:
         """Both ways to write it reach one server."""
         write(tmp_path / "tune.py")
-        assert places_of(parse_target("tune.py:a")) == places_of(parse_target("tune:b"))
+        assert paths_of(parse_target("tune.py:a")) == paths_of(parse_target("tune:b"))
 
     def test_a_symbolic_link_is_the_file_that_it_names(self, tmp_path: Path) -> None:
         """Two servers of one file would run its requests at once."""
@@ -105,7 +105,7 @@ class TestPlaces:
         """Every second project has an app.py."""
         for folder in ("a", "b"):
             write(tmp_path / folder / "app.py")
-        first, second = (places_of(parse_target(f"{it}/app.py")) for it in "ab")
+        first, second = (paths_of(parse_target(f"{it}/app.py")) for it in "ab")
         assert first.state != second.state
         assert first.socket != second.socket
 
@@ -113,7 +113,7 @@ class TestPlaces:
         """Two servers of one application do not fight for one socket."""
         write(tmp_path / "app.py")
         target = parse_target("app.py")
-        first, second = places_of(target), places_of(target, state_dir=tmp_path / "other")
+        first, second = paths_of(target), paths_of(target, state_dir=tmp_path / "other")
         assert first.socket != second.socket
         assert second.state.parent == tmp_path / "other"
 
@@ -121,7 +121,7 @@ class TestPlaces:
         """A socket's path has 107 bytes, whatever the file is called."""
         monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp")
         write(tmp_path / f"{'x' * 200}.py")
-        socket = places_of(parse_target(f"{'x' * 200}.py")).socket
+        socket = paths_of(parse_target(f"{'x' * 200}.py")).socket
         assert len(socket.name) < 40
 
     def test_a_path_too_long_for_a_socket_is_refused(
@@ -131,7 +131,7 @@ class TestPlaces:
         write(tmp_path / "app.py")
         monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "y" * SOCKET_BYTES_MAX)
         with pytest.raises(ConfigError, match="at most 107"):
-            places_of(parse_target("app.py"))
+            paths_of(parse_target("app.py"))
 
     def test_the_usual_places_follow_the_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """State and sockets lie where the desktop's rules put them."""
@@ -167,7 +167,7 @@ def asking(question: str) -> Iterator[None]:
     """Another process that asks something again and again; at its first answer the body begins."""
     code = (
         "import pathlib\n"
-        "from forebay.executor.wire.places import StateLock, _read\n"
+        "from forebay.executor.wire.paths import StateLock, _read\n"
         f"{question}\n"
         "print('asks', flush=True)\n"
         f"while True: {question}\n"
@@ -195,7 +195,7 @@ class TestLock:
         """Nobody has to remove a file after a crash."""
         code = (
             "import sys, pathlib\n"
-            "from forebay.executor.wire.places import StateLock\n"
+            "from forebay.executor.wire.paths import StateLock\n"
             "lock = StateLock(pathlib.Path(sys.argv[1]))\n"
             "print('locked', flush=True)\n"
             "sys.stdin.read()\n"

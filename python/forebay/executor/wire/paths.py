@@ -3,8 +3,8 @@
 Each application, which is one source file, has a name of its own: the stem of the file and eight
 digits of a hash of its path.
 Its state lies in `<state root>/<name>/`, its sockets in the runtime directory of the user.
-A running server has a *notice* beside its socket, `<name>.json`, which it holds locked: whoever can
-lock it knows that the server is gone, however that ended.
+A running server has a *notice* beside its socket, `<name>.json`, which it holds locked: a process
+that can lock it knows that the server is gone, however that ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from forebay._runtime_place import make_private, open_private, runtime_root
+from forebay._runtime_directory import make_private, open_private, runtime_root
 from forebay._working_directory import working_directory
 from forebay.errors import BusyError, ConfigError
 from forebay.executor.app.target import Target
@@ -30,7 +30,7 @@ SOCKET_BYTES_MAX = 107
 """A Unix socket's path is no longer (`sun_path` in unix(7), without its final NUL)."""
 
 STEM_CHARS_MAX = 24
-"""Of the file's name in the names of places, so that a socket's path stays short."""
+"""Of the file's name in the names of paths, so that a socket's path stays short."""
 
 _LONGEST_SUFFIX = ".sock"
 
@@ -50,8 +50,8 @@ def state_root(directory: str | os.PathLike[str] | None = None) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The places of one application's server.
+class ServerPaths:
+    """The paths of one application's server.
 
     Attributes:
         name: what all of them are called after.
@@ -89,8 +89,8 @@ class Places:
         return self.state / "server.log"
 
 
-def places_of(target: Target, *, state_dir: str | os.PathLike[str] | None = None) -> Places:
-    """The places of the server of an application; nothing is made.
+def paths_of(target: Target, *, state_dir: str | os.PathLike[str] | None = None) -> ServerPaths:
+    """The paths of the server of an application; nothing is made.
 
     Servers of one application with different state roots have different sockets.
 
@@ -106,7 +106,7 @@ def places_of(target: Target, *, state_dir: str | os.PathLike[str] | None = None
     called = name if root == state_root() else f"{stem}-{_digest(f'{target.file}{root}')}"
     socket = runtime_root() / f"{called}{_LONGEST_SUFFIX}"
     check_socket_path(socket)
-    return Places(name=name, state=root / name, socket=socket)
+    return ServerPaths(name=name, state=root / name, socket=socket)
 
 
 def check_socket_path(path: Path) -> None:
@@ -256,9 +256,9 @@ def running() -> list[Running]:
     return sorted((it for it in found if it), key=lambda it: it.started_at, reverse=True)
 
 
-def running_at(places: Places) -> Running | None:
+def running_at(paths: ServerPaths) -> Running | None:
     """The server of an application that runs and is ready; None: there is none."""
-    return _read(places.notice) if _is_private(places.notice.parent) else None
+    return _read(paths.notice) if _is_private(paths.notice.parent) else None
 
 
 def newest() -> Running | None:

@@ -1,7 +1,7 @@
 """The workers of one version of an application: how one is started, and how its end is learnt.
 
-A squad is a pool of services whose connections somebody else takes over.
-It never waits: whoever owns it polls its descriptors and comes back.
+A worker group is a pool of services whose connections the dispatcher takes over.
+It never waits: its owner polls its descriptors and calls again.
 One thread uses it.
 """
 
@@ -47,11 +47,11 @@ _CAUSES = {
     "discarded": "server",
     "template_died": "server",
 }
-"""Causes of a death as requests tell them, by the pool's words."""
+"""Causes of a death in the words of requests, by those of the pool."""
 
 
 class Death(NamedTuple):
-    """How a worker ended, as the dispatcher is told it.
+    """How a worker ended, as the dispatcher gets it.
 
     Attributes:
         cause: "exit", "signal", "memory", "time", "server" or "unknown".
@@ -73,13 +73,13 @@ class Death(NamedTuple):
 
 
 class Worker:
-    """One worker, from the order to start it until its end is told.
+    """One worker, from the order to start it until its end is reported.
 
     Attributes:
         record: the service, as its pool keeps it.
         pid: its process; 0 until it is ready.
         ready: whether it has answered its start, and is lent.
-        buried: whether its squad has let go of it.
+        removed: whether its group has let go of it.
     """
 
     __slots__ = (
@@ -88,10 +88,10 @@ class Worker:
         "_dying",
         "_made",
         "_start",
-        "buried",
         "pid",
         "ready",
         "record",
+        "removed",
     )
 
     def __init__(self, record: PythonRecord) -> None:
@@ -100,17 +100,17 @@ class Worker:
         self._start = record.pending or NEVER_BEGUN
         """The call that makes it."""
         self._came: dict[int, Any] = {}
-        """Outcomes of calls that nobody has asked for yet."""
+        """Outcomes that were received and not asked for yet."""
         self._made = False
         """Whether it has answered its start."""
         self.pid = 0
         self.ready = False
-        self.buried = False
+        self.removed = False
         self._dying: float | None = None
         """When its end was first asked for, in monotonic seconds."""
 
     def fileno(self) -> int:
-        """Its socket, to be polled while it starts and while it owes an answer."""
+        """Its socket, to be polled while it starts and while a call has no answer."""
         return self._connection.fileno()
 
     def read_from_now_on(self) -> None:
@@ -122,7 +122,7 @@ class Worker:
     def made(self) -> bool:
         """Whether it has answered its start. Raises what its constructor raised, or BrokenError."""
         if self._start == NEVER_BEGUN:
-            raise BrokenError("the worker ended before it was told what to be", delivered="no")
+            raise BrokenError("the worker ended before its start was sent", delivered="no")
         if not self._made:
             self.outcome(self._start)
             self._made = True
@@ -154,15 +154,15 @@ class Worker:
         return self.record.handle.tag
 
     def overdue(self) -> bool:
-        """Whether the keeper has had its time to tell of the end, counted from the first look."""
+        """Whether the keeper has had its time to report the end, counted from the first look."""
         now = time.monotonic()
         if self._dying is None:
             self._dying = now
         return now - self._dying >= KEEPER_WAIT
 
 
-class Squad:
-    """Starts and buries the workers of one version.
+class WorkerGroup:
+    """Starts and removes the workers of one version.
 
     Args:
         spec: what a worker is; its class is made once, in the template (`Reset.FORK`).
@@ -174,7 +174,7 @@ class Squad:
         # All of them are given: settings of pools are about services, not about workers.
         settings = PoolConfig(
             max_size=WORKERS_MAX,
-            spares=0,  # an idle process more is what nobody wants to pay for
+            spares=0,  # a fork is fast enough without an idle process ahead
             idle_timeout=0,
             max_lifetime=0,
             ping_after=0,
@@ -185,14 +185,14 @@ class Squad:
         self._kind: PythonKind = self._pool._kind_of(spec, by_value=False)  # type: ignore[assignment]
         self._watch = self._core.watch()
         self.living = 0
-        """Workers that were begun, and not buried."""
+        """Workers that were begun, and not removed."""
 
     def fileno(self) -> int:
         """Readable when `drive` has something to do."""
         return self._watch
 
     def drive(self) -> None:
-        """Take in what the keeper tells; never waits."""
+        """Take in what the keeper reports; never waits."""
         self._core.drive()
 
     def begin(self) -> Worker:
@@ -231,7 +231,7 @@ class Squad:
         if pid is None:
             if self._core.death(worker.record.handle) is not None:
                 raise BrokenError("the worker ended when it was ready", delivered="no")
-            return False  # the keeper tells it presently
+            return False  # the keeper reports it presently
         worker.pid = pid
         worker.ready = True
         return True
@@ -250,7 +250,7 @@ class Squad:
         return worker.outcome(call)
 
     def deploy(self, worker: Worker, *args: Any) -> tuple[_core.Connection, int]:
-        """Have a ready worker serve from now on, whoever takes its connection over.
+        """Have a ready worker serve from now on, for the next owner of its connection.
 
         Args:
             worker: it is called no more from here.
@@ -281,17 +281,17 @@ class Squad:
         return isinstance(error, (BrokenError, OSError)) and not isinstance(error, RemoteError)
 
     def death(self, worker: Worker) -> Death | None:
-        """How a worker ended; None while the keeper may still tell. Never waits."""
+        """How a worker ended; None while the keeper may still report. Never waits."""
         told = self._told(worker)
         return None if told is None else _death(told)
 
-    def obituary(self, worker: Worker) -> DiedError | ConfigError | None:
-        """Why a worker never became ready; None while the keeper may still tell."""
+    def start_error(self, worker: Worker) -> DiedError | ConfigError | None:
+        """Why a worker never became ready; None while the keeper may still report."""
         told = self._told(worker)
         return None if told is None else died_error("worker", told)
 
     def _told(self, worker: Worker) -> Told | None:
-        """What the keeper tells of an end, or what is said in its place once it is late."""
+        """What the keeper reports of an end, or a stand-in once it is late."""
         try:
             told = self._core.death(worker.record.handle)
         except (ClosedError, BrokenError):
@@ -300,10 +300,10 @@ class Squad:
             return "lost", worker.pid, 0, b"", 0, 0
         return told
 
-    def bury(self, worker: Worker) -> None:
+    def remove(self, worker: Worker) -> None:
         """Let go of a worker: where it still lives, the keeper ends it. Idempotent."""
-        if not worker.buried:
-            worker.buried = True
+        if not worker.removed:
+            worker.removed = True
             self.living -= 1
             with contextlib.suppress(Error, OSError):  # it ended with its keeper
                 self._pool.discard(worker.record)

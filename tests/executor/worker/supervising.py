@@ -1,4 +1,4 @@
-"""What a crew and a dispatcher do for a worker, for tests of the worker alone."""
+"""What a supervisor and a dispatcher do for a worker, for tests of the worker alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUDGE_S = 0.1
 LOG, PROGRESS, WARNING = 1, 2, 3
 
 
-class Seat:
+class Slot:
     """One worker that serves, with everything that a dispatcher has of it."""
 
     def __init__(self, proxy: Any, side: socket.socket, output: int) -> None:
@@ -149,9 +149,9 @@ class Seat:
 
 
 @contextlib.contextmanager
-def seated(
+def in_slot(
     directory: Path, lane: str = "long", *, kind: str = "path", **options: Any
-) -> Iterator[Seat]:
+) -> Iterator[Slot]:
     """A worker of the test application that serves, in a pool of its own."""
     path = str(directory / "side.sock")
     given = (kind, str(APP)) if kind == "path" else (kind, "")
@@ -172,8 +172,8 @@ def seated(
         side.settimeout(PATIENCE)
         hello, descriptors, *_ = socket.recv_fds(side, 64, 1)
         assert struct.unpack("<BIQ", hello) == (0, 3, NONCE)
-        seat = Seat(worker, side, descriptors[0])
+        slot = Slot(worker, side, descriptors[0])
         try:
-            yield seat
+            yield slot
         finally:
-            seat.close()
+            slot.close()

@@ -1,4 +1,4 @@
-"""Connecting to a shard, also one that is about to start."""
+"""The handshake with a shard, which may be about to start."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from forebay.transport import backoff
 if TYPE_CHECKING:
     from forebay.tensor.client.shards import Settings
 
-__all__ = ["greet", "greet_blocking"]
+__all__ = ["handshake", "handshake_blocking"]
 
 SETTING_UP = "while tensors were set up"
 """The note of an error before there was a connection to use."""
 
 STARTING = {errno.ECONNREFUSED, errno.ENOENT}
-"""What connecting says while a server is not there yet: no listener, no file of its socket."""
+"""Errors while a server has not started yet: no listener, no file of its socket."""
 
 FIRST_S, LONGEST_S = 0.05, 0.5
 """Bounds of the first pause between two attempts, and of every one."""
 
 
-def greet_blocking(
+def handshake_blocking(
     settings: Settings, shard: int, timeout: float | None, refuse: Callable[[], None]
 ) -> _core.TensorLink:
-    """A connection to a shard; where nobody listens, tried again until the time is over.
+    """Connect to a shard; while no server listens, try again until the time is over.
 
     Args:
         settings: of the client.
         shard: which one.
         timeout: seconds, if fewer than `connect_timeout`.
-        refuse: raises where the client is closed meanwhile.
+        refuse: raises if the client was closed meanwhile.
     """
     attempts = _Attempts(settings, timeout)
     ways = settings, shard, attempts, refuse
-    link: _core.TensorLink = _meet_blocking(*ways, settings.hello(), settings.link)
+    link: _core.TensorLink = _exchange_blocking(*ways, settings.hello(), settings.link)
     hello = verbs.offer(settings.config, settings.arena, link)
     if hello is not None:
         try:
-            _meet_blocking(*ways, hello, verbs.lifeline(settings.config, link))
+            _exchange_blocking(*ways, hello, verbs.lifeline(settings.config, link))
         except Error as error:
             verbs.give_up(settings.config, link, error)
         except BaseException:
@@ -54,7 +54,7 @@ def greet_blocking(
     return link
 
 
-def _meet_blocking(
+def _exchange_blocking(
     settings: Settings,
     shard: int,
     attempts: _Attempts,
@@ -78,22 +78,22 @@ def _meet_blocking(
         welcome = connection.recv(timeout=attempts.left)[0]
         return use(connection, welcome)
     except (BrokenError, DeadlineError) as error:
-        raise _unmet(error) from error.__cause__
+        raise _during_setup(error) from error.__cause__
     finally:
-        connection.abort()  # its stream has gone over to the link, or is of no use
+        connection.abort()  # the link has taken its stream over, or the handshake failed
 
 
-async def greet(
+async def handshake(
     settings: Settings, shard: int, timeout: float | None, refuse: Callable[[], None]
 ) -> _core.TensorLink:
-    """The same in the running loop."""
+    """As `handshake_blocking`, on the running loop."""
     attempts = _Attempts(settings, timeout)
     ways = settings, shard, attempts, refuse
-    link: _core.TensorLink = await _meet(*ways, settings.hello(), settings.link)
+    link: _core.TensorLink = await _exchange(*ways, settings.hello(), settings.link)
     hello = verbs.offer(settings.config, settings.arena, link)
     if hello is not None:
         try:
-            await _meet(*ways, hello, verbs.lifeline(settings.config, link))
+            await _exchange(*ways, hello, verbs.lifeline(settings.config, link))
         except Error as error:
             verbs.give_up(settings.config, link, error)
         except BaseException:
@@ -102,7 +102,7 @@ async def greet(
     return link
 
 
-async def _meet(
+async def _exchange(
     settings: Settings,
     shard: int,
     attempts: _Attempts,
@@ -127,16 +127,16 @@ async def _meet(
         if late is None:
             said = f"{settings.urls[shard]} did not answer within {attempts.limit:.3g} s"
             late = DeadlineError(said, timeout=attempts.limit)
-        raise (_unmet(late) if connection is not None else attempts.over(late)) from None
+        raise (_during_setup(late) if connection is not None else attempts.over(late)) from None
     except BrokenError as error:
-        raise _unmet(error) from error.__cause__
+        raise _during_setup(error) from error.__cause__
     finally:
         if connection is not None:
-            connection.abort()  # its stream has gone over to the link, or is of no use
+            connection.abort()  # the link has taken its stream over, or the handshake failed
 
 
 class _Attempts:
-    """How long connecting may take, and what of it is left."""
+    """The time for connecting, and what is left of it."""
 
     def __init__(self, settings: Settings, timeout: float | None) -> None:
         limit = settings.config.connect_timeout
@@ -155,11 +155,11 @@ class _Attempts:
 
         Raises:
             BrokenError: the given one, if the server is not about to start; one that says for how
-                long it was tried, if no time is left.
+                long the client tried, if no time is left.
         """
         cause = error.__cause__
         if not isinstance(cause, OSError) or cause.errno not in STARTING:
-            raise _unmet(error) from cause
+            raise _during_setup(error) from cause
         self._failed = error
         left = self.left
         if left == 0:
@@ -167,15 +167,15 @@ class _Attempts:
         return min(next(self._pauses), left)
 
     def over(self, error: BrokenError | DeadlineError) -> BrokenError | DeadlineError:
-        """What to raise once no time is left: that nobody listens says more than lateness."""
+        """What to raise once no time is left: a missing listener says more than a timeout."""
         if self._failed is None:
-            return _unmet(error)
+            return _during_setup(error)
         tried = f"{self._failed}; tried for {self.limit:.3g} s"
-        return _unmet(BrokenError(tried, delivered="no"))
+        return _during_setup(BrokenError(tried, delivered="no"))
 
 
-def _unmet(error: BrokenError | DeadlineError) -> BrokenError | DeadlineError:
-    """The error of a connection that nothing was asked over."""
+def _during_setup(error: BrokenError | DeadlineError) -> BrokenError | DeadlineError:
+    """Mark an error of the handshake: no request was sent yet."""
     if isinstance(error, BrokenError):
         error.delivered = "no"
     error.add_note(SETTING_UP)

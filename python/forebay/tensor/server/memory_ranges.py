@@ -1,4 +1,4 @@
-"""Which memory is published where it lies, and under which name.
+"""The memory that is published where it lies, with the name of each range.
 
 Two tensors over the same bytes would change without each other's version, and their pulls would be
 of several at once. So memory has one name at a time.
@@ -12,21 +12,21 @@ from itertools import islice
 from forebay.errors import ConfigError
 from forebay.tensor.prepare.with_numpy import Array
 
-__all__ = ["Places"]
+__all__ = ["MemoryRanges"]
 
-Place = tuple[int, int, str]
+Range = tuple[int, int, str]
 """First address, the address after the last, and the name."""
 
 
-class Places:
+class MemoryRanges:
     """The memory of tensors, none of which overlap.
 
     Threads: one at a time.
     """
 
     def __init__(self) -> None:
-        self._sorted: list[Place] = []
-        self._by_name: dict[str, Place] = {}
+        self._sorted: list[Range] = []
+        self._by_name: dict[str, Range] = {}
 
     def check(self, name: str, array: Array) -> None:
         """Refuse memory of another tensor.
@@ -38,7 +38,7 @@ class Places:
         Raises:
             ConfigError: it overlaps another one.
         """
-        begin, end, _ = place_of(name, array)
+        begin, end, _ = range_of(name, array)
         at = bisect_left(self._sorted, (begin,))
         if at and self._sorted[at - 1][1] > begin:
             at -= 1
@@ -55,17 +55,17 @@ class Places:
         """Remember where a tensor lies, in place of where it lay before."""
         self.take(name)
         if array.nbytes:
-            place = self._by_name[name] = place_of(name, array)
-            insort(self._sorted, place)
+            found = self._by_name[name] = range_of(name, array)
+            insort(self._sorted, found)
 
     def take(self, name: str) -> None:
         """Forget it, if it is known."""
-        place = self._by_name.pop(name, None)
-        if place is not None:
-            del self._sorted[bisect_left(self._sorted, place)]
+        found = self._by_name.pop(name, None)
+        if found is not None:
+            del self._sorted[bisect_left(self._sorted, found)]
 
 
-def place_of(name: str, array: Array) -> Place:
+def range_of(name: str, array: Array) -> Range:
     """Where a C-contiguous array lies."""
     begin: int = array.__array_interface__["data"][0]
     return begin, begin + array.nbytes, name

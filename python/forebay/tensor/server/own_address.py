@@ -1,4 +1,4 @@
-"""Where a server of tensors listens that was told no URL: a socket of this user alone."""
+"""The default address of a tensor server: a Unix socket that only this user can reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from forebay._runtime_place import make_private, runtime_root, temporary_root
+from forebay._runtime_directory import make_private, runtime_root, temporary_root
 
 __all__ = ["own_url"]
 

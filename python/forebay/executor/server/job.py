@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.errors import ConfigError, DiedError, Error
-from forebay.executor.server.squad import Squad, Worker
+from forebay.executor.server.worker_group import Worker, WorkerGroup
 from forebay.pool._internal import BLAMELESS, TRIES
 
 KILLED = (*BLAMELESS, "signal", "out_of_memory")
-"""Deaths that say nothing about the application: an errand runs no code of its requests."""
+"""Deaths that say nothing about the application: a job runs no code of its requests."""
 
 
 @dataclass(slots=True)
-class Errand:
+class Job:
     """A worker that is forked for one call, and ended when it has answered.
 
-    Where it, its template or its keeper is killed meanwhile, another worker is sent.
+    Where it, its template or its keeper is killed meanwhile, another worker is started.
 
     Attributes:
-        squad: whose worker runs it.
+        group: whose worker runs it.
         method: of the worker.
         args: of the method.
         done: called with the answer.
@@ -29,7 +29,7 @@ class Errand:
             and whether trying again later may help: something was killed.
     """
 
-    squad: Squad
+    group: WorkerGroup
     method: str
     args: tuple[Any, ...]
     done: Callable[[Any], None]
@@ -40,11 +40,11 @@ class Errand:
     _error: Exception | None = None
 
     def begin(self) -> bool:
-        """Have a worker started; False where the errand has failed."""
+        """Have a worker started; False where the job has failed."""
         self._call = self._error = None
         self._tries += 1
         try:
-            self.worker = self.squad.begin()
+            self.worker = self.group.begin()
         except (Error, OSError) as error:
             self.failed(str(error), True)
             return False
@@ -57,10 +57,10 @@ class Errand:
             return self._learn_why(self._error)
         try:
             if self._call is None:
-                if not self.squad.advance(self.worker):
+                if not self.group.advance(self.worker):
                     return False
-                self._call = self.squad.ask(self.worker, self.method, self.args)
-            answer = self.squad.answer(self.worker, self._call)
+                self._call = self.group.ask(self.worker, self.method, self.args)
+            answer = self.group.answer(self.worker, self._call)
         except BlockingIOError:
             return False  # it has not answered yet
         except (Error, OSError) as error:
@@ -74,8 +74,8 @@ class Errand:
         self._error = error
         assert self.worker is not None, "begun"
         reason: Exception | None = error
-        if self.squad.has_broken(error):
-            reason = self.squad.obituary(self.worker)
+        if self.group.has_broken(error):
+            reason = self.group.start_error(self.worker)
             if reason is None:
                 return False
         self.leave()
@@ -89,7 +89,7 @@ class Errand:
         """Let go of the worker. Idempotent."""
         worker, self.worker = self.worker, None
         if worker is not None:
-            self.squad.bury(worker)
+            self.group.remove(worker)
 
 
 def _text(reason: Exception | None) -> str:

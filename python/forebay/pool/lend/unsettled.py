@@ -1,4 +1,4 @@
-"""What becomes of a service that could not be lent after all, because it did not settle."""
+"""What becomes of a service whose start or reset failed while it was being lent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.errors import BrokenError, DiedError, RemoteError
 from forebay.pool.lend.step import Steps
 
 TRIES = 3
-"""Starts of one acquire: no caller is blamed for a killed template or keeper; but it ends."""
+"""Starts of one acquire: a killed template or keeper is not the caller's fault, but it ends."""
 
 BLAMELESS: tuple[str, ...] = ("template_died", "keeper_lost")
 """Causes of a death that say nothing about the service itself."""
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """Who has services ended, and knows why they ended: a pool, or the link to a shared one."""
+    """Ends services, and knows why they ended: a pool, or the link to a shared one."""
 
     name: str
 
@@ -30,18 +30,18 @@ class Owner(Protocol):
         """Have a service ended."""
 
     def abandon(self, record: Any) -> None:
-        """Leave a start that is under way to whoever comes next."""
+        """Leave a start that is under way to the next caller."""
 
     def explain(self, handle: Any, name: str, error: BaseException) -> Steps[BaseException]:
-        """Why a service broke: its death where it is told in time, else `error`."""
+        """Why a service broke: its death where that is reported in time, else `error`."""
 
 
-def set_back(
+def handle_failure(
     owner: Owner, record: Any, error: Exception, *, last: bool, starting: bool
 ) -> Steps[None]:
     """End a service that failed to settle; return where another should be tried.
 
-    Raises what `error` is to the caller where no other should: it was the last try, or the service
+    Raises the caller's error where no other should: it was the last try, or the service
     was starting and is itself to blame.
     Cancellation: the service is ended all the same.
     """
@@ -76,5 +76,5 @@ def leave(owner: Owner, record: Any, *, starting: bool) -> None:
 
 
 def exhausted(owner: Owner, name: str) -> BrokenError:
-    """Every try ended in a service that was no good."""
+    """Every try ended in a service that could not be lent."""
     return BrokenError(f"pool {owner.name!r}: {name} ended {TRIES} times before it could be lent")

@@ -1,4 +1,4 @@
-"""The crew: workers start side by side, their ends are told, versions replace each other."""
+"""The supervisor: workers start side by side, their ends are told, versions replace each other."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from forebay.executor.server.crew import Crew
 from forebay.executor.server.plan import Plan
+from forebay.executor.server.supervisor import Supervisor
 from tests.executor.serving import until, wait_gone
-from tests.executor.worker.crew_workers import IdleWorker, Scribe
+from tests.executor.worker.supervisor_workers import IdleWorker, Scribe
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def scribe(tmp_path: Path) -> Iterator[Scribe]:
     made.close()
 
 
-def crew_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Crew:
+def supervisor_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Supervisor:
     plan = Plan(
         spec_of=lambda: IdleWorker.spec(str(source)),
         side_socket=scribe.side_path,
@@ -42,13 +42,13 @@ def crew_of(scribe: Scribe, source: Path, *, reloads: bool = True) -> Crew:
         reloads=reloads,
         start_timeout=20.0,
     )
-    return Crew(scribe, plan, scribe)
+    return Supervisor(scribe, plan, scribe)
 
 
 @pytest.fixture
-def crew(scribe: Scribe, source: Path) -> Iterator[Crew]:
-    """A crew that has loaded its application."""
-    made = crew_of(scribe, source)
+def supervisor(scribe: Scribe, source: Path) -> Iterator[Supervisor]:
+    """A supervisor that has loaded its application."""
+    made = supervisor_of(scribe, source)
     made.start()
     assert scribe.hear("loaded")[0]["text"] == "one"
     yield made
@@ -80,7 +80,7 @@ def started(scribe: Scribe, slot: int, lane: str = "short") -> int:
     return int(pid)
 
 
-def test_thirty_workers_start_side_by_side(crew: Crew, scribe: Scribe) -> None:
+def test_thirty_workers_start_side_by_side(supervisor: Supervisor, scribe: Scribe) -> None:
     """A burst of thirty does not wait for thirty starts one after the other."""
     started(scribe, 99)  # the template has forked once
     began = time.monotonic()
@@ -96,7 +96,10 @@ def test_thirty_workers_start_side_by_side(crew: Crew, scribe: Scribe) -> None:
     ("number", "expected"), [(signal.SIGKILL, ("signal", None, 9)), (None, ("exit", 7, None))]
 )
 def test_an_end_is_told_with_its_cause(
-    crew: Crew, scribe: Scribe, number: int | None, expected: tuple[str, int | None, int | None]
+    supervisor: Supervisor,
+    scribe: Scribe,
+    number: int | None,
+    expected: tuple[str, int | None, int | None],
 ) -> None:
     """Whoever waits for the request is told why it failed."""
     pid = started(scribe, 3, "hasty" if number is None else "short")
@@ -111,7 +114,7 @@ def test_an_end_is_told_with_its_cause(
     assert output == f"serving 3 {'hasty' if number is None else 'short'} 99 of one"
 
 
-def test_a_worker_that_does_not_leave_is_killed(crew: Crew, scribe: Scribe) -> None:
+def test_a_worker_that_does_not_leave_is_killed(supervisor: Supervisor, scribe: Scribe) -> None:
     """A worker that hangs does not keep its memory."""
     pid = started(scribe, 1)
     scribe.order("stop", 1)
@@ -121,7 +124,9 @@ def test_a_worker_that_does_not_leave_is_killed(crew: Crew, scribe: Scribe) -> N
     assert (slot, by_signal) == (1, signal.SIGKILL)
 
 
-def test_a_killed_keeper_costs_its_workers_and_no_more(crew: Crew, scribe: Scribe) -> None:
+def test_a_killed_keeper_costs_its_workers_and_no_more(
+    supervisor: Supervisor, scribe: Scribe
+) -> None:
     """The next order starts another keeper."""
     pid = started(scribe, 1)
     (keeper,) = _keepers()
@@ -137,7 +142,7 @@ def test_a_killed_keeper_costs_its_workers_and_no_more(crew: Crew, scribe: Scrib
     assert told[:2] == ("worker_ready", 2)
 
 
-def test_a_killed_template_is_started_again(crew: Crew, scribe: Scribe) -> None:
+def test_a_killed_template_is_started_again(supervisor: Supervisor, scribe: Scribe) -> None:
     """Workers that live do not notice; the next one is forked from another template."""
     first = started(scribe, 1)
     # A keeper that has not said its name yet looks like a template.
@@ -149,7 +154,7 @@ def test_a_killed_template_is_started_again(crew: Crew, scribe: Scribe) -> None:
 
 
 def test_a_change_is_loaded_and_the_old_version_ends_with_its_workers(
-    crew: Crew, scribe: Scribe, source: Path
+    supervisor: Supervisor, scribe: Scribe, source: Path
 ) -> None:
     """Edit and run: what starts from now on is the new code; nothing of the old one stays."""
     old = started(scribe, 1)
@@ -169,7 +174,7 @@ def test_a_change_is_loaded_and_the_old_version_ends_with_its_workers(
 
 
 def test_an_application_that_cannot_be_imported_is_a_reason(
-    crew: Crew, scribe: Scribe, source: Path
+    supervisor: Supervisor, scribe: Scribe, source: Path
 ) -> None:
     """Nothing is run by old code meanwhile, and the next change is loaded again."""
     source.write_text("raise it")
@@ -185,27 +190,27 @@ def test_an_application_that_cannot_be_imported_is_a_reason(
 
 def test_without_reload_a_change_is_only_told(scribe: Scribe, source: Path) -> None:
     """Plain `serve` goes on with what it has, until it is told to reload."""
-    crew = crew_of(scribe, source, reloads=False)
-    crew.start()
+    supervisor = supervisor_of(scribe, source, reloads=False)
+    supervisor.start()
     try:
         scribe.hear("loaded")
         source.write_text("two")
         scribe.order("sources", [str(source)])
         assert scribe.hear("changed") == ([str(source)],)
-        crew.reload()
+        supervisor.reload()
         assert scribe.hear("loaded")[0]["text"] == "two"
     finally:
-        crew.close()
+        supervisor.close()
 
 
 def test_without_reload_a_broken_version_costs_nothing(scribe: Scribe, source: Path) -> None:
     """A server in production that is told to reload goes on with what it has."""
-    crew = crew_of(scribe, source, reloads=False)
-    crew.start()
+    supervisor = supervisor_of(scribe, source, reloads=False)
+    supervisor.start()
     try:
         scribe.hear("loaded")
         source.write_text("raise it")
-        crew.reload()
+        supervisor.reload()
         reason, serves = scribe.hear("unfit")
         assert "cannot import raise it" in reason
         assert serves is True
@@ -215,7 +220,7 @@ def test_without_reload_a_broken_version_costs_nothing(scribe: Scribe, source: P
         scribe.order("died", 1)
         assert scribe.hear("worker_died")[-1].endswith("of one")
     finally:
-        crew.close()
+        supervisor.close()
 
 
 def test_an_import_whose_template_is_killed_is_tried_again(
@@ -223,8 +228,8 @@ def test_an_import_whose_template_is_killed_is_tried_again(
 ) -> None:
     """The kernel may end a template for want of memory; the next one may find some."""
     source.write_text(f"wait {tmp_path / 'go'}")
-    crew = crew_of(scribe, source)
-    crew.start()
+    supervisor = supervisor_of(scribe, source)
+    supervisor.start()
     try:
         killed = set()
         while len(killed) < 4:  # one more than a single load tries
@@ -236,7 +241,7 @@ def test_an_import_whose_template_is_killed_is_tried_again(
         (tmp_path / "go").touch()
         assert scribe.hear("loaded")[0]["text"].startswith("wait")
     finally:
-        crew.close()
+        supervisor.close()
 
 
 def test_an_import_whose_worker_is_killed_is_tried_again(
@@ -244,26 +249,28 @@ def test_an_import_whose_worker_is_killed_is_tried_again(
 ) -> None:
     """A server refused every submission until the next edit, though nothing was wrong with it."""
     source.write_text(f"die {tmp_path / 'deaths'}")
-    crew = crew_of(scribe, source)
-    crew.start()
+    supervisor = supervisor_of(scribe, source)
+    supervisor.start()
     try:
         assert scribe.hear("loaded")[0]["text"].startswith("die")
         assert len((tmp_path / "deaths").read_text()) == 5
     finally:
-        crew.close()
+        supervisor.close()
 
 
-def test_services_are_warmed_by_a_worker_that_ends(crew: Crew, scribe: Scribe) -> None:
+def test_services_are_warmed_by_a_worker_that_ends(supervisor: Supervisor, scribe: Scribe) -> None:
     """The server itself never imports what could start them."""
     before = children()
-    crew.warm()
+    supervisor.warm()
     ((name, (pid,)),) = scribe.hear("warmed")[0]
     assert name == "a pool"
     assert pid not in before
     wait_gone(pid)
 
 
-def test_a_start_that_is_not_needed_any_more_is_given_up(crew: Crew, scribe: Scribe) -> None:
+def test_a_start_that_is_not_needed_any_more_is_given_up(
+    supervisor: Supervisor, scribe: Scribe
+) -> None:
     """An order may be taken back before it is carried out."""
     scribe.order("start", 5, "short", 1)
     scribe.order("stop", 5)
@@ -277,15 +284,15 @@ def test_a_start_that_is_not_needed_any_more_is_given_up(crew: Crew, scribe: Scr
 def test_closing_leaves_no_process(scribe: Scribe, source: Path) -> None:
     """Workers, template and keeper end with the server."""
     before = children()
-    crew = crew_of(scribe, source)
-    crew.start()
+    supervisor = supervisor_of(scribe, source)
+    supervisor.start()
     scribe.hear("loaded")
     try:
         started(scribe, 1)
         # Keeper, template and worker, once the one that told the manifest is gone.
         until(lambda: len(children() - before) == 3)
     finally:
-        crew.close()
+        supervisor.close()
     assert children() == before
 
 

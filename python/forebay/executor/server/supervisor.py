@@ -1,0 +1,466 @@
+"""The supervisor: the thread that starts and ends workers, as the dispatcher orders.
+
+It polls the dispatcher's orders, the keepers of its worker groups and the sockets of workers that
+start; it never waits for one of them alone, so thirty starts take as long as their forks.
+A *worker group* holds the workers of one version of the application. A reload makes another group;
+the old one is closed once its workers have ended.
+
+The dispatcher decides; the supervisor carries out and reports the outcome:
+
+| order | what the supervisor does |
+|---|---|
+| start | fork a worker; hand its connection over when it is ready, or report why it never was |
+| stop | the worker was asked to leave; if it does not, have the keeper end it |
+| died | ask the keeper how the worker ended, and report that |
+| expelled | log it; the worker's death follows |
+| sources | load the changed application into a new group |
+| idle | notify the server |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import DiedError, Error
+from forebay.executor.app.blame import without_own_lines
+from forebay.executor.app.sources import code_of
+from forebay.executor.server.job import Job
+from forebay.executor.server.oom import OomKills
+from forebay.executor.server.worker_group import Worker, WorkerGroup
+from forebay.pool._internal import BLAMELESS, TRIES
+
+if TYPE_CHECKING:
+    from forebay.executor.server.plan import Orders, Plan, Watcher
+
+LEAVE_S = 2.0
+"""Seconds that a worker which was asked to leave may take before the keeper ends it."""
+
+LOADS_MAX = 3
+"""Imports in a row whose keeper or template ended, before the application is reported as unfit."""
+
+LOAD_PAUSE_MAX_S = 30.0
+"""Longest pause before such an import is tried again."""
+
+PAUSE_MS = 200
+"""Longest sleep of the supervisor while it waits for a report of a keeper."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A slot of the dispatcher's worker table, and the worker in it."""
+
+    number: int
+    lane: str
+    nonce: int
+    group: WorkerGroup
+    worker: Worker
+    leave_by: float | None = None
+    tries: int = 1
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The slots that hold a worker, by the state of that worker."""
+
+    filled: dict[int, _Slot] = field(default_factory=dict)
+    starting: dict[int, _Slot] = field(default_factory=dict)
+    """Those of `filled` whose worker is not ready, by their number."""
+    dying: dict[int, _Slot] = field(default_factory=dict)
+    """Those of `filled` whose worker has ended."""
+    failed: list[_Slot] = field(default_factory=list)
+    """Those whose start failed, until the keeper has reported why."""
+
+
+class Supervisor:
+    """Starts and ends workers in a thread of its own, from `start` until `close`."""
+
+    def __init__(self, dispatcher: Orders, plan: Plan, watcher: Watcher) -> None:
+        self._dispatcher = dispatcher
+        self._plan = plan
+        self._watcher = watcher
+        self._poll = select.poll()
+        self._polled: dict[int, Worker] = {}
+        """The sockets that are polled."""
+        self._slots = _Slots()
+        self._oom_kills = OomKills()
+        self._group: WorkerGroup | None = None
+        """The group that starts workers; None until the first import begins."""
+        self._next: WorkerGroup | None = None
+        """The group of a version that is being loaded while another one serves."""
+        self._old: list[WorkerGroup] = []
+        self._jobs: list[Job] = []
+        self._files = list(plan.files)
+        """What is watched: the sources, as far as they are known."""
+        self._code = ""
+        """Hash of the files at the start of the last import."""
+        self._failed_loads = 0
+        """Imports in a row that failed without a fault of the application."""
+        self._load_at: float | None = None
+        """When the next is tried, in monotonic seconds."""
+        self._requested: set[str] = set()
+        """What other threads asked for: "reload", "warm"."""
+        self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="forebay-supervisor")
+
+    def start(self) -> None:
+        """Begin with the import of the application."""
+        self._thread.start()
+
+    def reload(self) -> None:
+        """Import the application anew; from any thread, returns at once."""
+        self._request("reload")
+
+    def warm(self) -> None:
+        """Start services of the application that are missing; from any thread, returns at once."""
+        self._request("warm")
+
+    def pids(self) -> dict[int, int]:
+        """Processes of the workers that are ready, by their slot; from any thread."""
+        slots = list(self._slots.filled.values())  # one step: the thread goes on meanwhile
+        return {slot.number: slot.worker.pid for slot in slots if slot.worker.pid}
+
+    def _request(self, what: str) -> None:
+        self._requested.add(what)
+        with contextlib.suppress(BlockingIOError):  # the pipe is full: the supervisor is awake
+            os.write(self._woken, b"w")
+
+    def close(self) -> None:
+        """End every worker, template and keeper, and wait for them. Idempotent."""
+        self._ending = True
+        if self._woken >= 0:
+            self._request("end")
+        if self._thread.is_alive():
+            self._thread.join()
+        wake, self._wake, self._woken = (self._wake, self._woken), -1, -1
+        for descriptor in wake:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            self._poll.register(self._dispatcher.orders_fileno(), select.POLLIN)
+            self._poll.register(self._wake, select.POLLIN)
+            self._begin_load()
+            while not self._ending and self._turn():
+                pass
+        except BaseException as error:  # a thread's last boundary: the server is notified
+            _log.exception("the supervisor failed")
+            self._watcher.broken(error)
+        finally:
+            self._close_groups()
+
+    def _turn(self) -> bool:
+        """Sleep until something happens, and do what is to be done; False at the end."""
+        self._poll.poll(self._pause_ms())
+        self._drain_wake()
+        orders = self._dispatcher.orders(0)
+        if orders is None:
+            return False
+        for group in self._groups():
+            group.drive()
+        for order in orders:
+            self._handle(order)
+        self._do_requested()
+        self._advance_jobs()
+        for slot in list(self._slots.starting.values()):
+            self._advance(slot)
+        self._report_failures()
+        self._report_deaths()
+        self._end_overdue()
+        self._close_old()
+        return True
+
+    def _pause_ms(self) -> int | None:
+        """How long nothing may come before something is due; None: for ever."""
+        if self._slots.failed or self._slots.dying or self._jobs:
+            return PAUSE_MS  # the keeper has a limited time to report
+        due = [slot.leave_by for slot in self._slots.filled.values() if slot.leave_by is not None]
+        if self._load_at is not None:
+            due.append(self._load_at)
+        if not due:
+            return None
+        return max(0, int((min(due) - time.monotonic()) * 1000) + 1)
+
+    def _drain_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake, 64):
+                pass
+
+    def _do_requested(self) -> None:
+        """Begin an import that is due, and do what other threads asked for."""
+        if self._load_at is not None and time.monotonic() >= self._load_at:
+            self._begin_load()
+        while self._requested:
+            request = self._requested.pop()
+            if request == "reload":
+                self._begin_load()
+            elif request == "warm":
+                self._warm_services()
+
+    def _groups(self) -> list[WorkerGroup]:
+        return [it for it in (*self._old, self._group, self._next) if it is not None]
+
+    # Orders.
+
+    def _handle(self, order: tuple[Any, ...]) -> None:
+        kind = order[0]
+        if kind == "start":
+            self._begin(*order[1:])
+        elif kind == "stop":
+            self._stop(order[1])
+        elif kind == "died":
+            self._died(order[1])
+        elif kind == "expelled":
+            _log.warning("the worker in slot %d is ended: it outgrew its estimate", order[1])
+        elif kind == "sources":
+            self._sources(order[1])
+        elif kind == "idle":
+            self._watcher.idle()
+        elif kind == "rebound":
+            self._watcher.rebound()
+        elif kind == "warn":
+            self._watcher.warned(order[1])
+
+    def _begin(self, number: int, lane: str, nonce: int, tries: int = 1) -> None:
+        group = self._group
+        assert group is not None, "the first import begins before the first order"
+        try:
+            slot = _Slot(number, lane, nonce, group, group.begin(), tries=tries)
+        except (Error, OSError) as error:
+            self._dispatcher.worker_failed(number, str(error))
+            return
+        self._slots.filled[number] = self._slots.starting[number] = slot
+        self._register(slot.worker)
+
+    def _stop(self, number: int) -> None:
+        slot = self._slots.filled.get(number)
+        if slot is None:
+            return
+        if number in self._slots.starting:
+            self._forget(slot)
+            self._dispatcher.worker_failed(number, "it was not needed any more")
+        else:
+            slot.leave_by = time.monotonic() + LEAVE_S
+
+    def _died(self, number: int) -> None:
+        slot = self._slots.filled.get(number)
+        if slot is not None:
+            self._slots.dying[number] = slot
+
+    def _sources(self, paths: list[str]) -> None:
+        if self._plan.reloads:
+            self._begin_load()
+        else:
+            self._watcher.changed(paths)
+
+    # Starts and ends of workers.
+
+    def _advance(self, slot: _Slot) -> None:
+        """Hand a worker over as soon as it is ready."""
+        try:
+            if not slot.group.advance(slot.worker):
+                return
+            self._unregister(slot.worker)
+            plan = self._plan
+            connection, pidfd = slot.group.deploy(
+                slot.worker, slot.number, slot.lane, plan.side_socket, slot.nonce, plan.options
+            )
+        except (Error, OSError):
+            self._unregister(slot.worker)
+            del self._slots.starting[slot.number]
+            self._slots.failed.append(slot)
+            return
+        del self._slots.starting[slot.number]
+        worker = slot.worker
+        self._dispatcher.worker_ready(slot.number, connection, worker.pid, pidfd, worker.generation)
+
+    def _report_failures(self) -> None:
+        """Report why starts failed, as soon as the keeper has said so."""
+        for slot in list(self._slots.failed):
+            error = slot.group.start_error(slot.worker)
+            if error is None:
+                continue
+            self._slots.failed.remove(slot)
+            self._forget(slot)
+            blameless = isinstance(error, DiedError) and error.cause in BLAMELESS
+            if blameless and slot.tries < TRIES:
+                self._begin(slot.number, slot.lane, slot.nonce, slot.tries + 1)
+            else:
+                self._dispatcher.worker_failed(slot.number, str(error))
+
+    def _report_deaths(self) -> None:
+        """Report how workers ended, as soon as the keeper has said so."""
+        for slot in list(self._slots.dying.values()):
+            death = slot.group.death(slot.worker)
+            if death is not None:
+                self._forget(slot)
+                if death.signal == signal.SIGKILL and self._oom_kills.was_killed():
+                    death = death._replace(cause="memory")
+                elif death.cause == "signal":
+                    # It counts shared memory too: reported only where memory was the cause.
+                    death = death._replace(peak_bytes=None)
+                self._dispatcher.worker_died(slot.number, *death)
+
+    def _end_overdue(self) -> None:
+        """Have workers ended that were asked to leave and have not."""
+        now = time.monotonic()
+        for slot in self._slots.filled.values():
+            if slot.leave_by is not None and slot.leave_by <= now:
+                slot.leave_by = None
+                slot.group.end(slot.worker)
+
+    def _forget(self, slot: _Slot) -> None:
+        """Free a slot, and let go of its worker."""
+        self._unregister(slot.worker)
+        for table in (self._slots.filled, self._slots.starting, self._slots.dying):
+            table.pop(slot.number, None)
+        slot.group.remove(slot.worker)
+
+    # Versions of the application.
+
+    def _begin_load(self) -> None:
+        """Import the application into a new template, and ask its first worker what it is."""
+        self._load_at = None
+        for job in self._jobs:
+            self._leave(job)
+        self._jobs.clear()
+        plan = self._plan
+        self._code = code_of(self._files)
+        group = WorkerGroup(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
+        self._poll.register(group.fileno(), select.POLLIN)
+        self._retire_next()
+        if self._group is None or plan.reloads:
+            self._replace(group)  # workers that are ordered from now on wait for it
+        else:
+            self._next = group
+        if plan.loads:
+            self._send(Job(group, "manifest", (), self._install, self._failed_load))
+
+    def _install(self, manifest: bytes) -> None:
+        told = json.loads(manifest)
+        self._files = told["sources"]
+        self._dispatcher.watch_sources(self._files)
+        if self._plan.reloads and code_of(self._files) != told["code"]:
+            self._begin_load()  # changed before it was watched, after it was imported
+            return
+        try:
+            self._dispatcher.install(manifest)
+        except Error as error:
+            self._report_unfit(str(error))
+            return
+        if self._next is not None:
+            group, self._next = self._next, None
+            self._replace(group)
+        self._failed_loads = 0
+        self._dispatcher.hold(None)
+        self._watcher.loaded(told, manifest)
+        self._compare(told["code"])
+
+    def _compare(self, code: str) -> None:
+        """Handle changes that were made before the files were watched."""
+        if code_of(self._files) != code:
+            self._sources(self._files)
+
+    def _failed_load(self, reason: str, temporary: bool) -> None:
+        """An import has failed; where that is not the application's fault, it is tried again."""
+        if temporary:
+            self._failed_loads += 1
+            self._load_at = time.monotonic() + min(LOAD_PAUSE_MAX_S, 0.1 * 2.0**self._failed_loads)
+            _log.warning("the application was not imported and is tried again: %s", reason)
+        if not temporary or self._failed_loads >= LOADS_MAX:
+            self._report_unfit(without_own_lines(reason))
+
+    def _report_unfit(self, reason: str) -> None:
+        """Hold all dispatching, unless an older version of the application goes on to serve."""
+        serves = self._next is not None
+        if serves:
+            self._retire_next()
+        else:
+            self._dispatcher.watch_sources(self._files)
+            self._dispatcher.hold(reason)
+        self._watcher.unfit(reason, serves=serves)
+        self._compare(self._code)
+
+    def _replace(self, group: WorkerGroup) -> None:
+        """Start workers in this group from now on; those of the one before run to their end."""
+        if self._group is not None:
+            self._old.append(self._group)
+        self._group = group
+
+    def _retire_next(self) -> None:
+        group, self._next = self._next, None
+        if group is not None:
+            self._old.append(group)
+
+    def _warm_services(self) -> None:
+        """Have a worker start the services that the application wants ready."""
+        if self._group is not None:
+            pool = self._plan.options["pool"]
+            self._send(Job(self._group, "warm", (pool,), self._watcher.warmed, self._cold))
+
+    def _cold(self, reason: str, temporary: bool) -> None:
+        _log.warning("the services of the application cannot be kept ready: %s", reason)
+
+    def _send(self, job: Job) -> None:
+        if job.begin():
+            self._jobs.append(job)
+            self._register(job.worker)
+
+    def _advance_jobs(self) -> None:
+        for job in list(self._jobs):
+            before = job.worker
+            over = job.advance()
+            if over or job.worker is not before:
+                self._unregister(before)
+            if over:
+                # A new version, which may have begun meanwhile, has left all of them.
+                if job in self._jobs:
+                    self._jobs.remove(job)
+            elif job.worker is not before:
+                self._register(job.worker)
+
+    def _leave(self, job: Job) -> None:
+        self._unregister(job.worker)
+        job.leave()
+
+    def _close_old(self) -> None:
+        """Close groups whose last worker has ended."""
+        for group in [it for it in self._old if not it.living]:
+            self._old.remove(group)
+            self._close(group)
+
+    def _close_groups(self) -> None:
+        for job in self._jobs:
+            self._leave(job)
+        groups, self._group, self._next, self._old = self._groups(), None, None, []
+        for group in groups:
+            self._close(group)
+
+    def _close(self, group: WorkerGroup) -> None:
+        self._poll.unregister(group.fileno())
+        group.close(5.0)
+
+    def _register(self, worker: Worker | None) -> None:
+        if worker is not None and (descriptor := worker.fileno()) >= 0:
+            self._poll.register(descriptor, select.POLLIN)
+            self._polled[descriptor] = worker
+
+    def _unregister(self, worker: Worker | None) -> None:
+        """Poll a worker's socket no more, unless its number is another one's by now."""
+        for descriptor in [at for at, polled in self._polled.items() if polled is worker]:
+            del self._polled[descriptor]
+            self._poll.unregister(descriptor)
