@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_base::peer::peer_of;
-use forebay_base::unix::{self, Directory, Error as Refused};
+use forebay_base::unix::{self, Directory, ListenError};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect as connect_to,
@@ -135,16 +135,16 @@ pub(crate) fn stream_socket(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 /// The ground floor's reasons, with what a user can do about each.
-fn refused(error: &Refused) -> Error {
+fn refused(error: &ListenError) -> Error {
     let user = rustix::process::geteuid().as_raw();
     let advice = match error {
-        Refused::System { what, source } => {
+        ListenError::System { what, source } => {
             return Error::System {
                 what: what.clone(),
                 errno: Errno::from_io_error(source).unwrap_or(Errno::IO),
             };
         }
-        Refused::Exposed {
+        ListenError::Exposed {
             directory, owner, ..
         } if *owner != user && *owner != 0 => {
             return Error::Config(format!(
@@ -152,11 +152,11 @@ fn refused(error: &Refused) -> Error {
                 directory.display()
             ));
         }
-        Refused::Exposed { .. } => "; use a directory of your own (0700)".to_owned(),
-        Refused::Lock { .. } => {
+        ListenError::Exposed { .. } => "; use a directory of your own (0700)".to_owned(),
+        ListenError::Lock { .. } => {
             format!("; this is user {user}: use a directory of your own (0700)")
         }
-        Refused::Path { .. } => "; choose a shorter directory".to_owned(),
+        ListenError::Path { .. } => "; choose a shorter directory".to_owned(),
         _ => String::new(),
     };
     Error::Config(format!("{error}{advice}"))
