@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_base::peer::peer_of;
-use forebay_base::unix::{self, Directory, ListenError};
+use forebay_base::unix::{self, Directory, ListenError as Refused};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect as connect_to,
@@ -135,16 +135,16 @@ pub(crate) fn stream_socket(flags: SocketFlags) -> Result<OwnedFd> {
 }
 
 /// The ground floor's reasons, with what a user can do about each.
-fn refused(error: &ListenError) -> Error {
+fn refused(error: &Refused) -> Error {
     let user = rustix::process::geteuid().as_raw();
     let advice = match error {
-        ListenError::System { what, source } => {
+        Refused::System { what, source } => {
             return Error::System {
                 what: what.clone(),
                 errno: Errno::from_io_error(source).unwrap_or(Errno::IO),
             };
         }
-        ListenError::Exposed {
+        Refused::Exposed {
             directory, owner, ..
         } if *owner != user && *owner != 0 => {
             return Error::Config(format!(
@@ -152,11 +152,11 @@ fn refused(error: &ListenError) -> Error {
                 directory.display()
             ));
         }
-        ListenError::Exposed { .. } => "; use a directory of your own (0700)".to_owned(),
-        ListenError::Lock { .. } => {
+        Refused::Exposed { .. } => "; use a directory of your own (0700)".to_owned(),
+        Refused::Lock { .. } => {
             format!("; this is user {user}: use a directory of your own (0700)")
         }
-        ListenError::Path { .. } => "; choose a shorter directory".to_owned(),
+        Refused::Path { .. } => "; choose a shorter directory".to_owned(),
         _ => String::new(),
     };
     Error::Config(format!("{error}{advice}"))
