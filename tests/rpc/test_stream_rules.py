@@ -109,8 +109,8 @@ def served(send: bytes) -> Exception | None:
     [
         (frame(CALL, 1, flags=STREAM), "without its first credit"),
         (frame(CREDIT, 2, time=1) + frame(CALL, 1, flags=STREAM), "without its first credit"),
-        (frame(CREDIT, 1, time=0), "credit of 0"),
-        (frame(CREDIT, 1, time=65_537), "credit of 65537"),
+        (frame(CREDIT, 1, time=0), "invalid credit 0"),
+        (frame(CREDIT, 1, time=65_537), "invalid credit 65537"),
         (frame(CALL, 1, flags=STREAM | 2), "flags"),
         (frame(ITEM, 1), "not open"),
     ],
@@ -127,7 +127,7 @@ def test_a_caller_that_widens_a_stream_above_its_limit() -> None:
     first = frame(CREDIT, 1, time=65_536) + frame(CALL, 1, flags=STREAM)
     error = served(first + frame(CREDIT, 1, time=1))
     assert error is not None
-    assert "above 65536" in str(error)
+    assert "limit 65536" in str(error)
 
 
 def test_a_late_credit_harms_nobody() -> None:

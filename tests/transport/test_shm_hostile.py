@@ -82,10 +82,10 @@ def test_a_wild_head_is_refused(liar: Liar, head: int) -> None:
         (b"\x01" + name(chunk=7), "not in the peer's memory"),
         (b"\x01" + name(place=1024), "not in the peer's memory"),
         (b"\x01" + name(generation=0), "not in the peer's memory"),
-        (b"\x01" + name()[:-1], "does not fit"),
-        (b"\x00", "does not fit"),
-        (b"\x02", "does not fit"),
-        (b"", "does not fit"),
+        (b"\x01" + name()[:-1], "do not fit"),
+        (b"\x00", "do not fit"),
+        (b"\x02", "do not fit"),
+        (b"", "do not fit"),
     ],
 )
 def test_names_of_what_is_not_there_are_refused(liar: Liar, table: bytes, message: str) -> None:

@@ -94,7 +94,7 @@ pub enum Violation {
     Uninvited,
     #[error("the token is wrong")]
     Token,
-    #[error("invalid {what} of the ring: {value:#x}")]
+    #[error("the ring's {what} is {value:#x}, which is out of range")]
     Ring { what: &'static str, value: u64 },
     #[error("invalid control block: {bytes} bytes instead of {expected}")]
     Geometry { bytes: u64, expected: u64 },

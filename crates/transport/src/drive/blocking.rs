@@ -5,7 +5,7 @@
 //! follower. A leader that has its own reply leaves and promotes one follower.
 //!
 //! A follower is promoted, not made the reader: it wakes, takes the lock and competes like any
-//! thread, so that no thread is named the reader that has just left by a signal or its deadline.
+//! thread, so that no thread is named the reader that has left by a signal or its deadline.
 //! Every exit from a wait goes through [`end_wait`], which promotes; one that did not would leave
 //! followers asleep with nobody reading.
 //!

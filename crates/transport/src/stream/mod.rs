@@ -166,7 +166,7 @@ impl Stream for Arc<OwnedFd> {
 
     fn hung_up(&self) -> bool {
         use rustix::net::{AddressFamily, sockopt::socket_domain};
-        // TCP reports only the end of one direction, even after the peer has closed both; our ends never close just one.
+        // TCP reports only the end of one direction, even after the peer has closed both; our ends never close a single one.
         let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
         let gone = PollFlags::HUP | PollFlags::ERR;
         let gone = if local { gone } else { gone | PollFlags::RDHUP };

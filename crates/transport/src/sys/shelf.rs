@@ -1,4 +1,4 @@
-//! Large blocks that were just freed, kept for the next frame of the same size.
+//! Large blocks that were freed a moment ago, kept for the next frame of the same size.
 //!
 //! An allocator returns freed pages at the end of its heap to the kernel, and above 1 MB fresh pages are most of the cost
 //! of a transfer. A program that receives arrays of one shape receives the next one into the same pages.

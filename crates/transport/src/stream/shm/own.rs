@@ -21,7 +21,7 @@ pub struct OwnRegion {
     region: Region,
     /// Shared with received frames, which are released by a word in it.
     pub control: Arc<OwnBlock>,
-    /// What the peer writes to wake us.
+    /// The eventfd by which the peer wakes us. Not a `Wakeup`: what a read of it returns says whether the lifeline is due.
     pub wakeup: OwnedFd,
     ledger: Ledger<Lease>,
     /// Announced chunks, ours and those of arenas, with their names on the wire.

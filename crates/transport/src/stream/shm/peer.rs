@@ -19,7 +19,7 @@ use crate::sys::shared::{OwnBlock, PeerBlock};
 #[derive(Debug)]
 pub struct PeerRegion {
     pub control: PeerBlock,
-    /// Wakes the peer.
+    /// The peer's eventfd, which came with its hello.
     pub wakeup: OwnedFd,
     /// A pidfd of the peer: readable once it has ended.
     pub process: OwnedFd,
