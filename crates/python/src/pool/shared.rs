@@ -10,8 +10,8 @@ use forebay_pool::Error;
 use forebay_pool::death::Cause;
 use forebay_pool::lender::borrower::{Borrower as Core, Response};
 use forebay_pool::lender::{Config, Lender as CoreLender, Turn};
-use forebay_pool::wire::Launch;
 use forebay_pool::wire::shared::{Kind, Reply, Request, Row};
+use forebay_pool::wire::{Handle, Launch};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -308,16 +308,7 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
             unanswered,
             preface_read,
             ..
-        } => (
-            3,
-            PyHandle(handle),
-            pid,
-            unanswered,
-            preface_read,
-            next(),
-            next(),
-        )
-            .into_pyobject(py),
+        } => lent_to_python(py, handle, pid, unanswered, preface_read, [next(), next()]),
         Reply::Start { handle, .. } => (4, PyHandle(handle), next()).into_pyobject(py),
         Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
         Reply::Died { death, .. } => (6, death_to_python(py, &death)).into_pyobject(py),
@@ -335,6 +326,19 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
         } => (10, text(&limit), maximum, value, text(&next)).into_pyobject(py),
         Reply::Failed { reason, .. } => (11, text(&reason)).into_pyobject(py),
     }
+}
+
+/// A lent process; its descriptors in the order of the packet.
+fn lent_to_python(
+    py: Python<'_>,
+    handle: Handle,
+    pid: i32,
+    unanswered: u64,
+    preface_read: bool,
+    [first, second]: [RawFd; 2],
+) -> PyResult<Bound<'_, PyTuple>> {
+    let handle = PyHandle(handle);
+    (3, handle, pid, unanswered, preface_read, first, second).into_pyobject(py)
 }
 
 fn counts_of(deaths: &[(Cause, u64)]) -> Vec<(&'static str, u64)> {
