@@ -38,6 +38,7 @@ miri() {
 	local -x PROPTEST_CASES="${PROPTEST_CASES:-3}" RUSTFLAGS=''
 	local run=("$CARGO" +nightly miri test --locked --target-dir target/sanitize-miri)
 	step 'miri base' "${run[@]}" -p forebay-base --test queue
+	step 'miri base slots' "${run[@]}" -p forebay-base --lib -- slots:: time::
 	step 'miri memory' "${run[@]}" -p forebay-memory --lib -- heap:: shelf:: blocks::
 	step 'miri blockio' "${run[@]}" -p forebay-blockio --lib -- checksum:: flight:: lane:: overlap::
 	step 'miri pool' "${run[@]}" -p forebay-pool --lib -- wire:: word:: machine:: fuzzing::

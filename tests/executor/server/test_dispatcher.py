@@ -155,7 +155,7 @@ def test_a_wrong_option_is_refused_before_anything_happens(dispatcher: _core.Dis
     """A misspelt option names the one that was meant."""
     with pytest.raises(forebay.ConfigError, match="priority"):
         submit(dispatcher, operator.add, 1, 2, priorty=3)
-    with pytest.raises(forebay.ConfigError, match="no setting"):
+    with pytest.raises(forebay.ConfigError, match="unknown setting"):
         _core.Dispatcher({"worker_max": 2})
 
 
