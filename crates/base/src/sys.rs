@@ -40,6 +40,9 @@ pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(i32, u32), Errno> {
 /// A word that is zero again in a forked child; `None` if the kernel gives no page for it.
 pub fn wiped_on_fork() -> Option<&'static AtomicU64> {
     static MARK: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
+    if cfg!(miri) {
+        return None; // it has no madvise, and no fork
+    }
     *MARK.get_or_init(|| {
         const PAGE_BYTES: usize = 4096;
         // SAFETY: a fresh private mapping at addresses that the kernel picks.

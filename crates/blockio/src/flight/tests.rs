@@ -699,10 +699,6 @@ fn no_sync_is_well_behind_a_write_that_somebody_wrote_over() {
 }
 
 #[test]
-#[cfg_attr(
-    miri,
-    ignore = "the page of the fork mark: madvise, which miri has not"
-)]
 fn an_operation_that_the_kernel_never_takes_ends_with_its_error() {
     let mut owner = Owner::new(&[Kind::Read]);
     let mut flight = Flight::new(SLOTS, SLOTS);
