@@ -31,7 +31,9 @@ STRUCT = re.compile(
     r"^(?:pub(?:\([^)]*\))? )?struct (\w+)[^{;(]*\{(.*?)^\}", re.MULTILINE | re.DOTALL
 )
 OPEN_FIELD = re.compile(r"^    pub(?:\([^)]*\))? \w+:", re.MULTILINE)
-PUBLIC_TYPE = re.compile(r"^pub(?:\([^)]*\))? (?:struct|enum|union) (\w+)", re.MULTILINE)
+PUBLIC_TYPE = re.compile(
+    r"^pub(?:\([^)]*\))? (?:struct|enum|union|trait|type) (?!Result\b)(\w+)", re.MULTILINE
+)
 TRAIT = re.compile(r"^(?:pub(?:\([^)]*\))? )?trait (\w+)", re.MULTILINE)
 
 
@@ -92,7 +94,7 @@ def open_structs() -> Iterator[str]:
 
 
 def names_public_twice() -> Iterator[str]:
-    """Type names that are public in more than one module of a crate."""
+    """Types, traits and aliases (but `Result`) that are public in several modules of a crate."""
     for crate, modules in rust_crates.crates().items():
         if crate != "python":
             kinds = Counter(kind for code in modules.values() for kind in PUBLIC_TYPE.findall(code))

@@ -36,7 +36,7 @@ use crate::dispatcher::workers::dispatch_queue::DispatchQueue;
 use crate::dispatcher::workers::interrupts::Interrupts;
 use crate::dispatcher::workers::measures::Measures;
 use crate::dispatcher::workers::output::SideChannels;
-use crate::dispatcher::workers::{Run, WorkerProcess, WorkerProcesses};
+use crate::dispatcher::workers::{RunId, WorkerProcess, WorkerProcesses};
 use crate::error::{Error, Result};
 use crate::logs::Logs;
 use crate::machine::Machine;
@@ -75,7 +75,7 @@ pub(super) struct Driver {
     idle_end: Option<Duration>,
     commands: Vec<Command>,
     actions: Vec<Action>,
-    replies: Vec<(Run, Reply)>,
+    replies: Vec<(RunId, Reply)>,
     closing: bool,
 }
 
@@ -257,7 +257,7 @@ impl Driver {
     /// Take in what a worker wrote before it replied, so that the output of a run precedes its end.
     ///
     /// Output and replies come by different descriptors, so the kernel keeps no order between them.
-    fn read_output_before(&mut self, slot: Slot, replies: &[(Run, Reply)]) {
+    fn read_output_before(&mut self, slot: Slot, replies: &[(RunId, Reply)]) {
         let Some(worker) = self.workers.get_mut(slot).filter(|_| !replies.is_empty()) else {
             return;
         };
@@ -286,7 +286,7 @@ impl Driver {
         self.shared.order(Order::Died { slot });
     }
 
-    fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+    fn take_replies(&mut self, slot: Slot, replies: &mut Vec<(RunId, Reply)>) {
         for ((id, attempt), reply) in replies.drain(..) {
             let kept = self.pending.is_some();
             if let Some(outcome) = crate::dispatcher::workers::reply::outcome_of(&reply, kept) {

@@ -2,22 +2,22 @@
 
 use std::os::fd::AsFd;
 
-use super::ledger::{Asked, Program, ServiceRecord};
+use super::ledger::{Asked, BorrowerId, ServiceRecord};
 use super::{Lender, Pending};
 use crate::client::Answer;
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::wire::shared::{Reply, Ticket};
+use crate::wire::shared::{QuestionId, Reply};
 use crate::wire::{Deadlines, Handle};
 
 impl Lender {
     /// A program asks for a service.
     pub(super) fn ask(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         key: machine::Key,
     ) -> Result<()> {
         let config = self.config;
@@ -39,7 +39,12 @@ impl Lender {
         self.ask_pool(program, ticket, key)
     }
 
-    fn ask_pool(&mut self, program: Program, ticket: Ticket, key: machine::Key) -> Result<()> {
+    fn ask_pool(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        key: machine::Key,
+    ) -> Result<()> {
         while let Some(handle) = self.pool.take(key)? {
             if self.lend(program, ticket, handle)? {
                 return Ok(());
@@ -66,8 +71,8 @@ impl Lender {
 
     fn wait_for(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         key: machine::Key,
         asked: machine::Ticket,
         grace_ms: u64,
@@ -120,7 +125,7 @@ impl Lender {
     }
 
     /// Send a program its lease, or why it gets none; false where the service is not lent any more.
-    fn lend(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<bool> {
+    fn lend(&mut self, program: BorrowerId, ticket: QuestionId, handle: Handle) -> Result<bool> {
         let slot = handle.slot;
         let Some(service) = self
             .ledger
@@ -176,7 +181,7 @@ impl Lender {
     }
 
     /// A program has the descriptors of a service now.
-    pub(super) fn note_process(&mut self, program: Program, slot: u32, pid: i32) {
+    pub(super) fn note_process(&mut self, program: BorrowerId, slot: u32, pid: i32) {
         if let Some(service) = self.ledger.services.get_mut(&slot) {
             service.pid = pid;
             service.unanswered = 0; // the program reads that answer before anything else
@@ -191,8 +196,8 @@ impl Lender {
 
     fn grant_start(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         key: machine::Key,
         handle: Handle,
     ) -> Result<()> {
@@ -226,7 +231,12 @@ impl Lender {
         Ok(())
     }
 
-    fn begin_start(&mut self, program: Program, ticket: Ticket, handle: Handle) -> Result<()> {
+    fn begin_start(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+    ) -> Result<()> {
         match self.start(handle) {
             Ok(socket) => {
                 let reply = Reply::Start { ticket, handle };
@@ -243,8 +253,8 @@ impl Lender {
     /// Tell a program why it does not get what it was granted, and end the service, which frees its descriptors here.
     pub(super) fn withdraw(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         handle: Handle,
         error: Error,
     ) {
@@ -283,15 +293,15 @@ impl Lender {
     /// The program that starts a service has reported that it is ready.
     pub(super) fn lend_started(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         handle: Handle,
     ) -> Result<()> {
         self.look(program, ticket, handle, Pending::Lend)
     }
 
     /// Ask the pool the parked questions of a program, as far as its limit allows.
-    pub(super) fn unpark(&mut self, program: Program) -> Result<()> {
+    pub(super) fn unpark(&mut self, program: BorrowerId) -> Result<()> {
         while let Some(session) = self.ledger.sessions.get_mut(&program) {
             if session.leases.len() + session.asked.len() >= self.config.leases_max {
                 break;

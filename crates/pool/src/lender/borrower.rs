@@ -27,10 +27,10 @@ use crate::client::Wake;
 use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, LENDER_SPIN};
-use crate::wire::shared::{Reply, Request, Ticket, VERSION};
+use crate::wire::shared::{QuestionId, Reply, Request, VERSION};
 
 /// The ticket of the first question. Its answer matters only if it refuses the program.
-const HELLO: Ticket = 1;
+const HELLO: QuestionId = 1;
 
 /// An answer, and what came along.
 #[derive(Debug)]
@@ -53,10 +53,10 @@ struct State {
     /// Gone once the program let go of it.
     socket: Option<Arc<OwnedFd>>,
     receiver: Receiver,
-    expected: BTreeMap<Ticket, Waiter>,
-    answers: BTreeMap<Ticket, Response>,
+    expected: BTreeMap<QuestionId, Waiter>,
+    answers: BTreeMap<QuestionId, Response>,
     outbox: VecDeque<Vec<u8>>,
-    next_ticket: Ticket,
+    next_ticket: QuestionId,
     leader: bool,
     /// Why nothing more comes.
     ended: Option<String>,
@@ -114,7 +114,7 @@ impl Borrower {
     ///
     /// # Errors
     /// `Gone`, `Limit` for a question that is too long, `Closed`.
-    pub fn ask(&self, question: impl FnOnce(Ticket) -> Request) -> Result<Ticket> {
+    pub fn ask(&self, question: impl FnOnce(QuestionId) -> Request) -> Result<QuestionId> {
         let mut state = self.enter()?;
         state.expect_alive()?;
         let ticket = state.next_ticket;
@@ -143,7 +143,7 @@ impl Borrower {
     /// The answer to a question, if it has come; otherwise the ticket is pushed to `queue`, if given, when it comes.
     pub fn look(
         &self,
-        ticket: Ticket,
+        ticket: QuestionId,
         queue: Option<&Arc<Queue<Wake>>>,
     ) -> Result<Option<Response>> {
         let mut state = self.enter()?;
@@ -163,7 +163,7 @@ impl Borrower {
     ///
     /// # Errors
     /// `Interrupted` where a signal arrived: run its handlers and wait again. `Gone`, `Closed`.
-    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<Option<Response>> {
+    pub fn wait(&self, ticket: QuestionId, deadline: Option<Instant>) -> Result<Option<Response>> {
         // The lender may share this core: it runs first.
         rustix::thread::sched_yield();
         let mut state = self.enter()?;
@@ -188,7 +188,7 @@ impl Borrower {
     }
 
     /// Give up a question. Returns its answer if it has come; otherwise the lender is notified.
-    pub fn leave(&self, ticket: Ticket) -> Result<Option<Response>> {
+    pub fn leave(&self, ticket: QuestionId) -> Result<Option<Response>> {
         let mut state = self.enter()?;
         self.receive(&mut state);
         let known = state.expected.remove(&ticket).is_some();
@@ -377,7 +377,7 @@ impl Borrower {
 }
 
 impl State {
-    fn found(&mut self, ticket: Ticket) -> Result<Option<Response>> {
+    fn found(&mut self, ticket: QuestionId) -> Result<Option<Response>> {
         if let Some(answer) = self.answers.remove(&ticket) {
             self.expected.remove(&ticket);
             return Ok(Some(answer));

@@ -1,18 +1,18 @@
 //! The end of leases, questions and programs.
 
-use super::ledger::Program;
+use super::ledger::BorrowerId;
 use super::{Lender, Pending};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Result;
 use crate::wire::Handle;
-use crate::wire::shared::Ticket;
+use crate::wire::shared::QuestionId;
 
 impl Lender {
     /// A program gives a service back.
     pub(super) fn release(
         &mut self,
-        program: Program,
+        program: BorrowerId,
         handle: Handle,
         unanswered: u64,
     ) -> Result<()> {
@@ -34,7 +34,7 @@ impl Lender {
     /// A program leaves a start to the next caller.
     pub(super) fn abandon(
         &mut self,
-        program: Program,
+        program: BorrowerId,
         handle: Handle,
         unanswered: u64,
         preface_read: bool,
@@ -53,7 +53,12 @@ impl Lender {
     }
 
     /// A program has a service ended, for one of the causes that a program may give.
-    pub(super) fn discard(&mut self, program: Program, handle: Handle, cause: Cause) -> Result<()> {
+    pub(super) fn discard(
+        &mut self,
+        program: BorrowerId,
+        handle: Handle,
+        cause: Cause,
+    ) -> Result<()> {
         let cause = match cause {
             Cause::Returned | Cause::ResetFailed => cause,
             _ => Cause::Discarded,
@@ -66,7 +71,7 @@ impl Lender {
     }
 
     /// A call took longer than the limits of its service allow: it ends, and its holder keeps the lease.
-    pub(super) fn end_overdue(&mut self, program: Program, handle: Handle) -> Result<()> {
+    pub(super) fn end_overdue(&mut self, program: BorrowerId, handle: Handle) -> Result<()> {
         match self.ledger.lease(program, handle) {
             Some(_) => self.pool.end(handle, Cause::CallDeadline),
             None => Ok(()),
@@ -79,7 +84,7 @@ impl Lender {
     }
 
     /// A program gives up a question; a service that was granted meanwhile goes to the next caller.
-    pub(super) fn leave(&mut self, program: Program, ticket: Ticket) -> Result<()> {
+    pub(super) fn leave(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
         self.pending
             .retain(|&(who, which, _, _)| (who, which) != (program, ticket));
         let Some(session) = self.ledger.sessions.get_mut(&program) else {
@@ -95,7 +100,7 @@ impl Lender {
     }
 
     /// The answer to a question that was given up may be on its way: the program throws it away.
-    fn take_back(&mut self, program: Program, ticket: Ticket) -> Result<()> {
+    fn take_back(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
         let Some(session) = self.ledger.sessions.get_mut(&program) else {
             return Ok(());
         };
@@ -113,7 +118,7 @@ impl Lender {
     }
 
     /// A program is gone: end what it held, and grant what it waited for to others.
-    pub(super) fn end(&mut self, program: Program) {
+    pub(super) fn end(&mut self, program: BorrowerId) {
         self.connections.remove(&program);
         self.resume_accepting();
         self.pending.retain(|&(who, _, _, _)| who != program);
@@ -133,8 +138,8 @@ impl Lender {
     /// Answer a question about a lease as soon as it can be.
     pub(super) fn look(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         handle: Handle,
         what: Pending,
     ) -> Result<()> {

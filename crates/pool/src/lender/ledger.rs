@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::machine;
 use crate::wire::Handle;
-use crate::wire::shared::{Kind, Row, ServiceState, Ticket};
+use crate::wire::shared::{Kind, QuestionId, Row, ServiceState};
 
 /// A program that borrows.
-pub type Program = u32;
+pub type BorrowerId = u32;
 
 /// A service that runs, or starts.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Lease {
     /// Of the slot.
     pub generation: u64,
     /// The question that it answered.
-    pub ticket: Ticket,
+    pub ticket: QuestionId,
     /// The program makes it: it is not ready yet.
     pub starting: bool,
 }
@@ -54,9 +54,9 @@ pub struct Session {
     /// What it holds, by slot.
     pub leases: BTreeMap<u32, Lease>,
     /// What it asked of the pool, by its own ticket.
-    pub asked: BTreeMap<Ticket, machine::Ticket>,
+    pub asked: BTreeMap<QuestionId, machine::Ticket>,
     /// What it asks for once it holds less.
-    pub parked: VecDeque<(Ticket, machine::Key)>,
+    pub parked: VecDeque<(QuestionId, machine::Key)>,
 }
 
 impl Session {
@@ -69,8 +69,8 @@ impl Session {
 /// A question that waits in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    pub program: Program,
-    pub ticket: Ticket,
+    pub program: BorrowerId,
+    pub ticket: QuestionId,
     pub key: machine::Key,
     /// When it stops waiting for a reset and has a service started, in monotonic milliseconds.
     pub hurry_ms: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Asked {
 /// The bookkeeping of one lender.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    pub sessions: BTreeMap<Program, Session>,
+    pub sessions: BTreeMap<BorrowerId, Session>,
     pub kinds: Vec<Kind>,
     /// Numbers of kinds, by their digest.
     pub keys: BTreeMap<Vec<u8>, machine::Key>,
@@ -109,7 +109,7 @@ impl Ledger {
     }
 
     /// The lease of a handle, unless it has ended.
-    pub fn lease(&mut self, program: Program, handle: Handle) -> Option<&mut Lease> {
+    pub fn lease(&mut self, program: BorrowerId, handle: Handle) -> Option<&mut Lease> {
         let lease = self
             .sessions
             .get_mut(&program)?
@@ -121,9 +121,9 @@ impl Ledger {
     /// A lease begins.
     pub fn hold(
         &mut self,
-        program: Program,
+        program: BorrowerId,
         handle: Handle,
-        ticket: Ticket,
+        ticket: QuestionId,
         starting: bool,
         now_ms: u64,
     ) {
@@ -142,7 +142,7 @@ impl Ledger {
     }
 
     /// A lease ends; false where it had ended before.
-    pub fn give_up(&mut self, program: Program, handle: Handle, now_ms: u64) -> bool {
+    pub fn give_up(&mut self, program: BorrowerId, handle: Handle, now_ms: u64) -> bool {
         if self.lease(program, handle).is_none() {
             return false;
         }

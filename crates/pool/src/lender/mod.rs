@@ -42,8 +42,8 @@ use crate::error::{Error, Result};
 use crate::limit::{ACCEPT_PAUSE_MS, BORROWERS_MAX, LENDER_SPIN, TURN_MESSAGES};
 use crate::machine;
 use crate::wire::Handle;
-use crate::wire::shared::{Reply, Request, Ticket};
-use ledger::{Ledger, Program, Session};
+use crate::wire::shared::{QuestionId, Reply, Request};
+use ledger::{BorrowerId, Ledger, Session};
 use listener::{accept_program, listen};
 use socket_watch::SocketWatch;
 use source::{LenderSource, token_of};
@@ -133,13 +133,13 @@ pub struct Lender {
     queue: Arc<Queue<Wake>>,
     receiver: Receiver,
     ledger: Ledger,
-    connections: BTreeMap<Program, Connection>,
-    next_program: Program,
+    connections: BTreeMap<BorrowerId, Connection>,
+    next_program: BorrowerId,
     /// Programs to disconnect at the end of this turn.
-    to_disconnect: Vec<Program>,
-    pending: Vec<(Program, Ticket, Handle, Pending)>,
+    to_disconnect: Vec<BorrowerId>,
+    pending: Vec<(BorrowerId, QuestionId, Handle, Pending)>,
     /// Starts that wait for a keeper.
-    starts: Vec<(Program, Ticket, Handle)>,
+    starts: Vec<(BorrowerId, QuestionId, Handle)>,
     /// Templates that were described, to which keeper.
     described: Vec<(u64, u32)>,
     /// No connection is accepted until then (no descriptors are left), or until a program leaves.
@@ -240,7 +240,7 @@ impl Lender {
 
     /// Receive what the last active program sends next, for a moment, before anything else is served. The program that
     /// was answered may share this core, so it runs first.
-    fn serve_on(&mut self, program: Program, mut last: Received) -> Result<()> {
+    fn serve_on(&mut self, program: BorrowerId, mut last: Received) -> Result<()> {
         for _ in 0..TURN_MESSAGES {
             if last == Received::Question {
                 rustix::thread::sched_yield();
@@ -366,7 +366,7 @@ impl Lender {
     }
 
     /// Receive one message of a program, if there is one.
-    fn receive(&mut self, program: Program) -> Received {
+    fn receive(&mut self, program: BorrowerId) -> Received {
         let Some(connection) = self.connections.get(&program) else {
             return Received::Nothing;
         };
@@ -445,7 +445,7 @@ impl Lender {
     }
 
     /// Answer a program. One whose socket is full of unread answers is disconnected.
-    fn reply(&mut self, program: Program, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
+    fn reply(&mut self, program: BorrowerId, reply: &Reply, descriptors: &[BorrowedFd<'_>]) {
         if let Some(connection) = self.connections.get(&program) {
             let bytes = reply.encode();
             if control::send(&connection.socket, &bytes, descriptors, SendFlags::DONTWAIT).is_err()

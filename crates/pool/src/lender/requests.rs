@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::ledger::Program;
+use super::ledger::BorrowerId;
 use super::{Lender, Pending};
 use crate::clock::now_ms;
 use crate::death::Cause;
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::limit::{KINDS_MAX, NAME_BYTES_MAX, ROWS_MAX};
 use crate::machine;
 use crate::wire::Handle;
-use crate::wire::shared::{Kind, Reply, Request, STATUS_FIELDS, Ticket, VERSION};
+use crate::wire::shared::{Kind, QuestionId, Reply, Request, STATUS_FIELDS, VERSION};
 
 impl Lender {
     /// Do what a program asks. On an error the program is disconnected.
-    pub(super) fn serve(&mut self, program: Program, request: Request) -> Result<()> {
+    pub(super) fn serve(&mut self, program: BorrowerId, request: Request) -> Result<()> {
         match request {
             Request::Ask { ticket, key } => self.ask(program, ticket, key),
             Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
@@ -58,7 +58,7 @@ impl Lender {
         Ok(())
     }
 
-    fn handshake(&mut self, program: Program, ticket: Ticket, version: u32) -> Result<()> {
+    fn handshake(&mut self, program: BorrowerId, ticket: QuestionId, version: u32) -> Result<()> {
         if version != VERSION {
             let reason = format!(
                 "the shared pool speaks version {VERSION} and this program version {version}; \
@@ -73,7 +73,7 @@ impl Lender {
         self.status(program, ticket)
     }
 
-    fn name_kind(&mut self, program: Program, ticket: Ticket, mut kind: Kind) {
+    fn name_kind(&mut self, program: BorrowerId, ticket: QuestionId, mut kind: Kind) {
         kind.name.truncate(NAME_BYTES_MAX);
         let known = self.ledger.keys.contains_key(&kind.digest);
         if !known && self.ledger.kinds.len() >= KINDS_MAX {
@@ -94,7 +94,7 @@ impl Lender {
         self.reply(program, &Reply::Kind { ticket, key }, &[]);
     }
 
-    fn status(&mut self, program: Program, ticket: Ticket) -> Result<()> {
+    fn status(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
         let stats = self.pool.stats()?;
         let parked: usize = self
             .ledger
@@ -133,7 +133,7 @@ impl Lender {
     }
 
     /// End the services of a name: idle ones now, the others when they come back.
-    fn drain(&mut self, program: Program, ticket: Ticket, name: &[u8]) -> Result<()> {
+    fn drain(&mut self, program: BorrowerId, ticket: QuestionId, name: &[u8]) -> Result<()> {
         let kinds = &self.ledger.kinds;
         let mut marked = 0;
         for service in self.ledger.services.values_mut() {
@@ -181,8 +181,8 @@ impl Lender {
     /// Whether a start was answered: the service is lent, or how it ended.
     pub(super) fn look_started(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         handle: Handle,
         starting: bool,
     ) -> Result<bool> {
@@ -215,8 +215,8 @@ impl Lender {
     /// Whether a service ended, and how.
     pub(super) fn look_dead(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         handle: Handle,
     ) -> Result<bool> {
         let death = self.pool.death(handle, Some(&self.queue))?;
@@ -230,8 +230,8 @@ impl Lender {
     /// Whether the keeper has reported what a service wrote.
     pub(super) fn look_written(
         &mut self,
-        program: Program,
-        ticket: Ticket,
+        program: BorrowerId,
+        ticket: QuestionId,
         handle: Handle,
     ) -> Result<bool> {
         let text = self.pool.output(handle, Some(&self.queue))?;
@@ -242,13 +242,13 @@ impl Lender {
         Ok(answered)
     }
 
-    pub(super) fn fail(&mut self, program: Program, ticket: Ticket, reason: &str) {
+    pub(super) fn fail(&mut self, program: BorrowerId, ticket: QuestionId, reason: &str) {
         let reason = reason.as_bytes().to_vec();
         self.reply(program, &Reply::Failed { ticket, reason }, &[]);
     }
 
     /// Refuse a question above the limit.
-    pub(super) fn refuse_waiter(&mut self, program: Program, ticket: Ticket) {
+    pub(super) fn refuse_waiter(&mut self, program: BorrowerId, ticket: QuestionId) {
         let maximum = self.config.waiters_max as u64;
         let error = Error::Limit {
             limit: "max_waiters",
@@ -260,7 +260,7 @@ impl Lender {
     }
 
     /// Answer why a request is refused.
-    pub(super) fn refuse(&mut self, program: Program, ticket: Ticket, error: &Error) {
+    pub(super) fn refuse(&mut self, program: BorrowerId, ticket: QuestionId, error: &Error) {
         let (limit, maximum, value, next) = match error {
             Error::Limit {
                 limit,

@@ -3,7 +3,7 @@
 use forebay_base::poll::{Kind, Token};
 use forebay_base::slots::Key;
 
-use super::ledger::Program;
+use super::ledger::BorrowerId;
 
 /// A watched descriptor. A key is a program's number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Kind for LenderSource {
 }
 
 /// The token of a source that belongs to one program.
-pub(super) fn token_of(source: LenderSource, program: Program) -> Token<LenderSource> {
+pub(super) fn token_of(source: LenderSource, program: BorrowerId) -> Token<LenderSource> {
     let (index, generation) = (program, 0);
     Token::new(source, Key { index, generation })
 }

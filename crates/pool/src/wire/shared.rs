@@ -19,7 +19,7 @@ use crate::error::Result;
 pub const VERSION: u32 = 2;
 
 /// The program's number for one question.
-pub type Ticket = u64;
+pub type QuestionId = u64;
 
 /// What makes services interchangeable, and how one is started. Who starts it also makes it, over its own socket: what
 /// it is made with does not travel here, but the digest covers it.

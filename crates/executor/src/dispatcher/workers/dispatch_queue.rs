@@ -115,7 +115,7 @@ impl DispatchQueue {
     }
 
     /// Withdraw a run. False if its worker has received it or is gone.
-    pub fn withdraw(&mut self, slot: Slot, run: Run) -> bool {
+    pub fn withdraw(&mut self, slot: Slot, run: RunId) -> bool {
         if self.queues.is_empty() {
             return false;
         }

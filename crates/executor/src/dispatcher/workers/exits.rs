@@ -8,7 +8,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::action::Step;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::supervisor::protocol::Order;
-use crate::dispatcher::workers::{Run, WorkerProcess};
+use crate::dispatcher::workers::{RunId, WorkerProcess};
 use crate::request::{Death, Outcome, Slot};
 
 impl Driver {
@@ -89,7 +89,7 @@ impl Driver {
     }
 
     /// End a run, and no other.
-    pub fn interrupt(&mut self, slot: Slot, run: Run, step: Step) {
+    pub fn interrupt(&mut self, slot: Slot, run: RunId, step: Step) {
         if step != Step::Exception {
             // Its reply may have arrived: then the worker is at its next run, which must not be hit.
             self.read_worker(slot);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::INTERRUPT_REPEAT_MS;
-use crate::dispatcher::workers::{Run, WorkerProcess};
+use crate::dispatcher::workers::{RunId, WorkerProcess};
 use crate::request::{Lane, Slot};
 use crate::sys;
 
@@ -16,7 +16,7 @@ use crate::sys;
 struct Interrupt {
     due: Instant,
     slot: Slot,
-    run: Run,
+    run: RunId,
     /// The call of a run that is recalled, not ended.
     recall: Option<u64>,
     /// The side socket has taken the record that names the run.
@@ -39,7 +39,7 @@ impl Interrupts {
 }
 
 impl Interrupt {
-    fn new(slot: Slot, run: Run, recall: Option<u64>) -> Self {
+    fn new(slot: Slot, run: RunId, recall: Option<u64>) -> Self {
         Self {
             due: Instant::now(),
             slot,
@@ -52,13 +52,13 @@ impl Interrupt {
 
 impl Driver {
     /// Raise an exception in a run: name it on the side socket, then send the signal until it has ended.
-    pub fn begin_interrupt(&mut self, slot: Slot, run: Run) {
+    pub fn begin_interrupt(&mut self, slot: Slot, run: RunId) {
         self.send_interrupt(Interrupt::new(slot, run, None));
     }
 
     /// Recall a run that a worker was handed behind another one. The signal makes the worker read its side socket, and
     /// does nothing to the current run.
-    pub fn recall(&mut self, slot: Slot, run: Run) {
+    pub fn recall(&mut self, slot: Slot, run: RunId) {
         let (id, attempt) = run;
         if self.dispatch_queue.withdraw(slot, run) {
             self.machine.returned(self.now, slot, id, attempt); // its worker never receives it

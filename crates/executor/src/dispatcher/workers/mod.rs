@@ -31,7 +31,7 @@ use crate::message::Message;
 use crate::request::{Lane, Slot};
 
 /// One run on a worker.
-pub type Run = (RequestId, u32);
+pub type RunId = (RequestId, u32);
 
 /// A worker whose process runs.
 pub struct Serving {
@@ -40,9 +40,9 @@ pub struct Serving {
     pub pidfd: OwnedFd,
     generation: u32,
     watched: Ready,
-    running: ByNumber<u64, Run>,
+    running: ByNumber<u64, RunId>,
     /// Recalled runs by their calls, until the worker has either returned or ended them.
-    recalled: ByNumber<u64, Run>,
+    recalled: ByNumber<u64, RunId>,
     /// Its socket has ended: nothing more comes from it.
     over: bool,
     /// When a process that outlives its socket is killed.
@@ -76,7 +76,7 @@ pub struct WorkerProcess {
     mark: Option<Mark>,
     began: Instant,
     /// Runs that it has replied to, while their last output is being read.
-    pub closing: Vec<Run>,
+    pub closing: Vec<RunId>,
 }
 
 /// The workers by slot.
@@ -182,7 +182,7 @@ impl WorkerProcesses {
     ///
     /// # Errors
     /// `Transport` if the connection refuses it, such as a frame that is too long.
-    pub fn dispatch(&mut self, slot: Slot, run: Run, message: Message) -> Result<bool> {
+    pub fn dispatch(&mut self, slot: Slot, run: RunId, message: Message) -> Result<bool> {
         let call = self.send(slot, message, false)?;
         if let Some(call) = call
             && let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut)
@@ -193,7 +193,7 @@ impl WorkerProcesses {
     }
 
     /// A run of a worker has ended.
-    pub fn ended(&mut self, slot: Slot, run: Run) {
+    pub fn ended(&mut self, slot: Slot, run: RunId) {
         let Some(worker) = self.get_mut(slot) else {
             return;
         };
@@ -244,7 +244,7 @@ impl WorkerProcesses {
     }
 
     /// Read the replies of a worker, each with its run.
-    pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+    pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(RunId, Reply)>) {
         let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut) else {
             return;
         };
@@ -261,7 +261,7 @@ impl WorkerProcesses {
     }
 
     /// The process of a worker has ended: read its last replies.
-    pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(Run, Reply)>) {
+    pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(RunId, Reply)>) {
         let Some(worker) = self.get_mut(slot) else {
             return;
         };
@@ -396,14 +396,14 @@ impl WorkerProcess {
     }
 
     /// Whether the worker has this run.
-    pub fn runs(&self, run: Run) -> bool {
+    pub fn runs(&self, run: RunId) -> bool {
         let runs = self.serving().is_some_and(|serving| serving.runs(run));
         runs || self.closing.contains(&run)
     }
 
     /// The run that the worker's output belongs to, if that is a single one. Of several runs that it has replied to and
     /// whose output was not read, it is the last: the pipe was empty before it replied to each of the others.
-    pub fn only_run(&self) -> Option<Run> {
+    pub fn only_run(&self) -> Option<RunId> {
         if self.lane == Lane::Async {
             return None;
         }
@@ -428,7 +428,7 @@ impl WorkerProcess {
 
 impl Serving {
     /// Whether the worker has this run.
-    pub fn runs(&self, run: Run) -> bool {
+    pub fn runs(&self, run: RunId) -> bool {
         self.running.values().any(|&one| one == run)
     }
 
@@ -440,7 +440,7 @@ impl Serving {
     }
 
     /// Whether this run is the current one, as far as the replies show.
-    pub fn has_begun(&self, run: Run) -> bool {
+    pub fn has_begun(&self, run: RunId) -> bool {
         self.first().is_some_and(|(_, first)| first == run)
     }
 
@@ -449,7 +449,7 @@ impl Serving {
     }
 
     /// Note that a run is being recalled; its call, unless it is the current run.
-    pub fn recall(&mut self, run: Run) -> Option<u64> {
+    pub fn recall(&mut self, run: RunId) -> Option<u64> {
         let mut running = self.running.iter();
         let call = running.find(|(_, one)| **one == run).map(|(call, _)| *call);
         let call = call.filter(|call| self.first().is_some_and(|(first, _)| first != *call))?;
@@ -458,14 +458,14 @@ impl Serving {
     }
 
     /// The worker has returned a call: the run that will not begin.
-    pub fn returned(&mut self, call: u64) -> Option<Run> {
+    pub fn returned(&mut self, call: u64) -> Option<RunId> {
         let run = self.recalled.remove(&call)?;
         self.running.remove(&call);
         Some(run)
     }
 
     /// A run has ended, so it was not returned.
-    pub fn ended(&mut self, run: Run) {
+    pub fn ended(&mut self, run: RunId) {
         if !self.recalled.is_empty() {
             self.recalled.retain(|_, one| *one != run);
         }
@@ -479,7 +479,7 @@ impl Serving {
     fn take(
         &mut self,
         finished: impl IntoIterator<Item = (u64, Reply)>,
-        replies: &mut Vec<(Run, Reply)>,
+        replies: &mut Vec<(RunId, Reply)>,
     ) {
         for (call, reply) in finished {
             if let Some(run) = self.running.remove(&call) {

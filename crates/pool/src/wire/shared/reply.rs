@@ -1,6 +1,6 @@
 //! What the lender answers a program.
 
-use super::{Handle, Row, Ticket};
+use super::{Handle, QuestionId, Row};
 use crate::death::{Cause, Death};
 use crate::error::Result;
 use crate::wire::field::{Reader, UNKNOWN, Writer};
@@ -13,56 +13,56 @@ pub const STATUS_FIELDS: usize = 12;
 pub enum Reply {
     /// To `Hello` and `Status`; the second list is of deaths by cause.
     Status {
-        ticket: Ticket,
+        ticket: QuestionId,
         fields: [u64; STATUS_FIELDS],
         deaths: Vec<(Cause, u64)>,
     },
     /// The number of a kind.
-    Kind { ticket: Ticket, key: u32 },
+    Kind { ticket: QuestionId, key: u32 },
     /// A service is lent. Its socket and pidfd come along where the program does not know this process yet; the
     /// socket alone where the pid is 0, that is not known yet, which `Lend` mends.
     Lent {
-        ticket: Ticket,
+        ticket: QuestionId,
         handle: Handle,
         pid: i32,
         unanswered: u64,
         preface_read: bool,
     },
     /// The program makes a service: its socket comes along.
-    Start { ticket: Ticket, handle: Handle },
+    Start { ticket: QuestionId, handle: Handle },
     /// A service that the program started is lent; its pidfd comes along.
-    Started { ticket: Ticket, pid: i32 },
+    Started { ticket: QuestionId, pid: i32 },
     /// A service ended.
-    Died { ticket: Ticket, death: Death },
+    Died { ticket: QuestionId, death: Death },
     /// What a service wrote.
-    Output { ticket: Ticket, text: Vec<u8> },
+    Output { ticket: QuestionId, text: Vec<u8> },
     /// Some of the services; `next` is 0 or where to go on.
     Services {
-        ticket: Ticket,
+        ticket: QuestionId,
         rows: Vec<Row>,
         next: u32,
     },
     /// So many services were ended, and so many will be when they come back.
     Drained {
-        ticket: Ticket,
+        ticket: QuestionId,
         ended: u32,
         marked: u32,
     },
     /// A named limit was reached.
     Refused {
-        ticket: Ticket,
+        ticket: QuestionId,
         limit: Vec<u8>,
         maximum: u64,
         value: u64,
         next: Vec<u8>,
     },
     /// It could not be done.
-    Failed { ticket: Ticket, reason: Vec<u8> },
+    Failed { ticket: QuestionId, reason: Vec<u8> },
 }
 
 impl Reply {
     /// The question that it answers.
-    pub const fn ticket(&self) -> Ticket {
+    pub const fn ticket(&self) -> QuestionId {
         match self {
             Self::Status { ticket, .. }
             | Self::Kind { ticket, .. }
@@ -183,7 +183,7 @@ impl Reply {
     }
 
     /// Those that are not about one lease.
-    fn told(number: u8, ticket: Ticket, reader: &mut Reader<'_>) -> Result<Self> {
+    fn told(number: u8, ticket: QuestionId, reader: &mut Reader<'_>) -> Result<Self> {
         Ok(match number {
             1 => {
                 let mut fields = [0; STATUS_FIELDS];

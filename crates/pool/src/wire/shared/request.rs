@@ -1,6 +1,6 @@
 //! What a program asks of the lender.
 
-use super::{Handle, Kind, Ticket};
+use super::{Handle, Kind, QuestionId};
 use crate::death::Cause;
 use crate::error::Result;
 use crate::wire::field::{Reader, UNKNOWN, Writer};
@@ -9,25 +9,25 @@ use crate::wire::field::{Reader, UNKNOWN, Writer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The first message.
-    Hello { ticket: Ticket, version: u32 },
+    Hello { ticket: QuestionId, version: u32 },
     /// Give a number to a kind of services.
-    Kind { ticket: Ticket, kind: Box<Kind> },
+    Kind { ticket: QuestionId, kind: Box<Kind> },
     /// Lend a service of a kind.
-    Ask { ticket: Ticket, key: u32 },
+    Ask { ticket: QuestionId, key: u32 },
     /// A service that the program started is ready: lend it.
-    Lend { ticket: Ticket, handle: Handle },
+    Lend { ticket: QuestionId, handle: Handle },
     /// How did a lent service end?
-    Death { ticket: Ticket, handle: Handle },
+    Death { ticket: QuestionId, handle: Handle },
     /// What did a lent service write?
-    Output { ticket: Ticket, handle: Handle },
+    Output { ticket: QuestionId, handle: Handle },
     /// Sizes and counters.
-    Status { ticket: Ticket },
+    Status { ticket: QuestionId },
     /// The services from a slot on.
-    Services { ticket: Ticket, from: u32 },
+    Services { ticket: QuestionId, from: u32 },
     /// End the services of a name, or all: at once, or when they come back.
-    Drain { ticket: Ticket, name: Vec<u8> },
+    Drain { ticket: QuestionId, name: Vec<u8> },
     /// A question was given up; a service that was granted meanwhile goes to the next caller.
-    Leave { ticket: Ticket },
+    Leave { ticket: QuestionId },
     /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
     Release { handle: Handle, unanswered: u64 },
     /// Leave a start to the next caller: `unanswered` is the call that makes it, 0 where it was answered; `preface_read` says that
@@ -115,7 +115,7 @@ impl Request {
         reader.end(request)
     }
 
-    fn question(number: u8, ticket: Ticket, reader: &mut Reader<'_>) -> Result<Self> {
+    fn question(number: u8, ticket: QuestionId, reader: &mut Reader<'_>) -> Result<Self> {
         Ok(match number {
             1 => Self::Hello {
                 ticket,

@@ -12,7 +12,7 @@ use forebay_transport::stream::owner::foreign_user_message;
 use forebay_transport::stream::{Socket, Wire};
 use rustix::io::Errno;
 
-use super::connection::{Connection, Source};
+use super::connection::{Connection, Watched};
 use super::handshake::Handshake;
 use super::reactor::Reactor;
 
@@ -67,7 +67,7 @@ impl<K: Send> Reactor<K> {
             };
             let socket = self.listeners[listener].acceptor.socket(socket);
             if accepting {
-                let token = Token::new(Source::Listener, key);
+                let token = Token::new(Watched::Listener, key);
                 self.poll.add(socket, token, Ready::READ)?;
             } else {
                 self.poll.remove(socket);
@@ -99,7 +99,7 @@ impl<K: Send> Reactor<K> {
             .insert(Connection::Handshake(Box::new(handshake)));
         self.handshakes += 1;
         self.timers.expect_hello(Instant::now(), key);
-        let token = Token::new(Source::Connection, key);
+        let token = Token::new(Watched::Connection, key);
         if self.poll.add(&socket, token, Ready::READ).is_err() {
             return self.remove(key);
         }

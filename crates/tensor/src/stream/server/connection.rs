@@ -8,7 +8,7 @@ use super::reactor::PeerConnection;
 
 /// What a descriptor of the poll is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+pub(super) enum Watched {
     /// The wakeup of the owner's commands.
     Commands,
     /// Finished reads of files.
@@ -19,7 +19,7 @@ pub(super) enum Source {
     Connection,
 }
 
-impl Kind for Source {
+impl Kind for Watched {
     const ALL: &'static [Self] = &[
         Self::Commands,
         Self::Files,

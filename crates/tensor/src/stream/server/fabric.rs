@@ -14,7 +14,7 @@ use forebay_base::slots::{Key, Slots};
 use forebay_transport::stream::Wire;
 use rustix::event::PollFlags;
 
-use super::connection::{Connection, Source};
+use super::connection::{Connection, Watched};
 use super::reactor::Reactor;
 use crate::error::{Class, Error};
 use crate::fabric::{Provider, ResponderEndpoint};
@@ -135,7 +135,7 @@ impl<K: Send> Reactor<K> {
     pub(super) fn admit_lifeline(&mut self, key: Key, wire: Wire, endpoint: Key) {
         let own = self.slots.insert(Connection::Endpoint(endpoint, key));
         self.poll.remove(wire.socket());
-        let token = Token::new(Source::Connection, key);
+        let token = Token::new(Watched::Connection, key);
         let watched = self.poll.add_for_end(wire.socket(), token);
         let lifeline = Connection::Lifeline(Box::new(wire), own);
         drop(self.slots.replace(key, lifeline));
@@ -151,7 +151,7 @@ impl<K: Send> Reactor<K> {
             return;
         };
         endpoint.key = Some(own);
-        let token = Token::new(Source::Connection, own);
+        let token = Token::new(Watched::Connection, own);
         let added = self.poll.add(&endpoint.endpoint, token, Ready::READ);
         drop(endpoints);
         if watched.and(added).is_err() {

@@ -1,7 +1,7 @@
 //! The part of a server's turn for tensors that are backed by files.
 use forebay_base::poll::{Ready, Token};
 
-use super::connection::Source;
+use super::connection::Watched;
 use super::reactor::Reactor;
 
 impl<K: Send> Reactor<K> {
@@ -10,7 +10,7 @@ impl<K: Send> Reactor<K> {
         if !self.watches_files
             && let Some(descriptor) = self.files.descriptor()
         {
-            let token = Token::only(Source::Files);
+            let token = Token::only(Watched::Files);
             self.watches_files = self.poll.add(descriptor, token, Ready::READ).is_ok();
         }
     }

@@ -368,7 +368,7 @@ fn holds(block: &Lease, memory: Span) -> bool {
 
 fn random() -> Result<u64, Errno> {
     let mut bytes = [0; 8];
-    // Source: getrandom(2): requests of up to 256 bytes are never cut short.
+    // Watched: getrandom(2): requests of up to 256 bytes are never cut short.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes))
 }

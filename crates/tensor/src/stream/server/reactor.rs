@@ -15,7 +15,7 @@ use forebay_transport::serve::Acceptor;
 use forebay_transport::stream::{Wire, tls};
 use rustix::io::Errno;
 
-use super::connection::{Connection, Source};
+use super::connection::{Connection, Watched};
 use super::fabric::{FabricPeers, has_ended};
 use super::files::Files;
 use super::handshake::Verdict;
@@ -48,7 +48,7 @@ pub(super) struct Listener {
 }
 
 pub(super) struct Reactor<K> {
-    pub(super) poll: Poll<Source>,
+    pub(super) poll: Poll<Watched>,
     pub(super) listeners: Vec<Listener>,
     /// The listener of each listening socket, and its number there.
     pub(super) sockets: Vec<(usize, usize)>,
@@ -112,7 +112,11 @@ impl<K: Send> Reactor<K> {
     ) -> Result<Self, Errno> {
         let poll = Poll::new()?;
         if let Some(commands) = &*common.commands() {
-            poll.add(&commands.wakeup, Token::only(Source::Commands), Ready::READ)?;
+            poll.add(
+                &commands.wakeup,
+                Token::only(Watched::Commands),
+                Ready::READ,
+            )?;
         }
         let listeners = entrances.into_iter().map(|entrance| Listener {
             acceptor: Acceptor::new(entrance.listening),
@@ -182,20 +186,20 @@ impl<K: Send> Reactor<K> {
         self.end();
     }
 
-    fn handle(&mut self, token: Token<Source>) {
+    fn handle(&mut self, token: Token<Watched>) {
         match token.kind {
-            Source::Commands => {
+            Watched::Commands => {
                 if let Some(commands) = &*self.common.commands() {
                     commands.wakeup.clear();
                 }
             }
-            Source::Files => self.files_woken = true,
-            Source::Listener => {
+            Watched::Files => self.files_woken = true,
+            Watched::Listener => {
                 if let Some(&(listener, socket)) = self.sockets.get(token.key.index as usize) {
                     self.accept(listener, socket);
                 }
             }
-            Source::Connection => self.step(token.key),
+            Watched::Connection => self.step(token.key),
         }
     }
 
@@ -404,7 +408,7 @@ impl<K: Send> Reactor<K> {
             read: !self.common.closing.load(Ordering::Acquire),
             write: blocked,
         };
-        let token = Token::new(Source::Connection, key);
+        let token = Token::new(Watched::Connection, key);
         let changed = self
             .poll
             .change(peer.channel.socket(), token, peer.watched, wanted);
@@ -418,7 +422,7 @@ impl<K: Send> Reactor<K> {
             return;
         };
         let (watched, wanted) = (handshake.watched, handshake.wanted());
-        let token = Token::new(Source::Connection, key);
+        let token = Token::new(Watched::Connection, key);
         let changed = handshake
             .wire()
             .map(|wire| self.poll.change(wire.socket(), token, watched, wanted));

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// One name of a subject or an issuer, for example ("commonName", "localhost").
-pub type Name = (String, String);
+pub type NameAttribute = (String, String);
 
 /// What a certificate says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub struct Certificate {
     pub version: u8,
     /// In upper-case hexadecimal.
     pub serial: String,
-    pub subject: Vec<Vec<Name>>,
-    pub issuer: Vec<Vec<Name>>,
+    pub subject: Vec<Vec<NameAttribute>>,
+    pub issuer: Vec<Vec<NameAttribute>>,
     /// Seconds since 1970.
     pub not_before: i64,
     pub not_after: i64,
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn names(sequence: &[u8]) -> Option<Vec<Vec<Name>>> {
+fn names(sequence: &[u8]) -> Option<Vec<Vec<NameAttribute>>> {
     let mut found = Vec::new();
     let mut sets = Reader(sequence);
     while !sets.0.is_empty() {
