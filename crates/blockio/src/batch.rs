@@ -1,7 +1,7 @@
 //! A batch: operations, files, one buffer and room for the results, checked as a whole before anything happens.
 use crate::error::Error;
 use crate::file::{Alignment, BlockFile};
-use crate::operation::{Kind, Operation};
+use crate::operation::{Checked, Kind, Operation};
 use crate::overlap;
 use crate::sys::lent::{Lent, Memory, Results};
 
@@ -59,17 +59,6 @@ pub struct Batch {
     pub(crate) results: Results,
     /// Short reads and writes are continued; the end of the file is then `-ENODATA`.
     pub(crate) exact: bool,
-}
-
-/// An operation that may be handed to the kernel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Checked {
-    pub(crate) kind: Kind,
-    pub(crate) file: u16,
-    pub(crate) length: u32,
-    pub(crate) offset: u64,
-    /// Of the first byte, in this process.
-    pub(crate) address: u64,
 }
 
 /// Why an operation is refused.
@@ -152,7 +141,10 @@ impl Batch {
             batch.check(index).map_err(|fault| fault.at(index))?;
         }
         if cfg!(debug_assertions) {
-            overlap::check(&batch)?;
+            // What was changed since the check is checked again before the kernel sees it.
+            let checked = (0..count).filter_map(|index| Some((index, batch.check(index).ok()?)));
+            let keeps_bytes = |number| batch.files.get(number).is_some_and(BlockFile::keeps_bytes);
+            overlap::check(checked, keeps_bytes)?;
         }
         Ok(batch)
     }

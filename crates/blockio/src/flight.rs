@@ -114,16 +114,15 @@ impl Flight {
     /// Those of batches whose caller waits; the others may never end, as reads of a pipe.
     pub(crate) fn awaited(&self) -> u32 {
         let batches = self.batches.iter().flatten();
-        let left = batches.filter(|progress| progress.detached);
-        self.flying
-            .saturating_sub(left.map(|progress| progress.flying).sum())
+        let left = batches.filter(|progress| progress.is_detached());
+        self.flying.saturating_sub(left.map(Progress::flying).sum())
     }
 
     /// Whether `next` may have something. An fsync that waits counts, until `next` has looked at it.
     pub(crate) fn can_issue(&self) -> bool {
         let has_more = |number: &u32| {
             let batch = self.batches[*number as usize].as_ref();
-            batch.is_some_and(|progress| progress.cursor < progress.count)
+            batch.is_some_and(Progress::has_more)
         };
         !self.again.is_empty() || (!self.free.is_empty() && self.turns.iter().any(has_more))
     }
@@ -153,20 +152,7 @@ impl Flight {
         ticket: u64,
         keeper: Option<Keeper>,
     ) {
-        let count = batch.count();
-        let progress = Progress {
-            batch,
-            buffer,
-            ticket,
-            keeper,
-            cursor: 0,
-            count,
-            over: 0,
-            flying: 0,
-            write_failed: false,
-            detached: false,
-            queued: false,
-        };
+        let progress = Progress::new(batch, buffer, ticket, keeper);
         let number = self.batches_free.pop().unwrap_or_else(|| {
             self.batches.push(None);
             // As many as batches in flight, which a caller's memory bounds.
@@ -192,15 +178,11 @@ impl Flight {
         Some(Issue {
             slot,
             kind: operation.kind,
-            file: progress
-                .batch
-                .files
-                .get(operation.file)
-                .expect("checked when it was issued first"),
+            file: progress.file(&operation),
             offset: operation.offset + u64::from(taken.moved),
             address: operation.address + u64::from(taken.moved),
             length: operation.length - taken.moved,
-            buffer: progress.buffer,
+            buffer: progress.buffer(),
         })
     }
 
@@ -232,7 +214,7 @@ impl Flight {
                 }
                 Step::Over => {}
                 Step::Stay => {
-                    progress.queued = false;
+                    progress.leave_turns();
                     self.turns.pop_front();
                     self.turn_left = self.turn;
                     self.settle(number);
@@ -281,9 +263,8 @@ impl Flight {
         let progress = self.batches[taken.batch as usize]
             .as_mut()
             .expect("a slot's batch is there");
-        progress.flying -= 1;
         progress.end(taken.index as usize, &taken.operation, result);
-        if progress.flying == 0 && progress.cursor < progress.count {
+        if progress.flying() == 0 && progress.has_more() {
             self.queue(taken.batch);
         }
         self.settle(taken.batch);
@@ -296,26 +277,17 @@ impl Flight {
         let found = self.batches.iter().position(|batch| {
             batch
                 .as_ref()
-                .is_some_and(|progress| progress.ticket == ticket && !progress.detached)
+                .is_some_and(|progress| progress.ticket() == ticket && !progress.is_detached())
         });
         let number = found?;
         let progress = self.batches[number].as_mut().expect("found above");
-        progress.detached = true;
-        if keeper.is_some() {
-            progress.keeper = keeper;
-        }
-        while progress.cursor < progress.count {
-            let index = progress.cursor;
-            progress.cursor += 1;
-            progress.batch.results.put(index, canceled());
-            progress.over += 1;
-        }
-        let bytes = progress.batch.memory_bytes();
+        progress.detach(keeper);
+        let bytes = progress.memory_bytes();
         let number = u32::try_from(number).expect("batches are counted in 32 bits");
         self.drop_again(number);
         let left = self.batches[number as usize]
             .as_ref()
-            .map_or(0, |progress| progress.flying);
+            .map_or(0, Progress::flying);
         self.settle(number);
         Some(Detached { left, bytes })
     }
@@ -343,28 +315,16 @@ impl Flight {
             let Some(taken) = slot.take() else { continue };
             let progress = self.batches[taken.batch as usize].as_ref();
             let progress = progress.expect("a slot's batch is there");
-            progress.batch.results.put(taken.index as usize, result);
+            progress.fail(taken.index as usize, result);
         }
         let mut left = 0;
         for (number, batch) in (0..).zip(&mut self.batches) {
-            let Some(mut progress) = batch.take() else {
+            let Some(progress) = batch.take() else {
                 continue;
             };
-            for index in progress.cursor..progress.count {
-                progress.batch.results.put(index, result);
-            }
             self.batches_free.push(number);
-            let leaks = progress.flying > 0;
-            left += progress.flying;
-            self.done.push_back(Done {
-                ticket: progress.ticket,
-                keeper: progress.keeper.take_if(|_| !leaks),
-                detached: progress.detached,
-                bytes: progress.batch.memory_bytes(),
-            });
-            if leaks {
-                std::mem::forget(progress);
-            }
+            left += progress.flying();
+            self.done.push_back(progress.into_failed(result));
         }
         let slots = u32::try_from(self.slots.len()).expect("made from 32 bits");
         self.free.clear();
@@ -381,8 +341,8 @@ impl Flight {
         self.batches
             .iter()
             .flatten()
-            .filter(|progress| !progress.detached)
-            .map(|progress| progress.ticket)
+            .filter(|progress| !progress.is_detached())
+            .map(Progress::ticket)
     }
 
     /// Sizes of the buffers of detached batches that are not done.
@@ -390,8 +350,8 @@ impl Flight {
         self.batches
             .iter()
             .flatten()
-            .filter(|progress| progress.detached)
-            .map(|progress| progress.batch.memory_bytes())
+            .filter(|progress| progress.is_detached())
+            .map(Progress::memory_bytes)
     }
 
     /// A batch that is done, oldest first.
@@ -403,8 +363,7 @@ impl Flight {
         let progress = self.batches[number as usize]
             .as_mut()
             .expect("only batches that are there are queued");
-        if !progress.queued {
-            progress.queued = true;
+        if progress.enter_turns() {
             self.turns.push_back(number);
         }
     }
@@ -412,23 +371,16 @@ impl Flight {
     /// Take the batch out if it is done.
     fn settle(&mut self, number: u32) {
         let batch = &mut self.batches[number as usize];
-        let finished = batch
-            .as_ref()
-            .is_some_and(|progress| progress.over == progress.count && progress.flying == 0);
+        let finished = batch.as_ref().is_some_and(Progress::is_done);
         if !finished {
             return;
         }
         let progress = batch.take().expect("looked at above");
-        if progress.queued {
+        if progress.is_queued() {
             self.turns.retain(|&queued| queued != number);
             self.turn_left = self.turn;
         }
         self.batches_free.push(number);
-        self.done.push_back(Done {
-            ticket: progress.ticket,
-            keeper: progress.keeper,
-            detached: progress.detached,
-            bytes: progress.batch.memory_bytes(),
-        });
+        self.done.push_back(progress.into_done());
     }
 }

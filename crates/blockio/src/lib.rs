@@ -15,6 +15,7 @@ mod port;
 mod quarantine;
 mod queue;
 mod service;
+mod shared;
 mod sys;
 
 pub use batch::{Batch, Files, Operations};
@@ -27,5 +28,6 @@ pub use file::{Alignment, BlockFile, Mode};
 pub use flight::{Keep, Keeper};
 pub use operation::{Kind, Operation};
 pub use port::Port;
-pub use queue::{BlockQueue, Stats};
+pub use queue::BlockQueue;
+pub use shared::Stats;
 pub use sys::lent::{Lent, Memory, Results};

@@ -46,6 +46,17 @@ pub struct Operation {
     pub flags: u8,
 }
 
+/// An operation that may be handed to the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    pub(crate) kind: Kind,
+    pub(crate) file: u16,
+    pub(crate) length: u32,
+    pub(crate) offset: u64,
+    /// Of the first byte, in this process.
+    pub(crate) address: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Kind, Operation};

@@ -5,10 +5,8 @@
 //!
 //! A sync orders the writes before it and those behind it, so only writes without one between them are compared.
 //! What has no offsets, as a pipe, and what forgets, as `/dev/null`, is left out.
-use crate::batch::Batch;
 use crate::error::Error;
-use crate::file::BlockFile;
-use crate::operation::Kind;
+use crate::operation::{Checked, Kind};
 
 /// Bytes of a file that an operation writes.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +17,12 @@ struct Span {
     index: usize,
 }
 
-/// Refuse a batch of which two writes overlap.
-pub(crate) fn check(batch: &Batch) -> Result<(), Error> {
-    let Some((one, other)) = first_overlap(batch) else {
+/// Refuse a batch of which two writes overlap: its operations with their indices, and whether a file keeps what is written.
+pub(crate) fn check(
+    operations: impl Iterator<Item = (usize, Checked)>,
+    keeps_bytes: impl Fn(u16) -> bool,
+) -> Result<(), Error> {
+    let Some((one, other)) = first_overlap(operations, keeps_bytes) else {
         return Ok(());
     };
     let (first, second) = if one.index < other.index {
@@ -38,13 +39,12 @@ pub(crate) fn check(batch: &Batch) -> Result<(), Error> {
     })
 }
 
-fn first_overlap(batch: &Batch) -> Option<(Span, Span)> {
+fn first_overlap(
+    operations: impl Iterator<Item = (usize, Checked)>,
+    keeps_bytes: impl Fn(u16) -> bool,
+) -> Option<(Span, Span)> {
     let mut unordered = Vec::new();
-    for index in 0..batch.count() {
-        // What was changed since the check is checked again before the kernel sees it.
-        let Ok(operation) = batch.check(index) else {
-            continue;
-        };
+    for (index, operation) in operations {
         match operation.kind {
             Kind::Read => {}
             Kind::Write if operation.length == 0 => {}
@@ -55,7 +55,7 @@ fn first_overlap(batch: &Batch) -> Option<(Span, Span)> {
                 index,
             }),
             Kind::Fsync | Kind::Fdatasync => {
-                let found = overlap(&mut unordered, batch);
+                let found = overlap(&mut unordered, &keeps_bytes);
                 if found.is_some() {
                     return found;
                 }
@@ -63,22 +63,16 @@ fn first_overlap(batch: &Batch) -> Option<(Span, Span)> {
             }
         }
     }
-    overlap(&mut unordered, batch)
+    overlap(&mut unordered, &keeps_bytes)
 }
 
 /// Two spans that share a byte, where their file keeps it: some two that do are neighbours once they are sorted.
-fn overlap(spans: &mut [Span], batch: &Batch) -> Option<(Span, Span)> {
+fn overlap(spans: &mut [Span], keeps_bytes: impl Fn(u16) -> bool) -> Option<(Span, Span)> {
     spans.sort_unstable_by_key(|span| (span.file, span.start, span.index));
     spans.windows(2).find_map(|pair| {
         let (one, other) = (pair[0], pair[1]);
         let shares = one.file == other.file && other.start < one.end;
-        let keeps = || {
-            batch
-                .files
-                .get(one.file)
-                .is_some_and(BlockFile::keeps_bytes)
-        };
-        (shares && keeps()).then_some((one, other))
+        (shares && keeps_bytes(one.file)).then_some((one, other))
     })
 }
 
@@ -162,6 +156,8 @@ mod tests {
             ..Operation::default()
         }; 2];
         let batch = made(&mut writes, ["/dev/null"; 2]).expect("nothing is kept");
-        assert!(first_overlap(&batch).is_none());
+        let checked = (0..2).map(|index| (index, batch.check(index).expect("as it was made")));
+        let keeps_bytes = |number| batch.files.get(number).is_some_and(BlockFile::keeps_bytes);
+        assert!(first_overlap(checked, keeps_bytes).is_none());
     }
 }

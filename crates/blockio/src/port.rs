@@ -14,16 +14,31 @@ use crate::completion::{Completions, Finished};
 use crate::engines::ring::loop_ring::LoopRing;
 use crate::error::Error;
 use crate::flight::Keeper;
-use crate::queue::{BlockQueue, Shared};
+use crate::queue::BlockQueue;
 
 /// Batches of one event loop that may have ended without its having looked.
 const FINISHED_MAX: usize = 1 << 20;
+
+impl BlockQueue {
+    /// What an event loop uses: a ring of the calling thread, or with `hand_over` the I/O thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`]; [`Error::System`] if the kernel gives no ring or no eventfd.
+    pub fn port(&self, hand_over: bool) -> Result<Port, Error> {
+        self.check_open()?;
+        if hand_over || !self.availability().ring {
+            Port::handed(self.clone())
+        } else {
+            Port::ring(self.clone())
+        }
+    }
+}
 
 /// One event loop's way to a queue. Not for forked children, which are refused, nor for other threads, which are refused
 /// where it has a ring.
 pub struct Port {
     queue: BlockQueue,
-    shared: Arc<Shared>,
     completions: Arc<Completions>,
     /// Batches that were handed over, and whose ends have not come.
     handed: u64,
@@ -35,18 +50,17 @@ pub struct Port {
 
 impl Port {
     /// A port with a ring of the calling thread.
-    pub(crate) fn ring(queue: BlockQueue, shared: &Arc<Shared>) -> Result<Self, Error> {
-        let mut port = Self::handed(queue, shared)?;
-        let ring = LoopRing::new(shared, &port.completions)?;
+    fn ring(queue: BlockQueue) -> Result<Self, Error> {
+        let mut port = Self::handed(queue)?;
+        let ring = LoopRing::new(port.queue.shared(), &port.completions)?;
         port.ring = Some(Box::new(ring));
         Ok(port)
     }
 
     /// A port that hands everything over.
-    pub(crate) fn handed(queue: BlockQueue, shared: &Arc<Shared>) -> Result<Self, Error> {
+    fn handed(queue: BlockQueue) -> Result<Self, Error> {
         Ok(Self {
             queue,
-            shared: Arc::clone(shared),
             completions: Arc::new(Completions::new(FINISHED_MAX)?),
             handed: 0,
             ring: None,
@@ -74,10 +88,10 @@ impl Port {
         keeper: Keeper,
         ticket: u64,
     ) -> Result<Option<Keeper>, Error> {
-        self.shared.check_open()?;
+        self.queue.check_open()?;
         self.check()?;
         match &mut self.ring {
-            Some(ring) if batch.count() <= self.shared.config.batch_limit as usize => {
+            Some(ring) if batch.count() <= self.queue.shared().config.batch_limit as usize => {
                 ring.admit(batch, keeper, ticket)?;
                 self.go(ticket)
             }

@@ -102,7 +102,7 @@ mod driver {
     }
 }
 
-mod queue {
+mod shared {
     use std::sync::Arc;
 
     pub(crate) struct Config {
@@ -261,7 +261,7 @@ use std::time::{Duration, Instant};
 use lane::Lane;
 use loom::thread;
 use pool::Pool;
-use queue::{Config, Shared};
+use shared::{Config, Shared};
 use waiter::Waited;
 
 /// Interleavings with so many forced switches are all tried.

@@ -1,9 +1,10 @@
 //! One batch on its way: its next operation, and what completions mean for it.
 use rustix::io::Errno;
 
-use super::Keeper;
-use crate::batch::{Batch, Checked};
-use crate::operation::Kind;
+use super::{Done, Keeper};
+use crate::batch::Batch;
+use crate::file::BlockFile;
+use crate::operation::{Checked, Kind};
 
 /// How often an operation is issued again after `-EAGAIN` or `-EINTR`, before that is its result.
 const RETRIES_MAX: u8 = 100;
@@ -21,19 +22,19 @@ pub(super) struct Slot {
 
 /// A batch on its way.
 pub(super) struct Progress {
-    pub(super) batch: Batch,
-    pub(super) buffer: Option<u16>,
-    pub(super) ticket: u64,
-    pub(super) keeper: Option<Keeper>,
+    batch: Batch,
+    buffer: Option<u16>,
+    ticket: u64,
+    keeper: Option<Keeper>,
     /// The next operation to issue.
-    pub(super) cursor: usize,
-    pub(super) count: usize,
-    pub(super) over: usize,
-    pub(super) flying: u32,
-    pub(super) write_failed: bool,
-    pub(super) detached: bool,
-    /// Waits in `turns`.
-    pub(super) queued: bool,
+    cursor: usize,
+    count: usize,
+    over: usize,
+    flying: u32,
+    write_failed: bool,
+    detached: bool,
+    /// Waits for its turn.
+    queued: bool,
 }
 
 /// The result of operations that were not issued, because the caller stopped waiting.
@@ -60,6 +61,85 @@ pub(super) enum Verdict {
 }
 
 impl Progress {
+    /// Nothing of the batch is issued yet.
+    pub(super) fn new(
+        batch: Batch,
+        buffer: Option<u16>,
+        ticket: u64,
+        keeper: Option<Keeper>,
+    ) -> Self {
+        let count = batch.count();
+        Self {
+            batch,
+            buffer,
+            ticket,
+            keeper,
+            cursor: 0,
+            count,
+            over: 0,
+            flying: 0,
+            write_failed: false,
+            detached: false,
+            queued: false,
+        }
+    }
+
+    /// What the batch was called when it was admitted.
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
+    /// Where the batch's memory is registered.
+    pub(super) fn buffer(&self) -> Option<u16> {
+        self.buffer
+    }
+
+    /// The file of an operation that was checked.
+    pub(super) fn file(&self, operation: &Checked) -> &BlockFile {
+        let file = self.batch.files.get(operation.file);
+        file.expect("checked when it was issued first")
+    }
+
+    /// Size of the batch's buffer.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.batch.memory_bytes()
+    }
+
+    /// Operations that have a slot.
+    pub(super) fn flying(&self) -> u32 {
+        self.flying
+    }
+
+    /// Whether the caller has stopped waiting.
+    pub(super) fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// Whether operations are left that were not issued.
+    pub(super) fn has_more(&self) -> bool {
+        self.cursor < self.count
+    }
+
+    /// Whether all operations are over and none has a slot.
+    pub(super) fn is_done(&self) -> bool {
+        self.over == self.count && self.flying == 0
+    }
+
+    /// Whether the batch waits for its turn.
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    /// The batch waits for its turn from now on; false if it did before.
+    pub(super) fn enter_turns(&mut self) -> bool {
+        !std::mem::replace(&mut self.queued, true)
+    }
+
+    /// The batch no longer waits for its turn.
+    pub(super) fn leave_turns(&mut self) {
+        self.queued = false;
+    }
+
     /// Look at the next operation.
     pub(super) fn step(&mut self) -> Step {
         if self.cursor == self.count {
@@ -132,12 +212,61 @@ impl Progress {
         Verdict::Again
     }
 
-    /// The operation is over.
+    /// An operation gives up its slot and is over.
     pub(super) fn end(&mut self, index: usize, operation: &Checked, result: i64) {
+        self.flying -= 1;
         self.batch.results.put(index, result);
         self.over += 1;
         if operation.kind == Kind::Write && result != i64::from(operation.length) {
             self.write_failed = true;
         }
+    }
+
+    /// The caller stops waiting: what was not issued is over. `keeper`, if there is one, takes the former's place.
+    pub(super) fn detach(&mut self, keeper: Option<Keeper>) {
+        self.detached = true;
+        if keeper.is_some() {
+            self.keeper = keeper;
+        }
+        while self.has_more() {
+            self.batch.results.put(self.cursor, canceled());
+            self.cursor += 1;
+            self.over += 1;
+        }
+    }
+
+    /// The batch is done.
+    pub(super) fn into_done(self) -> Done {
+        Done {
+            ticket: self.ticket,
+            keeper: self.keeper,
+            detached: self.detached,
+            bytes: self.batch.memory_bytes(),
+        }
+    }
+
+    /// No completion of the operation comes any more.
+    pub(super) fn fail(&self, index: usize, result: i64) {
+        self.batch.results.put(index, result);
+    }
+
+    /// No completion comes any more: what was not issued ends with `result`.
+    ///
+    /// What the kernel has may still be carried out: then the memory, the files and the keeper are leaked.
+    pub(super) fn into_failed(mut self, result: i64) -> Done {
+        for index in self.cursor..self.count {
+            self.batch.results.put(index, result);
+        }
+        let leaks = self.flying > 0;
+        let done = Done {
+            ticket: self.ticket,
+            keeper: self.keeper.take_if(|_| !leaks),
+            detached: self.detached,
+            bytes: self.batch.memory_bytes(),
+        };
+        if leaks {
+            std::mem::forget(self);
+        }
+        done
     }
 }

@@ -25,8 +25,8 @@ use crate::engines::ring::entry;
 use crate::error::Error;
 use crate::file::FileHolder;
 use crate::flight::Keeper;
-use crate::queue::{Shared, close_deadline};
 use crate::service;
+use crate::shared::{Shared, close_deadline};
 
 /// The intake takes any number of batches, as what is in flight does: the memory that callers lend bounds both.
 const ORDERS_MAX: usize = usize::MAX;

@@ -14,7 +14,7 @@ use crate::completion::{GivingUp, OPERATIONS_UNASKED};
 use crate::engines::ring::driver::{Driver, Turn, Wait};
 use crate::error::Error;
 use crate::file::FileHolder;
-use crate::queue::{Shared, close_deadline};
+use crate::shared::{Shared, close_deadline};
 
 thread_local! {
     static RINGS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };

@@ -15,7 +15,7 @@ use crate::engines::ring::driver::{Driver, Wait};
 use crate::error::Error;
 use crate::file::FileHolder;
 use crate::flight::Keeper;
-use crate::queue::{Shared, close_deadline};
+use crate::shared::{Shared, close_deadline};
 
 /// Operations of one go: a quarter of a millisecond from the page cache.
 const GO_OPERATIONS: u64 = 256;

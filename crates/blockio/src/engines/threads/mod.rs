@@ -29,7 +29,7 @@ use crate::engines::threads::waiter::{Waited, Waiter};
 use crate::error::Error;
 use crate::flight::Keeper;
 use crate::operation::Kind;
-use crate::queue::{Shared, close_deadline};
+use crate::shared::{Shared, close_deadline};
 use crate::sys::transfer::Transfer;
 
 /// Threads that carry out batches.

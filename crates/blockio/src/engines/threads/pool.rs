@@ -21,8 +21,8 @@ use crate::engines::threads::lane::{Ended, Lanes};
 use crate::engines::threads::sync::thread::{self, JoinHandle};
 use crate::engines::threads::sync::{Condvar, Mutex, MutexGuard};
 use crate::error::Error;
-use crate::queue::Shared;
 use crate::service;
+use crate::shared::Shared;
 
 pub(crate) struct State {
     pub(crate) lanes: Lanes,
