@@ -4,10 +4,11 @@ use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension};
 
+use super::ending::{Payload, StoredEnding};
 use super::results;
 use super::row::{COLUMNS, Interned, Row, status};
 use crate::id::RequestId;
-use crate::request::{Blob, Millis, Status};
+use crate::request::{Blob, Status};
 
 /// What to read of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,29 +33,6 @@ pub enum Fetched {
     Row(Box<Row>),
     /// It could not be read; the reason is for a person.
     Failed(String),
-}
-
-/// How a request ended, as stored.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredEnding {
-    pub status: Status,
-    /// Runs that it took.
-    pub attempts: u32,
-    /// When its last run began, if it had one.
-    pub claimed_at: Option<Millis>,
-    pub at: Millis,
-    pub peak_bytes: Option<u64>,
-    pub payload: Payload,
-}
-
-/// The payload of an end.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Payload {
-    Result(Blob),
-    /// The result is in a file of this many bytes.
-    File(u64),
-    /// The failure or cancellation as JSON.
-    Failure(String),
 }
 
 /// Answer a question.

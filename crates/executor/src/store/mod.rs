@@ -25,12 +25,15 @@
 //! Why not a log of our own: the listing, pruning and recovery of requests need an index over them, and a power failure
 //! in the middle of any of it is what `SQLite` is tested for.
 
+mod boot;
 mod config;
 mod directory;
+mod ending;
 mod error;
 mod fetch;
 mod fold;
 mod inbox;
+mod job;
 mod options;
 mod prune;
 mod read_thread;
@@ -53,8 +56,9 @@ use std::thread::JoinHandle;
 use forebay_base::Queue;
 
 pub use config::{StoreConfig, Synchronous};
+pub use ending::{Payload, StoredEnding};
 pub use error::{Result, StoreError};
-pub use fetch::{Fetched, Payload, Question, StoredEnding};
+pub use fetch::{Fetched, Question};
 pub use prune::{PruneRule, Pruned};
 pub use reader::{DatabaseReader, Value};
 pub use recovery::{Keyed, Learnt, Recovery};
@@ -67,6 +71,7 @@ use crate::journal::Journal;
 use crate::op::Op;
 use crate::request::Ending;
 use inbox::Inbox;
+use job::{ReadJob, WriteJob};
 
 /// An answer of the store to its driver. Commits are answered in their order, fetches in theirs.
 #[derive(Debug)]
@@ -107,8 +112,8 @@ pub enum Answer {
 /// Any thread may call; one drains [`Store::answers`]. Dropping it commits what was given, as [`Store::close`] does.
 #[derive(Debug)]
 pub struct Store {
-    writes: Arc<Inbox<write_thread::WriteJob>>,
-    reads: Arc<Inbox<read_thread::ReadJob>>,
+    writes: Arc<Inbox<WriteJob>>,
+    reads: Arc<Inbox<ReadJob>>,
     answers: Arc<Queue<Answer>>,
     journal: Arc<Journal>,
     unread: Arc<Unread>,
@@ -176,7 +181,7 @@ impl Store {
     /// Give changes to the writer. Never blocks on the disk; each is answered once, in this order.
     pub fn write(&self, ops: Vec<Op>) {
         if !ops.is_empty() {
-            self.writes.push(write_thread::WriteJob::Ops(ops));
+            self.writes.push(WriteJob::Ops(ops));
         }
     }
 
@@ -184,13 +189,12 @@ impl Store {
     ///
     /// Never blocks. For an end that is given without it the writer creates the file, before its commit.
     pub fn file(&self, id: RequestId, ending: Arc<Ending>) {
-        self.reads.push(read_thread::ReadJob::File { id, ending });
+        self.reads.push(ReadJob::File { id, ending });
     }
 
     /// Remove what a run whose worker has died may have left for [`Store::file`]. Never blocks.
     pub fn discard(&self, id: RequestId, attempt: u32) {
-        self.reads
-            .push(read_thread::ReadJob::Discard { id, attempt });
+        self.reads.push(ReadJob::Discard { id, attempt });
     }
 
     /// The path of a result that is a [`Payload::File`].
@@ -200,7 +204,7 @@ impl Store {
 
     /// Read a request; the answer carries the ticket. Sees what was answered as committed before this call.
     pub fn fetch(&self, id: RequestId, question: Question, ticket: u64) {
-        let fetch = read_thread::ReadJob::Fetch {
+        let fetch = ReadJob::Fetch {
             id,
             question,
             ticket,
@@ -210,8 +214,7 @@ impl Store {
 
     /// Remove ended requests with their results and logs; the answer carries the ticket.
     pub fn prune(&self, rule: PruneRule, ticket: u64) {
-        self.reads
-            .push(read_thread::ReadJob::Prune { rule, ticket });
+        self.reads.push(ReadJob::Prune { rule, ticket });
     }
 
     /// The queue of answers; its descriptor is readable while there are some.

@@ -12,11 +12,11 @@ use super::Answer;
 use super::config::StoreConfig;
 use super::fetch::{Fetched, Question, fetch};
 use super::inbox::{Inbox, Seen};
-use super::prune::{Candidate, Plan, PruneRule};
+use super::job::{ReadJob, WriteJob};
+use super::prune::{Candidate, Plan};
 use super::reader::DatabaseReader;
-use super::results::Unfiled;
+use super::results::{self, Unfiled};
 use super::unread::Unread;
-use super::{results, write_thread};
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
 use crate::request::Ending;
@@ -27,39 +27,13 @@ const GRACE: Duration = Duration::from_secs(60);
 /// A machine's clock may be wrong this long after its boot: meanwhile nothing is removed for its age (`boot_grace`).
 const BOOT_GRACE: Duration = Duration::from_secs(3_600);
 
-/// A job of the reading thread.
-#[derive(Debug)]
-pub(super) enum ReadJob {
-    Fetch {
-        id: RequestId,
-        question: Question,
-        ticket: u64,
-    },
-    /// Write the result of this end to its file.
-    File {
-        id: RequestId,
-        ending: Arc<Ending>,
-    },
-    /// Remove what this run may have left.
-    Discard {
-        id: RequestId,
-        attempt: u32,
-    },
-    Prune {
-        rule: PruneRule,
-        ticket: u64,
-    },
-    /// From the writer: what it removed of the last step, or why it removed nothing.
-    Deleted(Result<Vec<RequestId>, String>),
-}
-
 /// The thread's state.
 #[derive(Debug)]
 pub(super) struct ReadThread {
     config: Arc<StoreConfig>,
     connection: Connection,
     inbox: Arc<Inbox<ReadJob>>,
-    writes: Arc<Inbox<write_thread::WriteJob>>,
+    writes: Arc<Inbox<WriteJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     unread: Arc<Unread>,
@@ -81,7 +55,7 @@ impl ReadThread {
         config: Arc<StoreConfig>,
         reader: DatabaseReader,
         inbox: Arc<Inbox<ReadJob>>,
-        writes: Arc<Inbox<write_thread::WriteJob>>,
+        writes: Arc<Inbox<WriteJob>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
         rebooted: bool,
@@ -231,7 +205,7 @@ impl ReadThread {
             }
             let ids = found.iter().map(|found| found.id).collect();
             self.asked = found.into_iter().map(|found| (found.id, found)).collect();
-            self.writes.push(write_thread::WriteJob::Delete(ids));
+            self.writes.push(WriteJob::Delete(ids));
             return;
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
+use super::boot::boot_id;
 use super::config::StoreConfig;
 use super::error::{Result, StoreError};
 use super::row::{COLUMNS, Interned};
@@ -216,10 +217,4 @@ fn last(connection: &Connection) -> rusqlite::Result<RequestId> {
         |row| row.get(0),
     )?;
     Ok(RequestId(largest.map_or(0, i64::cast_unsigned)))
-}
-
-/// The id of this boot of the machine; `None` if the kernel does not say.
-pub(super) fn boot_id() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(text.trim().into())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::Row as SqlRow;
 use rusqlite::types::Type;
 
-use super::fetch::StoredEnding;
+use super::ending::StoredEnding;
 use super::options;
 use crate::id::RequestId;
 use crate::op::Restored;

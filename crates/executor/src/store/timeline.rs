@@ -7,7 +7,7 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use super::recovery::boot_id;
+use super::boot::origin;
 use crate::clock::Clock;
 use crate::limit::STEP_MS;
 use crate::request::Millis;
@@ -152,13 +152,6 @@ pub(super) fn take_over(connection: &mut Connection, clock: &Clock) -> rusqlite:
     }
     write(&transaction, &this)?;
     transaction.commit()
-}
-
-/// This boot, and the time namespace whose clock counts in it.
-fn origin() -> Option<String> {
-    let boot = boot_id()?;
-    let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
-    Some(format!("{boot}/{}", namespace.display()))
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use forebay_base::Queue;
 use rusqlite::{Connection, ErrorCode};
 
 use super::Answer;
+use super::boot::boot_id;
 use super::config::StoreConfig;
 use super::directory::DATABASE;
 use super::error::StoreError;
 use super::fold::{Change, fold};
 use super::inbox::{Inbox, Seen};
-use super::read_thread;
-use super::recovery::boot_id;
+use super::job::{ReadJob, WriteJob};
 use super::reserve::Reserve;
 use super::results::{self, Unfiled};
 use super::schema;
@@ -32,14 +32,6 @@ use crate::request::Outcome;
 const BATCH_OPS_MAX: usize = 8_192;
 /// How long the writer is idle before it writes the WAL back into the database.
 const IDLE: Duration = Duration::from_secs(2);
-
-/// A job of the writing thread.
-#[derive(Debug)]
-pub(super) enum WriteJob {
-    Ops(Vec<Op>),
-    /// Remove these ended requests, and report to the reading thread which are gone.
-    Delete(Vec<RequestId>),
-}
 
 /// What is committed as one transaction.
 #[derive(Debug, Default)]
@@ -91,7 +83,7 @@ pub(super) struct WriteThread {
     /// the file drops the locks that `SQLite` has on it in this process.
     file: Option<FileId>,
     inbox: Arc<Inbox<WriteJob>>,
-    reads: Arc<Inbox<read_thread::ReadJob>>,
+    reads: Arc<Inbox<ReadJob>>,
     answers: Arc<Queue<Answer>>,
     filed: Arc<results::Filed>,
     reserve: Reserve,
@@ -111,7 +103,7 @@ impl WriteThread {
         config: Arc<StoreConfig>,
         journal: Arc<Journal>,
         inbox: Arc<Inbox<WriteJob>>,
-        reads: Arc<Inbox<read_thread::ReadJob>>,
+        reads: Arc<Inbox<ReadJob>>,
         answers: Arc<Queue<Answer>>,
         filed: Arc<results::Filed>,
     ) -> Self {
@@ -264,7 +256,7 @@ impl WriteThread {
         }
         if !self.batch.deletes.is_empty() {
             self.batch.deletes.clear();
-            self.reads.push(read_thread::ReadJob::Deleted(Ok(deleted)));
+            self.reads.push(ReadJob::Deleted(Ok(deleted)));
         }
         Ok(())
     }
@@ -418,7 +410,7 @@ impl WriteThread {
         }
         if !self.batch.deletes.is_empty() {
             self.batch.deletes.clear();
-            let told = read_thread::ReadJob::Deleted(Err(failed.why.clone()));
+            let told = ReadJob::Deleted(Err(failed.why.clone()));
             self.reads.push(told);
         }
     }
