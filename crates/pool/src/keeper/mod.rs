@@ -73,7 +73,8 @@ pub fn run(inherited: Inherited) -> Result<()> {
     // Out of the client's session: no Ctrl-C, no hang-up. Fails only where it was started in one of its own.
     let _ = setsid();
     let _ = set_name(c"fb keeper"); // for ps and top
-    close_inherited(&[&inherited.control, &inherited.page, &inherited.client])?;
+    close_inherited(&[&inherited.control, &inherited.page, &inherited.client])
+        .map_err(Error::system("fcntl(F_SETFD)"))?;
     raise_open_files();
     set_child_subreaper(Pid::from_raw(1))
         .map_err(Error::system("prctl(PR_SET_CHILD_SUBREAPER)"))?;

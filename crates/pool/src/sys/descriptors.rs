@@ -3,15 +3,13 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{self, FdFlags, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::error::{Error, Result};
 
 /// Close every descriptor above stderr but `wanted`, and let no program that is started inherit those.
 ///
 /// To be called before anything else is opened.
-pub fn close_inherited(wanted: &[&OwnedFd]) -> Result<()> {
+pub fn close_inherited(wanted: &[&OwnedFd]) -> io::Result<()> {
     let mut numbers: Vec<i32> = wanted
         .iter()
         .map(|descriptor| descriptor.as_raw_fd())
@@ -24,7 +22,7 @@ pub fn close_inherited(wanted: &[&OwnedFd]) -> Result<()> {
     }
     close_range(first, i32::MAX);
     for descriptor in wanted {
-        fcntl_setfd(descriptor, FdFlags::CLOEXEC).map_err(Error::system("fcntl(F_SETFD)"))?;
+        fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
     }
     Ok(())
 }
