@@ -19,13 +19,13 @@ use forebay_memory::Lease;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::link::admission::Admission;
-use crate::messages::Frames;
+use crate::messages::frames::{Frames, Message};
 use crate::messages::queue::LeadQueue;
 use crate::messages::stall::Stall;
-use crate::messages::state::{Message, State};
-use crate::stream::Stream;
-use crate::stream::socket::{Socket, Wire};
+use crate::messages::state::State;
+use crate::stream::socket::Wire;
 use crate::stream::tls::Peer;
+use crate::stream::{Socket, Stream};
 use crate::sys::buffer::Buffer;
 use crate::sys::shared::Staged;
 

@@ -1,9 +1,12 @@
-//! The frames of a message to send.
+//! The frames of a message.
 
 use forebay_memory::Lease;
 
 use crate::link::outbox::Payload;
 use crate::sys::buffer::Buffer;
+
+/// A received message: its frames, each in memory of its own.
+pub type Message = Vec<Buffer>;
 
 /// The frames of one message, as the sender has them.
 pub trait Frames {
@@ -37,7 +40,7 @@ impl Frames for Vec<Vec<u8>> {
 }
 
 /// A received message goes out again as it came, without a copy.
-impl Frames for Vec<Buffer> {
+impl Frames for Message {
     fn count(&self) -> usize {
         self.len()
     }

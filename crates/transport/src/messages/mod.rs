@@ -19,5 +19,5 @@ pub use budget::{Budget, BudgetCounters};
 pub use connection::{
     Allocator, Handed, MessageCounters, MessageOptions, Messages, Readiness, Sending,
 };
-pub use frames::Frames;
-pub use state::{Message, State};
+pub use frames::{Frames, Message};
+pub use state::State;

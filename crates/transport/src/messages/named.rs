@@ -8,8 +8,7 @@ use forebay_memory::Lease;
 use crate::error::Violation;
 use crate::limit::{Limits, SHARE_BYTES_MIN};
 use crate::link::outbox::Payload;
-use crate::messages::Frames;
-use crate::messages::state::Message;
+use crate::messages::frames::{Frames, Message};
 use crate::stream::shm::NAME_BYTES;
 use crate::sys::buffer::Buffer;
 

@@ -17,6 +17,7 @@ use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox, Payload};
 use crate::messages::budget::{Budget, BudgetUse};
+use crate::messages::frames::Message;
 use crate::messages::named;
 use crate::messages::stall::FlowPosition;
 use crate::stream::{Stream, StreamFault};
@@ -24,9 +25,6 @@ use crate::sys::buffer::Buffer;
 use crate::wire::decoder::{Decoder, Event};
 use crate::wire::frame::{Header, Incoming, Kind};
 use crate::wire::preface::{Preface, Role};
-
-/// A received message: its frames, each in memory of its own.
-pub type Message = Vec<Buffer>;
 
 /// Everything of one connection but its lock.
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode

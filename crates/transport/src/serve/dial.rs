@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::limit::Limits;
 use crate::link::admission::Admission;
 use crate::messages::state::State;
-use crate::stream::socket::Socket;
+use crate::stream::Socket;
 use crate::stream::unix;
 
 /// Keepalive of an idle connection: the first probe after this, the interval, and the number of probes.

@@ -29,8 +29,8 @@ use crate::serve::progress::Progress;
 use crate::serve::server::{Common, ServerOptions};
 use crate::serve::service::Service;
 use crate::serve::session::{Action, ClientSession};
+use crate::stream::Socket;
 use crate::stream::owner::foreign_user_message;
-use crate::stream::socket::Socket;
 
 /// What a watched descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

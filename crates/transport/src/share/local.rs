@@ -18,8 +18,7 @@ use rustix::net::{
 
 use crate::error::Violation;
 use crate::limit::{DESCRIPTORS_MAX, WINDOWS_MAX};
-use crate::stream::socket::Socket;
-use crate::stream::{Stream, StreamFault};
+use crate::stream::{Socket, Stream, StreamFault};
 use crate::sys::descriptor;
 
 /// The socket, and descriptors in transit.

@@ -9,7 +9,7 @@ pub(crate) mod socket;
 pub mod tls;
 pub mod unix;
 
-pub use socket::{Socket, Watch, Wire};
+pub use socket::{Watch, Wire};
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -144,7 +144,10 @@ pub trait Stream {
     }
 }
 
-impl Stream for Arc<OwnedFd> {
+/// A socket, shared with the threads that sleep on it.
+pub type Socket = Arc<OwnedFd>;
+
+impl Stream for Socket {
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {

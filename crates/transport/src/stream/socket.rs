@@ -14,11 +14,8 @@ use crate::share::local::Local;
 use crate::stream::shm::NAME_BYTES;
 use crate::stream::shm::stream::{SharedStream, Watched};
 use crate::stream::tls::{Peer, Tls};
-use crate::stream::{Stream, StreamFault};
+use crate::stream::{Socket, Stream, StreamFault};
 use crate::sys::buffer::Buffer;
-
-/// A socket, shared with the threads that sleep on it.
-pub type Socket = Arc<OwnedFd>;
 
 /// A stream of any kind.
 pub enum Wire {

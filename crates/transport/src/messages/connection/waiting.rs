@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::{Guard, Messages, release, signals_room_as_input};
 use crate::drive::blocking::is_past;
 use crate::error::{Delivered, Error, Result};
-use crate::messages::state::Message;
+use crate::messages::frames::Message;
 use crate::stream::socket::{Watch, Wire};
 
 impl Messages {
