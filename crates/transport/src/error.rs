@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::stream::StreamFault;
+use crate::wire::role::Role;
 
 /// Whether the work may have started at the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +48,6 @@ pub enum Cause {
     NoStreams,
 }
 
-impl From<StreamFault> for Cause {
-    fn from(fault: StreamFault) -> Self {
-        match fault {
-            StreamFault::Errno(errno) => Self::Failed(errno),
-            StreamFault::Tls(text) => Self::Tls(text),
-            StreamFault::Truncated => Self::Unclosed,
-            // States make a fault of their own of it, which names the offset.
-            StreamFault::Violation(_) => Self::Failed(Errno::PROTO),
-        }
-    }
-}
-
 /// How a peer broke the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -87,7 +75,7 @@ pub enum Violation {
     #[error(
         "the peer is a {0:?}, which does not fit this end: one speaks calls, the other messages"
     )]
-    Purpose(crate::wire::preface::Role),
+    Purpose(Role),
     #[error("a message without frames")]
     Empty,
     #[error("the peer sent data before the token that this side requires; give token= to connect")]

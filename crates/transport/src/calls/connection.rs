@@ -31,7 +31,7 @@ use crate::stream::socket::Wire;
 use crate::stream::unix::peer_uid;
 use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, time_to_wire};
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 /// How a connection is made.
 #[derive(Clone, Debug)]

@@ -97,7 +97,7 @@ mod tests {
     use crate::link::outbox::Head;
     use crate::stream::unix;
     use crate::wire::frame::Codec;
-    use crate::wire::preface::Role;
+    use crate::wire::role::Role;
 
     fn call(connection: &Connection) -> u64 {
         let call = Outgoing {

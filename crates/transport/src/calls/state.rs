@@ -33,7 +33,8 @@ use crate::share::Lending;
 use crate::stream::{Stream, StreamFault};
 use crate::wire::decoder::{Decoder, Event};
 use crate::wire::frame::{Codec, Header, Incoming, Kind, Reason};
-use crate::wire::preface::{LENDS, Preface, Role, STREAMS};
+use crate::wire::preface::{LENDS, Preface, STREAMS};
+use crate::wire::role::Role;
 
 /// How the two ends admit each other.
 #[derive(Clone, Debug, Default)]

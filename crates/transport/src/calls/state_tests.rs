@@ -17,7 +17,7 @@ use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::wire::decoder::Decoder;
 use crate::wire::frame::{Codec, HEADER_BYTES, Header, Kind};
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 type Pipe = Rc<RefCell<VecDeque<u8>>>;
 

@@ -21,7 +21,8 @@ use crate::stream::Stream;
 use crate::stream::socket::Wire;
 use crate::sys::shared::Staged;
 use crate::wire::frame::{Codec, Header, Kind, Reason};
-use crate::wire::preface::{Role, STREAMS};
+use crate::wire::preface::STREAMS;
+use crate::wire::role::Role;
 
 /// What a running stream may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

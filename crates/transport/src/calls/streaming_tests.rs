@@ -16,7 +16,8 @@ use crate::error::{Cause, Fault, Violation};
 use crate::limit::{Limits, STREAM_BYTES, STREAM_CREDIT_MAX};
 use crate::link::outbox::{Head, Payload};
 use crate::wire::frame::{Header, Kind, Reason};
-use crate::wire::preface::{Preface, Role};
+use crate::wire::preface::Preface;
+use crate::wire::role::Role;
 
 #[derive(Clone, Debug)]
 enum Act {

@@ -12,7 +12,8 @@ use crate::limit::{LEND_BYTES_MIN, Limits};
 use crate::link::admission::Admission;
 use crate::link::outbox::Head;
 use crate::wire::frame::{Codec, Header, Kind};
-use crate::wire::preface::{LENDS, Preface, Role, STREAMS};
+use crate::wire::preface::{LENDS, Preface, STREAMS};
+use crate::wire::role::Role;
 
 /// What an input's first byte says: the end that hears it, and how much it trusts its peer.
 pub const SERVES: u8 = 1;

@@ -7,7 +7,8 @@ use crate::messages::named::{FOLLOWS, NAMED};
 use crate::stream::shm::fuzzing::{CURSORS, NAME, RECORD};
 use crate::stream::shm::{Name, lifeline};
 use crate::wire::frame::{Codec, Header, Kind};
-use crate::wire::preface::{LENDS, Preface, Role};
+use crate::wire::preface::{LENDS, Preface};
+use crate::wire::role::Role;
 
 /// A frame as it stands in a stream.
 fn frame(header: Header, head: &[u8], segments: &[&[u8]]) -> Vec<u8> {

@@ -24,7 +24,8 @@ use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::wire::decoder::{Decoder, Event};
 use crate::wire::frame::{Header, Incoming, Kind};
-use crate::wire::preface::{Preface, Role};
+use crate::wire::preface::Preface;
+use crate::wire::role::Role;
 
 /// Everything of one connection but its lock.
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode

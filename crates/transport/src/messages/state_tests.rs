@@ -19,7 +19,8 @@ use crate::limit::{
 use crate::link::admission::Admission;
 use crate::stream::{Stream, StreamFault};
 use crate::wire::frame::{Header, Kind};
-use crate::wire::preface::{Preface, Role};
+use crate::wire::preface::Preface;
+use crate::wire::role::Role;
 
 /// One direction: bytes, and how many of them each call may move.
 #[derive(Default)]

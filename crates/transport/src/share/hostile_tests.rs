@@ -19,7 +19,8 @@ use crate::share::return_table;
 use crate::stream::shm::Name;
 use crate::stream::unix;
 use crate::wire::frame::{Codec, Header, Kind};
-use crate::wire::preface::{LENDS, Preface, Role};
+use crate::wire::preface::{LENDS, Preface};
+use crate::wire::role::Role;
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)

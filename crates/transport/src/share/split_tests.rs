@@ -18,7 +18,7 @@ use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::wire::frame::{Codec, Header, Kind};
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 /// One direction: bytes, and descriptors by the position of the byte that they came with.
 #[derive(Default)]

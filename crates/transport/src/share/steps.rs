@@ -12,7 +12,8 @@ use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
 use crate::sys::shared::Staged;
 use crate::wire::frame::{Header, Incoming, Kind};
-use crate::wire::preface::{LENDS, Role};
+use crate::wire::preface::LENDS;
+use crate::wire::role::Role;
 
 impl<S: Stream> ConnectionState<S> {
     /// Send what is due before the next frame, and be ready for a peer that borrows its long segments.

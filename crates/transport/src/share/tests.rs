@@ -16,7 +16,7 @@ use crate::stream::socket::Wire;
 use crate::stream::unix;
 use crate::sys::buffer::{Buffer, write_at};
 use crate::wire::frame::{Codec, Header, Kind};
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(10)

@@ -22,7 +22,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
-use crate::error::Violation;
+use crate::error::{Cause, Violation};
 use crate::stream::shm::NAME_BYTES;
 use crate::sys::buffer::Buffer;
 use crate::wire::frame::Kind;
@@ -60,6 +60,18 @@ impl StreamFault {
 impl From<Errno> for StreamFault {
     fn from(errno: Errno) -> Self {
         Self::Errno(errno)
+    }
+}
+
+impl From<StreamFault> for Cause {
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::Errno(errno) => Self::Failed(errno),
+            StreamFault::Tls(text) => Self::Tls(text),
+            StreamFault::Truncated => Self::Unclosed,
+            // States make a fault of their own of it, which names the offset.
+            StreamFault::Violation(_) => Self::Failed(Errno::PROTO),
+        }
     }
 }
 

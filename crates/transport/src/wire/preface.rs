@@ -2,6 +2,7 @@
 
 use crate::error::Violation;
 use crate::limit::{Limits, PEER_FRAME_BYTES_MIN};
+use crate::wire::role::Role;
 
 /// Length on the wire.
 pub const PREFACE_BYTES: usize = 32;
@@ -12,17 +13,6 @@ pub const STREAMS: u64 = 1;
 
 /// Feature: long segments may be lent, see [`crate::share`].
 pub const LENDS: u64 = 2;
-
-/// What an end does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It starts calls; an incoming call is a protocol violation.
-    Caller,
-    /// It answers calls.
-    Server,
-    /// It sends and takes messages.
-    Messenger,
-}
 
 /// What a peer announces before its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use crate::limit::PEER_FRAME_BYTES_MIN;
 use crate::link::outbox::{Head, Payload};
 use crate::stream::unix;
 use crate::wire::frame::{Codec, Reason};
-use crate::wire::preface::{Preface, Role};
+use crate::wire::preface::Preface;
+use crate::wire::role::Role;
 
 /// Lent bytes that tell whether the connection was locked when they were given back.
 struct Witness {

@@ -12,7 +12,7 @@ use crate::link::flow;
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::wire::frame::{HEADER_BYTES, Header, Kind, Reason};
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 /// Refusals that were queued since the peer last took all.
 #[derive(Debug, Default)]

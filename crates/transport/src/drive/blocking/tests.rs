@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::unix::pair;
 use crate::wire::frame::Codec;
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 /// Enough for a thread to get to its sleep.
 const SHORT: Duration = Duration::from_millis(500);

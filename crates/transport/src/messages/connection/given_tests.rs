@@ -14,7 +14,8 @@ use crate::stream::unix::pair;
 use crate::sys::buffer::{Buffer, give};
 use crate::wire::decoder::Decoder;
 use crate::wire::frame::{Header, Kind};
-use crate::wire::preface::{Preface, Role};
+use crate::wire::preface::Preface;
+use crate::wire::role::Role;
 
 /// Tells, when its memory goes back, whether the connection was locked.
 struct Witness {

@@ -11,7 +11,7 @@ use crate::error::{Cause, Error, Fault};
 use crate::link::outbox::Head;
 use crate::stream::tls::tests::authority::{Authority, both};
 use crate::wire::frame::Codec;
-use crate::wire::preface::Role;
+use crate::wire::role::Role;
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
