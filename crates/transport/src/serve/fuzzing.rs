@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_base::poll::Ready;
 
-use super::server::Metrics;
+use super::metrics::Metrics;
 use super::service::{Health, Service, Table};
 use super::session::{Action, ClientSession};
 use super::store::Store;

@@ -6,9 +6,12 @@
 //! The design note is `docs/guides/native_handlers.md`.
 
 mod acceptor;
+mod control;
 mod dial;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod metrics;
+mod options;
 mod progress;
 mod reactor;
 mod server;
@@ -18,6 +21,8 @@ mod store;
 
 pub use acceptor::{Accepted, Acceptor, Listening};
 pub use dial::{Address, Target};
-pub use server::{MessageServer, ServerCounters, ServerOptions};
+pub use metrics::ServerCounters;
+pub use options::ServerOptions;
+pub use server::MessageServer;
 pub use service::{Health, Service, Table};
 pub use store::{Shared, Store, StoreCounters};

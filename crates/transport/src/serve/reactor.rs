@@ -24,9 +24,10 @@ use crate::limit::{
 use crate::messages::Budget;
 use crate::messages::state::State;
 use crate::serve::acceptor::{Accepted, Acceptor, Listening};
+use crate::serve::control::Control;
 use crate::serve::dial::Target;
+use crate::serve::options::ServerOptions;
 use crate::serve::progress::Progress;
-use crate::serve::server::{Common, ServerOptions};
 use crate::serve::service::Service;
 use crate::serve::session::{Action, ClientSession};
 use crate::stream::Socket;
@@ -67,7 +68,7 @@ pub(crate) struct Reactor {
     accepting: bool,
     service: Service,
     options: ServerOptions,
-    common: Arc<Common>,
+    control: Arc<Control>,
     connections: Slots<Box<Served>>,
     /// How many have not finished their handshake.
     handshaking: usize,
@@ -85,10 +86,10 @@ impl Reactor {
         listening: Listening,
         service: Service,
         options: ServerOptions,
-        common: Arc<Common>,
+        control: Arc<Control>,
     ) -> Result<Self, Errno> {
         let poll = Poll::new()?;
-        poll.add(&common.wakeup, Token::only(Source::Wakeup), Ready::READ)?;
+        poll.add(&control.wakeup, Token::only(Source::Wakeup), Ready::READ)?;
         let check_stalls_at = Instant::now() + options.stall / 4;
         let mut reactor = Self {
             poll,
@@ -96,7 +97,7 @@ impl Reactor {
             accepting: false,
             service,
             options,
-            common,
+            control,
             connections: Slots::new(),
             handshaking: 0,
             handshakes: VecDeque::new(),
@@ -135,13 +136,13 @@ impl Reactor {
         }
         self.connections = Slots::new();
         self.acceptor = None;
-        self.common.metrics.open.store(0, Ordering::Relaxed);
-        self.common.handed.close();
+        self.control.metrics.open.store(0, Ordering::Relaxed);
+        self.control.handed.close();
     }
 
     fn handle(&mut self, token: Token<Source>, ready: Ready) {
         match token.kind {
-            Source::Wakeup => self.common.wakeup.clear(),
+            Source::Wakeup => self.control.wakeup.clear(),
             Source::Listener => self.accept(token.key.index as usize),
             Source::Client => self.step(token.key, ready, Ready::NOTHING),
             Source::Target => self.step(token.key, Ready::NOTHING, ready),
@@ -172,12 +173,12 @@ impl Reactor {
                 Accepted::Connection(socket) => self.admit(socket),
                 Accepted::Nothing => return,
                 Accepted::ForeignUser(uid) => {
-                    self.common
+                    self.control
                         .metrics
                         .fail(Error::Config(foreign_user_message(uid)));
                 }
                 Accepted::Exhausted => {
-                    self.common
+                    self.control
                         .metrics
                         .turned_away
                         .fetch_add(1, Ordering::Relaxed);
@@ -195,7 +196,7 @@ impl Reactor {
     }
 
     fn has_capacity(&self) -> bool {
-        let open = self.common.metrics.open.load(Ordering::Relaxed);
+        let open = self.control.metrics.open.load(Ordering::Relaxed);
         self.handshaking < NATIVE_HANDSHAKES_MAX && open < NATIVE_CONNECTIONS_MAX
     }
 
@@ -252,8 +253,11 @@ impl Reactor {
         });
         let key = self.connections.insert(served);
         self.handshaking += 1;
-        self.common.metrics.accepted.fetch_add(1, Ordering::Relaxed);
-        self.common.metrics.open.fetch_add(1, Ordering::Relaxed);
+        self.control
+            .metrics
+            .accepted
+            .fetch_add(1, Ordering::Relaxed);
+        self.control.metrics.open.fetch_add(1, Ordering::Relaxed);
         self.handshakes
             .push_back((now + self.options.handshake, key));
         self.step(key, Ready::READ, Ready::NOTHING);
@@ -262,11 +266,11 @@ impl Reactor {
     // --- one connection ---
 
     fn step(&mut self, key: Key, client: Ready, target: Ready) {
-        let common = Arc::clone(&self.common);
+        let control = Arc::clone(&self.control);
         let Some(served) = self.served(key) else {
             return;
         };
-        let action = served.session.step(client, target, &common.metrics);
+        let action = served.session.step(client, target, &control.metrics);
         let newly_open = !served.open && served.session.client.is_open();
         if newly_open {
             served.open = true;
@@ -278,7 +282,7 @@ impl Reactor {
             Action::Again => self.requeue(key),
             Action::Close(error) => {
                 if let Some(error) = error {
-                    self.common.metrics.fail(error);
+                    self.control.metrics.fail(error);
                 }
                 self.close_connection(key);
                 return;
@@ -334,7 +338,7 @@ impl Reactor {
     fn remove(&mut self, key: Key) -> Option<Box<Served>> {
         let served = self.connections.remove(key)?;
         self.handshaking -= usize::from(!served.open);
-        self.common.metrics.open.fetch_sub(1, Ordering::Relaxed);
+        self.control.metrics.open.fetch_sub(1, Ordering::Relaxed);
         let client = served.session.client.stream.as_ref();
         let target = served.session.target.as_ref();
         let target = target.and_then(|target| target.stream.as_ref());
@@ -359,12 +363,12 @@ impl Reactor {
         let Some(served) = self.remove(key) else {
             return;
         };
-        self.common
+        self.control
             .metrics
             .handed_over
             .fetch_add(1, Ordering::Relaxed);
         // A full or closed queue refuses it; then it ends here.
-        drop(self.common.handed.push(served.session.client));
+        drop(self.control.handed.push(served.session.client));
     }
 
     fn dial(&mut self, key: Key, target: Arc<Target>) {
@@ -384,7 +388,7 @@ impl Reactor {
                 self.redials.push((due, key, target));
             }
             Err(error) => {
-                self.common.metrics.fail(error);
+                self.control.metrics.fail(error);
                 self.close_connection(key);
             }
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::link::outbox::Payload;
 use crate::messages::{Frames, Message};
 use crate::serve::dial::Target;
-use crate::serve::server::Metrics;
+use crate::serve::metrics::Metrics;
 use crate::serve::store::{Shared, Store};
 
 /// What answers the messages of a connection.

@@ -14,8 +14,8 @@ use crate::messages::connection::check;
 use crate::messages::state::State;
 use crate::messages::{Frames, Message};
 use crate::serve::dial::Target;
+use crate::serve::metrics::Metrics;
 use crate::serve::progress::Position;
-use crate::serve::server::Metrics;
 use crate::serve::service::{Answer, Service};
 use crate::stream::Stream;
 

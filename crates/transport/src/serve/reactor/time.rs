@@ -31,7 +31,7 @@ impl Reactor {
         {
             self.handshakes.pop_front();
             if self.served(key).is_some_and(|served| !served.open) {
-                self.common.metrics.late.fetch_add(1, Ordering::Relaxed);
+                self.control.metrics.late.fetch_add(1, Ordering::Relaxed);
                 self.close_connection(key);
             }
         }
@@ -61,7 +61,7 @@ impl Reactor {
                 served.progress.has_stalled(now, position, stall)
             });
             if stalled {
-                self.common.metrics.stalled.fetch_add(1, Ordering::Relaxed);
+                self.control.metrics.stalled.fetch_add(1, Ordering::Relaxed);
                 self.close_connection(key);
             }
         }
@@ -73,7 +73,7 @@ impl Reactor {
 
     /// Whether the owner has closed it and every answer was written, or the grace is over.
     pub(super) fn is_done(&mut self) -> bool {
-        if !self.common.closing.load(Ordering::Acquire) {
+        if !self.control.is_closing() {
             return false;
         }
         let now = Instant::now();
