@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use crate::dispatcher::commits::pending_writes::PendingRun;
 use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::workers::Run;
+use crate::dispatcher::workers::RunId;
 use crate::id::RequestId;
 use crate::request::{Blob, Slot};
 

@@ -433,7 +433,7 @@ impl Serving {
     }
 
     /// The current run of a worker that runs one after the other, with its call.
-    fn first(&self) -> Option<(u64, Run)> {
+    fn first(&self) -> Option<(u64, RunId)> {
         // Calls are numbered in the order in which they were sent.
         let first = self.running.iter().min_by_key(|(call, _)| **call);
         first.map(|(call, run)| (*call, *run))
