@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread looks before it sleeps, unless its user has measured better.
 ///
-/// A lease of a service that resets (acquire, call, release) on two idle cores: 112 to 120 us with 20 us, 40 us with 60,
-/// 40 to 90 with 100. A sequential call of 100 bytes: 57 us without, 10 us with 20 or 60.
+/// What the row `pool.lease_cycle` measures, several round trips between two processes on two idle cores: 112 to 120 us
+/// with 20 us, 40 us with 60, 40 to 90 with 100. One round trip of 100 bytes: 57 us without, 10 us with 20 or 60.
 pub const SPIN: Duration = Duration::from_micros(60);
 
 /// Look until `found` is true, at most for `time`; whether it was. It looks once in any case.

@@ -1,4 +1,4 @@
-//! The shared word of a service: its state and generation, changed by compare-and-swap alone.
+//! The shared word of a service: its state and generation, changed by compare-and-swap wherever both sides may.
 //!
 //! ```text
 //!   Free -> Starting -> Leased -> Idle -> Leased ...        client
@@ -40,7 +40,7 @@ pub enum State {
 pub struct Stamp {
     /// The state.
     pub state: State,
-    /// Grows with every lease of the slot.
+    /// Grows with every lease of the slot, but a further one of a shared service.
     pub generation: u64,
 }
 
