@@ -10,7 +10,9 @@ mod tensor;
 
 pub use forebay_executor::fuzzing::{arguments, manifest, requests, side};
 pub use forebay_pool::fuzzing::{control, lender};
-pub use forebay_transport::fuzzing::{calls, frames, lending, messages, named, native, preface, shared};
+pub use forebay_transport::fuzzing::{
+    calls, frames, lending, messages, named, native, preface, shared,
+};
 pub use forebay_verbs::fuzzing::verbs;
 pub use tensor::tensor;
 
