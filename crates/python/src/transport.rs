@@ -1,7 +1,6 @@
 //! Connections and listeners for Python.
 
 mod allocate;
-mod awaitable;
 mod budget;
 mod connection;
 mod conversion;
@@ -44,7 +43,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     lend::register(module)?;
     module.add_class::<Connection>()?;
     module.add_class::<Frame>()?;
-    module.add_class::<awaitable::Waiting>()?;
+    module.add_class::<messages::Waiting>()?;
     module.add_class::<MessageConnection>()?;
     module.add_class::<listener::Listener>()?;
     module.add_class::<native::NativeService>()?;

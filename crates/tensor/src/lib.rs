@@ -22,10 +22,12 @@
 //! | `sys` | memory that others lend: all the `unsafe` there is |
 #![cfg(not(loom))] // `tests/loom.rs` includes what it checks
 
+mod dtype;
 mod error;
 pub mod fabric;
 mod handshake;
 mod inbox;
+mod limit;
 mod names;
 mod outbox;
 mod requester;
@@ -40,9 +42,10 @@ mod tests;
 mod version_table;
 mod wire;
 
+pub use dtype::{Dtype, Number};
 pub use error::{Class, Error};
 pub use handshake::{Hello, Welcome};
-pub use names::{Dtype, Meaning, Number, Unknown};
+pub use names::{Meaning, Unknown};
 pub use requester::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Requester, Rows, Ticket};
 pub use responder::{PeerId, ReadId, Room, Shard, ShardLimits};
 pub use sys::span::{Span, Words};

@@ -9,7 +9,8 @@ use super::outcome::{failure, quarantine};
 use super::port::BlockPort;
 use super::request::{Made, Request, Shape};
 use crate::error::{self, Result};
-use crate::sys::loan::{KeptLoan, Loan};
+use crate::sys::kept::KeptLoan;
+use crate::sys::loan::Loan;
 
 /// A batch in flight on a port, or done.
 ///

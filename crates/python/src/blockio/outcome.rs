@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use super::request::{ATTACHED_MAX, Made, Request, Shape};
 use crate::error::{self, Error, Result, busy};
 use crate::memory::block_under;
-use crate::sys::loan::{KeptLoan, Loan, Role};
+use crate::sys::kept::KeptLoan;
+use crate::sys::loan::{Loan, Role};
 
 /// A blocking call that signals may interrupt.
 struct Call<'a> {

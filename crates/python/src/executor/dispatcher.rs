@@ -12,11 +12,12 @@ use forebay_executor::dispatcher::{Dispatcher, Order, StartedWorker, Waited};
 use forebay_executor::error::Error;
 use forebay_executor::id::RequestId;
 use forebay_executor::message::options as options_in;
-use forebay_executor::request::{Death, Lane, Options};
+use forebay_executor::request::{Death, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
+use super::lane::lane_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
 use crate::error::{Result, broken};
@@ -293,13 +294,4 @@ fn order_of(py: Python<'_>, order: Order) -> Result<Bound<'_, PyTuple>> {
         Order::Warn(text) => ("warn", text).into_bound_py_any(py),
     };
     Ok(order?.cast_into()?)
-}
-
-/// The word for a lane.
-pub fn lane_of(lane: Lane) -> &'static str {
-    match lane {
-        Lane::Short => "short",
-        Lane::Long => "long",
-        Lane::Async => "async",
-    }
 }

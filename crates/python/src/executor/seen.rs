@@ -6,7 +6,7 @@ use forebay_executor::store::Pruned;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::dispatcher::lane_of;
+use super::lane::lane_of;
 use crate::fields::set_items;
 
 /// Counts, with a dict for each lane by its name under `lanes`.

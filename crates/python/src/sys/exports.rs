@@ -8,7 +8,6 @@ use forebay_tensor::{Span, Words};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::kept;
 use super::loan::{Want, release};
 use crate::memory::block_under;
 
@@ -132,27 +131,6 @@ impl Drop for Exports {
                     release(view, py);
                 }
             });
-        }
-    }
-}
-
-/// Exports that may be dropped by any thread without waiting for the GIL: they end a moment later then.
-pub struct KeptExports(Option<Exports>);
-
-impl KeptExports {
-    pub fn new(exports: Exports) -> Self {
-        Self(Some(exports))
-    }
-
-    pub fn get(&self) -> Option<&Exports> {
-        self.0.as_ref()
-    }
-}
-
-impl Drop for KeptExports {
-    fn drop(&mut self) {
-        if let Some(exports) = self.0.take() {
-            kept::let_go(kept::LetGo::Exports(exports));
         }
     }
 }

@@ -103,3 +103,41 @@ pub fn end_exports(_: Python<'_>) {
     );
     drop(ended);
 }
+
+/// Exports that may be dropped by any thread without waiting for the GIL: they end a moment later then.
+pub struct KeptExports(Option<Exports>);
+
+impl KeptExports {
+    pub fn new(exports: Exports) -> Self {
+        Self(Some(exports))
+    }
+
+    pub fn get(&self) -> Option<&Exports> {
+        self.0.as_ref()
+    }
+}
+
+impl Drop for KeptExports {
+    fn drop(&mut self) {
+        if let Some(exports) = self.0.take() {
+            let_go(LetGo::Exports(exports));
+        }
+    }
+}
+
+/// The keeper of a batch: dropping it never waits for the GIL; if it is the last reference, the exports end a moment later.
+pub struct KeptLoan(Option<Arc<Loan>>);
+
+impl KeptLoan {
+    pub fn new(loan: Arc<Loan>) -> Self {
+        Self(Some(loan))
+    }
+}
+
+impl Drop for KeptLoan {
+    fn drop(&mut self) {
+        if let Some(loan) = self.0.take() {
+            let_go(LetGo::Loan(loan));
+        }
+    }
+}

@@ -13,8 +13,6 @@ use forebay_memory::{Lease, Quarantined};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::kept;
-
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -273,23 +271,6 @@ impl Drop for Loan {
     fn drop(&mut self) {
         if self.views.iter().any(|view| !view.obj.is_null()) {
             Python::attach(|py| self.end(py));
-        }
-    }
-}
-
-/// The keeper of a batch: dropping it never waits for the GIL; if it is the last reference, the exports end a moment later.
-pub struct KeptLoan(Option<Arc<Loan>>);
-
-impl KeptLoan {
-    pub fn new(loan: Arc<Loan>) -> Self {
-        Self(Some(loan))
-    }
-}
-
-impl Drop for KeptLoan {
-    fn drop(&mut self) {
-        if let Some(loan) = self.0.take() {
-            kept::let_go(kept::LetGo::Loan(loan));
         }
     }
 }

@@ -9,8 +9,8 @@ use pyo3::types::PyList;
 
 use super::handle;
 use crate::error::{Error, Result, busy, closed, config};
-use crate::sys::exports::KeptExports;
 use crate::sys::kept;
+use crate::sys::kept::KeptExports;
 
 pub(super) type CoreLink = Arc<Link<KeptExports>>;
 pub(super) type CoreBatch = Arc<Batch<KeptExports>>;

@@ -3,8 +3,8 @@ use forebay_tensor::stream::{Batch, Submission, Until};
 use pyo3::prelude::*;
 
 use super::batch::{CoreBatch, allowed, let_go, wait};
-use super::link::{KEPT_BYTES_MAX, TensorLink};
-use super::request::{Request, bytes_of};
+use super::link::TensorLink;
+use super::request::{KEPT_BYTES_MAX, Request, bytes_of};
 use crate::error::{Error, Result, config};
 use crate::sys::kept;
 

@@ -16,13 +16,14 @@ use super::batch::{CoreBatch, CoreLink, TensorBatch, allowed, meanings, wait};
 use super::handle::TensorHandle;
 use super::plan::TensorPlan;
 use super::port::TensorPort;
-use super::request::{Request, bytes_of, pull_of};
+use super::request::{KEPT_BYTES_MAX, Request, bytes_of, pull_of};
 use super::verbs::device_of;
 use crate::error::{At, Result, closed};
 use crate::fields::set_items;
 use crate::memory::Arena;
-use crate::sys::exports::{Exports, KeptExports};
+use crate::sys::exports::Exports;
 use crate::sys::kept;
+use crate::sys::kept::KeptExports;
 use crate::sys::lent::Lent;
 use crate::transport::{MessageConnection, seconds};
 
@@ -53,9 +54,6 @@ pub(crate) struct TensorLink {
     offer: Mutex<Option<Offer>>,
     liveness: Duration,
 }
-
-/// Bytes that are copied without letting the GIL go: about 20 us, as long as getting it back may take.
-pub(super) const KEPT_BYTES_MAX: u64 = 256 << 10;
 
 /// What pulls go by, once the link reads the owner's memory if that can be.
 fn attach_reader(link: &CoreLink, welcome: &Welcome) -> String {

@@ -3,9 +3,8 @@ use forebay_tensor::stream::Work;
 use pyo3::prelude::*;
 
 use super::batch::CoreLink;
-use super::link::KEPT_BYTES_MAX;
-use super::request::{Request, bytes_of};
-use crate::sys::exports::KeptExports;
+use super::request::{KEPT_BYTES_MAX, Request, bytes_of};
+use crate::sys::kept::KeptExports;
 
 /// Pulls of one link, and the buffers that they are on, which are exported for as long as this lives.
 #[pyclass(frozen, weakref, module = "forebay._core")]

@@ -5,8 +5,8 @@ use forebay_tensor::stream::{Port, StreamError};
 use pyo3::prelude::*;
 
 use crate::error::Result;
-use crate::sys::exports::KeptExports;
 use crate::sys::kept;
+use crate::sys::kept::KeptExports;
 
 /// Drives links, and reports the progress of batches: one wake-up for many.
 #[pyclass(frozen, weakref, module = "forebay._core")]

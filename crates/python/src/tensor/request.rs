@@ -9,7 +9,8 @@ use pyo3::types::PyTuple;
 use super::handle::TensorHandle;
 use crate::error::{Error, Result, config, out_of_range};
 use crate::memory::block_under;
-use crate::sys::exports::{Exports, KeptExports};
+use crate::sys::exports::Exports;
+use crate::sys::kept::KeptExports;
 use crate::sys::loan::Want;
 
 type Any<'py> = Bound<'py, PyAny>;
@@ -186,6 +187,9 @@ pub(super) fn pull_of(
         places: None,
     })
 }
+
+/// Bytes that are copied without letting the GIL go: about 20 us, as long as getting it back may take.
+pub(super) const KEPT_BYTES_MAX: u64 = 256 << 10;
 
 /// What they move.
 pub(super) fn bytes_of(works: &[Work]) -> u64 {

@@ -21,8 +21,9 @@ use crate::error::{At, Result, config};
 use crate::fields::set_field;
 use crate::fields::set_items;
 use crate::memory::{Arena, block_under};
-use crate::sys::exports::{Exports, KeptExports};
+use crate::sys::exports::Exports;
 use crate::sys::kept;
+use crate::sys::kept::KeptExports;
 use crate::sys::loan::Want;
 use crate::transport::{TlsServer, listening, seconds};
 

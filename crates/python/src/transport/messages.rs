@@ -21,12 +21,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+mod awaitable;
 mod face;
 
 use face::Face;
 
 use super::allocate::allocator;
-use super::awaitable::{Waiting, Wanted};
 use super::conversion::{to_deadline, to_duration};
 use super::frames::{PyFrames, message_to_python};
 use super::tls::{peer_to_python, wire_over};
@@ -35,6 +35,8 @@ use crate::error::{Error, Result, Within, busy, config};
 use crate::fields::set_items;
 use crate::memory::Buffer;
 use crate::sys::descriptor;
+pub use awaitable::Waiting;
+use awaitable::Wanted;
 
 /// What is ready, and what is watched.
 const READABLE: u8 = 1;

@@ -1,14 +1,12 @@
 //! Look-ups on the wire: the names of a request, and the answer about each.
-use super::{Dtype, Meaning, Number, Unknown};
+use super::{Meaning, Unknown};
+use crate::dtype::{Dtype, Number};
+use crate::limit::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
 use crate::table::{Description, Key};
 use crate::wire::{u16_at, u32_at, u64_at};
 
 /// Longest name of a tensor.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
-/// Longest text of a dtype, or of the names similar to an unknown one.
-pub(crate) const TEXT_BYTES_MAX: usize = 1024;
-/// Most dimensions of a shape, as in numpy.
-pub(crate) const DIMENSIONS_MAX: usize = 64;
 /// Bytes of a record before its text and its shape.
 const RECORD_BYTES: usize = 26;
 /// Longest record.

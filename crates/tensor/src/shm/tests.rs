@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use forebay_memory::{Backing, Config, Lease, Region};
 
 use super::{Chunks, IndexLocation, Reader, SharedIndex};
-use crate::names::{Dtype, Number};
+use crate::dtype::{Dtype, Number};
 use crate::requester::{Pull, Rows};
 use crate::responder::{Shard, ShardLimits};
 use crate::sys::arena;

@@ -2,7 +2,7 @@
 use std::ptr;
 
 use super::span::Span;
-use crate::names::Number;
+use crate::dtype::Number;
 
 /// Add `count` elements of `values` to those of `memory`.
 ///

@@ -1,7 +1,7 @@
 //! Keys and descriptions of tensors.
+use crate::dtype::Dtype;
 use crate::error::Error;
-use crate::names::Dtype;
-use crate::names::frame::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
+use crate::limit::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
 
 /// Identifies a tensor of a server until it is dropped or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

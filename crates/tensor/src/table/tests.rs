@@ -1,6 +1,6 @@
 //! What a table says of tensors that come, change and go.
 use super::*;
-use crate::names::{Dtype, Number};
+use crate::dtype::{Dtype, Number};
 use crate::version_table::Missed;
 
 fn description(rows: u64, columns: u64) -> Description {

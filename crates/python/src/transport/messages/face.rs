@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use super::awaitable::Wanted;
 use super::{MessageConnection, READABLE, WRITABLE};
 use crate::error::{Result, busy};
-use crate::transport::awaitable::Wanted;
 use crate::transport::sleeper::Sleeper;
 
 /// What belongs to the loop that steps the connection.

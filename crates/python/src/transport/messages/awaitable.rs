@@ -10,8 +10,8 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::messages::MessageConnection;
-use super::sleeper::Sleeper;
+use super::MessageConnection;
+use crate::transport::sleeper::Sleeper;
 
 /// What a coroutine waits for.
 #[derive(Clone, Copy)]
