@@ -1,18 +1,18 @@
 //! What a descriptor is ready for at this moment.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::time::timespec;
 
 /// What of `asked` a descriptor is ready for now, an error and a hang-up in any case; it never waits.
 ///
 /// Nothing where poll(2) itself fails, as it does without memory: who asks looks again later.
 /// Cost: one system call.
 pub fn readiness(descriptor: impl AsFd, asked: PollFlags) -> PollFlags {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let now = timespec(Duration::ZERO);
     let mut polled = [PollFd::new(&descriptor, asked)];
     match poll(&mut polled, Some(&now)) {
         Ok(_) => polled[0].revents(),

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use forebay_base::time::{deadline, left};
 use forebay_executor::dispatcher::{Dispatcher, Order, StartedWorker, Waited};
 use forebay_executor::error::Error;
 use forebay_executor::id::RequestId;
@@ -220,9 +221,9 @@ impl PyDispatcher {
     fn drain(&self, py: Python<'_>, timeout: f64) -> Result<bool> {
         let allowed = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::MAX);
         let mut drained = self.core.drain()?;
-        let deadline = Instant::now().checked_add(allowed);
+        let deadline = deadline(Some(allowed));
         loop {
-            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = left(deadline);
             let slice = left.map_or(SIGNALS_LOOK, |left| left.min(SIGNALS_LOOK));
             match py.detach(|| drained.wait(slice)) {
                 Some(drained) => return Ok(drained),
@@ -269,9 +270,9 @@ fn wait<T: Send>(
     take: impl Fn(Option<Duration>) -> Result<Waited<T>, Error> + Send + Sync,
 ) -> Result<Option<Vec<T>>> {
     let allowed = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let deadline = allowed.and_then(|allowed| Instant::now().checked_add(allowed));
+    let deadline = deadline(allowed);
     loop {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left(deadline);
         match py.detach(|| take(left))? {
             Waited::Items(items) => return Ok(Some(items)),
             Waited::Closed => return Ok(None),

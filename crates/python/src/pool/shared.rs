@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_base::time::deadline;
 use forebay_pool::Error;
 use forebay_pool::death::Cause;
 use forebay_pool::lender::borrower::{Borrower as Core, Response};
@@ -250,7 +251,7 @@ impl Borrower {
         timeout: Option<f64>,
     ) -> Result<Option<Bound<'py, PyTuple>>> {
         let limit = timeout.map(milliseconds).transpose()?;
-        let deadline = limit.and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
+        let deadline = deadline(limit.map(Duration::from_millis));
         loop {
             match py.detach(|| self.0.wait(ticket, deadline)) {
                 Err(Error::Interrupted) => py.check_signals()?,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_base::time::{deadline, left};
 use forebay_transport::calls::{Call, Connection as Core, Outcome, Outgoing, Taker};
 use forebay_transport::link::{Head, Payload};
 use forebay_transport::wire::Codec;
@@ -69,9 +70,7 @@ pub fn outcome_to_python<'py>(
 
 /// `(id, codec, head, segments or None, remaining seconds or None, one_way, stream)`.
 pub fn call_to_python(py: Python<'_>, call: Call) -> Result<Bound<'_, PyTuple>> {
-    let remaining = call
-        .deadline
-        .map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64());
+    let remaining = left(call.deadline).map(|left| left.as_secs_f64());
     let head = head_to_python(py, call.head)?;
     let segments = if call.segments.is_empty() {
         None
@@ -135,7 +134,7 @@ pub fn to_duration(timeout: Option<f64>) -> Option<Duration> {
 
 /// When a timeout that begins now is over; `None`: never.
 pub fn to_deadline(timeout: Option<f64>) -> Option<Instant> {
-    to_duration(timeout).and_then(|allowed| Instant::now().checked_add(allowed))
+    deadline(to_duration(timeout))
 }
 
 /// To whom the outcome of a call goes.

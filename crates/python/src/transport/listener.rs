@@ -3,8 +3,8 @@
 
 use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
-use std::time::Instant;
 
+use forebay_base::time::left;
 use forebay_transport::stream::unix::{self, Listener as UnixListener};
 use pyo3::prelude::*;
 
@@ -74,10 +74,6 @@ pub fn stop_listening() {
 #[pyo3(signature = (path, timeout = None))]
 pub fn connect_unix(py: Python<'_>, path: PathBuf, timeout: Option<f64>) -> Result<RawFd> {
     let deadline = to_deadline(timeout);
-    let socket = retry(py, || {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        unix::connect(&path, left)
-    })
-    .within(timeout)?;
+    let socket = retry(py, || unix::connect(&path, left(deadline))).within(timeout)?;
     Ok(socket.into_raw_fd())
 }

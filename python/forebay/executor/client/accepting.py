@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from forebay.errors import DeadlineError, Error
+from forebay.errors import Error
+from forebay.executor.client.outstanding import unconfirmed
 
 __all__ = ["Accepting"]
 
@@ -62,13 +63,7 @@ class Accepting:
         refused = list(self._refused.values())
         self._refused.clear()
         if late:
-            refused.append(
-                DeadlineError(
-                    f"the server has not said within {timeout:g} s whether it has accepted"
-                    f" {len(late)} requests; look with: forebay ps",
-                    timeout=timeout,
-                )
-            )
+            refused.append(unconfirmed("the server", len(late), timeout))
         return refused
 
     def cancel(self) -> None:

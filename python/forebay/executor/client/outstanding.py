@@ -212,13 +212,7 @@ class Outstanding:
         refused = list(self._refused.values())
         self._refused.clear()
         if unsure:
-            refused.append(
-                DeadlineError(
-                    f"{unsure[0].channel.name} has not said within {timeout:g} s whether it has"
-                    f" accepted {len(unsure)} requests; look with: forebay ps",
-                    timeout=timeout,
-                )
-            )
+            refused.append(unconfirmed(unsure[0].channel.name, len(unsure), timeout))
         return refused
 
     def _take_acceptance(self, sent: Sent, told: Any, until: float | None) -> None:
@@ -338,6 +332,15 @@ class Outstanding:
             except BrokenError as error:
                 if error.delivered != "no":
                     raise
+
+
+def unconfirmed(server: str, count: int, timeout: float) -> DeadlineError:
+    """The error for submissions whose acceptance the server did not report in time."""
+    return DeadlineError(
+        f"{server} has not said within {timeout:g} s whether it has accepted {count} requests;"
+        " look with: forebay ps",
+        timeout=timeout,
+    )
 
 
 def _frame_of(sent: Sent) -> Message:

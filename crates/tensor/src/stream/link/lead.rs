@@ -394,7 +394,7 @@ impl<M: Send + Sync + 'static> Link<M> {
 
 /// Sleep until the batch makes progress or this thread should lead.
 fn follow(deadline: Option<Deadline>) -> Result<(), StreamError> {
-    let left = deadline.map(|deadline| deadline.due.saturating_duration_since(Instant::now()));
+    let left = left(deadline.map(|deadline| deadline.due));
     let begun = Instant::now();
     park_timeout(left.unwrap_or(SIGNALS).min(SIGNALS));
     if begun.elapsed() < SIGNALS || left.is_some_and(|left| left < SIGNALS) {
