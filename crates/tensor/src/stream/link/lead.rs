@@ -8,7 +8,7 @@
 //! 2. No waiter depends on a port that is not turned, such as that of a busy event loop: a thread that begins to wait
 //!    takes the lead from any port, and a port in which a thread sleeps takes it from one in which none does.
 use std::os::fd::AsFd;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::thread::{current, park_timeout};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use crate::stream::batch::Batch;
 use crate::stream::channel::Channel;
 use crate::stream::deadline::Deadline;
 use crate::stream::error::StreamError;
-use crate::stream::port::{Core, Port};
+use crate::stream::port::{Core, Driven, Port};
 
 /// How often a following thread returns to check for signals, which do not end `park_timeout`.
 const SIGNALS: Duration = Duration::from_millis(100);
@@ -167,12 +167,12 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     /// The index of a port in `ports`; adds it if necessary.
-    fn port_index(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) -> usize {
+    fn port_index(&mut self, link: &Weak<Link<M>>, port: &Arc<Core<M>>) -> usize {
         let known = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port);
         self.ports.iter().position(known).unwrap_or_else(|| {
             self.ports.push(PortEntry {
                 core: Arc::clone(port),
-                link: port.register(link),
+                link: port.register(Weak::<Link<M>>::clone(link)),
                 batches: 0,
                 drains: false,
             });
@@ -181,7 +181,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     /// A port has one more unfinished batch.
-    pub(super) fn add_batch(&mut self, link: &std::sync::Weak<Link<M>>, port: &Arc<Core<M>>) {
+    pub(super) fn add_batch(&mut self, link: &Weak<Link<M>>, port: &Arc<Core<M>>) {
         let at = self.port_index(link, port);
         self.ports[at].batches += 1;
         match self.lead {
@@ -231,45 +231,6 @@ impl<M: Send + Sync + 'static> Link<M> {
         inner.ports[at].drains = true;
         if matches!(inner.lead, Lead::None) {
             inner.set_leader(at);
-        }
-    }
-
-    /// A thread is about to sleep in a port.
-    pub(in crate::stream) fn claim_lead(&self, port: &Arc<Core<M>>) {
-        if let Ok(mut inner) = self.lock() {
-            inner.claim(port);
-        }
-    }
-
-    /// The thread that slept in a port returns: hand the lead to another waiter, if there is one.
-    pub(in crate::stream) fn yield_lead(&self, port: &Arc<Core<M>>) {
-        if let Ok(mut inner) = self.lock()
-            && inner.is_led_by(port)
-            && (inner.waiting_port().is_some() || !inner.followers.is_empty())
-        {
-            inner.hand_over();
-        }
-    }
-
-    /// A port is closed: remove it.
-    pub(in crate::stream) fn remove_port(&self, port: &Arc<Core<M>>) {
-        let Ok(mut inner) = self.lock() else {
-            return;
-        };
-        let known = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port);
-        let Some(at) = inner.ports.iter().position(known) else {
-            return;
-        };
-        inner.ports[at].batches = 0;
-        let leads = inner.lead == Lead::Port(at);
-        if leads {
-            inner.clear_leader(at);
-        }
-        inner.ports.remove(at);
-        match inner.lead {
-            Lead::Port(other) if other > at => inner.lead = Lead::Port(other - 1),
-            _ if leads => inner.hand_over(),
-            _ => {}
         }
     }
 
@@ -389,6 +350,53 @@ impl<M: Send + Sync + 'static> Link<M> {
             self.wakeup.clear();
         }
         Ok((completed || ended) && !on_socket && !woken)
+    }
+}
+
+impl<M: Send + Sync + 'static> Driven<M> for Link<M> {
+    fn turn_of(&self, port: &Arc<Core<M>>, now: Instant) {
+        if let Ok(mut inner) = self.lock()
+            && inner.is_led_by(port)
+        {
+            inner.turn(now);
+            inner.update_leader();
+        }
+    }
+
+    fn claim_lead(&self, port: &Arc<Core<M>>) {
+        if let Ok(mut inner) = self.lock() {
+            inner.claim(port);
+        }
+    }
+
+    fn yield_lead(&self, port: &Arc<Core<M>>) {
+        if let Ok(mut inner) = self.lock()
+            && inner.is_led_by(port)
+            && (inner.waiting_port().is_some() || !inner.followers.is_empty())
+        {
+            inner.hand_over();
+        }
+    }
+
+    fn remove_port(&self, port: &Arc<Core<M>>) {
+        let Ok(mut inner) = self.lock() else {
+            return;
+        };
+        let known = |entry: &PortEntry<M>| Arc::ptr_eq(&entry.core, port);
+        let Some(at) = inner.ports.iter().position(known) else {
+            return;
+        };
+        inner.ports[at].batches = 0;
+        let leads = inner.lead == Lead::Port(at);
+        if leads {
+            inner.clear_leader(at);
+        }
+        inner.ports.remove(at);
+        match inner.lead {
+            Lead::Port(other) if other > at => inner.lead = Lead::Port(other - 1),
+            _ if leads => inner.hand_over(),
+            _ => {}
+        }
     }
 }
 

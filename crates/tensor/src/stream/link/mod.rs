@@ -17,7 +17,7 @@ use forebay_transport::stream::Wire;
 use super::batch::Batch;
 use super::channel::Channel;
 use super::error::StreamError;
-use super::port::{Core, Port};
+use super::port::Port;
 use crate::requester::{Limits, Pull, Push};
 pub use fabric::{Fabric, Submission};
 use inner::{Inner, Lead};
@@ -298,16 +298,6 @@ impl<M: Send + Sync + 'static> Link<M> {
 
     fn lock_any(&self) -> MutexGuard<'_, Inner<M>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Turn the link for a port, if the port leads it.
-    pub(super) fn turn_of(&self, port: &Arc<Core<M>>, now: Instant) {
-        if let Ok(mut inner) = self.lock()
-            && inner.is_led_by(port)
-        {
-            inner.turn(now);
-            inner.update_leader();
-        }
     }
 }
 
