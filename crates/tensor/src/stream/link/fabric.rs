@@ -1,100 +1,16 @@
 //! How a link uses its verbs connection: its part of a turn, and what happens when it is lost.
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use forebay_memory::Lease;
-use forebay_transport::stream::Wire;
+use std::time::Instant;
 
 use super::inner::Inner;
-use super::verbs::{Completed, VerbsCounters, VerbsPulls};
-use super::{Link, Work};
+use super::verbs::{Completed, VerbsPulls};
+use super::{Submission, Work};
 use crate::error::Error;
-use crate::fabric::RequesterEndpoint;
-use crate::requester::Outcome;
+use crate::requester::{Outcome, Pull};
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::Fault;
-
-/// One operation of a batch, with the arena block that a pull goes to, if there is one: only such a pull can use verbs.
-/// A pull over verbs reports version 0.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// The operation.
-    pub work: Work,
-    /// The block, of a region that the fabric knows.
-    pub block: Option<Lease>,
-}
-
-impl From<Work> for Submission {
-    fn from(work: Work) -> Self {
-        Self { work, block: None }
-    }
-}
-
-/// A fabric that a link pulls over, beside its stream.
-pub struct Fabric {
-    /// The endpoint, connected to the server's.
-    pub endpoint: Box<dyn RequesterEndpoint>,
-    /// The stream on which the endpoint was introduced.
-    pub lifeline: Wire,
-    /// How long the server may be silent.
-    pub liveness: Duration,
-    /// Whether the link breaks if the fabric is lost; otherwise the stream takes over.
-    pub is_needed: bool,
-}
-
-impl<M: Send + Sync + 'static> Link<M> {
-    /// Pull over a fabric from now on, where possible.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`](crate::stream::StreamError::Forked), [`Error::System`](crate::stream::StreamError::System).
-    pub fn attach_fabric(&self, fabric: Fabric) -> Result<(), crate::stream::StreamError> {
-        let Fabric {
-            endpoint,
-            lifeline,
-            liveness,
-            is_needed,
-        } = fabric;
-        let socket = Arc::clone(lifeline.socket());
-        let mut inner = self.lock()?;
-        if inner.is_open() {
-            let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
-            inner.verbs = Some(verbs.map_err(crate::stream::StreamError::system("a descriptor"))?);
-            inner.has_verbs.store(true, Ordering::Release);
-            inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
-        }
-        Ok(())
-    }
-
-    /// Counters of the fabric; the reason once it was lost; `None` if there was none.
-    pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
-        let inner = self.lock().ok()?;
-        match (&inner.verbs, &inner.verbs_lost) {
-            (Some(verbs), _) => Some(Ok(verbs.counters())),
-            (None, Some(why)) => Some(Err(why.clone())),
-            (None, None) => None,
-        }
-    }
-
-    /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
-    pub fn has_verbs(&self) -> bool {
-        self.has_verbs.load(Ordering::Acquire)
-    }
-
-    /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
-    pub fn release_blocks(&self) {
-        let Ok(mut inner) = self.lock() else { return };
-        if let Some(verbs) = &mut inner.verbs
-            && let Err(error) = verbs.release_blocks()
-        {
-            inner.lose_verbs(&error);
-        }
-        let now = Instant::now();
-        inner.turn_verbs(now);
-        inner.update_leader();
-    }
-}
+use crate::stream::error::StreamError;
 
 impl<M: Send + Sync + 'static> Inner<M> {
     /// Queue a pull for verbs, unless only the stream can carry it.
@@ -179,7 +95,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    fn end_all(&mut self, left: Vec<(BatchEntry<M>, crate::requester::Pull)>, error: &Error) {
+    fn end_all(&mut self, left: Vec<(BatchEntry<M>, Pull)>, error: &Error) {
         for (operation, _) in left {
             let error = self.link_error(error.clone());
             self.end(&operation.batch, operation.index, Err(error));
@@ -199,11 +115,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         Some(verbs)
     }
 
-    pub(super) fn give_up_verbs(
-        &mut self,
-        batch: &Arc<Batch<M>>,
-        why: &crate::stream::StreamError,
-    ) {
+    pub(super) fn give_up_verbs(&mut self, batch: &Arc<Batch<M>>, why: &StreamError) {
         let given = self.verbs.as_mut().map(|verbs| verbs.give_up(batch));
         for index in given.unwrap_or_default() {
             self.end(batch, index, Err(why.clone()));

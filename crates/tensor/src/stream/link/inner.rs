@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use forebay_transport::drive::Look;
 
-use super::fabric::Submission;
 use super::verbs::{Completed, VerbsPulls};
-use super::{LinkCounters, Work};
+use super::{LinkCounters, Submission, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::{Channel, Fault};

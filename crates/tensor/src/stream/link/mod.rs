@@ -7,22 +7,24 @@ mod lead;
 mod shm;
 mod verbs;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_base::wakeup::Wakeup;
+use forebay_memory::Lease;
 use forebay_transport::stream::Wire;
 
 use super::batch::Batch;
 use super::channel::Channel;
 use super::error::StreamError;
 use super::port::Port;
+use crate::fabric::RequesterEndpoint;
 use crate::requester::{Limits, Pull, Push};
-pub use fabric::{Fabric, Submission};
 use inner::{Inner, Lead};
 use shm::SharedMemory;
 pub use verbs::VerbsCounters;
+use verbs::VerbsPulls;
 
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +33,34 @@ pub enum Work {
     Pull(Pull),
     /// Set rows, or add to them.
     Push(Push),
+}
+
+/// One operation of a batch, with the arena block that a pull goes to, if there is one: only such a pull can use verbs.
+/// A pull over verbs reports version 0.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The operation.
+    pub work: Work,
+    /// The block, of a region that the fabric knows.
+    pub block: Option<Lease>,
+}
+
+impl From<Work> for Submission {
+    fn from(work: Work) -> Self {
+        Self { work, block: None }
+    }
+}
+
+/// A fabric that a link pulls over, beside its stream.
+pub struct Fabric {
+    /// The endpoint, connected to the server's.
+    pub endpoint: Box<dyn RequesterEndpoint>,
+    /// The stream on which the endpoint was introduced.
+    pub lifeline: Wire,
+    /// How long the server may be silent.
+    pub liveness: Duration,
+    /// Whether the link breaks if the fabric is lost; otherwise the stream takes over.
+    pub is_needed: bool,
 }
 
 /// Settings of a link.
@@ -268,6 +298,57 @@ impl<M: Send + Sync + 'static> Link<M> {
         self.lock()
             .map(|inner| inner.counters())
             .unwrap_or_default()
+    }
+
+    /// Pull over a fabric from now on, where possible.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Forked`], [`StreamError::System`].
+    pub fn attach_fabric(&self, fabric: Fabric) -> Result<(), StreamError> {
+        let Fabric {
+            endpoint,
+            lifeline,
+            liveness,
+            is_needed,
+        } = fabric;
+        let socket = Arc::clone(lifeline.socket());
+        let mut inner = self.lock()?;
+        if inner.is_open() {
+            let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
+            inner.verbs = Some(verbs.map_err(StreamError::system("a descriptor"))?);
+            inner.has_verbs.store(true, Ordering::Release);
+            inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
+        }
+        Ok(())
+    }
+
+    /// Counters of the fabric; the reason once it was lost; `None` if there was none.
+    pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
+        let inner = self.lock().ok()?;
+        match (&inner.verbs, &inner.verbs_lost) {
+            (Some(verbs), _) => Some(Ok(verbs.counters())),
+            (None, Some(why)) => Some(Err(why.clone())),
+            (None, None) => None,
+        }
+    }
+
+    /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
+    pub fn has_verbs(&self) -> bool {
+        self.has_verbs.load(Ordering::Acquire)
+    }
+
+    /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
+    pub fn release_blocks(&self) {
+        let Ok(mut inner) = self.lock() else { return };
+        if let Some(verbs) = &mut inner.verbs
+            && let Err(error) = verbs.release_blocks()
+        {
+            inner.lose_verbs(&error);
+        }
+        let now = Instant::now();
+        inner.turn_verbs(now);
+        inner.update_leader();
     }
 
     /// Close now: outstanding operations end with [`StreamError::Closed`]. Idempotent.
