@@ -1,6 +1,5 @@
 //! How a link uses its verbs connection: its part of a turn, and what happens when it is lost.
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::inner::Inner;
@@ -19,14 +18,18 @@ impl<M: Send + Sync + 'static> Inner<M> {
         operation: BatchEntry<M>,
         submission: &mut Submission,
     ) -> Result<(), BatchEntry<M>> {
-        match (&mut self.verbs, submission.work, submission.block.take()) {
+        match (
+            self.verbs.pulls_mut(),
+            submission.work,
+            submission.block.take(),
+        ) {
             (Some(verbs), Work::Pull(pull), Some(block)) => verbs.submit(operation, pull, block),
             _ => Err(operation),
         }
     }
 
     pub(super) fn issue_verbs(&mut self, now: Instant) {
-        if let Some(verbs) = &mut self.verbs
+        if let Some(verbs) = self.verbs.pulls_mut()
             && let Err(error) = verbs.issue(now)
         {
             self.lose_verbs(&error);
@@ -35,9 +38,10 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     /// Take completions, and issue waiting pulls.
     pub(super) fn turn_verbs(&mut self, now: Instant) {
-        let Some(verbs) = &mut self.verbs else { return };
-        let mut ended = std::mem::take(&mut self.verbs_ended);
-        let turned = verbs.turn(now, &mut ended);
+        if self.verbs.pulls().is_none() {
+            return;
+        }
+        let (mut ended, turned) = self.verbs.turn(now);
         for each in ended.drain(..) {
             match each {
                 Completed::Done(operation) => {
@@ -49,11 +53,11 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 }
                 Completed::Refused(operation, pull) => {
                     self.submit_to_stream(operation, Work::Pull(pull));
-                    self.again = true;
+                    self.wants.again = true;
                 }
             }
         }
-        self.verbs_ended = ended; // keep its capacity
+        self.verbs.keep_ended(ended);
         if let Err(error) = turned {
             self.lose_verbs(&error);
         }
@@ -62,7 +66,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
     /// A turn of verbs only: the socket had no event, so no system call is spent on it.
     pub(super) fn turn_verbs_alone(&mut self, now: Instant) {
         self.turn_verbs(now);
-        if self.again {
+        if self.wants.again {
             self.send(now); // refused pulls go to the stream
         } else {
             self.expire(now);
@@ -74,7 +78,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let Some(verbs) = self.take_verbs() else {
             return;
         };
-        self.verbs_lost = Some(error.to_string());
+        self.verbs.note_loss(error);
         let ends_all = verbs.is_needed || !matches!(error, Error::Broken { .. });
         let left = verbs.break_off(error.clone());
         if ends_all {
@@ -84,7 +88,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         for (operation, pull) in left {
             self.submit_to_stream(operation, Work::Pull(pull));
         }
-        self.again = true;
+        self.wants.again = true;
     }
 
     /// The link ends.
@@ -103,20 +107,15 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     fn take_verbs(&mut self) -> Option<VerbsPulls<M>> {
-        let verbs = self.verbs.take()?;
-        self.has_verbs.store(false, Ordering::Release);
-        for (entry, socket) in self
-            .ports
-            .iter()
-            .flat_map(|entry| verbs.sockets().map(|socket| (entry, socket)))
-        {
-            entry.core.unwatch(socket);
+        let verbs = self.verbs.detach()?;
+        for socket in verbs.sockets() {
+            self.drivers.unwatch(socket);
         }
         Some(verbs)
     }
 
     pub(super) fn give_up_verbs(&mut self, batch: &Arc<Batch<M>>, why: &StreamError) {
-        let given = self.verbs.as_mut().map(|verbs| verbs.give_up(batch));
+        let given = self.verbs.pulls_mut().map(|verbs| verbs.give_up(batch));
         for index in given.unwrap_or_default() {
             self.end(batch, index, Err(why.clone()));
         }

@@ -1,6 +1,7 @@
-//! A client's connection, driven by the threads and ports that wait for it, one at a time (see `lead`).
+//! A client's connection, driven by the threads and ports that wait for it, one at a time (see `drivers`).
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
+mod drivers;
 mod fabric;
 mod inner;
 mod lead;
@@ -21,7 +22,7 @@ use super::error::StreamError;
 use super::port::Port;
 use crate::fabric::RequesterEndpoint;
 use crate::requester::{Limits, Pull, Push};
-use inner::{Inner, Lead};
+use inner::Inner;
 use shm::SharedMemory;
 pub use verbs::VerbsCounters;
 use verbs::VerbsPulls;
@@ -105,7 +106,7 @@ pub struct Link<M> {
     /// Wakes the leading thread.
     wakeup: Wakeup,
     shm: SharedMemory,
-    /// As [`Inner::has_verbs`].
+    /// As `VerbsState::presence`.
     has_verbs: Arc<AtomicBool>,
     own: Weak<Self>,
     epoch: u64,
@@ -127,7 +128,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             peer: Arc::clone(&peer),
             error,
         })?;
-        let has_verbs = Arc::clone(&inner.has_verbs);
+        let has_verbs = inner.verbs.presence();
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,
@@ -225,7 +226,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         if let Some(port) = port
             && !batch.is_done()
         {
-            inner.add_batch(&self.own, &port.core);
+            let (drivers, interest) = inner.drivers();
+            drivers.add_batch(&self.own, &port.core, &interest);
         }
     }
 
@@ -281,7 +283,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         };
         // A leading thread sleeps on the socket: it notices the end itself, and would sleep on if bytes were received
         // here.
-        if !matches!(inner.lead, Lead::Thread(_)) {
+        if !inner.drivers.has_leading_thread() {
             inner.turn_stream(now);
             inner.update_leader();
         }
@@ -316,8 +318,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         let mut inner = self.lock()?;
         if inner.is_open() {
             let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
-            inner.verbs = Some(verbs.map_err(StreamError::system("a descriptor"))?);
-            inner.has_verbs.store(true, Ordering::Release);
+            let verbs = verbs.map_err(StreamError::system("a descriptor"))?;
+            inner.verbs.attach(verbs);
             inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
         }
         Ok(())
@@ -325,12 +327,7 @@ impl<M: Send + Sync + 'static> Link<M> {
 
     /// Counters of the fabric; the reason once it was lost; `None` if there was none.
     pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
-        let inner = self.lock().ok()?;
-        match (&inner.verbs, &inner.verbs_lost) {
-            (Some(verbs), _) => Some(Ok(verbs.counters())),
-            (None, Some(why)) => Some(Err(why.clone())),
-            (None, None) => None,
-        }
+        self.lock().ok()?.verbs.report()
     }
 
     /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
@@ -341,7 +338,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
     pub fn release_blocks(&self) {
         let Ok(mut inner) = self.lock() else { return };
-        if let Some(verbs) = &mut inner.verbs
+        if let Some(verbs) = inner.verbs.pulls_mut()
             && let Err(error) = verbs.release_blocks()
         {
             inner.lose_verbs(&error);
