@@ -30,6 +30,7 @@
 //! | `discovery` | devices, ports, addresses, and why none is usable |
 //! | `device` | the device of a process, opened once |
 //! | `registry` | chunks of a region, registered with a device |
+//! | `requests` | memory for the requests of a connection |
 //! | `wire` | the messages between both ends |
 //! | `link` | a queue pair with its completions, and the fence |
 //! | `window` | the key that a peer has on a block |
@@ -50,6 +51,7 @@ pub mod fuzzing;
 mod link;
 mod puller;
 mod registry;
+mod requests;
 mod responder;
 mod sys;
 mod window;

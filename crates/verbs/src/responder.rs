@@ -11,9 +11,9 @@ use forebay_tensor::{Error, Key};
 use crate::device::Device;
 use crate::discovery::Adapter;
 use crate::link::{Event, Lifeline, Link, Unconnected};
-use crate::puller::allocate;
 use crate::registry::{Registry, local_part};
-use crate::sys::bytes::{copy_in, copy_out};
+use crate::requests::{Outbox, allocate};
+use crate::sys::bytes::copy_out;
 use crate::sys::layout::access;
 use crate::sys::pair::{LocalPart, RemotePart};
 use crate::sys::registration::Registration;
@@ -57,8 +57,7 @@ pub struct Responder {
     link: Link<Posted>,
     inbox: Lease,
     /// Descriptions of exposed tensors that are being sent, one per slot.
-    outbox: Lease,
-    outbox_registration: Arc<Registration>,
+    outbox: Outbox,
     registry: Arc<Registry>,
     adapter: Adapter,
     registering: Registering,
@@ -118,9 +117,8 @@ impl Responder {
         region: &Region,
         (adapter, registry, registering): (&Adapter, &Arc<Registry>, Registering),
     ) -> Result<(Self, RemotePart), Error> {
-        let inbox = allocate(region, slots as usize * SLOT_BYTES)?;
-        let outbox = allocate(region, slots as usize * SLOT_BYTES)?;
-        let outbox_registration = registry.find(&outbox)?;
+        let inbox = allocate(region, slots)?;
+        let outbox = Outbox::new(region, registry, slots)?;
         let mut inbox_window = SlotWindow::new(&adapter.domain)?;
         let posted = (Posted::Bound, |bound| Posted::Withdrawn { _bound: bound });
         let ours = inbox_window
@@ -139,7 +137,6 @@ impl Responder {
             inbox,
             _inbox_window: inbox_window,
             outbox,
-            outbox_registration,
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
             registering,
@@ -241,7 +238,7 @@ impl Responder {
         let request = Request::decode(&request)?;
         let served = match request.ask {
             Ask::Pull { first, rows } => self.serve_rows(source, &request, first, rows),
-            Ask::Expose => self.expose(source, &request, at),
+            Ask::Expose => self.expose(source, &request, slot),
         };
         let (status, served) = match served {
             Ok(served) => (Status::Ok, Some(served)),
@@ -263,7 +260,7 @@ impl Responder {
         into: RemotePart,
     ) -> Result<(), Error> {
         let nothing = Served {
-            part: local_part(&self.outbox_registration, &self.outbox, 0, 0),
+            part: self.outbox.part(0, 0),
             rows: None,
             registration: None,
         };
@@ -322,7 +319,7 @@ impl Responder {
         &mut self,
         source: &dyn Source,
         request: &Request,
-        at: usize,
+        slot: u32,
     ) -> Result<Served, Failed> {
         let block = source.whole(request.tensor)?;
         let block = block.ok_or(Failed::Refused(Status::NotInBlock))?;
@@ -357,9 +354,9 @@ impl Responder {
             part: bound.part(0),
             bytes: block.len() as u64,
         };
-        copy_in(&self.outbox, at, &exposed.encode());
+        self.outbox.write(slot, &exposed.encode());
         Ok(Served {
-            part: local_part(&self.outbox_registration, &self.outbox, at, Exposed::BYTES),
+            part: self.outbox.part(slot, Exposed::BYTES),
             rows: None,
             registration: None,
         })

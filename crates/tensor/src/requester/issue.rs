@@ -41,7 +41,7 @@ impl<K> Requester<K> {
             let (Some(&front), Some(&slot)) = (self.queue.front(), self.free_slots.last()) else {
                 break;
             };
-            let kind = match &self.job(front).work {
+            let kind = match self.job(front).work() {
                 Task::Move(transfer) => transfer.kind,
                 Task::LookUp { count, .. } => {
                     if !self.issue_names(front, slot, self.cost_of_names(*count)) {
@@ -65,7 +65,7 @@ impl<K> Requester<K> {
             return false;
         }
         let job = self.job(front);
-        match &job.work {
+        match job.work() {
             Task::Move(transfer) if transfer.kind == Kind::Pull => {
                 self.piece(transfer, job.rows_left()).1 <= self.grant_left
                     && !self.waits_whole(front)
@@ -101,8 +101,8 @@ impl<K> Requester<K> {
         };
         let tag = tag_of(self.link(flying));
         let job = self.jobs.get_mut(key).expect("a job in the queue is there");
-        job.is_waiting = false;
-        let Task::LookUp { list, count } = &job.work else {
+        job.stop_waiting();
+        let Task::LookUp { list, count } = job.work() else {
             unreachable!("checked by the caller");
         };
         let header = RequestHeader {
@@ -157,8 +157,8 @@ impl<K> Requester<K> {
     /// Whether all pieces must share a request, and the grant is too small for them now.
     fn waits_whole(&self, key: slots::Key) -> bool {
         let job = self.job(key);
-        match &job.work {
-            Task::Move(transfer) if job.whole => {
+        match job.work() {
+            Task::Move(transfer) if job.is_whole() => {
                 job.rows_left() * transfer.unit() > self.grant_left
             }
             _ => false,
@@ -166,7 +166,7 @@ impl<K> Requester<K> {
     }
 
     fn take_pieces(&mut self, key: slots::Key, batch: &mut RequestDraft) -> Took {
-        let whole = self.job(key).whole;
+        let whole = self.job(key).is_whole();
         if whole && (!self.batch.is_empty() || self.waits_whole(key)) {
             return Took::Nothing;
         }
@@ -180,7 +180,7 @@ impl<K> Requester<K> {
 
     fn take_piece(&mut self, key: slots::Key, batch: &mut RequestDraft) -> Took {
         let job = self.job(key);
-        let Task::Move(transfer) = &job.work else {
+        let Task::Move(transfer) = job.work() else {
             return Took::Nothing;
         };
         let transfer = *transfer;
@@ -195,7 +195,7 @@ impl<K> Requester<K> {
         let body = index_bytes + if is_pull { 0 } else { value_bytes };
         let has_all = self.batch.len() >= self.limits.entries_max as usize
             || (!self.batch.is_empty()
-                && !job.whole
+                && !job.is_whole()
                 && batch.body + body > self.limits.request_bytes());
         let is_beyond_grant = is_pull && batch.cost + cost > self.grant_left;
         if transfer.kind != batch.kind || has_all || is_beyond_grant {
@@ -204,7 +204,7 @@ impl<K> Requester<K> {
         let flying = Flying {
             job: key,
             slot: batch.slot,
-            from: job.asked,
+            from: job.rows_asked(),
             bytes: if is_pull { value_bytes } else { 0 },
             cost: if is_pull { cost } else { 0 },
             lent: 0,
@@ -218,11 +218,11 @@ impl<K> Requester<K> {
         batch.body += body;
         batch.cost += flying.cost;
         let job = self.jobs.get_mut(key).expect("looked at above");
-        job.asked += rows;
+        job.ask(rows);
         if job.rows_left() > 0 {
             return Took::Piece;
         }
-        job.is_waiting = false;
+        job.stop_waiting();
         Took::All
     }
 
@@ -277,7 +277,7 @@ impl<K> Requester<K> {
 
     fn transfer(&self, piece: slots::Key) -> (Transfer, u64) {
         let flying = self.flying.get(piece).expect("inserted with the batch");
-        match &self.job(flying.job).work {
+        match self.job(flying.job).work() {
             Task::Move(transfer) => (*transfer, flying.from),
             Task::LookUp { .. } => unreachable!("a batch is of pulls or pushes"),
         }
@@ -306,7 +306,7 @@ impl<K> Requester<K> {
 
     /// Cancel a job's pieces at the peer.
     pub(super) fn send_cancels(&mut self, job: slots::Key) {
-        let mut index = self.job(job).first;
+        let mut index = self.job(job).first_piece();
         while let Some((id, flying)) = self.flying.at(index) {
             let header = RequestHeader {
                 kind: Kind::Cancel,
@@ -324,10 +324,10 @@ impl<K> Requester<K> {
     fn link(&mut self, mut flying: Flying) -> slots::Key {
         let job = self.jobs.get_mut(flying.job);
         let job = job.expect("a job in the queue is there");
-        flying.next = job.first;
+        flying.next = job.first_piece();
         let id = self.flying.insert(flying);
-        job.first = id.index;
-        job.flying += 1;
+        job.set_first_piece(id.index);
+        job.piece_flies();
         if let Some((_, next)) = self.flying.at_mut(flying.next) {
             next.before = id.index;
         }
@@ -339,10 +339,10 @@ impl<K> Requester<K> {
         let flying = self.flying.remove(piece);
         let flying = flying.expect("kept until it is complete");
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
-        job.flying -= 1;
+        job.piece_landed();
         match self.flying.at_mut(flying.before) {
             Some((_, before)) => before.next = flying.next,
-            None => job.first = flying.next,
+            None => job.set_first_piece(flying.next),
         }
         if let Some((_, next)) = self.flying.at_mut(flying.next) {
             next.before = flying.before;

@@ -50,8 +50,6 @@ const TAG_INDEX: u32 = (1 << 18) - 1;
 const TAG_TURNS: u32 = (1 << 13) - 1;
 /// The tag of a liveness probe, which no piece has.
 const PROBE_TAG: u32 = u32::MAX;
-/// Attempts to pull pieces of one version.
-const TRIES_MAX: u32 = 5;
 
 /// A piece that is with the peer.
 #[derive(Clone, Copy, Debug)]
@@ -244,16 +242,16 @@ impl<K> Requester<K> {
     /// Cancel a job. Pieces that the peer has continue without the caller.
     pub fn cancel(&mut self, ticket: Ticket) -> Canceled<K> {
         let key = ticket.key();
-        let Some(job) = self.jobs.get(key).filter(|job| !job.is_detached) else {
+        let Some(job) = self.jobs.get(key).filter(|job| !job.is_detached()) else {
             return Canceled::Gone;
         };
-        if job.flying > 0 {
+        if job.is_flying() {
             self.detach(key);
             return Canceled::Detached;
         }
         self.leave_queue(key);
         match self.jobs.remove(key) {
-            Some(job) => Canceled::TakenBack(job.keeper),
+            Some(job) => Canceled::TakenBack(job.into_keeper()),
             None => Canceled::Gone,
         }
     }
@@ -329,6 +327,62 @@ impl<K> Requester<K> {
         Ok(())
     }
 
+    /// Check the peer's silence; returns when to check again.
+    ///
+    /// It may queue a liveness probe to send: after half of the limit, so that an idle but live peer has time to
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Silent`]: close the socket, then [`Requester::break_off`].
+    pub fn expire(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        if self.is_idle() {
+            return Ok(None);
+        }
+        let since = self.silence.silent_since(now);
+        let limit = self.limits.liveness;
+        let silent = now.saturating_duration_since(since);
+        if silent >= limit {
+            return Err(Error::Silent { silent, limit });
+        }
+        if silent >= limit / 2 && !self.is_probing {
+            self.is_probing = true;
+            self.send_probe();
+        }
+        let looks = if self.is_probing { limit } else { limit / 2 };
+        Ok(Some(since + looks))
+    }
+
+    /// End all jobs with `error`, and refuse later ones. The caller has fenced the peer: its socket is closed, so
+    /// their memory is free.
+    ///
+    /// Idempotent; the first error stays.
+    pub fn break_off(&mut self, error: Error) {
+        if self.broken.is_some() {
+            return;
+        }
+        self.queue.clear();
+        self.outbox.clear(|_| {});
+        self.inbox.clear();
+        self.phase = Phase::Header;
+        self.is_probing = false;
+        self.large = 0;
+        for index in 0..self.flying.end() {
+            if let Some((piece, _)) = self.flying.at(index) {
+                self.flying.remove(piece);
+            }
+        }
+        for index in 0..self.jobs.end() {
+            let Some((key, job)) = self.jobs.at_mut(index) else {
+                continue;
+            };
+            // A job that was refused before keeps its own error.
+            let own = job.take_error();
+            self.end(key, Err(own.unwrap_or_else(|| error.clone())));
+        }
+        self.broken = Some(error);
+    }
+
     /// The next ended job, oldest first.
     pub fn take_end(&mut self) -> Option<End<K>> {
         self.ends.pop_front()
@@ -371,7 +425,7 @@ impl<K> Requester<K> {
         let Some(job) = self.jobs.get_mut(key) else {
             return;
         };
-        if std::mem::take(&mut job.is_waiting)
+        if job.stop_waiting()
             && let Some(at) = self.queue.iter().position(|&waiting| waiting == key)
         {
             self.queue.remove(at);
@@ -383,69 +437,46 @@ impl<K> Requester<K> {
         self.leave_queue(key);
         self.send_cancels(key);
         if let Some(job) = self.jobs.get_mut(key) {
-            job.is_detached = true;
+            job.detach();
         }
     }
 
     /// End a job without flying or waiting pieces, or pull it again if it was torn.
     fn settle(&mut self, key: slots::Key) {
         let job = self.job(key);
-        let is_given_up = job.error.is_some() || job.is_detached;
-        if is_given_up && job.is_waiting {
+        let is_given_up = job.is_given_up();
+        if is_given_up && job.is_waiting() {
             self.leave_queue(key);
         }
         let job = self.job(key);
-        if job.flying > 0 || job.is_waiting {
+        if job.is_flying() || job.is_waiting() {
             return;
         }
-        if job.is_torn && !is_given_up && !self.pull_again(key) {
+        if job.is_torn() && !is_given_up && self.pull_again(key) {
             return;
         }
         let job = self.jobs.get_mut(key).expect("looked at above");
-        let result = match (job.error.take(), job.meanings.take()) {
-            (Some(error), _) => Err(error),
-            (None, Some(meanings)) => Ok(Outcome::Names(meanings)),
-            (None, None) => Ok(Outcome::Moved {
-                version: job.version.unwrap_or(0),
-            }),
-        };
+        let result = job.take_result();
         self.end(key, result);
     }
 
-    /// Put a torn pull at the front of the queue; returns `true` if it must end instead, because it was torn too often.
+    /// Put a torn pull at the front of the queue; returns `false` if it must end instead.
     fn pull_again(&mut self, key: slots::Key) -> bool {
-        let limits = self.limits;
         let job = self.jobs.get_mut(key).expect("the caller has looked at it");
-        let Task::Move(transfer) = &job.work else {
-            return true;
-        };
-        let rows = transfer.rows.count();
-        if job.tries == TRIES_MAX {
-            job.error = Some(Error::Torn {
-                tensor: transfer.tensor.id,
-                tries: job.tries,
-                bytes: rows * transfer.row_bytes,
-            });
-            return true;
+        let begun = job.begin_again(&self.limits);
+        if begun {
+            self.queue.push_front(key);
         }
-        let rows_of_piece = limits.rows_of_piece(transfer.unit());
-        job.whole = rows * transfer.unit() <= limits.grant_bytes
-            && rows.div_ceil(rows_of_piece) <= u64::from(limits.entries_max);
-        job.tries += 1;
-        job.asked = 0;
-        job.version = None;
-        job.is_torn = false;
-        job.is_waiting = true;
-        self.queue.push_front(key);
-        false
+        begun
     }
 
     fn end(&mut self, key: slots::Key, result: Result<Outcome, Error>) {
         let Some(job) = self.jobs.remove(key) else {
             return;
         };
-        let (ticket, keeper) = (Ticket::of(key), job.keeper);
-        self.ends.push_back(if job.is_detached {
+        let (ticket, is_detached) = (Ticket::of(key), job.is_detached());
+        let keeper = job.into_keeper();
+        self.ends.push_back(if is_detached {
             End::Released { ticket, keeper }
         } else {
             End::Over {

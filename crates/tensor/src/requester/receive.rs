@@ -122,7 +122,7 @@ impl<K> Requester<K> {
     }
 
     fn is_look_up(&self, job: slots::Key) -> bool {
-        matches!(self.job(job).work, Task::LookUp { .. })
+        matches!(self.job(job).work(), Task::LookUp { .. })
     }
 
     /// The piece that a response belongs to, if the response is valid.
@@ -151,7 +151,7 @@ impl<K> Requester<K> {
                 self.slots[flying.slot as usize]
             )));
         }
-        let (least, most) = match (header.status, &self.job(flying.job).work) {
+        let (least, most) = match (header.status, self.job(flying.job).work()) {
             (Status::Ok, Task::Move(_)) => (flying.bytes, flying.bytes),
             (Status::Ok, Task::LookUp { count, .. }) => {
                 (0, u64::from(*count) * RECORD_BYTES_MAX as u64)
@@ -169,7 +169,7 @@ impl<K> Requester<K> {
 
     fn rows(&mut self, piece: slots::Key, mut done: u64, version: u64) -> bool {
         let flying = *self.flying.get(piece).expect("kept until it is complete");
-        let Task::Move(transfer) = &self.job(flying.job).work else {
+        let Task::Move(transfer) = self.job(flying.job).work() else {
             unreachable!("only a look-up has names");
         };
         let transfer = *transfer;
@@ -198,7 +198,7 @@ impl<K> Requester<K> {
         }
         let text = String::from_utf8_lossy(&self.inbox.bytes()[..count]).into_owned();
         let flying = *self.flying.get(piece).expect("kept until it is complete");
-        let error = match (header.status, &self.job(flying.job).work) {
+        let error = match (header.status, self.job(flying.job).work()) {
             (Status::Stale, Task::Move(transfer)) => Error::Stale {
                 tensor: transfer.tensor.id,
                 held: transfer.tensor.generation,
@@ -225,21 +225,16 @@ impl<K> Requester<K> {
         let flying = *self.flying.get(piece).expect("looked up for the header");
         let bytes = usize::try_from(bytes).expect("checked to be short");
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
-        let buffer = job.names.insert(vec![0; bytes]);
+        let buffer = job.names_buffer(bytes);
         self.inbox.divert(Span::of(buffer));
         Phase::Names { piece }
     }
 
     fn names(&mut self, piece: slots::Key) -> Result<bool, Error> {
         let flying = *self.flying.get(piece).expect("kept until it is complete");
-        let job = self.job(flying.job);
-        let (Task::LookUp { count, .. }, Some(bytes)) = (&job.work, &job.names) else {
-            unreachable!("only a look-up has names");
-        };
-        let answers = crate::names::frame::decode_answers(bytes, *count);
-        let answers = answers.map_err(|what| self.violation(what))?;
-        let job = self.jobs.get_mut(flying.job).expect("looked at above");
-        job.meanings = Some(answers);
+        let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
+        let decoded = job.decode_names();
+        decoded.map_err(|what| self.violation(what))?;
         self.phase = Phase::Header;
         self.complete(piece, Ok(0));
         Ok(true)
@@ -258,9 +253,7 @@ impl<K> Requester<K> {
         let job = self.jobs.get_mut(flying.job).expect("kept while it flies");
         match result {
             Ok(version) => job.note_version(version),
-            Err(error) => {
-                job.error.get_or_insert(error);
-            }
+            Err(error) => job.fail(error),
         }
         self.settle(flying.job);
     }

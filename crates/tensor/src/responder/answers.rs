@@ -17,6 +17,7 @@ use crate::outbox::Outbox;
 use crate::sys::span::{Span, Words};
 use crate::table::Storages;
 use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
+use numbers::RowNumbers;
 pub(super) use reads::{Next, Unread};
 
 /// Answers are begun while fewer bytes than this wait to be sent: enough for one large write, while the others can
@@ -34,7 +35,7 @@ pub(super) enum Body {
     Done,
     /// Consecutive rows.
     Rows { storage: u32, rows: Span },
-    /// Rows of `tensor` by number; the numbers are in the slot's indices.
+    /// Rows of `tensor` by number; the slot's list has the numbers.
     Gather {
         storage: u32,
         tensor: Span,
@@ -71,6 +72,15 @@ impl Body {
             Self::Done | Self::Owned(_) | Self::Refusal(_) | Self::Canceled => None,
         }
     }
+
+    /// The offset of its row numbers, in bytes, and their count.
+    fn numbers(&mut self) -> Option<(&mut usize, usize)> {
+        match self {
+            Self::Gather { from, rows, .. } => Some((from, *rows)),
+            Self::Unread(unread) => unread.numbers(),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -95,8 +105,6 @@ struct Slot {
     reads: bool,
     /// Its request is still being received, and needs all of the row numbers.
     is_coming: bool,
-    /// Row numbers of its request.
-    indices: Vec<u8>,
 }
 
 /// All answers of one peer that have not begun.
@@ -109,8 +117,7 @@ pub(super) struct Answers {
     /// Slots with an answer that can be sent.
     turns: VecDeque<u32>,
     grant_used: u64,
-    /// Capacity of all slots' lists of row numbers.
-    indices_bytes: usize,
+    numbers: RowNumbers,
     /// Slots with rows to read.
     readers: VecDeque<u32>,
     /// Unread answers.
@@ -131,7 +138,6 @@ impl Answers {
             unread: NONE,
             reads: false,
             is_coming: false,
-            indices: Vec::new(),
         };
         Self {
             reader: 0,
@@ -139,7 +145,7 @@ impl Answers {
             slots: (0..slots).map(|_| slot()).collect(),
             turns: VecDeque::with_capacity(slots as usize),
             grant_used: 0,
-            indices_bytes: 0,
+            numbers: RowNumbers::new(slots),
             readers: VecDeque::new(),
             unread: 0,
             parts: Slots::new(),
@@ -218,6 +224,48 @@ impl Answers {
         at.last = index;
     }
 
+    /// Memory for `bytes` of row numbers of the slot's request; it does not move until an answer of the request is
+    /// added.
+    pub(super) fn indices(&mut self, slot: u32, bytes: usize) -> Span {
+        self.numbers.room(slot, bytes)
+    }
+
+    /// Row numbers that came with the slot's request.
+    pub(super) fn words(&self, slot: u32, from: usize, rows: usize) -> Words {
+        self.numbers.words(slot, from, rows)
+    }
+
+    /// After fewer of the slot's row numbers are needed: free what the peer must not keep.
+    fn settle_indices(&mut self, slot: u32) {
+        if !self.numbers.exceeds_kept() || self.slots[slot as usize].is_coming {
+            return;
+        }
+        let mut needed = 0;
+        self.each_numbered(slot, |_, bytes| needed += bytes);
+        let Some(list) = self.numbers.take_large(slot, needed) else {
+            return;
+        };
+        let mut fitting = Vec::with_capacity(needed);
+        self.each_numbered(slot, |from, bytes| {
+            fitting.extend_from_slice(&list[*from..*from + bytes]);
+            *from = fitting.len() - bytes;
+        });
+        self.numbers.put(slot, fitting);
+    }
+
+    /// Call `each` for each answer of a slot with row numbers: their offset and their bytes.
+    fn each_numbered(&mut self, slot: u32, mut each: impl FnMut(&mut usize, usize)) {
+        let Slot { first, unread, .. } = self.slots[slot as usize];
+        for mut index in [first, unread] {
+            while let Some((_, answer)) = self.waiting.at_mut(index) {
+                if let Some((from, rows)) = answer.body.numbers() {
+                    each(from, 8 * rows);
+                }
+                index = answer.next;
+            }
+        }
+    }
+
     /// Accept a liveness probe. Returns whether it is valid: one at a time.
     pub(super) fn probe(&mut self, tag: u32) -> bool {
         self.probe.replace(tag).is_none()
@@ -251,7 +299,8 @@ impl Answers {
                 self.turns.push_back(slot);
             }
             self.grant_used -= answer.cost;
-            send(answer, at, outbox, (storages, self.reader));
+            let of_slot = (self.numbers.list(slot), at.left == 0);
+            send(answer, of_slot, outbox, (storages, self.reader));
             self.settle_indices(slot);
         }
     }
@@ -303,16 +352,16 @@ fn each_row(
     })
 }
 
-/// Begin an answer. `reader` is the peer that holds its storage.
+/// Begin an answer, maybe the `last` of its slot. `reader` is the peer that holds its storage.
 fn send<K>(
     answer: Answer,
-    slot: &Slot,
+    (indices, last): (&[u8], bool),
     outbox: &mut Outbox,
     (storages, reader): (&mut Storages<K>, u32),
 ) {
     let mut header = ResponseHeader {
         status: Status::Ok,
-        last: slot.left == 0,
+        last,
         tag: answer.tag,
         bytes: 0,
         version: answer.version,
@@ -343,7 +392,7 @@ fn send<K>(
         } => {
             header.bytes = (rows * row_bytes) as u64;
             outbox.push(&header.encode());
-            for row in each_row(tensor, row_bytes, &slot.indices, from, rows) {
+            for row in each_row(tensor, row_bytes, indices, from, rows) {
                 if row_bytes <= COPY_BYTES {
                     outbox.push_copy(row);
                 } else if outbox.push_lent(row, storage) {

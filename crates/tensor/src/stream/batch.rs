@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use super::error::StreamError;
-use super::port::ReadyList;
+use super::ready::ReadyList;
 use crate::names::{Meaning, Unknown};
 use crate::requester::{Outcome, Ticket};
 

@@ -15,6 +15,7 @@
 //! | `batch` | pulls and pushes that were submitted together, and their results |
 //! | `deadline` | how long a call or a wait may take |
 //! | `port` | how an event loop or a thread drives links and learns of finished batches |
+//! | `ready` | the batches that a port has to report |
 //! | `sys` | system calls on lent memory: the `unsafe` of this module |
 mod batch;
 mod channel;
@@ -23,6 +24,7 @@ mod error;
 mod exchange;
 mod link;
 mod port;
+mod ready;
 mod server;
 mod sys;
 

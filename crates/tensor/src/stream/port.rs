@@ -19,7 +19,7 @@ use rustix::time::{
 };
 
 use super::error::StreamError;
-use super::link::Link;
+use super::ready::ReadyList;
 
 const EVENTS: usize = 64;
 
@@ -51,39 +51,19 @@ impl Token {
     }
 }
 
-/// Tickets of batches with ended operations, and what wakes the thread that takes them.
-///
-/// Not a [`Queue`](forebay_base::Queue), whose `drain` reads the eventfd each time: a port takes the tickets at the end of
-/// every turn, and most turns need no wake-up.
-pub(super) struct ReadyList {
-    wakeup: Wakeup,
-    state: Mutex<ReadyState>,
-}
+/// A link, as the port that drives it sees it.
+pub(super) trait Driven<M>: Send + Sync {
+    /// Take a turn, if the port leads the link.
+    fn turn_of(&self, port: &Arc<Core<M>>, now: Instant);
 
-#[derive(Default)]
-struct ReadyState {
-    tickets: Vec<u64>,
-    /// The port is in a turn, which takes the tickets at its end: no wake-up is needed.
-    is_turning: bool,
-    closed: bool,
-}
+    /// A thread is about to sleep in the port.
+    fn claim_lead(&self, port: &Arc<Core<M>>);
 
-impl ReadyList {
-    /// Operations of a batch have ended.
-    pub(super) fn push(&self, ticket: u64) {
-        let mut state = self.lock();
-        if state.closed {
-            return;
-        }
-        state.tickets.push(ticket);
-        if !state.is_turning && state.tickets.len() == 1 {
-            self.wakeup.raise();
-        }
-    }
+    /// The thread that slept in the port returns: hand the lead to another waiter, if there is one.
+    fn yield_lead(&self, port: &Arc<Core<M>>);
 
-    fn lock(&self) -> MutexGuard<'_, ReadyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// The port is closed: remove it.
+    fn remove_port(&self, port: &Arc<Core<M>>);
 }
 
 /// The part of a port that links refer to.
@@ -97,7 +77,7 @@ pub(super) struct Core<M> {
 }
 
 struct State<M> {
-    links: Vec<Weak<Link<M>>>,
+    links: Vec<Weak<dyn Driven<M>>>,
     /// When the timer expires.
     armed: Option<Instant>,
     /// Whether a waiting thread spins for a while before it sleeps.
@@ -106,17 +86,18 @@ struct State<M> {
 
 impl<M> Core<M> {
     /// Register a link; returns its index, which its events carry.
-    pub(super) fn register(&self, link: &Weak<Link<M>>) -> u32 {
+    pub(super) fn register(&self, link: Weak<dyn Driven<M>>) -> u32 {
         let mut state = self.state();
         let free = state
             .links
             .iter()
             .position(|registered| registered.strong_count() == 0);
-        let index = free.unwrap_or_else(|| {
-            state.links.push(Weak::new());
-            state.links.len() - 1
-        });
-        state.links[index] = Weak::clone(link);
+        let index = free.unwrap_or(state.links.len());
+        if index == state.links.len() {
+            state.links.push(link);
+        } else {
+            state.links[index] = link;
+        }
         u32::try_from(index).expect("limits are below 2^32")
     }
 
@@ -165,14 +146,14 @@ impl<M> Core<M> {
 
     /// Have the port turn at once.
     pub(super) fn wake_up(&self) {
-        self.ready.wakeup.raise();
+        self.ready.wake_up();
     }
 
     fn state(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn link(&self, index: u32) -> Option<Arc<Link<M>>> {
+    fn link(&self, index: u32) -> Option<Arc<dyn Driven<M>>> {
         self.state().links.get(index as usize)?.upgrade()
     }
 }
@@ -198,20 +179,15 @@ impl<M: Send + Sync + 'static> Port<M> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags);
         let timer = timer.map_err(StreamError::system("timerfd"))?;
         let wakeup = Wakeup::new().map_err(|error| StreamError::eventfd(&error))?;
-        let watched = [
-            (wakeup.as_fd(), Token::Ready),
-            (timer.as_fd(), Token::Timer),
-        ];
+        let ready = ReadyList::new(wakeup);
+        let watched = [(ready.as_fd(), Token::Ready), (timer.as_fd(), Token::Timer)];
         for (descriptor, token) in watched {
             epoll::add(&epoll, descriptor, token.data(), EventFlags::IN)
                 .map_err(StreamError::system("epoll"))?;
         }
         Ok(Self {
             core: Arc::new(Core {
-                ready: Arc::new(ReadyList {
-                    wakeup,
-                    state: Mutex::default(),
-                }),
+                ready: Arc::new(ready),
                 epoll,
                 timer,
                 has_waiter: AtomicBool::new(false),
@@ -249,24 +225,24 @@ impl<M: Send + Sync + 'static> Port<M> {
         // Set before `claim_lead` looks at the links, and cleared before `yield_lead` does: of two ports that claim a
         // link concurrently, at least one sees the other's flag. The link's lock orders the two looks.
         self.core.has_waiter.store(true, Ordering::SeqCst);
-        self.each_link(Link::claim_lead);
+        self.each_link(|link, port| link.claim_lead(port));
         let driven = self.drive(true, tickets);
         self.core.has_waiter.store(false, Ordering::SeqCst);
-        self.each_link(Link::yield_lead);
+        self.each_link(|link, port| link.yield_lead(port));
         driven
     }
 
-    fn each_link(&self, act: impl Fn(&Link<M>, &Arc<Core<M>>)) {
+    fn each_link(&self, act: impl Fn(&dyn Driven<M>, &Arc<Core<M>>)) {
         let count = self.core.state().links.len();
         for link in (0..).take(count).filter_map(|index| self.core.link(index)) {
-            act(&link, &self.core);
+            act(&*link, &self.core);
         }
     }
 
     fn drive(&self, sleeps: bool, tickets: &mut Vec<u64>) -> Result<(), StreamError> {
         self.check()?;
         // An earlier turn may have consumed the wake-up of `close` and returned tickets: do not sleep again.
-        let was_closed = self.core.ready.lock().closed;
+        let was_closed = self.core.ready.is_closed();
         if sleeps && !was_closed {
             self.sleep()?;
         }
@@ -280,11 +256,11 @@ impl<M: Send + Sync + 'static> Port<M> {
             Err(Errno::INTR) => return Err(StreamError::Interrupted),
             Err(errno) => return Err(StreamError::system("epoll_wait")(errno)),
         };
-        self.core.ready.lock().is_turning = true;
+        self.core.ready.begin_turn();
         let now = Instant::now();
         for event in events {
             match Token::of(event.data) {
-                Some(Token::Ready) => self.core.ready.wakeup.clear(),
+                Some(Token::Ready) => self.core.ready.clear_wakeup(),
                 Some(Token::Timer) => self.expire(now),
                 Some(Token::Link(index)) => {
                     if let Some(link) = self.core.link(index) {
@@ -294,10 +270,8 @@ impl<M: Send + Sync + 'static> Port<M> {
                 None => {}
             }
         }
-        let mut state = self.core.ready.lock();
-        state.is_turning = false;
-        tickets.append(&mut state.tickets);
-        if state.closed && tickets.is_empty() {
+        let is_closed = self.core.ready.end_turn(tickets);
+        if is_closed && tickets.is_empty() {
             return Err(closed());
         }
         Ok(())
@@ -331,7 +305,7 @@ impl<M: Send + Sync + 'static> Port<M> {
         if self.check().is_err() {
             return;
         }
-        self.core.ready.lock().closed = true;
+        self.core.ready.close();
         let links = std::mem::take(&mut self.core.state().links);
         for link in links.iter().filter_map(Weak::upgrade) {
             link.remove_port(&self.core);

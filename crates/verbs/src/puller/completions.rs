@@ -8,7 +8,7 @@ use super::pull::{Arrival, Kind};
 use super::slot::Settled;
 use super::{Posted, Puller};
 use crate::link::Event;
-use crate::wire::{Answer, Status, protocol};
+use crate::wire::{Answer, Status};
 
 impl Puller {
     /// Take arrivals, without waiting.
@@ -72,7 +72,7 @@ impl Puller {
 
     fn take(&mut self, events: Event<Posted>, arrivals: &mut Vec<Arrival>) -> Result<(), Error> {
         match events {
-            Event::Done(Posted::Request(slot)) => self.slots[slot as usize].is_sending = false,
+            Event::Done(Posted::Request(slot)) => self.slots.sent(slot),
             Event::Done(Posted::Bound | Posted::Released { .. }) => {}
             Event::Done(Posted::Revoked { slot, error, .. }) => {
                 arrivals.push(Arrival(Kind::Slot {
@@ -99,26 +99,9 @@ impl Puller {
 
     /// The pull that an answer ends; `None` if the pull was revoked before.
     fn answered(&mut self, answer: Answer, bytes: u32) -> Result<Option<Arrival>, Error> {
-        let slot = self
-            .slots
-            .get_mut(answer.slot as usize)
-            .filter(|slot| slot.turn == answer.turn);
-        let slot = slot.ok_or_else(|| protocol("an answer without a request"))?;
-        if slot.is_lost {
-            slot.is_lost = false;
+        if !self.slots.answer(answer, bytes)? {
             return Ok(None);
         }
-        let pending = slot.pending.as_mut().filter(|pending| !pending.is_over);
-        let pending = pending.ok_or_else(|| protocol("a second answer"))?;
-        let expected = if answer.status == Status::Ok {
-            pending.bytes
-        } else {
-            0
-        };
-        if bytes as usize != expected {
-            return Err(protocol("an answer of another length than its request"));
-        }
-        pending.is_over = true;
         Ok(Some(Arrival(Kind::Slot {
             slot: answer.slot,
             result: refused(answer.status),
@@ -128,7 +111,7 @@ impl Puller {
     /// End an arrived pull, which frees its slot. `None` if [`Puller::break_off`] has ended it.
     pub fn settle(&mut self, arrival: Arrival) -> Option<Settled> {
         match arrival.0 {
-            Kind::Slot { slot, result } => self.slots[slot as usize].settle(result),
+            Kind::Slot { slot, result } => self.slots.settle(slot, result),
             Kind::Read(settled) => Some(settled),
         }
     }

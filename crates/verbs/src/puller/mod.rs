@@ -3,7 +3,6 @@
 //! A pull is written into the owner's inbox, and its rows are written into the caller's block: two messages, no copy,
 //! and nothing is registered or bound while the pulls of a slot go to one block. The answer frees the slot.
 mod completions;
-mod guard;
 mod offer;
 mod pull;
 mod slot;
@@ -16,19 +15,18 @@ use forebay_tensor::fabric::FabricPull;
 use forebay_tensor::{Error, Key};
 
 pub use self::offer::Offer;
-use self::pull::check_inside;
 pub use self::pull::{Arrival, Prepared};
+use self::pull::{Kind, check_inside};
 pub use self::slot::Settled;
-use self::slot::{Pending, Slot};
+use self::slot::SlotTable;
 use crate::Registering;
 use crate::discovery::Adapter;
 use crate::link::{Event, Lifeline, Link};
 use crate::registry::{Registry, local_part};
-use crate::sys::bytes::copy_in;
+use crate::requests::Outbox;
 use crate::sys::layout::access;
 use crate::sys::pair::RemotePart;
-use crate::sys::registration::Registration;
-use crate::window::{Bound, SlotWindow};
+use crate::window::Bound;
 use crate::wire::{Ask, Exposed, Request, SLOT_BYTES, exchange_inboxes, protocol};
 
 /// Operations posted per slot: revoke the old key, bind a new one, send the request.
@@ -56,20 +54,13 @@ enum Posted {
     },
 }
 
-/// Memory that requests are sent from, one place per slot.
-#[derive(Debug)]
-struct Outbox {
-    outbox: Lease,
-    outbox_registration: Arc<Registration>,
-}
-
 /// Pulls over one connection. For one thread at a time; only [`Puller::wait`] blocks.
 #[derive(Debug)]
 pub struct Puller {
     /// Windows are dropped before their queue pair.
-    slots: Vec<Slot>,
+    slots: SlotTable,
     link: Link<Posted>,
-    ends: Outbox,
+    outbox: Outbox,
     inbox: RemotePart,
     registry: Arc<Registry>,
     adapter: Adapter,
@@ -94,8 +85,7 @@ impl Puller {
         slots: u32,
         registering: Registering,
     ) -> Result<Self, Error> {
-        let outbox = allocate(region, slots as usize * SLOT_BYTES)?;
-        let outbox_registration = registry.find(&outbox)?;
+        let outbox = Outbox::new(region, registry, slots)?;
         let sends = slots
             .saturating_mul(SENDS_PER_SLOT)
             .saturating_add(READS_MAX);
@@ -107,25 +97,21 @@ impl Puller {
                 "both ends are requesters: neither accepts requests",
             ));
         }
-        let ends = Outbox {
-            outbox,
-            outbox_registration,
-        };
         let places = (adapter, registry, registering);
-        Ok(Self::assemble(link, granted, inbox, ends, places))
+        Ok(Self::assemble(link, granted, inbox, outbox, places))
     }
 
     fn assemble(
         link: Link<Posted>,
         granted: u32,
         inbox: RemotePart,
-        ends: Outbox,
+        outbox: Outbox,
         (adapter, registry, registering): (&Adapter, &Arc<Registry>, Registering),
     ) -> Self {
         Self {
             link,
-            slots: (0..granted).map(|_| Slot::default()).collect(),
-            ends,
+            slots: SlotTable::new(granted),
+            outbox,
             inbox,
             registry: Arc::clone(registry),
             adapter: adapter.clone(),
@@ -142,7 +128,7 @@ impl Puller {
 
     /// Whether a slot is free.
     pub fn has_free_slot(&self) -> bool {
-        self.slots.iter().any(Slot::is_free)
+        self.slots.has_free()
     }
 
     /// Begin a pull.
@@ -191,79 +177,40 @@ impl Puller {
 
     fn prepare_request(&mut self, ask: Ask, pull: FabricPull) -> Result<Prepared, Error> {
         check_inside(&pull.into, pull.at, pull.bytes)?;
-        let free: u32 = self.best_slot(&pull.into).ok_or(Error::Limit {
+        let free = self.slots.best(&pull.into).ok_or(Error::Limit {
             limit: "slots",
             value: self.slots.len() as u64 + 1,
             maximum: self.slots.len() as u64,
             advice: "take arrivals first",
         })?;
         let into = self.give_key(free, &pull)?;
-        let slot = &mut self.slots[free as usize];
-        slot.turn = slot.turn.wrapping_add(1);
-        slot.is_sending = true;
+        let (tensor, room) = (pull.tensor, pull.bytes as u64);
         let request = Request {
             ask,
-            turn: slot.turn,
-            tensor: pull.tensor,
+            turn: self.slots.take(free, pull),
+            tensor,
             into,
-            room: pull.bytes as u64,
+            room,
         };
-        slot.pending = Some(Pending {
-            token: pull.token,
-            into: pull.into,
-            bytes: pull.bytes,
-            quarantined: None,
-            is_over: false,
-        });
-        copy_in(
-            &self.ends.outbox,
-            free as usize * SLOT_BYTES,
-            &request.encode(),
-        );
+        self.outbox.write(free, &request.encode());
         Ok(Prepared { slot: free })
-    }
-
-    /// A free slot: preferably one with a key on the block already, then one without a key, then any.
-    fn best_slot(&self, block: &Lease) -> Option<u32> {
-        let free = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_free());
-        let rank = |(_, slot): &(u32, &Slot)| match &slot.window {
-            Some(window) if window.covers(block) => 0,
-            Some(window) if !window.is_idle() => 2,
-            _ => 1,
-        };
-        let mut best: Option<(u32, u32)> = None;
-        for each in free {
-            let rank = rank(&each);
-            if best.is_none_or(|(least, _)| rank < least) {
-                best = Some((rank, each.0));
-            }
-            if rank == 0 {
-                break;
-            }
-        }
-        best.map(|(_, at)| at)
     }
 
     /// Give the owner a key on the destination.
     fn give_key(&mut self, slot: u32, pull: &FabricPull) -> Result<RemotePart, Error> {
-        let Self { link, slots, .. } = self;
-        let slot = &mut slots[slot as usize];
         if self.registering == Registering::PerTransfer {
             let registration =
                 self.registry
                     .register(&pull.into, pull.at, pull.bytes, access::REMOTE_WRITE)?;
             let key = registration.remote_key();
-            slot.registration = Some(registration);
+            self.slots.register(slot, registration);
             let address = pull.into.as_ptr().as_ptr() as u64 + pull.at as u64;
             return Ok(RemotePart { address, key });
         }
-        let window = match &mut slot.window {
-            Some(window) => window,
-            none => none.insert(SlotWindow::new(&self.adapter.domain)?),
-        };
+        let window = self.slots.window(slot, &self.adapter.domain)?;
         let posted = (Posted::Bound, |bound| Posted::Released { _bound: bound });
         let bound = window.cover(
-            link,
+            &mut self.link,
             &self.registry,
             &pull.into,
             access::REMOTE_WRITE,
@@ -279,15 +226,10 @@ impl Puller {
     /// Why the connection is over.
     #[allow(clippy::needless_pass_by_value)] // a prepared request is posted once
     pub fn post(&mut self, prepared: Prepared) -> Result<(), Error> {
-        let at = prepared.slot as usize * SLOT_BYTES;
-        let from = local_part(
-            &self.ends.outbox_registration,
-            &self.ends.outbox,
-            at,
-            SLOT_BYTES,
-        );
+        let from = self.outbox.part(prepared.slot, SLOT_BYTES);
+        let at = u64::from(prepared.slot) * SLOT_BYTES as u64;
         let to = RemotePart {
-            address: self.inbox.address.wrapping_add(at as u64),
+            address: self.inbox.address.wrapping_add(at),
             key: self.inbox.key,
         };
         self.link.post(Posted::Request(prepared.slot), |pair| {
@@ -325,6 +267,87 @@ impl Puller {
         self.link
             .post(Posted::Read { token, into }, |pair| pair.read(0, from, to))
     }
+
+    // --- memory of destinations, taken back before their pulls have ended ---
+
+    /// Cancel a pull: its block is in quarantine until its answer has come or the peer is fenced.
+    /// Returns whether there was such a pull.
+    pub fn cancel(&mut self, token: u64) -> bool {
+        self.slots.cancel(token)
+    }
+
+    /// Revoke the owner's key for a pull, which ends with `error` once the device has done that: nothing can be
+    /// written to its block any more. If the owner answers later the device breaks the connection. Returns whether
+    /// there was such a pull.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn revoke(&mut self, token: u64, error: Error) -> Result<bool, Error> {
+        let Some((slot, window)) = self.slots.lose(token) else {
+            return Ok(false);
+        };
+        let Some(window) = window else {
+            let result = Err(error);
+            self.ready.push(Arrival(Kind::Slot { slot, result }));
+            return Ok(true);
+        };
+        let revoked = |bound| Posted::Revoked {
+            slot,
+            error,
+            _bound: bound,
+        };
+        window.revoke(&mut self.link, revoked)
+    }
+
+    /// Revoke the keys, and drop the leases, that idle slots keep on a block.
+    /// The block is free once [`Puller::wait`] has taken the completions. Returns how many keys there were.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn release_keys(&mut self, block: &Lease) -> Result<usize, Error> {
+        let mut left = 0;
+        let windows = self.slots.idle_windows();
+        for window in windows.filter(|window| window.covers(block)) {
+            window.revoke(&mut self.link, |bound| Posted::Released { _bound: bound })?;
+            left += 1;
+        }
+        Ok(left)
+    }
+
+    /// The same for the blocks of all idle slots: the arena needs the memory.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn release_all_keys(&mut self) -> Result<usize, Error> {
+        let mut left = 0;
+        for window in self.slots.idle_windows() {
+            left += usize::from(
+                window.revoke(&mut self.link, |bound| Posted::Released { _bound: bound })?,
+            );
+        }
+        Ok(left)
+    }
+
+    /// Whether the device may still be revoking keys.
+    pub fn is_releasing_keys(&self) -> bool {
+        let is_left = |posted: &Posted| matches!(posted, Posted::Released { .. });
+        self.link.broken().is_none() && self.link.posted().any(is_left)
+    }
+
+    /// Whether the memory of a block is registered, so that a pull can go there.
+    pub fn reaches(&self, block: &Lease) -> bool {
+        self.registry.find(block).is_ok()
+    }
+
+    /// Fence the peer: from now on it can write nothing. All pending pulls end with why the connection is over:
+    /// `error`, or an earlier reason. Posted reads are dropped with the connection.
+    pub fn break_off(&mut self, error: Error) -> Vec<Settled> {
+        let error = self.link.fence(error);
+        self.slots.settle_all(&error)
+    }
 }
 
 impl AsFd for Puller {
@@ -338,13 +361,4 @@ impl Drop for Puller {
         // Before the windows are dropped: the owner can write nothing from here on.
         self.link.close();
     }
-}
-
-/// Allocate memory for requests.
-pub(super) fn allocate(region: &Region, bytes: usize) -> Result<Lease, Error> {
-    region
-        .allocate(bytes.max(1))
-        .map_err(|error| Error::Broken {
-            why: format!("no memory for requests: {error}"),
-        })
 }

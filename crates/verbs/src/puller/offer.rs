@@ -7,15 +7,15 @@ use super::{Posted, Puller, READS_MAX, SENDS_PER_SLOT};
 use crate::Registering;
 use crate::device::Device;
 use crate::link::Unconnected;
-use crate::puller::{Outbox, allocate};
+use crate::requests::Outbox;
 use crate::sys::pair::RemotePart;
-use crate::wire::{SLOT_BYTES, decode_answer, protocol};
+use crate::wire::{decode_answer, protocol};
 
 /// A queue pair and memory for requests, to be introduced to an owner.
 pub struct Offer {
     device: Arc<Device>,
     unconnected: Unconnected<Posted>,
-    ends: Outbox,
+    outbox: Outbox,
 }
 
 impl Offer {
@@ -29,15 +29,11 @@ impl Offer {
             .saturating_mul(SENDS_PER_SLOT)
             .saturating_add(READS_MAX);
         let unconnected = Unconnected::new(&device.adapter, slots, sends)?;
-        let outbox = allocate(&device.requests, slots as usize * SLOT_BYTES)?;
-        let outbox_registration = device.registry.find(&outbox)?;
+        let outbox = Outbox::new(&device.requests, &device.registry, slots)?;
         Ok(Self {
             device: Arc::clone(device),
             unconnected,
-            ends: Outbox {
-                outbox,
-                outbox_registration,
-            },
+            outbox,
         })
     }
 
@@ -62,6 +58,6 @@ impl Offer {
             adapter, registry, ..
         } = &*self.device;
         let places = (adapter, registry, Registering::Once);
-        Ok(Puller::assemble(link, granted, inbox, self.ends, places))
+        Ok(Puller::assemble(link, granted, inbox, self.outbox, places))
     }
 }

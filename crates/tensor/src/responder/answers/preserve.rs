@@ -27,7 +27,7 @@ impl Answers {
                     continue;
                 }
                 readers -= 1;
-                let indices = &self.slots[slot as usize].indices;
+                let indices = self.numbers.list(slot);
                 if looks > LOOKS_MAX || answer.body.touches(changed, indices, &mut looks) {
                     answer.body = Body::Owned(answer.body.copy(indices));
                     storages.release(changed.storage, self.reader, 1);

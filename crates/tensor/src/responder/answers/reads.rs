@@ -16,7 +16,7 @@ enum Numbers {
         first: u64,
         count: u64,
     },
-    /// Their numbers are in the slot's indices, the first at this byte.
+    /// Their numbers are in the slot's list, the first at this byte.
     Indices {
         from: usize,
         rows: usize,
@@ -79,7 +79,7 @@ impl Unread {
         })
     }
 
-    /// The offset of its row numbers in the slot's indices, and their count.
+    /// The offset of its row numbers in the slot's list, and their count.
     pub(super) fn numbers(&mut self) -> Option<(&mut usize, usize)> {
         match &mut self.numbers {
             Numbers::Slice { .. } => None,
@@ -202,7 +202,7 @@ impl Answers {
                 filed.each_run(first..first + count, |run| each(&filed, run));
             }
             Numbers::Indices { from, rows } => {
-                let words = self.words(slot, from, rows);
+                let words = self.numbers.words(slot, from, rows);
                 let numbers = (0..rows).map(|at| words.get(at));
                 filed.each_run(numbers, |run| each(&filed, run));
             }

@@ -1,100 +1,15 @@
 //! How a link uses its verbs connection: its part of a turn, and what happens when it is lost.
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use forebay_memory::Lease;
-use forebay_transport::stream::Wire;
+use std::time::Instant;
 
 use super::inner::Inner;
-use super::verbs::{Completed, VerbsCounters, VerbsPulls};
-use super::{Link, Work};
+use super::verbs::{Completed, VerbsPulls};
+use super::{Submission, Work};
 use crate::error::Error;
-use crate::fabric::RequesterEndpoint;
-use crate::requester::Outcome;
+use crate::requester::{Outcome, Pull};
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::Fault;
-
-/// One operation of a batch, with the arena block that a pull goes to, if there is one: only such a pull can use verbs.
-/// A pull over verbs reports version 0.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// The operation.
-    pub work: Work,
-    /// The block, of a region that the fabric knows.
-    pub block: Option<Lease>,
-}
-
-impl From<Work> for Submission {
-    fn from(work: Work) -> Self {
-        Self { work, block: None }
-    }
-}
-
-/// A fabric that a link pulls over, beside its stream.
-pub struct Fabric {
-    /// The endpoint, connected to the server's.
-    pub endpoint: Box<dyn RequesterEndpoint>,
-    /// The stream on which the endpoint was introduced.
-    pub lifeline: Wire,
-    /// How long the server may be silent.
-    pub liveness: Duration,
-    /// Whether the link breaks if the fabric is lost; otherwise the stream takes over.
-    pub is_needed: bool,
-}
-
-impl<M: Send + Sync + 'static> Link<M> {
-    /// Pull over a fabric from now on, where possible.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Forked`](crate::stream::StreamError::Forked), [`Error::System`](crate::stream::StreamError::System).
-    pub fn attach_fabric(&self, fabric: Fabric) -> Result<(), crate::stream::StreamError> {
-        let Fabric {
-            endpoint,
-            lifeline,
-            liveness,
-            is_needed,
-        } = fabric;
-        let socket = Arc::clone(lifeline.socket());
-        let mut inner = self.lock()?;
-        if inner.is_open() {
-            let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
-            inner.verbs = Some(verbs.map_err(crate::stream::StreamError::system("a descriptor"))?);
-            inner.has_verbs.store(true, Ordering::Release);
-            inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
-        }
-        Ok(())
-    }
-
-    /// Counters of the fabric; the reason once it was lost; `None` if there was none.
-    pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
-        let inner = self.lock().ok()?;
-        match (&inner.verbs, &inner.verbs_lost) {
-            (Some(verbs), _) => Some(Ok(verbs.counters())),
-            (None, Some(why)) => Some(Err(why.clone())),
-            (None, None) => None,
-        }
-    }
-
-    /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
-    pub fn has_verbs(&self) -> bool {
-        self.has_verbs.load(Ordering::Acquire)
-    }
-
-    /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
-    pub fn release_blocks(&self) {
-        let Ok(mut inner) = self.lock() else { return };
-        if let Some(verbs) = &mut inner.verbs
-            && let Err(error) = verbs.release_blocks()
-        {
-            inner.lose_verbs(&error);
-        }
-        let now = Instant::now();
-        inner.turn_verbs(now);
-        inner.update_leader();
-    }
-}
+use crate::stream::error::StreamError;
 
 impl<M: Send + Sync + 'static> Inner<M> {
     /// Queue a pull for verbs, unless only the stream can carry it.
@@ -103,14 +18,18 @@ impl<M: Send + Sync + 'static> Inner<M> {
         operation: BatchEntry<M>,
         submission: &mut Submission,
     ) -> Result<(), BatchEntry<M>> {
-        match (&mut self.verbs, submission.work, submission.block.take()) {
+        match (
+            self.verbs.pulls_mut(),
+            submission.work,
+            submission.block.take(),
+        ) {
             (Some(verbs), Work::Pull(pull), Some(block)) => verbs.submit(operation, pull, block),
             _ => Err(operation),
         }
     }
 
     pub(super) fn issue_verbs(&mut self, now: Instant) {
-        if let Some(verbs) = &mut self.verbs
+        if let Some(verbs) = self.verbs.pulls_mut()
             && let Err(error) = verbs.issue(now)
         {
             self.lose_verbs(&error);
@@ -119,9 +38,10 @@ impl<M: Send + Sync + 'static> Inner<M> {
 
     /// Take completions, and issue waiting pulls.
     pub(super) fn turn_verbs(&mut self, now: Instant) {
-        let Some(verbs) = &mut self.verbs else { return };
-        let mut ended = std::mem::take(&mut self.verbs_ended);
-        let turned = verbs.turn(now, &mut ended);
+        if self.verbs.pulls().is_none() {
+            return;
+        }
+        let (mut ended, turned) = self.verbs.turn(now);
         for each in ended.drain(..) {
             match each {
                 Completed::Done(operation) => {
@@ -133,11 +53,11 @@ impl<M: Send + Sync + 'static> Inner<M> {
                 }
                 Completed::Refused(operation, pull) => {
                     self.submit_to_stream(operation, Work::Pull(pull));
-                    self.again = true;
+                    self.wants.again = true;
                 }
             }
         }
-        self.verbs_ended = ended; // keep its capacity
+        self.verbs.keep_ended(ended);
         if let Err(error) = turned {
             self.lose_verbs(&error);
         }
@@ -146,7 +66,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
     /// A turn of verbs only: the socket had no event, so no system call is spent on it.
     pub(super) fn turn_verbs_alone(&mut self, now: Instant) {
         self.turn_verbs(now);
-        if self.again {
+        if self.wants.again {
             self.send(now); // refused pulls go to the stream
         } else {
             self.expire(now);
@@ -158,7 +78,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         let Some(verbs) = self.take_verbs() else {
             return;
         };
-        self.verbs_lost = Some(error.to_string());
+        self.verbs.note_loss(error);
         let ends_all = verbs.is_needed || !matches!(error, Error::Broken { .. });
         let left = verbs.break_off(error.clone());
         if ends_all {
@@ -168,7 +88,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         for (operation, pull) in left {
             self.submit_to_stream(operation, Work::Pull(pull));
         }
-        self.again = true;
+        self.wants.again = true;
     }
 
     /// The link ends.
@@ -179,7 +99,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         }
     }
 
-    fn end_all(&mut self, left: Vec<(BatchEntry<M>, crate::requester::Pull)>, error: &Error) {
+    fn end_all(&mut self, left: Vec<(BatchEntry<M>, Pull)>, error: &Error) {
         for (operation, _) in left {
             let error = self.link_error(error.clone());
             self.end(&operation.batch, operation.index, Err(error));
@@ -187,24 +107,15 @@ impl<M: Send + Sync + 'static> Inner<M> {
     }
 
     fn take_verbs(&mut self) -> Option<VerbsPulls<M>> {
-        let verbs = self.verbs.take()?;
-        self.has_verbs.store(false, Ordering::Release);
-        for (entry, socket) in self
-            .ports
-            .iter()
-            .flat_map(|entry| verbs.sockets().map(|socket| (entry, socket)))
-        {
-            entry.core.unwatch(socket);
+        let verbs = self.verbs.detach()?;
+        for socket in verbs.sockets() {
+            self.drivers.unwatch(socket);
         }
         Some(verbs)
     }
 
-    pub(super) fn give_up_verbs(
-        &mut self,
-        batch: &Arc<Batch<M>>,
-        why: &crate::stream::StreamError,
-    ) {
-        let given = self.verbs.as_mut().map(|verbs| verbs.give_up(batch));
+    pub(super) fn give_up_verbs(&mut self, batch: &Arc<Batch<M>>, why: &StreamError) {
+        let given = self.verbs.pulls_mut().map(|verbs| verbs.give_up(batch));
         for index in given.unwrap_or_default() {
             self.end(batch, index, Err(why.clone()));
         }

@@ -1,22 +1,19 @@
 //! The state under a link's lock: the requester, its channel, the leader, and turns of them.
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use forebay_transport::drive::Look;
+use forebay_transport::stream::Socket;
 
-use super::fabric::Submission;
-use super::verbs::{Completed, VerbsPulls};
-use super::{LinkCounters, Work};
+use super::drivers::{Drivers, Interest, Wants};
+use super::verbs::{VerbsPulls, VerbsState};
+use super::{LinkCounters, Submission, Work};
 use crate::requester::{Canceled, End, Limits, Refused, Requester};
 use crate::stream::batch::{Batch, BatchEntry};
 use crate::stream::channel::{Channel, Fault};
 use crate::stream::deadline::Deadline;
 use crate::stream::error::StreamError;
 use crate::stream::exchange::{self, Machine, Pieces, Progress};
-use crate::stream::port::Core;
 use crate::sys::span::Span;
 
 impl<M: Send + Sync> Machine for Requester<BatchEntry<M>> {
@@ -37,54 +34,19 @@ impl<M: Send + Sync> Machine for Requester<BatchEntry<M>> {
     }
 }
 
-/// Which thread or port receives for the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lead {
-    None,
-    Thread(ThreadId),
-    /// The port with this index in `ports`.
-    Port(usize),
-}
-
-/// A port with batches of this link.
-pub(super) struct PortEntry<M> {
-    pub(super) core: Arc<Core<M>>,
-    /// The index of the link at the port.
-    pub(super) link: u32,
-    /// Batches of the port that have not ended.
-    pub(super) batches: usize,
-    /// The port leads while there is no other candidate and requests are outstanding: for canceled batches, whose
-    /// memory comes back only when the peer has answered.
-    pub(super) drains: bool,
-}
-
 pub(super) struct Inner<M> {
-    pub(super) requester: Requester<BatchEntry<M>>,
+    requester: Requester<BatchEntry<M>>,
     /// `None` once closed or broken.
-    pub(super) channel: Option<Channel>,
+    channel: Option<Channel>,
     fault: Option<StreamError>,
     peer: Arc<str>,
-    pub(super) lead: Lead,
-    /// Threads that wait while another thread or a port leads.
-    pub(super) followers: VecDeque<Thread>,
-    pub(super) ports: Vec<PortEntry<M>>,
-    /// The socket is full.
-    pub(super) blocked: bool,
-    /// There is more to do without waiting.
-    pub(super) again: bool,
-    /// When the next turn is due without an event.
-    pub(super) due: Option<Instant>,
+    pub(super) drivers: Drivers<M>,
+    pub(super) wants: Wants,
     /// Whether a leading thread spins for a while before it sleeps.
     pub(super) look: Look,
     /// Deadlines of unfinished batches.
     deadlines: Vec<(Deadline, Arc<Batch<M>>)>,
-    /// Pulls over verbs.
-    pub(super) verbs: Option<VerbsPulls<M>>,
-    /// Whether `verbs` is set, for callers that must not wait for the lock.
-    pub(super) has_verbs: Arc<AtomicBool>,
-    /// Why the verbs connection was lost.
-    pub(super) verbs_lost: Option<String>,
-    pub(super) verbs_ended: Vec<Completed<M>>,
+    pub(super) verbs: VerbsState<M>,
     pieces: Pieces,
     sent_bytes: u64,
     received_bytes: u64,
@@ -95,6 +57,11 @@ impl<M> Inner<M> {
         self.channel.is_some()
     }
 
+    /// Its socket, to sleep on; `None` once it is closed or broken.
+    pub(super) fn socket(&self) -> Option<Socket> {
+        self.channel.as_ref().map(Channel::watch)
+    }
+
     /// Close only the descriptor: in a forked child, where a shutdown would end the parent's connection.
     pub(super) fn close_descriptor(&mut self) {
         self.channel = None;
@@ -103,9 +70,7 @@ impl<M> Inner<M> {
     /// Ensure that the peer cannot move bytes any more, so that memory may be given back.
     pub(super) fn fence(&mut self) {
         if let Some(channel) = self.channel.take() {
-            for entry in &self.ports {
-                entry.core.unwatch(channel.socket());
-            }
+            self.drivers.unwatch(channel.socket());
             channel.hang_up();
         }
     }
@@ -122,26 +87,36 @@ impl<M: Send + Sync + 'static> Inner<M> {
             channel: Some(channel),
             fault: None,
             peer,
-            lead: Lead::None,
-            followers: VecDeque::new(),
-            ports: Vec::new(),
-            blocked: false,
-            again: false,
-            due: None,
+            drivers: Drivers::new(),
+            wants: Wants::default(),
             look: Look::default(),
             deadlines: Vec::new(),
-            verbs: None,
-            has_verbs: Arc::default(),
-            verbs_lost: None,
-            verbs_ended: Vec::new(),
+            verbs: VerbsState::new(),
             pieces: exchange::pieces(),
             sent_bytes: 0,
             received_bytes: 0,
         })
     }
 
+    /// Its drivers, and what the leader watches.
+    pub(super) fn drivers(&mut self) -> (&mut Drivers<M>, Interest<'_>) {
+        let interest = Interest {
+            socket: self.channel.as_ref().map(Channel::socket),
+            verbs: self.verbs.pulls().map(VerbsPulls::sockets),
+            wants: self.wants,
+            is_idle: self.requester.is_idle(),
+        };
+        (&mut self.drivers, interest)
+    }
+
+    /// After a turn: see [`Drivers::update`].
+    pub(super) fn update_leader(&mut self) {
+        let (drivers, interest) = self.drivers();
+        drivers.update(&interest);
+    }
+
     pub(super) fn counters(&self) -> LinkCounters {
-        let (outstanding, waiting) = self.verbs.as_ref().map_or((0, 0), VerbsPulls::pending);
+        let (outstanding, waiting) = self.verbs.pulls().map_or((0, 0), VerbsPulls::pending);
         LinkCounters {
             outstanding: self.requester.outstanding() + outstanding,
             waiting: self.requester.waiting() + waiting,
@@ -246,8 +221,8 @@ impl<M: Send + Sync + 'static> Inner<M> {
     fn settle(&mut self, now: Instant, progress: Progress, turned: Result<(), Fault>) {
         self.sent_bytes += progress.sent as u64;
         self.received_bytes += progress.received as u64;
-        self.blocked = progress.blocked;
-        self.again = progress.again;
+        self.wants.blocked = progress.blocked;
+        self.wants.again = progress.again;
         self.take_ends();
         match turned {
             Ok(()) => self.expire(now),
@@ -261,11 +236,11 @@ impl<M: Send + Sync + 'static> Inner<M> {
         while let Some(at) = self.deadlines.iter().position(has_passed) {
             let (deadline, batch) = self.deadlines.swap_remove(at);
             self.give_up(&batch, &deadline.missed_by(&self.peer));
-            self.again = true; // the cancel has to be sent
+            self.wants.again = true; // the cancel has to be sent
         }
         let verbs = self
             .verbs
-            .as_ref()
+            .pulls()
             .map_or(Ok(None), |verbs| verbs.expire(now));
         match verbs.and_then(|verbs| Ok([verbs, self.requester.expire(now)?])) {
             Ok([verbs, due]) => {
@@ -274,8 +249,8 @@ impl<M: Send + Sync + 'static> Inner<M> {
                     .iter()
                     .map(|(deadline, _)| deadline.due)
                     .min();
-                self.due = [verbs, due, deadline].into_iter().flatten().min();
-                self.again |= !self.blocked && self.requester.wants_write();
+                self.wants.due = [verbs, due, deadline].into_iter().flatten().min();
+                self.wants.again |= !self.wants.blocked && self.requester.wants_write();
             }
             Err(silent) => self.break_off(Fault::Peer(silent)),
         }
@@ -315,7 +290,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         self.requester.break_off(error);
         self.take_ends();
         self.deadlines.clear();
-        (self.blocked, self.again, self.due) = (false, false, None);
+        self.wants = Wants::default();
     }
 
     fn take_ends(&mut self) {
@@ -339,10 +314,7 @@ impl<M: Send + Sync + 'static> Inner<M> {
         if batch.end(index, result)
             && let Some(ready) = batch.driver()
         {
-            let of = |entry: &&mut PortEntry<M>| Arc::ptr_eq(&entry.core.ready, ready);
-            if let Some(entry) = self.ports.iter_mut().find(of) {
-                entry.batches = entry.batches.saturating_sub(1);
-            }
+            self.drivers.batch_ended(ready);
         }
     }
 

@@ -1,28 +1,31 @@
-//! A client's connection, driven by the threads and ports that wait for it, one at a time (see `lead`).
+//! A client's connection, driven by the threads and ports that wait for it, one at a time (see `drivers`).
 //!
 //! The lock is held for one bounded turn, never across a wait. Lock order: a link's, then a batch's, then a port's.
+mod drivers;
 mod fabric;
 mod inner;
 mod lead;
 mod shm;
 mod verbs;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebay_base::wakeup::Wakeup;
+use forebay_memory::Lease;
 use forebay_transport::stream::Wire;
 
 use super::batch::Batch;
 use super::channel::Channel;
 use super::error::StreamError;
-use super::port::{Core, Port};
+use super::port::Port;
+use crate::fabric::RequesterEndpoint;
 use crate::requester::{Limits, Pull, Push};
-pub use fabric::{Fabric, Submission};
-use inner::{Inner, Lead};
+use inner::Inner;
 use shm::SharedMemory;
 pub use verbs::VerbsCounters;
+use verbs::VerbsPulls;
 
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,34 @@ pub enum Work {
     Pull(Pull),
     /// Set rows, or add to them.
     Push(Push),
+}
+
+/// One operation of a batch, with the arena block that a pull goes to, if there is one: only such a pull can use verbs.
+/// A pull over verbs reports version 0.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The operation.
+    pub work: Work,
+    /// The block, of a region that the fabric knows.
+    pub block: Option<Lease>,
+}
+
+impl From<Work> for Submission {
+    fn from(work: Work) -> Self {
+        Self { work, block: None }
+    }
+}
+
+/// A fabric that a link pulls over, beside its stream.
+pub struct Fabric {
+    /// The endpoint, connected to the server's.
+    pub endpoint: Box<dyn RequesterEndpoint>,
+    /// The stream on which the endpoint was introduced.
+    pub lifeline: Wire,
+    /// How long the server may be silent.
+    pub liveness: Duration,
+    /// Whether the link breaks if the fabric is lost; otherwise the stream takes over.
+    pub is_needed: bool,
 }
 
 /// Settings of a link.
@@ -75,7 +106,7 @@ pub struct Link<M> {
     /// Wakes the leading thread.
     wakeup: Wakeup,
     shm: SharedMemory,
-    /// As [`Inner::has_verbs`].
+    /// As `VerbsState::presence`.
     has_verbs: Arc<AtomicBool>,
     own: Weak<Self>,
     epoch: u64,
@@ -97,7 +128,7 @@ impl<M: Send + Sync + 'static> Link<M> {
             peer: Arc::clone(&peer),
             error,
         })?;
-        let has_verbs = Arc::clone(&inner.has_verbs);
+        let has_verbs = inner.verbs.presence();
         Ok(Arc::new_cyclic(|own| Self {
             inner: Mutex::new(inner),
             peer,
@@ -195,7 +226,8 @@ impl<M: Send + Sync + 'static> Link<M> {
         if let Some(port) = port
             && !batch.is_done()
         {
-            inner.add_batch(&self.own, &port.core);
+            let (drivers, interest) = inner.drivers();
+            drivers.add_batch(&self.own, &port.core, &interest);
         }
     }
 
@@ -251,7 +283,7 @@ impl<M: Send + Sync + 'static> Link<M> {
         };
         // A leading thread sleeps on the socket: it notices the end itself, and would sleep on if bytes were received
         // here.
-        if !matches!(inner.lead, Lead::Thread(_)) {
+        if !inner.drivers.has_leading_thread() {
             inner.turn_stream(now);
             inner.update_leader();
         }
@@ -268,6 +300,52 @@ impl<M: Send + Sync + 'static> Link<M> {
         self.lock()
             .map(|inner| inner.counters())
             .unwrap_or_default()
+    }
+
+    /// Pull over a fabric from now on, where possible.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Forked`], [`StreamError::System`].
+    pub fn attach_fabric(&self, fabric: Fabric) -> Result<(), StreamError> {
+        let Fabric {
+            endpoint,
+            lifeline,
+            liveness,
+            is_needed,
+        } = fabric;
+        let socket = Arc::clone(lifeline.socket());
+        let mut inner = self.lock()?;
+        if inner.is_open() {
+            let verbs = VerbsPulls::new(endpoint, socket, liveness, is_needed);
+            let verbs = verbs.map_err(StreamError::system("a descriptor"))?;
+            inner.verbs.attach(verbs);
+            inner.turn_verbs(Instant::now()); // arms the fabric's descriptor
+        }
+        Ok(())
+    }
+
+    /// Counters of the fabric; the reason once it was lost; `None` if there was none.
+    pub fn verbs_counters(&self) -> Option<Result<VerbsCounters, String>> {
+        self.lock().ok()?.verbs.report()
+    }
+
+    /// Whether pulls use a fabric. It takes no lock, so it may be called under one such as Python's GIL.
+    pub fn has_verbs(&self) -> bool {
+        self.has_verbs.load(Ordering::Acquire)
+    }
+
+    /// Release the blocks that the endpoint keeps for the next pull: the arena is full. Waits for the device.
+    pub fn release_blocks(&self) {
+        let Ok(mut inner) = self.lock() else { return };
+        if let Some(verbs) = inner.verbs.pulls_mut()
+            && let Err(error) = verbs.release_blocks()
+        {
+            inner.lose_verbs(&error);
+        }
+        let now = Instant::now();
+        inner.turn_verbs(now);
+        inner.update_leader();
     }
 
     /// Close now: outstanding operations end with [`StreamError::Closed`]. Idempotent.
@@ -298,16 +376,6 @@ impl<M: Send + Sync + 'static> Link<M> {
 
     fn lock_any(&self) -> MutexGuard<'_, Inner<M>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Turn the link for a port, if the port leads it.
-    pub(super) fn turn_of(&self, port: &Arc<Core<M>>, now: Instant) {
-        if let Ok(mut inner) = self.lock()
-            && inner.is_led_by(port)
-        {
-            inner.turn(now);
-            inner.update_leader();
-        }
     }
 }
 

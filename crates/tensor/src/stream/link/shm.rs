@@ -26,7 +26,6 @@ use super::{Link, Submission, Work};
 use crate::requester::{Outcome, Pull};
 use crate::shm::{Reader, ShmCounters};
 use crate::stream::batch::Batch;
-use crate::stream::channel::Channel;
 
 /// How old a check of the owner may be for a pull to be answered from memory.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
@@ -129,7 +128,7 @@ impl<M: Send + Sync + 'static> Link<M> {
     /// Answer pulls from the owner's memory from now on, if possible.
     pub fn attach_reader(&self, reader: Reader) {
         let socket = match self.lock() {
-            Ok(inner) => inner.channel.as_ref().map(Channel::watch),
+            Ok(inner) => inner.socket(),
             Err(_) => None,
         };
         let Some(socket) = socket else {

@@ -5,6 +5,7 @@
 //! the stream is not, the stream takes over the pending pulls: pulling rows twice is harmless.
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_base::readiness;
@@ -72,6 +73,79 @@ pub(super) struct VerbsPulls<M> {
     counters: VerbsCounters,
     /// Whether the link is broken without verbs.
     pub(super) is_needed: bool,
+}
+
+/// The verbs connection of a link, while there is one.
+pub(super) struct VerbsState<M> {
+    pulls: Option<VerbsPulls<M>>,
+    /// Whether `pulls` is set, for callers that must not wait for the link's lock.
+    is_present: Arc<AtomicBool>,
+    /// Why the connection was lost.
+    lost: Option<String>,
+    /// The pulls that ended in a turn; kept for its capacity.
+    ended: Vec<Completed<M>>,
+}
+
+impl<M> VerbsState<M> {
+    pub(super) fn new() -> Self {
+        Self {
+            pulls: None,
+            is_present: Arc::default(),
+            lost: None,
+            ended: Vec::new(),
+        }
+    }
+
+    pub(super) fn attach(&mut self, pulls: VerbsPulls<M>) {
+        self.pulls = Some(pulls);
+        self.is_present.store(true, Ordering::Release);
+    }
+
+    pub(super) fn detach(&mut self) -> Option<VerbsPulls<M>> {
+        let pulls = self.pulls.take()?;
+        self.is_present.store(false, Ordering::Release);
+        Some(pulls)
+    }
+
+    pub(super) fn pulls(&self) -> Option<&VerbsPulls<M>> {
+        self.pulls.as_ref()
+    }
+
+    pub(super) fn pulls_mut(&mut self) -> Option<&mut VerbsPulls<M>> {
+        self.pulls.as_mut()
+    }
+
+    /// Whether there is a connection, to be read without the link's lock.
+    pub(super) fn presence(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_present)
+    }
+
+    pub(super) fn note_loss(&mut self, error: &Error) {
+        self.lost = Some(error.to_string());
+    }
+
+    /// The counters; the reason once it was lost; `None` if there was none.
+    pub(super) fn report(&self) -> Option<Result<VerbsCounters, String>> {
+        match (&self.pulls, &self.lost) {
+            (Some(pulls), _) => Some(Ok(pulls.counters())),
+            (None, Some(why)) => Some(Err(why.clone())),
+            (None, None) => None,
+        }
+    }
+
+    /// A turn of the pulls; returns those that ended, in a list that [`Self::keep_ended`] takes back.
+    pub(super) fn turn(&mut self, now: Instant) -> (Vec<Completed<M>>, Result<(), Error>) {
+        let mut ended = std::mem::take(&mut self.ended);
+        let turned = match &mut self.pulls {
+            Some(pulls) => pulls.turn(now, &mut ended),
+            None => Ok(()),
+        };
+        (ended, turned)
+    }
+
+    pub(super) fn keep_ended(&mut self, ended: Vec<Completed<M>>) {
+        self.ended = ended;
+    }
 }
 
 impl<M> VerbsPulls<M> {

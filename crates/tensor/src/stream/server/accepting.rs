@@ -1,62 +1,107 @@
-//! How a server's thread accepts connections.
-use std::os::fd::OwnedFd;
+//! The listening sockets of a server: whether they are watched, and how many handshakes there may be.
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use forebay_base::accept::ACCEPTS_PER_TURN;
-use forebay_base::poll::{Ready, Token};
+use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::slots::Key;
-use forebay_transport::serve::Accepted;
-use forebay_transport::stream::owner::foreign_user_message;
-use forebay_transport::stream::{Socket, Wire};
+use forebay_transport::link::Admission;
+use forebay_transport::serve::{Accepted, Acceptor};
+use forebay_transport::stream::{Socket, Wire, tls};
 use rustix::io::Errno;
 
-use super::connection::{Connection, Watched};
+use super::Entrance;
+use super::connection::Watched;
 use super::handshake::Handshake;
-use super::reactor::Reactor;
 
 /// Handshakes at once: each holds a descriptor, even if its client sends nothing.
 const HANDSHAKES_MAX: usize = 256;
 
-impl<K: Send> Reactor<K> {
-    pub(super) fn accept(&mut self, listener: usize, socket: usize) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            if self.handshakes >= HANDSHAKES_MAX {
-                _ = self.set_accepting(false);
-                return;
-            }
-            let Some(found) = self.listeners.get_mut(listener) else {
-                return;
-            };
-            match found.acceptor.accept(socket) {
-                Accepted::Connection(connection) => self.begin_handshake(listener, connection),
-                Accepted::Nothing => return,
-                Accepted::ForeignUser(uid) => {
-                    self.metrics()
-                        .fail(&self.metrics().refused, foreign_user_message(uid));
-                }
-                Accepted::Exhausted => {
-                    let metrics = &self.common.metrics;
-                    metrics.turned_away.fetch_add(1, Ordering::Relaxed);
-                    _ = self.set_accepting(false);
-                    self.timers.pause(Instant::now());
-                    return;
-                }
-            }
+struct Listener {
+    acceptor: Acceptor,
+    tls: Option<Arc<tls::Server>>,
+    admission: Admission,
+}
+
+/// The listeners of a server.
+pub(super) struct Acceptors {
+    listeners: Vec<Listener>,
+    /// The listener of each listening socket, and its number there.
+    sockets: Vec<(usize, usize)>,
+    /// The sockets are watched.
+    accepting: bool,
+    /// Handshakes that have not ended.
+    handshakes: usize,
+}
+
+impl Acceptors {
+    pub(super) fn new(entrances: Vec<Entrance>) -> Self {
+        let listeners = entrances.into_iter().map(|entrance| Listener {
+            acceptor: Acceptor::new(entrance.listening),
+            tls: entrance.tls,
+            admission: entrance.admission,
+        });
+        let listeners: Vec<_> = listeners.collect();
+        let sockets = |(at, listener): (usize, &Listener)| {
+            (0..listener.acceptor.sockets()).map(move |socket| (at, socket))
+        };
+        let sockets = listeners.iter().enumerate().flat_map(sockets).collect();
+        Self {
+            listeners,
+            sockets,
+            accepting: false,
+            handshakes: 0,
         }
     }
 
-    /// Begin to accept, if the owner asked for it since the last turn.
-    pub(super) fn open(&mut self) {
-        let closing = self.common.closing.load(Ordering::Acquire);
-        let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
-        if asked && self.set_accepting(true).is_err() {
-            self.timers.pause(Instant::now());
+    /// Whether there is room for another handshake.
+    pub(super) fn has_room(&self) -> bool {
+        self.handshakes < HANDSHAKES_MAX
+    }
+
+    /// Accept from the listening socket with this position.
+    pub(super) fn accept(&mut self, socket: usize) -> Accepted {
+        let Some(&(listener, socket)) = self.sockets.get(socket) else {
+            return Accepted::Nothing;
+        };
+        match self.listeners.get_mut(listener) {
+            Some(listener) => listener.acceptor.accept(socket),
+            None => Accepted::Nothing,
         }
     }
 
-    pub(super) fn set_accepting(&mut self, accepting: bool) -> Result<(), Errno> {
+    /// Begin the handshake of a connection that the socket accepted.
+    ///
+    /// # Errors
+    ///
+    /// Why TLS refuses it.
+    pub(super) fn begin_handshake(
+        &mut self,
+        socket: usize,
+        connection: Socket,
+    ) -> Result<Handshake, String> {
+        let (listener, _) = self.sockets[socket];
+        let listener = &self.listeners[listener];
+        let wire = match &listener.tls {
+            None => Wire::Socket(connection),
+            Some(tls) => {
+                let accepted = tls.accept(connection);
+                Wire::from(accepted.map_err(|error| error.to_string())?)
+            }
+        };
+        self.handshakes += 1;
+        Ok(Handshake::new(wire, listener.admission.clone()))
+    }
+
+    /// A handshake has ended, admitted or not.
+    pub(super) fn end_handshake(&mut self) {
+        self.handshakes -= 1;
+    }
+
+    /// Watch the sockets, or stop watching them.
+    pub(super) fn set_accepting(
+        &mut self,
+        accepting: bool,
+        poll: &Poll<Watched>,
+    ) -> Result<(), Errno> {
         if self.accepting == accepting {
             return Ok(());
         }
@@ -67,50 +112,17 @@ impl<K: Send> Reactor<K> {
             };
             let socket = self.listeners[listener].acceptor.socket(socket);
             if accepting {
-                let token = Token::new(Watched::Listener, key);
-                self.poll.add(socket, token, Ready::READ)?;
+                poll.add(socket, Token::new(Watched::Listener, key), Ready::READ)?;
             } else {
-                self.poll.remove(socket);
+                poll.remove(socket);
             }
         }
         self.accepting = accepting;
         Ok(())
     }
 
-    fn begin_handshake(&mut self, listener: usize, connection: OwnedFd) {
-        self.common.metrics.accepted.fetch_add(1, Ordering::Relaxed);
-        let listener = &self.listeners[listener];
-        let socket: Socket = Arc::new(connection);
-        let wire = match &listener.tls {
-            None => Ok(Wire::Socket(Arc::clone(&socket))),
-            Some(tls) => tls.accept(Arc::clone(&socket)).map(Wire::from),
-        };
-        let wire = match wire {
-            Ok(wire) => wire,
-            Err(error) => {
-                return self
-                    .metrics()
-                    .fail(&self.metrics().refused, error.to_string());
-            }
-        };
-        let handshake = Handshake::new(wire, listener.admission.clone());
-        let key = self
-            .slots
-            .insert(Connection::Handshake(Box::new(handshake)));
-        self.handshakes += 1;
-        self.timers.expect_hello(Instant::now(), key);
-        let token = Token::new(Watched::Connection, key);
-        if self.poll.add(&socket, token, Ready::READ).is_err() {
-            return self.remove(key);
-        }
-        self.step(key);
-    }
-
-    /// Accept again after too many handshakes or a pause.
-    pub(super) fn resume_accepting(&mut self) {
-        let closing = self.common.closing.load(Ordering::Acquire);
-        if !closing && !self.timers.is_paused() && self.handshakes < HANDSHAKES_MAX {
-            _ = self.set_accepting(true);
-        }
+    /// Close the sockets.
+    pub(super) fn close(&mut self) {
+        self.listeners.clear();
     }
 }

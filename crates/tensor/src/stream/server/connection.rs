@@ -1,10 +1,11 @@
 //! The descriptors of a server's poll, and the connections among them.
-use forebay_base::poll::Kind;
+use forebay_base::poll::{Kind, Ready};
 use forebay_base::slots::Key;
 use forebay_transport::stream::Wire;
 
 use super::handshake::Handshake;
-use super::reactor::PeerConnection;
+use crate::responder::PeerId;
+use crate::stream::channel::Channel;
 
 /// What a descriptor of the poll is.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,7 @@ pub(super) enum Watched {
     Commands,
     /// Finished reads of files.
     Files,
-    /// A listening socket; the index of its key is its position in `Reactor::sockets`.
+    /// A listening socket; the index of its key is its position in `Acceptors`.
     Listener,
     /// A connection, by the key of its slot.
     Connection,
@@ -30,6 +31,16 @@ impl Kind for Watched {
     fn index(self) -> usize {
         self as usize
     }
+}
+
+/// An admitted client.
+pub(super) struct PeerConnection {
+    pub(super) id: PeerId,
+    pub(super) channel: Channel,
+    /// What its socket is watched for.
+    pub(super) watched: Ready,
+    /// It is in the reactor's `again` already.
+    pub(super) queued: bool,
 }
 
 /// The connection in a slot.

@@ -4,29 +4,25 @@
 //! its end. The endpoints are shared with the shard, which settles them before rows change. Both run in the same
 //! thread, so the mutex is never contended; it is there because shard and endpoints move into that thread, and must
 //! be `Send`.
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_base::poll::{Ready, Token};
+use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::readiness;
 use forebay_base::slots::{Key, Slots};
 use forebay_transport::stream::Wire;
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 
-use super::connection::{Connection, Watched};
-use super::reactor::Reactor;
-use crate::error::{Class, Error};
+use super::connection::Watched;
+use crate::error::Error;
 use crate::fabric::{Provider, ResponderEndpoint};
-use crate::handshake::{Hello, Welcome};
 use crate::responder::Shard;
 use crate::sys::span::Span;
 
 /// How long a write waits for rows that are being sent to a peer. Then that peer's fabric connection ends, and it
 /// continues over its stream: a device sends 1 GiB in less time, unless the peer's machine is gone.
 const SETTLING: Duration = Duration::from_millis(500);
-/// In a welcome: the fabric is offered.
-const OFFERED: u8 = 1;
 
 #[derive(Default)]
 struct Endpoints {
@@ -76,6 +72,78 @@ impl FabricPeers {
         }
     }
 
+    /// How many endpoints there are.
+    pub(super) fn count(&self) -> usize {
+        self.endpoints().open.len()
+    }
+
+    /// Accept a connection: its endpoint, and the answer to the introduction.
+    pub(super) fn accept(&self, introduction: &[u8], slots: u32) -> Result<(Key, Vec<u8>), Error> {
+        let (endpoint, answer) = self.provider.accept(introduction, slots)?;
+        let endpoint = Endpoint {
+            endpoint,
+            key: None,
+        };
+        Ok((self.endpoints().open.insert(endpoint), answer))
+    }
+
+    /// The lifeline of an endpoint is admitted: watch the endpoint, as the connection `own`. `None` if it is gone.
+    pub(super) fn admit(
+        &self,
+        endpoint: Key,
+        own: Key,
+        poll: &Poll<Watched>,
+    ) -> Option<Result<(), Errno>> {
+        let mut endpoints = self.endpoints();
+        let endpoint = endpoints.open.get_mut(endpoint)?;
+        endpoint.key = Some(own);
+        let token = Token::new(Watched::Connection, own);
+        Some(poll.add(&endpoint.endpoint, token, Ready::READ))
+    }
+
+    /// Answer the requests of one connection; returns how many. `None` if its endpoint is gone.
+    pub(super) fn answer<K: Send>(
+        &self,
+        endpoint: Key,
+        shard: &Shard<K>,
+    ) -> Option<Result<usize, Error>> {
+        let mut endpoints = self.endpoints();
+        Some(endpoints.open.get_mut(endpoint)?.endpoint.turn(shard))
+    }
+
+    /// Whether requests came while rows were settled.
+    pub(super) fn is_due(&self) -> bool {
+        self.endpoints().is_due
+    }
+
+    /// The connections that have such requests, or were fenced.
+    pub(super) fn take_due(&self) -> Vec<Key> {
+        let mut endpoints = self.endpoints();
+        if !std::mem::take(&mut endpoints.is_due) {
+            return Vec::new();
+        }
+        let is_due = |(_, endpoint): &(Key, &Endpoint)| endpoint.endpoint.is_due();
+        let due = endpoints.open.iter().filter(is_due);
+        due.filter_map(|(_, endpoint)| endpoint.key).collect()
+    }
+
+    /// Whether the fabric is sending rows.
+    pub(super) fn is_sending(&self) -> bool {
+        let endpoints = self.endpoints();
+        let mut open = endpoints.open.iter();
+        open.any(|(_, endpoint)| endpoint.endpoint.is_sending(0, usize::MAX))
+    }
+
+    /// Remove an endpoint, which fences its peer. Returns whether it was admitted.
+    pub(super) fn remove(&self, endpoint: Key, poll: &Poll<Watched>) -> bool {
+        let gone = self.endpoints().open.remove(endpoint);
+        let admitted = gone.filter(|endpoint| endpoint.key.is_some());
+        if let Some(endpoint) = &admitted {
+            poll.remove(&endpoint.endpoint);
+        }
+        admitted.is_some()
+    }
+
     fn endpoints(&self) -> MutexGuard<'_, Endpoints> {
         lock(&self.endpoints)
     }
@@ -88,155 +156,4 @@ pub(super) fn has_ended(lifeline: &Wire) -> bool {
 
 fn lock(endpoints: &Mutex<Endpoints>) -> MutexGuard<'_, Endpoints> {
     endpoints.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<K: Send> Reactor<K> {
-    /// The fabric offer of a welcome.
-    pub(super) fn verbs_offer(&self, hello: Hello) -> Vec<u8> {
-        let asked = hello.fabrics & Hello::VERBS != 0 && self.fabric.is_some();
-        if asked { vec![OFFERED] } else { Vec::new() }
-    }
-
-    /// Accept the fabric connection that a lifeline introduces.
-    pub(super) fn connect_fabric(
-        &mut self,
-        key: Key,
-        introduction: &[u8],
-    ) -> Result<Welcome, Error> {
-        let limits = self.options.limits;
-        let Some(fabric) = &self.fabric else {
-            return Err(Error::Refused {
-                class: Class::Config,
-                text: "this server serves no RDMA verbs: it has no device, or uses another fabric"
-                    .to_owned(),
-            });
-        };
-        self.check_room(fabric.endpoints().open.len())?;
-        let (endpoint, answer) = fabric.provider.accept(introduction, limits.slots)?;
-        let endpoint = Endpoint {
-            endpoint,
-            key: None,
-        };
-        let number = fabric.endpoints().open.insert(endpoint);
-        if let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) {
-            handshake.endpoint = Some(number);
-        }
-        Ok(Welcome {
-            slots: limits.slots,
-            grant_bytes: limits.grant_bytes,
-            incarnation: self.incarnation,
-            shared_index: None,
-            verbs: answer,
-            note: Vec::new(),
-        })
-    }
-
-    /// The welcome of a lifeline is sent: from now on it is watched only for its end.
-    pub(super) fn admit_lifeline(&mut self, key: Key, wire: Wire, endpoint: Key) {
-        let own = self.slots.insert(Connection::Endpoint(endpoint, key));
-        self.poll.remove(wire.socket());
-        let token = Token::new(Watched::Connection, key);
-        let watched = self.poll.add_for_end(wire.socket(), token);
-        let lifeline = Connection::Lifeline(Box::new(wire), own);
-        drop(self.slots.replace(key, lifeline));
-        self.handshakes -= 1;
-        self.resume_accepting();
-        let Some(fabric) = &self.fabric else { return };
-        self.common
-            .metrics
-            .fabric_peers
-            .fetch_add(1, Ordering::Relaxed);
-        let mut endpoints = fabric.endpoints();
-        let Some(endpoint) = endpoints.open.get_mut(endpoint) else {
-            return;
-        };
-        endpoint.key = Some(own);
-        let token = Token::new(Watched::Connection, own);
-        let added = self.poll.add(&endpoint.endpoint, token, Ready::READ);
-        drop(endpoints);
-        if watched.and(added).is_err() {
-            return self.remove(key);
-        }
-        self.answer_fabric(own); // requests that came before it was watched
-    }
-
-    /// Answer the requests of one connection.
-    pub(super) fn answer_fabric(&mut self, key: Key) {
-        let Some(Connection::Endpoint(number, _)) = self.slots.get_mut(key) else {
-            return;
-        };
-        let (number, Some(fabric)) = (*number, &self.fabric) else {
-            return;
-        };
-        let mut endpoints = fabric.endpoints();
-        let Some(endpoint) = endpoints.open.get_mut(number) else {
-            return;
-        };
-        let turned = endpoint.endpoint.turn(&self.shard);
-        drop(endpoints);
-        match turned {
-            Ok(answered) => {
-                let metrics = &self.common.metrics;
-                metrics
-                    .fabric_pulls
-                    .fetch_add(answered as u64, Ordering::Relaxed);
-            }
-            Err(error) => {
-                self.metrics()
-                    .fail(&self.metrics().broken, error.to_string());
-                self.remove(key);
-            }
-        }
-    }
-
-    /// Whether requests came while rows were settled.
-    pub(super) fn answers_are_due(&self) -> bool {
-        self.fabric
-            .as_ref()
-            .is_some_and(|fabric| fabric.endpoints().is_due)
-    }
-
-    /// Answer those requests, and remove connections that were fenced.
-    pub(super) fn answer_due(&mut self) {
-        if !self.answers_are_due() {
-            return;
-        }
-        let Some(fabric) = &self.fabric else { return };
-        let mut endpoints = fabric.endpoints();
-        endpoints.is_due = false;
-        let is_due = |(_, endpoint): &(Key, &Endpoint)| endpoint.endpoint.is_due();
-        let due = endpoints.open.iter().filter(is_due);
-        let due: Vec<_> = due.filter_map(|(_, endpoint)| endpoint.key).collect();
-        drop(endpoints);
-        for key in due {
-            self.answer_fabric(key);
-        }
-    }
-
-    /// Whether the fabric is sending rows.
-    pub(super) fn is_fabric_sending(&self) -> bool {
-        let sends = |fabric: &FabricPeers| {
-            let endpoints = fabric.endpoints();
-            endpoints
-                .open
-                .iter()
-                .any(|(_, endpoint)| endpoint.endpoint.is_sending(0, usize::MAX))
-        };
-        self.fabric.as_ref().is_some_and(sends)
-    }
-
-    /// Remove an endpoint, which fences its peer.
-    pub(super) fn remove_endpoint(&mut self, endpoint: Key) {
-        let Some(fabric) = &self.fabric else { return };
-        let gone = fabric.endpoints().open.remove(endpoint);
-        if let Some(endpoint) = gone
-            && endpoint.key.is_some()
-        {
-            self.poll.remove(&endpoint.endpoint);
-            self.common
-                .metrics
-                .fabric_peers
-                .fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }

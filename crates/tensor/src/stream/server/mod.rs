@@ -171,10 +171,11 @@ impl<K: Send + 'static> Server<K> {
             Arc::clone(&common),
         );
         let reactor = reactor.map_err(StreamError::system("epoll"))?;
+        let of_thread = Arc::clone(&common);
         let thread = Builder::new()
             .name("fb tensor".into())
             .spawn(move || {
-                let _ending = Ending(Arc::clone(&reactor.common));
+                let _ending = Ending(of_thread);
                 reactor.run();
             })
             .map_err(|error| StreamError::System {

@@ -2,28 +2,31 @@
 //!
 //! A turn of the loop: wait; handle events; give peers whose last turn ended with its budget another one; run commands;
 //! answer the fabric; begin reads of files; check deadlines. Every step is bounded, so no peer can starve the others.
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use forebay_base::accept::ACCEPTS_PER_TURN;
 use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::slots::{Key, Slots};
+use forebay_base::time::timespec;
 use forebay_transport::drive::Look;
-use forebay_transport::link::Admission;
-use forebay_transport::serve::Acceptor;
-use forebay_transport::stream::{Wire, tls};
+use forebay_transport::serve::Accepted;
+use forebay_transport::stream::owner::foreign_user_message;
+use forebay_transport::stream::{Socket, Wire};
 use rustix::io::Errno;
 
-use super::connection::{Connection, Watched};
+use super::accepting::Acceptors;
+use super::connection::{Connection, PeerConnection, Watched};
 use super::fabric::{FabricPeers, has_ended};
-use super::files::Files;
+use super::file_reads::FileReads;
 use super::handshake::Verdict;
 use super::index::publish_index;
 use super::metrics::Metrics;
 use super::time::Timers;
 use super::{Common, Entrance, Options};
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::handshake::{Hello, Welcome};
 use crate::responder::{PeerId, Shard};
 use crate::shm::IndexLocation;
@@ -31,53 +34,31 @@ use crate::stream::channel::{Channel, Fault};
 use crate::stream::exchange::{self, Machine, Pieces, Progress};
 use crate::sys::span::Span;
 
-/// An admitted client.
-pub(super) struct PeerConnection {
-    pub(super) id: PeerId,
-    channel: Channel,
-    /// What its socket is watched for.
-    watched: Ready,
-    /// It is in `again` already.
-    queued: bool,
-}
-
-pub(super) struct Listener {
-    pub(super) acceptor: Acceptor,
-    pub(super) tls: Option<Arc<tls::Server>>,
-    pub(super) admission: Admission,
-}
-
 pub(super) struct Reactor<K> {
-    pub(super) poll: Poll<Watched>,
-    pub(super) listeners: Vec<Listener>,
-    /// The listener of each listening socket, and its number there.
-    pub(super) sockets: Vec<(usize, usize)>,
-    pub(super) accepting: bool,
-    pub(super) shard: Shard<K>,
-    pub(super) common: Arc<Common<K>>,
-    pub(super) slots: Slots<Connection>,
-    pub(super) timers: Timers,
-    pub(super) handshakes: usize,
-    pub(super) options: Options,
-    pub(super) incarnation: u64,
+    poll: Poll<Watched>,
+    acceptors: Acceptors,
+    shard: Shard<K>,
+    common: Arc<Common<K>>,
+    slots: Slots<Connection>,
+    timers: Timers,
+    options: Options,
+    incarnation: u64,
     /// Where its shared index is, if it has one.
     shared_index: Option<IndexLocation>,
     /// Connections with more to do without an event.
     again: Vec<Key>,
     /// Connections over the fabric; `None` without one.
-    pub(super) fabric: Option<FabricPeers>,
+    fabric: Option<FabricPeers>,
     pieces: Pieces,
-    pub(super) files: Files,
-    /// Reads of files may have ended.
-    pub(super) files_woken: bool,
-    pub(super) watches_files: bool,
+    files: FileReads,
     /// The slot of each of the shard's peers, by the peer's index.
-    pub(super) peer_keys: Vec<Option<Key>>,
-    /// Peers whose reads have ended.
-    pub(super) ready: Vec<PeerId>,
+    peer_keys: Vec<Option<Key>>,
     /// Whether the thread spins for a while before it sleeps.
-    pub(super) look: Look,
+    look: Look,
 }
+
+/// In a welcome: the fabric is offered.
+const OFFERED: u8 = 1;
 
 /// One peer of the shard, as a state machine.
 struct Answering<'a, K> {
@@ -118,16 +99,6 @@ impl<K: Send> Reactor<K> {
                 Ready::READ,
             )?;
         }
-        let listeners = entrances.into_iter().map(|entrance| Listener {
-            acceptor: Acceptor::new(entrance.listening),
-            tls: entrance.tls,
-            admission: entrance.admission,
-        });
-        let listeners: Vec<_> = listeners.collect();
-        let sockets = |(at, listener): (usize, &Listener)| {
-            (0..listener.acceptor.sockets()).map(move |socket| (at, socket))
-        };
-        let sockets = listeners.iter().enumerate().flat_map(sockets).collect();
         let fabric = options
             .fabric
             .clone()
@@ -135,25 +106,19 @@ impl<K: Send> Reactor<K> {
         let shared_index = publish_index(&mut shard, &options, incarnation, &common.metrics);
         Ok(Self {
             poll,
-            listeners,
-            sockets,
-            accepting: false,
+            acceptors: Acceptors::new(entrances),
             shard,
             common,
             slots: Slots::default(),
             timers: Timers::new(options.handshake),
-            handshakes: 0,
             options,
             incarnation,
             shared_index,
             again: Vec::new(),
             fabric,
             pieces: exchange::pieces(),
-            files: Files::default(),
-            files_woken: false,
-            watches_files: false,
+            files: FileReads::default(),
             peer_keys: Vec::new(),
-            ready: Vec::new(),
             look: Look::default(),
         })
     }
@@ -162,8 +127,9 @@ impl<K: Send> Reactor<K> {
     pub(super) fn run(mut self) {
         while !self.is_done() {
             self.open();
-            let at_once =
-                !self.again.is_empty() || self.files.is_due(&self.shard) || self.answers_are_due();
+            let at_once = !self.again.is_empty()
+                || self.files.is_due(&self.shard)
+                || self.fabric.as_ref().is_some_and(FabricPeers::is_due);
             if self.wait(at_once).is_err() {
                 break; // the epoll descriptor is broken: nothing can be served
             }
@@ -193,12 +159,8 @@ impl<K: Send> Reactor<K> {
                     commands.wakeup.clear();
                 }
             }
-            Watched::Files => self.files_woken = true,
-            Watched::Listener => {
-                if let Some(&(listener, socket)) = self.sockets.get(token.key.index as usize) {
-                    self.accept(listener, socket);
-                }
-            }
+            Watched::Files => self.files.wake(),
+            Watched::Listener => self.accept(token.key.index as usize),
             Watched::Connection => self.step(token.key),
         }
     }
@@ -210,9 +172,21 @@ impl<K: Send> Reactor<K> {
             _ => return,
         };
         for command in commands {
-            command(&mut self.shard, &mut self.files);
+            command(&mut self.shard, self.files.files());
         }
-        self.watch_files();
+        self.files.watch(&self.poll);
+    }
+
+    /// Take finished reads of files, and begin further ones.
+    fn read(&mut self) {
+        let mut ready = self.files.turn(&mut self.shard);
+        for id in ready.drain(..) {
+            if let Some(Some(key)) = self.peer_keys.get(id.index()).copied() {
+                self.serve(key); // if that peer is gone its successor gets one more turn, which is harmless
+            }
+        }
+        self.files.served(ready);
+        self.files.retire(&mut self.shard);
     }
 
     fn end(mut self) {
@@ -220,17 +194,158 @@ impl<K: Send> Reactor<K> {
         for key in keys {
             self.remove(key);
         }
-        self.listeners.clear();
+        self.acceptors.close();
         self.files.end();
     }
 
-    pub(super) fn metrics(&self) -> &Metrics {
+    fn metrics(&self) -> &Metrics {
         &self.common.metrics
+    }
+
+    // --- time ---
+
+    /// Wait for events, unless there is work already.
+    fn wait(&mut self, at_once: bool) -> Result<(), Errno> {
+        if !at_once {
+            let timeout = self.timers.timeout(Instant::now()).map(timespec);
+            let slept = self.look.await_input(self.poll.as_fd(), timeout.as_ref());
+            if let Err(errno) = slept
+                && errno != Errno::INTR
+            {
+                return Err(errno);
+            }
+        }
+        self.poll.wait(Some(Duration::ZERO))
+    }
+
+    fn keep_time(&mut self, now: Instant) {
+        while let Some(key) = self.late_handshake(now) {
+            self.metrics().late.fetch_add(1, Ordering::Relaxed);
+            self.remove(key);
+        }
+        if self.timers.resumes(now) {
+            self.resume_accepting();
+        }
+        if self.timers.checks_peers(now) {
+            self.expire_peers(now);
+        }
+    }
+
+    fn late_handshake(&mut self, now: Instant) -> Option<Key> {
+        let slots = &self.slots;
+        let waits = |key| matches!(slots.get(key), Some(Connection::Handshake(_)));
+        self.timers.late_handshake(now, waits)
+    }
+
+    /// Drop peers that have been silent for too long.
+    fn expire_peers(&mut self, now: Instant) {
+        for (key, id) in self.peers() {
+            match self.shard.expire(id, now) {
+                Ok(Some(due)) => self.timers.check_peers_at(due),
+                Ok(None) => {}
+                Err(error) => self.lose(key, &Fault::Peer(error)),
+            }
+        }
+    }
+
+    /// Whether a closing server is done.
+    fn is_done(&mut self) -> bool {
+        if !self.common.closing.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = Instant::now();
+        if self.timers.begin_grace(now, self.options.grace) {
+            self.stop_accepting();
+            for (key, _) in self.peers() {
+                self.serve(key); // stops reading from it
+            }
+        }
+        self.timers.is_grace_over(now)
+            || !self.fabric.as_ref().is_some_and(FabricPeers::is_sending)
+                && self
+                    .peers()
+                    .iter()
+                    .all(|(_, id)| !self.shard.has_pending_output(*id))
+    }
+
+    /// The admitted peers, and their ids in the shard.
+    fn peers(&self) -> Vec<(Key, PeerId)> {
+        let peer = |(key, connection): (Key, &Connection)| match connection {
+            Connection::Peer(peer) => Some((key, peer.id)),
+            _ => None,
+        };
+        self.slots.iter().filter_map(peer).collect()
+    }
+
+    // --- accepting ---
+
+    fn accept(&mut self, socket: usize) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            if !self.acceptors.has_room() {
+                return self.stop_accepting();
+            }
+            match self.acceptors.accept(socket) {
+                Accepted::Connection(connection) => self.begin_handshake(socket, connection),
+                Accepted::Nothing => return,
+                Accepted::ForeignUser(uid) => {
+                    self.metrics()
+                        .fail(&self.metrics().refused, foreign_user_message(uid));
+                }
+                Accepted::Exhausted => {
+                    self.metrics().turned_away.fetch_add(1, Ordering::Relaxed);
+                    self.stop_accepting();
+                    self.timers.pause(Instant::now());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Begin to accept, if the owner asked for it since the last turn.
+    fn open(&mut self) {
+        let closing = self.common.closing.load(Ordering::Acquire);
+        let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
+        if asked && self.acceptors.set_accepting(true, &self.poll).is_err() {
+            self.timers.pause(Instant::now());
+        }
+    }
+
+    fn begin_handshake(&mut self, socket: usize, connection: OwnedFd) {
+        self.metrics().accepted.fetch_add(1, Ordering::Relaxed);
+        let connection: Socket = Arc::new(connection);
+        let begun = self
+            .acceptors
+            .begin_handshake(socket, Arc::clone(&connection));
+        let handshake = match begun {
+            Ok(handshake) => handshake,
+            Err(why) => return self.metrics().fail(&self.metrics().refused, why),
+        };
+        let key = self
+            .slots
+            .insert(Connection::Handshake(Box::new(handshake)));
+        self.timers.expect_hello(Instant::now(), key);
+        let token = Token::new(Watched::Connection, key);
+        if self.poll.add(&connection, token, Ready::READ).is_err() {
+            return self.remove(key);
+        }
+        self.step(key);
+    }
+
+    fn stop_accepting(&mut self) {
+        _ = self.acceptors.set_accepting(false, &self.poll); // fails only to begin
+    }
+
+    /// Accept again after too many handshakes or a pause.
+    fn resume_accepting(&mut self) {
+        let closing = self.common.closing.load(Ordering::Acquire);
+        if !closing && !self.timers.is_paused() && self.acceptors.has_room() {
+            _ = self.acceptors.set_accepting(true, &self.poll);
+        }
     }
 
     // --- one connection ---
 
-    pub(super) fn step(&mut self, key: Key) {
+    fn step(&mut self, key: Key) {
         match self.slots.get_mut(key) {
             Some(Connection::Handshake(handshake)) => {
                 let verdict = handshake.step();
@@ -272,7 +387,7 @@ impl<K: Send> Reactor<K> {
     }
 
     /// Check that one more than `present` is within `max_peers`.
-    pub(super) fn check_room(&self, present: usize) -> Result<(), Error> {
+    fn check_room(&self, present: usize) -> Result<(), Error> {
         let value = present as u64 + 1;
         let maximum = u64::from(self.options.limits.peers_max);
         if value <= maximum {
@@ -337,14 +452,14 @@ impl<K: Send> Reactor<K> {
             self.peer_keys.resize(id.index() + 1, None);
         }
         self.peer_keys[id.index()] = Some(key);
-        self.handshakes -= 1;
+        self.acceptors.end_handshake();
         self.common.metrics.peers.fetch_add(1, Ordering::Relaxed);
         self.resume_accepting();
         self.serve(key);
     }
 
     /// One turn of a peer: receive its requests, send its answers.
-    pub(super) fn serve(&mut self, key: Key) {
+    fn serve(&mut self, key: Key) {
         let closing = self.common.closing.load(Ordering::Acquire);
         let Some(Connection::Peer(peer)) = self.slots.get_mut(key) else {
             return;
@@ -381,11 +496,11 @@ impl<K: Send> Reactor<K> {
         }
         self.timers.expect(now, self.options.limits.liveness);
         self.watch(key, sending.blocked);
-        self.retire();
+        self.files.retire(&mut self.shard);
     }
 
     /// A peer's connection has ended, for a reason of the peer's.
-    pub(super) fn lose(&mut self, key: Key, fault: &Fault) {
+    fn lose(&mut self, key: Key, fault: &Fault) {
         let quiet = match self.slots.get_mut(key) {
             Some(Connection::Peer(peer)) => self.shard.is_quiet(peer.id),
             _ => true,
@@ -395,6 +510,98 @@ impl<K: Send> Reactor<K> {
             self.metrics().fail(&self.metrics().broken, why);
         }
         self.remove(key);
+    }
+
+    // --- connections over the fabric ---
+
+    /// The fabric offer of a welcome.
+    fn verbs_offer(&self, hello: Hello) -> Vec<u8> {
+        let asked = hello.fabrics & Hello::VERBS != 0 && self.fabric.is_some();
+        if asked { vec![OFFERED] } else { Vec::new() }
+    }
+
+    /// Accept the fabric connection that a lifeline introduces.
+    fn connect_fabric(&mut self, key: Key, introduction: &[u8]) -> Result<Welcome, Error> {
+        let limits = self.options.limits;
+        let Some(fabric) = &self.fabric else {
+            return Err(Error::Refused {
+                class: Class::Config,
+                text: "this server serves no RDMA verbs: it has no device, or uses another fabric"
+                    .to_owned(),
+            });
+        };
+        self.check_room(fabric.count())?;
+        let (endpoint, answer) = fabric.accept(introduction, limits.slots)?;
+        if let Some(Connection::Handshake(handshake)) = self.slots.get_mut(key) {
+            handshake.endpoint = Some(endpoint);
+        }
+        Ok(Welcome {
+            slots: limits.slots,
+            grant_bytes: limits.grant_bytes,
+            incarnation: self.incarnation,
+            shared_index: None,
+            verbs: answer,
+            note: Vec::new(),
+        })
+    }
+
+    /// The welcome of a lifeline is sent: from now on it is watched only for its end.
+    fn admit_lifeline(&mut self, key: Key, wire: Wire, endpoint: Key) {
+        let own = self.slots.insert(Connection::Endpoint(endpoint, key));
+        self.poll.remove(wire.socket());
+        let token = Token::new(Watched::Connection, key);
+        let watched = self.poll.add_for_end(wire.socket(), token);
+        let lifeline = Connection::Lifeline(Box::new(wire), own);
+        drop(self.slots.replace(key, lifeline));
+        self.acceptors.end_handshake();
+        self.resume_accepting();
+        let Some(fabric) = &self.fabric else { return };
+        let peers = &self.common.metrics.fabric_peers;
+        peers.fetch_add(1, Ordering::Relaxed);
+        let Some(added) = fabric.admit(endpoint, own, &self.poll) else {
+            return;
+        };
+        if watched.and(added).is_err() {
+            return self.remove(key);
+        }
+        self.answer_fabric(own); // requests that came before it was watched
+    }
+
+    /// Answer the requests of one connection.
+    fn answer_fabric(&mut self, key: Key) {
+        let Some(&Connection::Endpoint(endpoint, _)) = self.slots.get(key) else {
+            return;
+        };
+        let Some(fabric) = &self.fabric else { return };
+        match fabric.answer(endpoint, &self.shard) {
+            None => {}
+            Some(Ok(answered)) => {
+                let pulls = &self.common.metrics.fabric_pulls;
+                pulls.fetch_add(answered as u64, Ordering::Relaxed);
+            }
+            Some(Err(error)) => {
+                self.metrics()
+                    .fail(&self.metrics().broken, error.to_string());
+                self.remove(key);
+            }
+        }
+    }
+
+    /// Answer requests that came while rows were settled, and remove connections that were fenced.
+    fn answer_due(&mut self) {
+        let Some(fabric) = &self.fabric else { return };
+        for key in fabric.take_due() {
+            self.answer_fabric(key);
+        }
+    }
+
+    /// Remove an endpoint, which fences its peer.
+    fn remove_endpoint(&mut self, endpoint: Key) {
+        let Some(fabric) = &self.fabric else { return };
+        if fabric.remove(endpoint, &self.poll) {
+            let peers = &self.common.metrics.fabric_peers;
+            peers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     // --- epoll ---
@@ -435,11 +642,11 @@ impl<K: Send> Reactor<K> {
     }
 
     /// Close and remove a connection of any kind; removes both slots of a fabric connection.
-    pub(super) fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: Key) {
         match self.slots.remove(key) {
             None => {}
             Some(Connection::Handshake(handshake)) => {
-                self.handshakes -= 1;
+                self.acceptors.end_handshake();
                 if let Some(wire) = handshake.wire() {
                     self.poll.remove(wire.socket());
                 }
@@ -464,7 +671,7 @@ impl<K: Send> Reactor<K> {
                 peer.channel.hang_up();
                 self.shard.disconnect(peer.id);
                 self.peer_keys[peer.id.index()] = None;
-                self.retire();
+                self.files.retire(&mut self.shard);
             }
         }
     }

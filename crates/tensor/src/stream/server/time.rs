@@ -1,17 +1,8 @@
-//! How long a server's thread sleeps, and what it does when time has passed: deadlines, pauses, its end.
+//! The deadlines of a server's thread: of handshakes and of peers, a pause of accepting, its end.
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_base::slots::Key;
-use forebay_base::time::timespec;
-use rustix::io::Errno;
-
-use super::connection::Connection;
-use super::reactor::Reactor;
-use crate::responder::PeerId;
-use crate::stream::channel::Fault;
 
 /// How long accepting pauses once no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -66,94 +57,51 @@ impl Timers {
     pub(super) fn expect(&mut self, now: Instant, liveness: Duration) {
         self.expires.get_or_insert(now + liveness / 2);
     }
-}
 
-impl<K: Send> Reactor<K> {
-    /// Wait for events, unless there is work already.
-    pub(super) fn wait(&mut self, at_once: bool) -> Result<(), Errno> {
-        if !at_once {
-            let timeout = self.timers.timeout(Instant::now()).map(timespec);
-            let slept = self.look.await_input(self.poll.as_fd(), timeout.as_ref());
-            if let Err(errno) = slept
-                && errno != Errno::INTR
-            {
-                return Err(errno);
-            }
-        }
-        self.poll.wait(Some(Duration::ZERO))
-    }
-
-    pub(super) fn keep_time(&mut self, now: Instant) {
-        while let Some((due, key)) = self.timers.handshakes.front().copied() {
-            let waits = self.is_handshake(key);
+    /// Take a handshake whose time has passed; those that `waits` denies have ended.
+    pub(super) fn late_handshake(
+        &mut self,
+        now: Instant,
+        waits: impl Fn(Key) -> bool,
+    ) -> Option<Key> {
+        while let Some((due, key)) = self.handshakes.front().copied() {
+            let waits = waits(key);
             if waits && due > now {
                 break;
             }
-            self.timers.handshakes.pop_front();
+            self.handshakes.pop_front();
             if waits {
-                self.metrics().late.fetch_add(1, Ordering::Relaxed);
-                self.remove(key);
+                return Some(key);
             }
         }
-        if self.timers.resumes.is_some_and(|due| due <= now) {
-            self.timers.resumes = None;
-            self.resume_accepting();
-        }
-        if self.timers.expires.is_some_and(|due| due <= now) {
-            self.expire_peers(now);
-        }
+        None
     }
 
-    /// Drop peers that have been silent for too long.
-    fn expire_peers(&mut self, now: Instant) {
-        self.timers.expires = None;
-        for (key, id) in self.peers() {
-            match self.shard.expire(id, now) {
-                Ok(Some(due)) => {
-                    let expires = self.timers.expires.get_or_insert(due);
-                    *expires = due.min(*expires);
-                }
-                Ok(None) => {}
-                Err(error) => self.lose(key, &Fault::Peer(error)),
-            }
-        }
+    /// Whether a pause has passed; returned once.
+    pub(super) fn resumes(&mut self, now: Instant) -> bool {
+        self.resumes.take_if(|due| *due <= now).is_some()
     }
 
-    /// Whether a closing server is done.
-    pub(super) fn is_done(&mut self) -> bool {
-        if !self.common.closing.load(Ordering::Acquire) {
-            return false;
-        }
-        let now = Instant::now();
-        if self.timers.ends.is_none() {
-            self.timers.ends = Some(now + self.options.grace);
-            _ = self.set_accepting(false);
-            for (key, _) in self.peers() {
-                self.serve(key); // stops reading from it
-            }
-        }
-        let late = self.timers.ends.is_some_and(|ends| ends <= now);
-        late || !self.is_fabric_sending()
-            && self
-                .peers()
-                .iter()
-                .all(|(_, id)| !self.has_pending_output(*id))
+    /// Whether peers have to be checked for silence; returned once.
+    pub(super) fn checks_peers(&mut self, now: Instant) -> bool {
+        self.expires.take_if(|due| *due <= now).is_some()
     }
 
-    /// The admitted peers, and their ids in the shard.
-    fn peers(&self) -> Vec<(Key, PeerId)> {
-        let peer = |(key, connection): (Key, &Connection)| match connection {
-            Connection::Peer(peer) => Some((key, peer.id)),
-            _ => None,
-        };
-        self.slots.iter().filter_map(peer).collect()
+    /// Check for silent peers no later than `due`.
+    pub(super) fn check_peers_at(&mut self, due: Instant) {
+        let expires = self.expires.get_or_insert(due);
+        *expires = due.min(*expires);
     }
 
-    fn is_handshake(&self, key: Key) -> bool {
-        matches!(self.slots.get(key), Some(Connection::Handshake(_)))
+    /// The server closes: returns whether its grace begins now.
+    pub(super) fn begin_grace(&mut self, now: Instant, grace: Duration) -> bool {
+        let begins = self.ends.is_none();
+        self.ends.get_or_insert(now + grace);
+        begins
     }
 
-    fn has_pending_output(&self, id: PeerId) -> bool {
-        self.shard.has_pending_output(id)
+    /// Whether the grace of a closing server is over.
+    pub(super) fn is_grace_over(&self, now: Instant) -> bool {
+        self.ends.is_some_and(|ends| ends <= now)
     }
 }
