@@ -3,12 +3,11 @@
 //! A block is among them for as long as the allocator has granted its location, be it held or on a shelf.
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use crate::block::{Block, BlockRegion, Location};
 use crate::heap::Grant;
-use crate::lease::{Block, Location};
 use crate::reference::Reference;
-use crate::region::Inner;
 
 /// Spare blocks save the global allocator a call each way; beyond so many, they are ended.
 const SPARES_MAX: usize = 1024;
@@ -37,8 +36,10 @@ impl Hasher for LocationHasher {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Blocks {
+    /// What each block keeps.
+    region: Weak<dyn BlockRegion>,
     /// By chunk and offset.
     by_location: HashMap<(u32, u64), Arc<Block>, BuildHasherDefault<LocationHasher>>,
     spare: Vec<Arc<Block>>,
@@ -47,16 +48,26 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
+    /// None yet; those of `region`.
+    pub(crate) fn new(region: Weak<dyn BlockRegion>) -> Self {
+        Self {
+            region,
+            by_location: HashMap::default(),
+            spare: Vec::new(),
+            closed: false,
+        }
+    }
+
     /// Make a block at a location, without holders yet.
-    pub(crate) fn make(&mut self, region: &Arc<Inner>, location: Location) -> Arc<Block> {
+    pub(crate) fn make(&mut self, location: Location) -> Arc<Block> {
         let at = (location.grant.chunk, location.grant.offset);
-        let block = match self.spare.pop() {
-            Some(mut spare) => {
-                let alone = Arc::get_mut(&mut spare).expect("put there by its only owner");
-                alone.move_to(Some(location));
-                spare
-            }
-            None => Arc::new(Block::new(Arc::clone(region), location)),
+        let block = if let Some(mut spare) = self.spare.pop() {
+            let alone = Arc::get_mut(&mut spare).expect("put there by its only owner");
+            alone.move_to(Some(location));
+            spare
+        } else {
+            let region = self.region.upgrade().expect("whoever allocates has it");
+            Arc::new(Block::new(region, location))
         };
         let before = self.by_location.insert(at, Arc::clone(&block));
         debug_assert!(before.is_none(), "two blocks at one location");

@@ -36,6 +36,22 @@ pub(crate) struct Fresh {
     descriptor: OwnedFd,
 }
 
+/// Chunks that a region has given up; dropping this notifies registrars and unmaps them.
+#[derive(Debug)]
+#[must_use = "to drop it takes milliseconds for a large chunk"]
+pub struct Unused(Vec<Chunk>);
+
+impl Unused {
+    pub(crate) fn new(chunks: Vec<Chunk>) -> Self {
+        Self(chunks)
+    }
+
+    /// Whether there is nothing to unmap.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// A system call that failed, and how.
 type Failure = (&'static str, io::Error);
 

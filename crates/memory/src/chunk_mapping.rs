@@ -4,7 +4,7 @@
 //! The drop of the last share, on any thread and with no lock held, first notifies the registrars, then unmaps.
 //! So a registrar never acts on an address that means something else by then.
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::registrar::{ChunkMemory, Registrar, Registrars, call_out};
 use crate::sys::Mapping;
@@ -30,6 +30,16 @@ impl ChunkMapping {
             mapping,
             epoch: process::epoch(),
         }
+    }
+
+    /// Number of the region, as in references.
+    pub(crate) fn region(&self) -> u64 {
+        self.region
+    }
+
+    /// Whether this is the process that mapped it, not a forked child.
+    pub(crate) fn is_owner(&self) -> bool {
+        self.epoch == process::epoch()
     }
 
     /// The address of the byte at `offset`, with room for `length` bytes behind it.
@@ -81,8 +91,23 @@ impl Drop for ChunkMapping {
         }
         // Where something marked the parent's memory as not to be inherited (`MADV_DONTFORK`, as libibverbs can),
         // these addresses may be another mapping's in a child: it leaves them alone, and they go with it.
-        if self.epoch != process::epoch() {
+        if !self.is_owner() {
             self.mapping.forget();
         }
+    }
+}
+
+/// Tells whether a chunk is still mapped by its owner.
+#[derive(Clone, Debug)]
+pub struct ChunkMark(Weak<ChunkMapping>);
+
+impl ChunkMark {
+    pub(crate) fn of(mapping: &Arc<ChunkMapping>) -> Self {
+        Self(Arc::downgrade(mapping))
+    }
+
+    /// Whether its region has given it up; nothing will ever lie in it again.
+    pub fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }

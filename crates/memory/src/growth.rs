@@ -13,10 +13,10 @@
 use std::sync::{Arc, MutexGuard};
 use std::thread;
 
+use crate::block::Block;
 use crate::chunk::Fresh;
 use crate::config::REGISTRARS_MAX;
 use crate::error::Error;
-use crate::lease::Block;
 use crate::region::Inner;
 use crate::registrar::Registrar;
 use crate::state::State;
@@ -43,28 +43,28 @@ enum Of {
 
 impl Inner {
     /// Map a chunk with room for a block of `length` bytes, unless another thread has made room, and make the block.
-    pub(crate) fn grow(self: &Arc<Self>, length: u64) -> Result<Arc<Block>, Error> {
+    pub(crate) fn grow(&self, length: u64) -> Result<Arc<Block>, Error> {
         let (_turn, mut state) = self.take_turn(Of::Open)?;
-        if let Some(block) = state.allocate(self, length)? {
+        if let Some(block) = state.allocate(&self.identity, length)? {
             return Ok(block);
         }
         // Before memory is taken from the machine, or refused, the shelves of all threads are collected.
         state.collect();
-        if let Some(block) = state.allocate(self, length)? {
+        if let Some(block) = state.allocate(&self.identity, length)? {
             return Ok(block);
         }
-        let (room, gone) = state.make_room(self, length);
+        let (room, gone) = state.make_room(&self.identity, length);
         let registrars = state.registrars.clone();
         let chunk = state.next_chunk();
         drop(state);
         drop(gone);
-        let fresh = Fresh::new(&self.config, self.id, chunk, room?)?;
+        let fresh = Fresh::new(self.identity.config(), self.identity.id(), chunk, room?)?;
         for registrar in registrars.iter() {
             fresh.mapping.announce(registrar);
         }
         // Closed meanwhile: the chunk goes, and the registrars are notified.
         let mut state = self.lock_open()?;
-        Ok(state.settle(self, fresh, length))
+        Ok(state.settle(&self.identity, fresh, length))
     }
 
     pub(crate) fn attach(&self, registrar: Arc<dyn Registrar>) -> Result<(), Error> {
@@ -74,7 +74,7 @@ impl Inner {
         }
         if state.registrars.len() == REGISTRARS_MAX {
             return Err(Error::Registrars {
-                arena: self.config.name.clone(),
+                arena: self.identity.name().to_owned(),
                 limit: REGISTRARS_MAX,
             });
         }
@@ -112,7 +112,7 @@ impl Inner {
                 None => break,
                 Some(holder) if holder == me => {
                     return Err(Error::Nested {
-                        arena: self.config.name.clone(),
+                        arena: self.identity.name().to_owned(),
                     });
                 }
                 Some(_) => state = self.turns.wait(state).map_err(|_| self.poisoned())?,

@@ -47,16 +47,18 @@
 //! | `backing` | which pages a chunk is made of |
 //! | `region` | what a caller sees, under one lock |
 //! | `growth` | getting a further chunk with the lock let go |
+//! | `identity` | what all threads know of a region without its lock |
 //! | `state` | what lies under the lock: chunks, allocator, blocks, the limits `arena_bytes_max` and `quarantine_bytes_max` |
 //! | `shelf` | what each thread freed and takes again, past the lock |
+//! | `block` | one allocation, and what it needs of its region |
 //! | `blocks` | blocks by their locations, and spare ones |
 //! | `holders` | how many leases a block has, of which allocation |
 //! | `counters` | counting beside the lock |
 //! | `registrar` | the interface that is called for each chunk |
-//! | `lease` | a block and the handles that keep it |
+//! | `lease` | the handles that keep a block |
 //! | `quarantine` | a block that the kernel or a peer may still write |
 //! | `window` | another process's chunk, mapped for reading |
-//! | `sys` | `mmap`, `munmap`, `madvise` and raw bytes; with `shelf::sys`, a small lock, all the `unsafe` there is |
+//! | `sys` | `mmap`, `munmap`, `madvise`, copies; with `block::sys` (slices) and `shelf::sys` (a lock), all the `unsafe` |
 //!
 //! Cost: an allocation with its free takes 40 ns where the thread has freed that size before, else a lock twice; in the
 //! steady state neither calls the global allocator or the system.
@@ -64,6 +66,7 @@
 //!
 //! Sources: `memfd_create(2)`, `fcntl(2)` on sealing, `madvise(2)`; the allocator names its own.
 mod backing;
+mod block;
 mod blocks;
 mod chunk;
 mod chunk_mapping;
@@ -73,6 +76,7 @@ mod error;
 mod growth;
 mod heap;
 mod holders;
+mod identity;
 mod lease;
 mod quarantine;
 mod reference;
@@ -85,10 +89,12 @@ mod sys;
 mod window;
 
 pub use backing::{Backed, Backing};
+pub use chunk::Unused;
+pub use chunk_mapping::ChunkMark;
 pub use config::{Config, PAGE_BYTES};
 pub use error::Error;
 pub use forebay_base::process::epoch;
-pub use lease::{ChunkMark, Lease, Unused};
+pub use lease::Lease;
 pub use quarantine::Quarantined;
 pub use reference::Reference;
 pub use region::Region;

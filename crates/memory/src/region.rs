@@ -4,33 +4,28 @@
 //! Chunks are mapped and unmapped, and [registrars](Registrar) called, without the lock.
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use crate::backing::Backed;
-use crate::chunk::Chunk;
+use crate::block::{Block, BlockRegion};
+use crate::chunk::Unused;
 use crate::config::Config;
 use crate::error::Error;
-use crate::lease::{Block, Lease};
+use crate::identity::Identity;
+use crate::lease::Lease;
 use crate::reference::Reference;
 use crate::registrar::Registrar;
-use crate::shelf::{self, SHELVED_BYTES_MAX, Shelf};
+use crate::shelf::{self, SHELVED_BYTES_MAX, Shelf, ShelfRegion};
 use crate::state::State;
 use crate::stats::Stats;
-use forebay_base::process;
 
 /// What blocks share with their region.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) config: Config,
-    pub(crate) id: u64,
-    /// The next allocation's number, from 1.
-    pub(crate) generations: AtomicU64,
+    pub(crate) identity: Identity,
     /// Whether shelves may not be taken from, because too much is in quarantine; changed under the lock.
     refusing: AtomicBool,
-    /// The process that made it, and its epoch.
-    owner: u32,
-    epoch: u64,
     state: Mutex<State>,
     /// Signalled when the turn to get a chunk ends, and when the region is closed.
     pub(crate) turns: Condvar,
@@ -57,18 +52,13 @@ impl Region {
             bytes: 0,
             source,
         })?;
-        let state = State::new(config.limit_bytes);
-        let (owner, epoch) = (process::id(), process::epoch());
-        Ok(Self(Arc::new(Inner {
-            config,
-            id,
-            generations: AtomicU64::new(1),
+        let inner = |inner: &Weak<Inner>| Inner {
+            state: Mutex::new(State::new(config.limit_bytes, inner.clone())),
+            identity: Identity::new(config, id),
             refusing: AtomicBool::new(false),
-            owner,
-            epoch,
-            state: Mutex::new(state),
             turns: Condvar::new(),
-        })))
+        };
+        Ok(Self(Arc::new_cyclic(inner)))
     }
 
     /// Allocate `bytes`, at a cache line, or at a page from 64 KiB up. What they hold is undefined.
@@ -84,13 +74,13 @@ impl Region {
     pub fn allocate(&self, bytes: usize) -> Result<Lease, Error> {
         let inner = &self.0;
         let bytes = bytes as u64;
-        inner.check_owner()?;
+        inner.identity.check_owner()?;
         if !inner.refusing.load(Ordering::Relaxed)
-            && let Some(block) = shelf::take(inner, bytes)
+            && let Some(block) = shelf::take(&inner.identity, bytes)
         {
             return Ok(Lease::new(block));
         }
-        let found = inner.lock_open()?.allocate(inner, bytes)?;
+        let found = inner.lock_open()?.allocate(&inner.identity, bytes)?;
         let block = match found {
             Some(block) => block,
             None => inner.grow(bytes)?,
@@ -106,12 +96,12 @@ impl Region {
     /// region's reference; [`Error::Closed`], [`Error::Forked`].
     pub fn lease(&self, reference: &Reference) -> Result<Lease, Error> {
         let inner = &self.0;
-        let (arena, reference) = (&inner.config.name, *reference);
+        let (arena, reference) = (inner.identity.name(), *reference);
         let state = inner.lock_open()?;
-        if reference.region != inner.id {
+        if reference.region != inner.identity.id() {
             return Err(Error::Foreign {
-                arena: arena.clone(),
-                region: inner.id,
+                arena: arena.to_owned(),
+                region: inner.identity.id(),
                 reference,
             });
         }
@@ -121,7 +111,7 @@ impl Region {
         match found.map(Lease::new) {
             Some(lease) if lease.reference() == reference => Ok(lease),
             _ => Err(Error::Stale {
-                arena: arena.clone(),
+                arena: arena.to_owned(),
                 reference,
             }),
         }
@@ -219,24 +209,24 @@ impl Region {
 
     /// The name that messages use.
     pub fn name(&self) -> &str {
-        &self.0.config.name
+        self.0.identity.name()
     }
 
     /// The limit `arena_bytes_max`.
     pub fn limit_bytes(&self) -> u64 {
-        self.0.config.limit_bytes
+        self.0.identity.config().limit_bytes
     }
 
     /// The number that references carry.
     pub fn id(&self) -> u64 {
-        self.0.id
+        self.0.identity.id()
     }
 }
 
 #[cfg(test)]
 impl Region {
     /// What blocks share with it, without keeping it.
-    pub(crate) fn watch(&self) -> std::sync::Weak<Inner> {
+    pub(crate) fn watch(&self) -> Weak<Inner> {
         Arc::downgrade(&self.0)
     }
 }
@@ -248,64 +238,21 @@ impl Drop for Region {
     }
 }
 
-impl Inner {
-    /// Free a block without holders that found no room on a shelf; returns what is to be unmapped.
-    pub(crate) fn release(block: Arc<Block>) -> Vec<Chunk> {
-        let inner = Arc::clone(block.region());
-        inner.make_shelf(block.bytes());
+impl BlockRegion for Inner {
+    fn release(self: Arc<Self>, block: Arc<Block>) -> Unused {
+        self.make_shelf(block.bytes());
         let Some(block) = shelf::put(block) else {
-            return Vec::new();
+            return Unused::new(Vec::new());
         };
-        match inner.lock() {
-            Ok(mut state) => state.release(&inner, block),
+        let gone = match self.lock() {
+            Ok(mut state) => state.release(&self.identity, block),
             // After a panic the block is kept rather than handed out twice.
             Err(_) => Vec::new(),
-        }
+        };
+        Unused::new(gone)
     }
 
-    /// Make a shelf for this thread, if it has none and blocks of that size may lie on it.
-    fn make_shelf(self: &Arc<Self>, bytes: u64) {
-        let bytes_max = self.config.shelf_bytes_max;
-        if bytes > SHELVED_BYTES_MAX.min(bytes_max) || shelf::with_own(self.id, |_| ()).is_some() {
-            return;
-        }
-        let made = Arc::new(Shelf::new(bytes_max));
-        // A closed one is kept too, so that the next free does not try again.
-        if shelf::keep(self, &made) && !self.lock().is_ok_and(|mut state| state.enlist(&made)) {
-            made.close();
-        }
-    }
-
-    /// Take back the shelf of a thread that ends.
-    pub(crate) fn retire_shelf(&self, theirs: &Arc<Shelf>) {
-        // A forked child leaves it as it is.
-        let Ok(mut state) = self.lock() else { return };
-        let gone = state.retire_shelf(self, theirs);
-        drop(state);
-        drop(gone);
-    }
-
-    pub(crate) fn enter_quarantine(&self, reference: Reference) {
-        // Forked or poisoned: the guard keeps the block all the same.
-        if let Ok(mut state) = self.lock() {
-            state.enter_quarantine(reference);
-            self.note_quarantine(&state);
-        }
-    }
-
-    pub(crate) fn leave_quarantine(&self, reference: Reference) {
-        if let Ok(mut state) = self.lock() {
-            state.leave_quarantine(reference);
-            self.note_quarantine(&state);
-        }
-    }
-
-    fn note_quarantine(&self, state: &State) {
-        let refusing = state.is_quarantine_full(self);
-        self.refusing.store(refusing, Ordering::Relaxed);
-    }
-
-    pub(crate) fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
+    fn share_chunk(&self, chunk: u32) -> Result<OwnedFd, Error> {
         let state = self.lock_open()?;
         let found = state.chunks.iter().find(|at| at.id == chunk);
         let found = found.map(|found| (found.bytes, found.descriptor()));
@@ -315,31 +262,65 @@ impl Inner {
             None => (0, Err(io::ErrorKind::NotFound.into())),
         };
         shared.map_err(|source| Error::System {
-            arena: self.config.name.clone(),
+            arena: self.identity.name().to_owned(),
             call: "dup",
             bytes,
             source,
         })
     }
 
-    /// Whether this is the process that made it, not a forked child.
-    pub(crate) fn is_owner(&self) -> bool {
-        self.epoch == process::epoch()
+    fn enter_quarantine(&self, reference: Reference) {
+        // Forked or poisoned: the guard keeps the block all the same.
+        if let Ok(mut state) = self.lock() {
+            state.enter_quarantine(reference);
+            self.note_quarantine(&state);
+        }
     }
 
-    pub(crate) fn check_owner(&self) -> Result<(), Error> {
-        if self.is_owner() {
-            return Ok(());
+    fn leave_quarantine(&self, reference: Reference) {
+        if let Ok(mut state) = self.lock() {
+            state.leave_quarantine(reference);
+            self.note_quarantine(&state);
         }
-        Err(Error::Forked {
-            arena: self.config.name.clone(),
-            owner: self.owner,
-            child: process::id(),
-        })
+    }
+
+    fn forked(&self) -> Error {
+        self.identity.forked()
+    }
+}
+
+impl ShelfRegion for Inner {
+    fn retire_shelf(&self, theirs: &Arc<Shelf>) {
+        // A forked child leaves it as it is.
+        let Ok(mut state) = self.lock() else { return };
+        let gone = state.retire_shelf(&self.identity, theirs);
+        drop(state);
+        drop(gone);
+    }
+}
+
+impl Inner {
+    /// Make a shelf for this thread, if it has none and blocks of that size may lie on it.
+    fn make_shelf(self: &Arc<Self>, bytes: u64) {
+        let (id, bytes_max) = (self.identity.id(), self.identity.config().shelf_bytes_max);
+        if bytes > SHELVED_BYTES_MAX.min(bytes_max) || shelf::with_own(id, |_| ()).is_some() {
+            return;
+        }
+        let made = Arc::new(Shelf::new(bytes_max));
+        let kept = shelf::keep(id, Arc::<Self>::downgrade(self), &made);
+        // A closed one is kept too, so that the next free does not try again.
+        if kept && !self.lock().is_ok_and(|mut state| state.enlist(&made)) {
+            made.close();
+        }
+    }
+
+    fn note_quarantine(&self, state: &State) {
+        let refusing = state.is_quarantine_full(&self.identity);
+        self.refusing.store(refusing, Ordering::Relaxed);
     }
 
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
-        self.check_owner()?;
+        self.identity.check_owner()?;
         self.state.lock().map_err(|_| self.poisoned())
     }
 
@@ -352,7 +333,7 @@ impl Inner {
     pub(crate) fn check_open(&self, state: &State) -> Result<(), Error> {
         if state.closed {
             return Err(Error::Closed {
-                arena: self.config.name.clone(),
+                arena: self.identity.name().to_owned(),
             });
         }
         Ok(())
@@ -360,7 +341,7 @@ impl Inner {
 
     pub(crate) fn poisoned(&self) -> Error {
         Error::Poisoned {
-            arena: self.config.name.clone(),
+            arena: self.identity.name().to_owned(),
         }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! Methods hand out chunks that are no longer needed instead of dropping them: unmapping is slow, and happens unlocked.
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use crate::backing::{Backed, Backing};
+use crate::block::{Block, BlockRegion, Location};
 use crate::blocks::Blocks;
 use crate::chunk::{Chunk, Fresh};
 use crate::chunk_mapping::ChunkMapping;
@@ -14,9 +14,8 @@ use crate::config::{LARGE_BYTES, PAGE_BYTES, SHELVES_MAX};
 use crate::counters::Counters;
 use crate::error::Error;
 use crate::heap::{Effort, GRANULE_BYTES, Grant, Heap, granules};
-use crate::lease::{Block, Location};
+use crate::identity::Identity;
 use crate::reference::Reference;
-use crate::region::Inner;
 use crate::registrar::Registrars;
 use crate::shelf::{self, Shelf};
 use crate::stats::Stats;
@@ -50,12 +49,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(limit_bytes: u64) -> Self {
+    pub(crate) fn new(limit_bytes: u64, region: Weak<dyn BlockRegion>) -> Self {
         Self {
             heap: Heap::new(),
             chunks: Vec::new(),
             chunks_made: 0,
-            blocks: Blocks::default(),
+            blocks: Blocks::new(region),
             shelves: Vec::new(),
             quarantine: HashMap::new(),
             registrars: Registrars::new(),
@@ -75,11 +74,11 @@ impl State {
     /// A quick search first, then one that looks everywhere.
     pub(crate) fn allocate(
         &mut self,
-        inner: &Arc<Inner>,
+        region: &Identity,
         length: u64,
     ) -> Result<Option<Arc<Block>>, Error> {
-        if self.is_quarantine_full(inner) {
-            return Err(self.quarantine_full(inner, length));
+        if self.is_quarantine_full(region) {
+            return Err(self.quarantine_full(region, length));
         }
         let align = align_of(length);
         let heap = &mut self.heap;
@@ -87,25 +86,25 @@ impl State {
             None => heap.allocate(length, align, Effort::Full),
             grant => grant,
         };
-        Ok(grant.map(|grant| self.begin(inner, grant, length)))
+        Ok(grant.map(|grant| self.begin(region, grant, length)))
     }
 
     /// Give a block's memory back; returns the chunks that are not needed any more.
-    pub(crate) fn release(&mut self, inner: &Inner, block: Arc<Block>) -> Vec<Chunk> {
+    pub(crate) fn release(&mut self, region: &Identity, block: Arc<Block>) -> Vec<Chunk> {
         let (length, chunk) = (block.bytes(), block.grant().chunk);
-        if let Some(counters) = shelf::with_own(inner.id, |shelf| shelf.take_counters()) {
+        if let Some(counters) = shelf::with_own(region.id(), |shelf| shelf.take_counters()) {
             self.counters.add(counters);
         }
         self.counters.freed(length);
         self.free(block);
-        let pop_stale = || shelf::with_own(inner.id, |shelf| shelf.pop_stale(length))?;
+        let pop_stale = || shelf::with_own(region.id(), |shelf| shelf.pop_stale(length))?;
         while let Some(stale) = pop_stale() {
             self.free(stale);
         }
         if self.closed {
             self.take_empty()
         } else {
-            self.take_idle(chunk, inner.config.idle_bytes_max)
+            self.take_idle(chunk, region.config().idle_bytes_max)
         }
     }
 
@@ -124,7 +123,7 @@ impl State {
     }
 
     /// Take a shelf back from a thread that ends; returns the chunks that are not needed any more.
-    pub(crate) fn retire_shelf(&mut self, inner: &Inner, theirs: &Arc<Shelf>) -> Vec<Chunk> {
+    pub(crate) fn retire_shelf(&mut self, region: &Identity, theirs: &Arc<Shelf>) -> Vec<Chunk> {
         theirs.close();
         let mut found = Vec::new();
         self.counters.add(theirs.take_counters());
@@ -134,7 +133,7 @@ impl State {
         for block in found {
             let chunk = block.grant().chunk;
             self.free(block);
-            gone.append(&mut self.take_idle(chunk, inner.config.idle_bytes_max));
+            gone.append(&mut self.take_idle(chunk, region.config().idle_bytes_max));
         }
         gone
     }
@@ -200,7 +199,7 @@ impl State {
     /// How large a chunk to map for a block, after empty ones were given up for it if they had to be.
     pub(crate) fn make_room(
         &mut self,
-        inner: &Inner,
+        region: &Identity,
         bytes: u64,
     ) -> (Result<u64, Error>, Vec<Chunk>) {
         let mut gone = Vec::new();
@@ -208,9 +207,9 @@ impl State {
             gone = self.take_empty();
         }
         if self.room() < bytes.max(1) {
-            return (Err(self.full(inner, bytes)), gone);
+            return (Err(self.full(region, bytes)), gone);
         }
-        let wanted = bytes.max(inner.config.chunk_bytes).max(1);
+        let wanted = bytes.max(region.config().chunk_bytes).max(1);
         let chunk_bytes = wanted
             .checked_next_multiple_of(CHUNK_ALIGN_BYTES)
             .unwrap_or(wanted)
@@ -224,7 +223,7 @@ impl State {
     }
 
     /// Give a fresh chunk, which has the next number, to the allocator, and make the block in it that it was mapped for.
-    pub(crate) fn settle(&mut self, inner: &Arc<Inner>, fresh: Fresh, length: u64) -> Arc<Block> {
+    pub(crate) fn settle(&mut self, region: &Identity, fresh: Fresh, length: u64) -> Arc<Block> {
         debug_assert_eq!(fresh.id, self.chunks_made, "one at a time");
         let bytes = fresh.bytes;
         let root = self.heap.add(fresh.id, bytes);
@@ -237,7 +236,7 @@ impl State {
             .heap
             .allocate(length, align_of(length), Effort::Full)
             .expect("a fresh chunk has room for its block");
-        self.begin(inner, grant, length)
+        self.begin(region, grant, length)
     }
 
     /// The memory of all chunks, which stays mapped while it is held.
@@ -269,8 +268,8 @@ impl State {
     }
 
     /// Whether so much may still be written by others that nothing more is handed out.
-    pub(crate) fn is_quarantine_full(&self, inner: &Inner) -> bool {
-        self.stats.quarantined_bytes > inner.config.quarantine_bytes_max
+    pub(crate) fn is_quarantine_full(&self, region: &Identity) -> bool {
+        self.stats.quarantined_bytes > region.config().quarantine_bytes_max
     }
 
     /// What the limit still allows to map, in whole pages.
@@ -279,13 +278,13 @@ impl State {
     }
 
     /// Begin an allocation in what the allocator granted.
-    fn begin(&mut self, inner: &Arc<Inner>, grant: Grant, length: u64) -> Arc<Block> {
+    fn begin(&mut self, region: &Identity, grant: Grant, length: u64) -> Arc<Block> {
         let at = self.position(grant.chunk);
         let mapping = Arc::clone(&self.chunks[at].mapping);
-        let block = self.blocks.make(inner, Location { mapping, grant });
-        block.begin(inner.generations.fetch_add(1, Ordering::Relaxed), length);
+        let block = self.blocks.make(Location { mapping, grant });
+        block.begin(region.take_generations(1), length);
         // In the order in which they happened, so that the most that was live is right where one thread is at work.
-        if let Some(counters) = shelf::with_own(inner.id, |shelf| shelf.take_counters()) {
+        if let Some(counters) = shelf::with_own(region.id(), |shelf| shelf.take_counters()) {
             self.counters.add(counters);
         }
         self.counters.allocated(length);
@@ -351,9 +350,9 @@ impl State {
         self.counters.live.max(0).cast_unsigned()
     }
 
-    fn full(&self, inner: &Inner, asked: u64) -> Error {
+    fn full(&self, region: &Identity, asked: u64) -> Error {
         Error::Full {
-            arena: inner.config.name.clone(),
+            arena: region.name().to_owned(),
             asked,
             live: self.live_bytes(),
             blocks: self.live(),
@@ -361,13 +360,13 @@ impl State {
         }
     }
 
-    fn quarantine_full(&self, inner: &Inner, asked: u64) -> Error {
+    fn quarantine_full(&self, region: &Identity, asked: u64) -> Error {
         Error::Quarantine {
-            arena: inner.config.name.clone(),
+            arena: region.name().to_owned(),
             asked,
             quarantined: self.stats.quarantined_bytes,
             blocks: self.quarantine.len() as u64,
-            limit: inner.config.quarantine_bytes_max,
+            limit: region.config().quarantine_bytes_max,
         }
     }
 }

@@ -1,15 +1,12 @@
-//! Mapping memory and raw bytes: all the `unsafe` of the crate.
+//! Mapping memory, and copying it.
 #![allow(unsafe_code)]
 mod copy;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-
-use crate::lease::Block;
 
 pub use copy::copy;
 
@@ -85,6 +82,19 @@ impl Mapping {
         // SAFETY: the assertion keeps the offset inside the mapping, or one past its end.
         unsafe { self.start.add(offset) }
     }
+
+    #[cfg(test)]
+    pub(crate) fn peek(&self, offset: usize) -> u8 {
+        // SAFETY: inside the mapping, which may be read.
+        unsafe { self.at(offset, 1).read_volatile() }
+    }
+
+    /// Write a byte of a writable mapping.
+    #[cfg(test)]
+    pub(crate) fn poke(&self, offset: usize, value: u8) {
+        // SAFETY: inside the mapping, of which the test has no reference.
+        unsafe { self.at(offset, 1).write_volatile(value) }
+    }
 }
 
 impl Drop for Mapping {
@@ -97,34 +107,4 @@ impl Drop for Mapping {
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
-}
-
-/// The bytes of a block, if `holder` is its only lease.
-pub(crate) fn sole_bytes(holder: &mut Arc<Block>) -> Option<&mut [u8]> {
-    if !holder.is_sole() {
-        return None;
-    }
-    let length = holder.length();
-    // SAFETY: the block's memory is mapped while `holder` lives, which the result borrows, and was zeroed by the kernel.
-    // This process has no other slice of it: slices come from here alone, to a sole lease, mutably borrowed.
-    // A lease that is taken from a reference meanwhile makes two, so it gets none;
-    // code that writes through the raw address says in its `SAFETY` line why there is no reader.
-    // Other processes can map the chunk for reading only, which the seals see to.
-    Some(unsafe { std::slice::from_raw_parts_mut(holder.start().as_ptr(), length) })
-}
-
-/// A byte of a window, for tests.
-#[cfg(test)]
-pub(crate) fn peek(window: &crate::Window, offset: usize) -> u8 {
-    assert!(offset < window.len());
-    // SAFETY: inside the window, which is mapped.
-    unsafe { window.as_ptr().add(offset).read_volatile() }
-}
-
-/// Write a byte of a private window, for tests.
-#[cfg(test)]
-pub(crate) fn poke(window: &crate::Window, offset: usize, value: u8) {
-    assert!(offset < window.len());
-    // SAFETY: inside the window, which is mapped for writing, and of which the test has no reference.
-    unsafe { window.as_ptr().cast_mut().add(offset).write_volatile(value) }
 }

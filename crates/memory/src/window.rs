@@ -223,7 +223,6 @@ mod tests {
     use crate::config::Config;
     use crate::error::Error;
     use crate::region::Region;
-    use crate::sys;
 
     fn memfd(seals: SealFlags) -> OwnedFd {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -259,13 +258,13 @@ mod tests {
         let window = Window::private(&block.share_chunk().expect("a descriptor")).expect("mapped");
         assert_eq!(window.restore(0, 3 * 4096).expect("no fault"), 0);
 
-        sys::poke(&window, 4096, 9);
-        assert_eq!((sys::peek(&window, 4096), sys::peek(&window, 0)), (9, 1));
+        window.mapping.poke(4096, 9);
+        assert_eq!((window.mapping.peek(4096), window.mapping.peek(0)), (9, 1));
         block.bytes_mut().expect("sole").fill(2);
-        assert_eq!((sys::peek(&window, 4096), sys::peek(&window, 0)), (9, 2));
+        assert_eq!((window.mapping.peek(4096), window.mapping.peek(0)), (9, 2));
 
         assert_eq!(window.restore(0, 3 * 4096 - 5).expect("restored"), 1);
-        assert_eq!(sys::peek(&window, 4096), 2);
+        assert_eq!(window.mapping.peek(4096), 2);
     }
 
     #[test]
@@ -276,7 +275,7 @@ mod tests {
         let window = Window::private(&block.share_chunk().expect("a descriptor")).expect("mapped");
         window.keep(0, 4096).expect("memory");
         block.bytes_mut().expect("sole").fill(2);
-        assert_eq!((sys::peek(&window, 0), sys::peek(&window, 4096)), (1, 2));
+        assert_eq!((window.mapping.peek(0), window.mapping.peek(4096)), (1, 2));
         assert_eq!(window.restore(0, 2 * 4096).expect("restored"), 1);
     }
 

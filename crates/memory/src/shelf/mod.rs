@@ -25,14 +25,14 @@ mod tests;
 mod thread;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::block::Block;
 use crate::config::LARGE_BYTES;
 use crate::counters::Counters;
 use crate::heap::{GRANULE_BYTES, granules};
-use crate::lease::Block;
+use crate::identity::Identity;
 use sys::SpinLock;
-pub(crate) use thread::{keep, put, take, with_own};
+pub(crate) use thread::{ShelfRegion, keep, put, take, with_own};
 
 /// Larger blocks are used for longer than the lock takes.
 pub(crate) const SHELVED_BYTES_MAX: u64 = 4 * LARGE_BYTES;
@@ -89,10 +89,9 @@ impl Shelf {
         }))
     }
 
-    /// A block of `length` bytes as a new allocation, if one lies there; its number may come from `generations`.
-    fn take(&self, length: u64, generations: &AtomicU64) -> Option<Arc<Block>> {
-        self.0
-            .try_with(|contents| contents.take(length, generations))?
+    /// A block of `length` bytes as a new allocation of `region`, if one lies there.
+    fn take(&self, length: u64, region: &Identity) -> Option<Arc<Block>> {
+        self.0.try_with(|contents| contents.take(length, region))?
     }
 
     /// Put a block without holders there; it is returned if there is no room for it.
@@ -154,7 +153,7 @@ impl Shelf {
 }
 
 impl Contents {
-    fn take(&mut self, length: u64, generations: &AtomicU64) -> Option<Arc<Block>> {
+    fn take(&mut self, length: u64, region: &Identity) -> Option<Arc<Block>> {
         let granules = granules(length);
         let bin = &mut self.bins[bin_of(granules)];
         if bin.granules != granules {
@@ -164,7 +163,7 @@ impl Contents {
         bin.refusals = 0;
         self.granules -= granules;
         if self.generations == 0 {
-            self.generation = generations.fetch_add(GENERATIONS, Ordering::Relaxed);
+            self.generation = region.take_generations(GENERATIONS);
             self.generations = GENERATIONS;
         }
         block.begin(self.generation, length);

@@ -5,16 +5,22 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 use super::{SHELVED_BYTES_MAX, Shelf};
-use crate::lease::Block;
-use crate::region::Inner;
+use crate::block::Block;
+use crate::identity::Identity;
 
 /// Regions of which one thread has a shelf; with more of them in use at once, the later ones are used without.
 const SHELVES_OF_THREAD_MAX: usize = 16;
 
+/// The region of a shelf, as far as the shelf's thread needs it.
+pub(crate) trait ShelfRegion: Send + Sync {
+    /// Take back the shelf of a thread that ends.
+    fn retire_shelf(&self, theirs: &Arc<Shelf>);
+}
+
 struct OwnShelf {
     region_id: u64,
     shelf: Arc<Shelf>,
-    region: Weak<Inner>,
+    region: Weak<dyn ShelfRegion>,
 }
 
 /// Given back when the thread ends.
@@ -54,11 +60,11 @@ pub(crate) fn with_own<R>(region: u64, act: impl FnOnce(&Arc<Shelf>) -> R) -> Op
 }
 
 /// A block of `length` bytes from this thread's shelf, as a new allocation.
-pub(crate) fn take(region: &Inner, length: u64) -> Option<Arc<Block>> {
+pub(crate) fn take(region: &Identity, length: u64) -> Option<Arc<Block>> {
     if length > SHELVED_BYTES_MAX {
         return None;
     }
-    with_own(region.id, |shelf| shelf.take(length, &region.generations))?
+    with_own(region.id(), |shelf| shelf.take(length, region))?
 }
 
 /// Put a block without holders on this thread's shelf; it is returned if the shelf refuses it.
@@ -67,28 +73,28 @@ pub(crate) fn put(block: Arc<Block>) -> Option<Arc<Block>> {
         return Some(block);
     }
     let mut block = Some(block);
-    let region = block.as_ref().map(|block| block.region().id)?;
+    let region = block.as_ref().map(|block| block.region_id())?;
     with_own(region, |shelf| {
         block = block.take().and_then(|block| shelf.put(block));
     });
     block
 }
 
-/// Keep a shelf for this thread, unless it has too many or one already; whether it is kept.
-pub(crate) fn keep(region: &Arc<Inner>, shelf: &Arc<Shelf>) -> bool {
+/// Keep a shelf of region `region_id` for this thread, unless it has too many or one already; whether it is kept.
+pub(crate) fn keep(region_id: u64, region: Weak<dyn ShelfRegion>, shelf: &Arc<Shelf>) -> bool {
     let kept = SHELVES.try_with(|shelves| {
         let Ok(mut shelves) = shelves.try_borrow_mut() else {
             return false;
         };
         // What is closed is empty, so nothing ends here but the shelf itself.
         shelves.0.retain(|own| own.shelf.is_open());
-        let is_new = shelves.0.iter().all(|own| own.region_id != region.id);
+        let is_new = shelves.0.iter().all(|own| own.region_id != region_id);
         let kept = is_new && shelves.0.len() < SHELVES_OF_THREAD_MAX;
         if kept {
             shelves.0.push(OwnShelf {
-                region_id: region.id,
+                region_id,
                 shelf: Arc::clone(shelf),
-                region: Arc::downgrade(region),
+                region,
             });
         }
         kept

@@ -1,12 +1,10 @@
 //! A batch that was handed over, as the waiting caller sees it.
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_blockio::BlockFile;
+use forebay_blockio::{Batch, BlockFile, Keeper};
 use pyo3::prelude::*;
 
 use super::outcome::{failure, quarantine};
-use super::port::BlockPort;
 use super::request::{Made, Request, Shape};
 use crate::error::{self, Result};
 use crate::sys::kept::KeptLoan;
@@ -25,18 +23,17 @@ pub(crate) struct BlockBatch {
     shape: Shape,
     return_errors: bool,
     /// It was over when it was submitted.
-    at_once: AtomicBool,
+    at_once: bool,
 }
 
 impl BlockBatch {
-    /// Make a batch of a request and submit it to the port as `ticket`.
-    pub(super) fn start<'py>(
+    /// Make the batch of a request, for Python and for the core; the keeper holds its buffers for the kernel.
+    pub(super) fn make<'py>(
         py: Python<'py>,
-        (port, ticket): (&BlockPort, u64),
         request: &Request<'_, 'py>,
         memory: Option<&Bound<'py, PyAny>>,
         return_errors: bool,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Batch, Keeper)> {
         let mut loan = Loan::fresh();
         let own = Arc::get_mut(&mut loan).ok_or_else(|| error::busy("the loan is in use"))?;
         let Made {
@@ -51,12 +48,14 @@ impl BlockBatch {
             files: request.files.to_vec(),
             shape,
             return_errors,
-            at_once: AtomicBool::new(false),
+            at_once: false,
         };
-        let keeper = Box::new(KeptLoan::new(loan));
-        let done = port.submit(py, batch, keeper, ticket)?;
-        this.at_once.store(done, Ordering::Relaxed);
-        Ok(this)
+        Ok((this, batch, Box::new(KeptLoan::new(loan))))
+    }
+
+    /// Note that it was over when it was submitted.
+    pub(super) fn end_at_once(&mut self) {
+        self.at_once = true;
     }
 
     fn take(&self) -> Option<Arc<Loan>> {
@@ -81,7 +80,7 @@ impl BlockBatch {
     /// Whether it was over when it was submitted, as reads from the page cache are.
     #[getter]
     fn done(&self) -> bool {
-        self.at_once.load(Ordering::Relaxed)
+        self.at_once
     }
 
     /// What came of a batch that is over; once.

@@ -15,7 +15,7 @@ use super::batch::BlockBatch;
 use super::outcome::run;
 use super::port::BlockPort;
 use super::queue::BlockQueue;
-use super::request::{Request, Work, offset_of};
+use super::request::{FileList, Request, Work, offset_of};
 use crate::error::{self, Result};
 use crate::sys::loan::lend_once;
 
@@ -86,6 +86,21 @@ impl BlockFile {
             Ok(read?.filter(all))
         })
         .unwrap_or(Ok(None))
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for FileList {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(file) = given.cast::<BlockFile>() {
+            return Ok(Self(vec![file.get().core()?]));
+        }
+        let mut all = Vec::new();
+        for file in given.try_iter()? {
+            all.push(file?.cast::<BlockFile>()?.get().core()?);
+        }
+        Ok(Self(all))
     }
 }
 
@@ -315,7 +330,7 @@ impl BlockFile {
             results,
             exact,
         };
-        BlockBatch::start(py, (port, ticket), &request, work.memory(), return_errors)
+        port.start(py, ticket, &request, work.memory(), return_errors)
     }
 
     /// Let the file go; batches in flight keep it open until they are done. Idempotent.

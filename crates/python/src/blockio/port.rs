@@ -7,6 +7,7 @@ use forebay_blockio::{Batch, Error, Finished, Keeper, Port};
 use pyo3::prelude::*;
 
 use super::batch::BlockBatch;
+use super::request::Request;
 use crate::error::{self, Result};
 use crate::sys::kept;
 
@@ -36,14 +37,24 @@ impl BlockPort {
         })?)
     }
 
-    /// Submit a batch; whether it is over already.
-    pub(super) fn submit(
+    /// Make a batch of a request and submit it as `ticket`.
+    pub(super) fn start<'py>(
         &self,
-        py: Python<'_>,
-        batch: Batch,
-        keeper: Keeper,
+        py: Python<'py>,
         ticket: u64,
-    ) -> Result<bool> {
+        request: &Request<'_, 'py>,
+        memory: Option<&Bound<'py, PyAny>>,
+        return_errors: bool,
+    ) -> Result<BlockBatch> {
+        let (mut batch, operations, keeper) = BlockBatch::make(py, request, memory, return_errors)?;
+        if self.submit(py, operations, keeper, ticket)? {
+            batch.end_at_once();
+        }
+        Ok(batch)
+    }
+
+    /// Submit a batch; whether it is over already.
+    fn submit(&self, py: Python<'_>, batch: Batch, keeper: Keeper, ticket: u64) -> Result<bool> {
         let back = self.with(py, |port| port.submit(batch, keeper, ticket))?;
         let over = back.is_some();
         kept::drop_attached(py, back);

@@ -5,15 +5,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use forebay_blockio::{BlockFile as CoreFile, BlockQueue as Core, Choice, Config};
+use forebay_blockio::{BlockQueue as Core, Choice, Config};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::batch::BlockBatch;
-use super::file::BlockFile;
 use super::outcome::run;
 use super::port::BlockPort;
-use super::request::{Request, Work};
+use super::request::{FileList, Request, Work};
 use crate::error::{self, Result};
 use crate::fields::set_items;
 use crate::memory::Arena;
@@ -60,28 +59,16 @@ fn choice_of(engine: &str) -> Result<Choice> {
     }
 }
 
-/// One file, or a sequence of them.
-fn files_of(files: &Any<'_>) -> Result<Vec<CoreFile>> {
-    if let Ok(file) = files.cast::<BlockFile>() {
-        return Ok(vec![file.get().core()?]);
-    }
-    let mut all = Vec::new();
-    for file in files.try_iter()? {
-        all.push(file?.cast::<BlockFile>()?.get().core()?);
-    }
-    Ok(all)
-}
-
 fn listed<'a, 'py>(
     operations: &'a Any<'py>,
     memory: &'a Any<'py>,
-    files: &'a [CoreFile],
+    files: &'a FileList,
     results: Option<&'a Any<'py>>,
     exact: bool,
 ) -> Request<'a, 'py> {
     Request {
         work: Work::Listed { operations, memory },
-        files,
+        files: &files.0,
         results,
         exact,
     }
@@ -168,7 +155,7 @@ impl BlockQueue {
         return_errors: bool,
         results: Option<&Any<'py>>,
     ) -> Result<Any<'py>> {
-        let files = files_of(files)?;
+        let files = files.extract::<FileList>()?;
         let request = listed(operations, buffer, &files, results, exact);
         let (array, _) = run(py, &self.core, &request, Some(buffer), return_errors)?;
         Ok(array.unwrap_or_else(|| py.None().into_bound(py)))
@@ -189,9 +176,9 @@ impl BlockQueue {
         return_errors: bool,
         results: Option<&Any<'py>>,
     ) -> Result<BlockBatch> {
-        let files = files_of(files)?;
+        let files = files.extract::<FileList>()?;
         let request = listed(operations, buffer, &files, results, exact);
-        BlockBatch::start(py, (port, ticket), &request, Some(buffer), return_errors)
+        port.start(py, ticket, &request, Some(buffer), return_errors)
     }
 
     /// Make a port: a ring of the calling thread, or with `hand_over` the I/O thread's.

@@ -109,6 +109,9 @@ pub(super) enum Shape {
     Own,
 }
 
+/// The files of a list of operations. As Python gives them: one file, or a sequence of them.
+pub(super) struct FileList(pub(super) Vec<BlockFile>);
+
 /// A request with everything that it is on.
 pub(super) struct Request<'a, 'py> {
     pub(super) work: Work<'a, 'py>,
