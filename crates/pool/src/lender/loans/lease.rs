@@ -1,14 +1,16 @@
-//! The end of leases, questions and programs.
+//! Leases: what their programs ask about them, and how they end.
 
-use super::ledger::BorrowerId;
-use super::{Lender, Pending};
+use std::os::fd::AsFd;
+
+use super::{Loans, Pending};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Result;
+use crate::lender::ledger::{BorrowerId, GivenBack};
 use crate::wire::Handle;
-use crate::wire::shared::QuestionId;
+use crate::wire::shared::{QuestionId, Reply};
 
-impl Lender {
+impl Loans {
     /// A program gives a service back.
     pub(super) fn release(
         &mut self,
@@ -16,17 +18,13 @@ impl Lender {
         handle: Handle,
         unanswered: u64,
     ) -> Result<()> {
-        if !self.ledger.give_up(program, handle, now_ms()) {
-            return Ok(());
-        }
-        let service = self.ledger.services.get_mut(&handle.slot);
-        match service.filter(|service| !service.retiring) {
-            Some(service) => {
-                service.unanswered = unanswered;
+        match self.ledger.give_back(program, handle, unanswered, now_ms()) {
+            GivenBack::Stale => return Ok(()),
+            GivenBack::Lendable => {
                 let reset_ms = (unanswered != 0).then_some(self.config.reset_ms);
                 self.pool.release(handle, reset_ms)?;
             }
-            None => self.end_service(handle, Cause::Returned)?, // drained while it was lent
+            GivenBack::Retiring => self.end_service(handle, Cause::Returned)?,
         }
         self.unpark(program)
     }
@@ -39,14 +37,12 @@ impl Lender {
         unanswered: u64,
         preface_read: bool,
     ) -> Result<()> {
-        if !self.ledger.give_up(program, handle, now_ms()) {
+        let now = now_ms();
+        if !self
+            .ledger
+            .abandon(program, handle, unanswered, preface_read, now)
+        {
             return Ok(());
-        }
-        if let Some(session) = self.ledger.sessions.get_mut(&program) {
-            session.seen.retain(|&seen| seen != handle.slot);
-        }
-        if let Some(service) = self.ledger.services.get_mut(&handle.slot) {
-            (service.unanswered, service.preface_read) = (unanswered, preface_read);
         }
         self.pool.abandon(handle, unanswered == 0)?;
         self.unpark(program)
@@ -72,10 +68,10 @@ impl Lender {
 
     /// A call took longer than the limits of its service allow: it ends, and its holder keeps the lease.
     pub(super) fn end_overdue(&mut self, program: BorrowerId, handle: Handle) -> Result<()> {
-        match self.ledger.lease(program, handle) {
-            Some(_) => self.pool.end(handle, Cause::CallDeadline),
-            None => Ok(()),
+        if self.ledger.holds(program, handle) {
+            self.pool.end(handle, Cause::CallDeadline)?;
         }
+        Ok(())
     }
 
     fn end_service(&mut self, handle: Handle, cause: Cause) -> Result<()> {
@@ -87,12 +83,7 @@ impl Lender {
     pub(super) fn leave(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
         self.pending
             .retain(|&(who, which, _, _)| (who, which) != (program, ticket));
-        let Some(session) = self.ledger.sessions.get_mut(&program) else {
-            return Ok(());
-        };
-        session.parked.retain(|&(parked, _)| parked != ticket);
-        if let Some(&asked) = session.asked.get(&ticket) {
-            self.ledger.answered(asked);
+        if let Some(asked) = self.ledger.leave(program, ticket) {
             self.pool.leave(asked)?;
         }
         self.take_back(program, ticket)?;
@@ -101,37 +92,22 @@ impl Lender {
 
     /// The answer to a question that was given up may be on its way: the program throws it away.
     fn take_back(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
-        let Some(session) = self.ledger.sessions.get_mut(&program) else {
-            return Ok(());
-        };
-        let granted = session
-            .leases
-            .iter()
-            .find(|(_, lease)| lease.ticket == ticket);
-        let Some((&slot, lease)) = granted else {
-            return Ok(());
-        };
-        let generation = lease.generation;
-        session.seen.retain(|&seen| seen != slot);
-        // Whether an answer is still to come is unknown, since the program was to read it.
-        self.discard(program, Handle { slot, generation }, Cause::Discarded)
+        match self.ledger.take_back(program, ticket) {
+            // Whether an answer is still to come is unknown, since the program was to read it.
+            Some(handle) => self.discard(program, handle, Cause::Discarded),
+            None => Ok(()),
+        }
     }
 
     /// A program is gone: end what it held, and grant what it waited for to others.
     pub(super) fn end(&mut self, program: BorrowerId) {
-        self.connections.remove(&program);
-        self.resume_accepting();
         self.pending.retain(|&(who, _, _, _)| who != program);
-        let Some(session) = self.ledger.sessions.remove(&program) else {
-            return;
-        };
-        for asked in session.asked.into_values() {
-            self.ledger.asked.remove(&asked);
+        let (asked, held) = self.ledger.remove(program);
+        for asked in asked {
             let _ = self.pool.leave(asked); // it fails where the pool is closed, and then it is gone
         }
-        for (slot, lease) in session.leases {
-            let generation = lease.generation;
-            let _ = self.end_service(Handle { slot, generation }, Cause::Discarded);
+        for handle in held {
+            let _ = self.end_service(handle, Cause::Discarded);
         }
     }
 
@@ -143,12 +119,12 @@ impl Lender {
         handle: Handle,
         what: Pending,
     ) -> Result<()> {
-        let Some(&mut lease) = self.ledger.lease(program, handle) else {
-            self.fail(program, ticket, "the lease has ended");
+        let Some(starting) = self.ledger.is_starting(program, handle) else {
+            self.borrowers.fail(program, ticket, "the lease has ended");
             return Ok(());
         };
         let answered = match what {
-            Pending::Lend => self.look_started(program, ticket, handle, lease.starting)?,
+            Pending::Lend => self.look_started(program, ticket, handle, starting)?,
             Pending::Death => self.look_dead(program, ticket, handle)?,
             Pending::Output => self.look_written(program, ticket, handle)?,
         };
@@ -156,5 +132,66 @@ impl Lender {
             self.pending.push((program, ticket, handle, what));
         }
         Ok(())
+    }
+
+    /// Whether a start was answered: the service is lent, or how it ended.
+    fn look_started(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+        starting: bool,
+    ) -> Result<bool> {
+        let key = self.ledger.key_of(handle.slot).unwrap_or(0);
+        if starting && self.pool.lend(handle, key)?.is_some() {
+            let given = match self.pool.hand_out(handle) {
+                Ok(given) => given,
+                Err(error) => {
+                    self.withdraw(program, ticket, handle, error);
+                    self.unpark(program)?;
+                    return Ok(true);
+                }
+            };
+            if let Some((pid, pidfd)) = given.process {
+                self.ledger.started(program, handle);
+                self.ledger.note_process(program, handle.slot, pid);
+                self.borrowers
+                    .reply(program, &Reply::Started { ticket, pid }, &[pidfd.as_fd()]);
+                return Ok(true);
+            }
+        }
+        self.look_dead(program, ticket, handle)
+    }
+
+    /// Whether a service ended, and how.
+    fn look_dead(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+    ) -> Result<bool> {
+        let death = self.pool.death(handle, Some(&self.queue))?;
+        let dead = death.is_some();
+        if let Some(death) = death {
+            self.borrowers
+                .reply(program, &Reply::Died { ticket, death }, &[]);
+        }
+        Ok(dead)
+    }
+
+    /// Whether the keeper has reported what a service wrote.
+    fn look_written(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+    ) -> Result<bool> {
+        let text = self.pool.output(handle, Some(&self.queue))?;
+        let answered = text.is_some();
+        if let Some(text) = text {
+            self.borrowers
+                .reply(program, &Reply::Output { ticket, text }, &[]);
+        }
+        Ok(answered)
     }
 }

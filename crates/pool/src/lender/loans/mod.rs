@@ -1,25 +1,194 @@
-//! Requests, and the answers that need no lease.
+//! Lending: the services of the pool, what programs ask for, and what they get.
+//!
+//! Nothing here waits. The [`ledger`](super::ledger) has the facts, the pool the processes, and
+//! [`Borrowers`] the connections; each question is answered at once, or stays in one of the lists below.
 
-use std::os::fd::AsFd;
+mod ask;
+mod lease;
 
-use super::ledger::BorrowerId;
-use super::{Lender, Pending};
+use std::num::NonZeroI32;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_base::Queue;
+use forebay_base::peer::Peer;
+
+use super::Config;
+use super::borrowers::Borrowers;
+use super::kinds::Kinds;
+use super::ledger::{BorrowerId, Ledger};
+use super::source::LenderPoll;
+use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
-use crate::error::{Error, Result};
-use crate::limit::{KINDS_MAX, NAME_BYTES_MAX, ROWS_MAX};
+use crate::error::Result;
+use crate::limit::{NAME_BYTES_MAX, ROWS_MAX};
 use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{Kind, QuestionId, Reply, Request, STATUS_FIELDS, VERSION};
 
-impl Lender {
+/// A question that is answered later.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Lend,
+    Death,
+    Output,
+}
+
+/// What a program has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    Nothing,
+    /// A message that expects no answer.
+    Notice,
+    Question,
+}
+
+/// A pool and what of it is lent.
+#[derive(Debug)]
+pub(super) struct Loans {
+    pool: Client,
+    config: Config,
+    /// Gets the tickets that the pool has granted.
+    queue: Arc<Queue<Wake>>,
+    ledger: Ledger,
+    kinds: Kinds,
+    borrowers: Borrowers,
+    pending: Vec<(BorrowerId, QuestionId, Handle, Pending)>,
+    /// Starts that wait for a keeper.
+    starts: Vec<(BorrowerId, QuestionId, Handle)>,
+    /// A service may have ended while no program held it.
+    unsettled: bool,
+}
+
+impl Loans {
+    /// A pool of which nothing is lent; `queue` gets the tickets that it grants.
+    pub fn new(config: Config, queue: Arc<Queue<Wake>>) -> Result<Self> {
+        Ok(Self {
+            pool: Client::new(policy_of(config))?,
+            config,
+            queue,
+            ledger: Ledger::new(config.leases_max, config.waiters_max),
+            kinds: Kinds::default(),
+            borrowers: Borrowers::default(),
+            pending: Vec::new(),
+            starts: Vec::new(),
+            unsettled: false,
+        })
+    }
+
+    /// The pool, for the caller that starts its keeper.
+    pub fn pool(&self) -> &Client {
+        &self.pool
+    }
+
+    /// End every service, then every connection.
+    pub fn close(self, limit_ms: u64) -> Result<()> {
+        self.pool.close(limit_ms)
+    }
+
+    /// Admit a program.
+    pub fn admit(&mut self, poll: &LenderPoll, socket: OwnedFd, peer: Peer) -> Result<()> {
+        let pid = peer.pid.map_or(0, NonZeroI32::get);
+        if let Some(program) = self.borrowers.connect(poll, socket, pid)? {
+            self.ledger.admit(program, pid);
+        }
+        Ok(())
+    }
+
+    /// Receive one message of a program, if there is one, and do what it asks.
+    pub fn receive(&mut self, program: BorrowerId) -> Received {
+        let Some(request) = self.borrowers.receive(program) else {
+            return Received::Nothing;
+        };
+        let received = if request.is_question() {
+            Received::Question
+        } else {
+            Received::Notice
+        };
+        if self.serve(program, request).is_ok() {
+            return received;
+        }
+        self.borrowers.disconnect(program);
+        Received::Nothing
+    }
+
+    /// A program's process has ended.
+    pub fn exited(&mut self, program: BorrowerId) {
+        self.borrowers.disconnect(program);
+    }
+
+    /// End the programs that left in this turn; returns whether there were any.
+    pub fn end_disconnected(&mut self) -> bool {
+        let mut any = false;
+        while let Some(program) = self.borrowers.next_disconnected() {
+            self.end(program);
+            any = true;
+        }
+        any
+    }
+
+    /// Receive what the keeper reports.
+    pub fn drive(&mut self) -> Result<()> {
+        self.pool.drive()?;
+        self.unsettled = true;
+        Ok(())
+    }
+
+    /// Remove the services that may have ended while no program held them.
+    pub fn settle(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.unsettled) {
+            self.forget_dead_idle()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a start waits for a keeper.
+    pub fn wants_keeper(&self) -> bool {
+        !self.starts.is_empty()
+    }
+
+    /// Whether a question is open.
+    pub fn has_questions(&self) -> bool {
+        self.ledger.has_questions() || !self.pending.is_empty()
+    }
+
+    /// When the first question stops waiting for a reset, in monotonic milliseconds.
+    pub fn first_hurry_ms(&self) -> Option<u64> {
+        self.ledger.first_hurry_ms()
+    }
+
+    /// Have services started for questions that have waited long enough for a reset.
+    pub fn hurry(&mut self) -> Result<()> {
+        if !self.ledger.has_questions() {
+            return Ok(());
+        }
+        let due = self.ledger.take_hurried(now_ms());
+        due.into_iter()
+            .try_for_each(|ticket| self.pool.hurry(ticket))
+    }
+
+    /// Answer the questions that `wakes` names.
+    pub fn wake(&mut self, wakes: &mut Vec<Wake>) -> Result<()> {
+        let changed = wakes.contains(&WATCH);
+        for ticket in wakes.drain(..).filter(|&wake| wake != WATCH) {
+            self.granted(ticket)?;
+        }
+        if changed {
+            for (program, ticket, handle, what) in std::mem::take(&mut self.pending) {
+                self.look(program, ticket, handle, what)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Do what a program asks. On an error the program is disconnected.
-    pub(super) fn serve(&mut self, program: BorrowerId, request: Request) -> Result<()> {
+    fn serve(&mut self, program: BorrowerId, request: Request) -> Result<()> {
         match request {
             Request::Ask { ticket, key } => self.ask(program, ticket, key),
             Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
             Request::Leave { ticket } => self.leave(program, ticket),
-            Request::Lend { ticket, handle } => self.lend_started(program, ticket, handle),
+            Request::Lend { ticket, handle } => self.look(program, ticket, handle, Pending::Lend),
             Request::Abandon {
                 handle,
                 unanswered,
@@ -29,7 +198,7 @@ impl Lender {
             Request::Overdue { handle } => self.end_overdue(program, handle),
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
             Request::Output { ticket, handle } => {
-                if self.ledger.lease(program, handle).is_some() {
+                if self.ledger.holds(program, handle) {
                     self.pool.ask_output(handle)?;
                 }
                 self.look(program, ticket, handle, Pending::Output)
@@ -42,8 +211,9 @@ impl Lender {
             Request::Status { ticket } => self.status(program, ticket),
             Request::Services { ticket, from } => {
                 self.forget_dead_idle()?;
-                let (rows, next) = self.ledger.rows(from, ROWS_MAX, now_ms());
-                self.reply(program, &Reply::Services { ticket, rows, next }, &[]);
+                let (rows, next) = self.ledger.rows(&self.kinds, from, ROWS_MAX, now_ms());
+                self.borrowers
+                    .reply(program, &Reply::Services { ticket, rows, next }, &[]);
                 Ok(())
             }
             Request::Drain { ticket, name } => self.drain(program, ticket, &name),
@@ -51,7 +221,7 @@ impl Lender {
     }
 
     /// Remove the services that ended while they were idle.
-    pub(super) fn forget_dead_idle(&mut self) -> Result<()> {
+    fn forget_dead_idle(&mut self) -> Result<()> {
         for handle in self.pool.dead_idle()? {
             self.ledger.forget(handle.slot);
         }
@@ -64,46 +234,26 @@ impl Lender {
                 "the shared pool speaks version {VERSION} and this program version {version}; \
                  restart forebay serve with the version of Forebay that its programs use"
             );
-            self.fail(program, ticket, &reason);
+            self.borrowers.fail(program, ticket, &reason);
             return Ok(());
         }
-        if let Some(connection) = self.connections.get_mut(&program) {
-            connection.is_open = true;
-        }
+        self.borrowers.open(program);
         self.status(program, ticket)
     }
 
     fn name_kind(&mut self, program: BorrowerId, ticket: QuestionId, mut kind: Kind) {
         kind.name.truncate(NAME_BYTES_MAX);
-        let known = self.ledger.keys.contains_key(&kind.digest);
-        if !known && self.ledger.kinds.len() >= KINDS_MAX {
-            let (maximum, value) = (KINDS_MAX as u64, KINDS_MAX as u64 + 1);
-            let next =
-                "restart forebay serve: it has seen too many classes, arguments and versions";
-            let limit = "kinds_max";
-            let error = Error::Limit {
-                limit,
-                maximum,
-                value,
-                next,
-            };
-            self.refuse(program, ticket, &error);
-            return;
+        match self.kinds.intern(kind) {
+            Ok(key) => self
+                .borrowers
+                .reply(program, &Reply::Kind { ticket, key }, &[]),
+            Err(error) => self.borrowers.refuse(program, ticket, &error),
         }
-        let key = self.ledger.intern(kind);
-        self.reply(program, &Reply::Kind { ticket, key }, &[]);
     }
 
     fn status(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
         let stats = self.pool.stats()?;
-        let parked: usize = self
-            .ledger
-            .sessions
-            .values()
-            .map(|session| session.parked.len())
-            .sum();
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        let own = self.ledger.sessions.get(&program);
         let fields: [u64; STATUS_FIELDS] = [
             u64::from(std::process::id()),
             u64::from(self.config.max_size),
@@ -112,11 +262,11 @@ impl Lender {
             u64::from(stats.live),
             count(stats.idle),
             count(stats.settling),
-            count(stats.waiters + parked),
+            count(stats.waiters + self.ledger.parked()),
             stats.starts,
             stats.leases,
-            count(self.ledger.sessions.len()),
-            count(own.map_or(0, |session| session.leases.len())),
+            count(self.ledger.programs()),
+            count(self.ledger.held_by(program)),
         ];
         let deaths = self.pool.deaths()?;
         let deaths = deaths
@@ -128,22 +278,16 @@ impl Lender {
             fields,
             deaths,
         };
-        self.reply(program, &reply, &[]);
+        self.borrowers.reply(program, &reply, &[]);
         Ok(())
     }
 
     /// End the services of a name: idle ones now, the others when they come back.
     fn drain(&mut self, program: BorrowerId, ticket: QuestionId, name: &[u8]) -> Result<()> {
-        let kinds = &self.ledger.kinds;
-        let mut marked = 0;
-        for service in self.ledger.services.values_mut() {
-            if name.is_empty() || kinds[service.key as usize].name == name {
-                service.retiring = true;
-                marked += 1;
-            }
-        }
+        let concerns = |key| name.is_empty() || self.kinds.get(key).name == name;
+        let marked = self.ledger.retire(concerns);
         let mut ended = 0;
-        for key in 0..u32::try_from(self.ledger.kinds.len()).unwrap_or(u32::MAX) {
+        for key in 0..self.kinds.count() {
             ended += self.end_idle(key)?;
         }
         let reply = Reply::Drained {
@@ -151,7 +295,7 @@ impl Lender {
             ended,
             marked: marked - ended,
         };
-        self.reply(program, &reply, &[]);
+        self.borrowers.reply(program, &reply, &[]);
         Ok(())
     }
 
@@ -160,12 +304,7 @@ impl Lender {
         let mut ended = 0;
         let mut kept = Vec::new();
         while let Some(handle) = self.pool.take(key)? {
-            let retiring = self
-                .ledger
-                .services
-                .get(&handle.slot)
-                .is_none_or(|service| service.retiring);
-            if retiring {
+            if self.ledger.is_retiring(handle.slot) {
                 self.ledger.forget(handle.slot);
                 self.pool.discard(handle, Cause::Returned)?;
                 ended += 1;
@@ -177,115 +316,16 @@ impl Lender {
             .try_for_each(|handle| self.pool.release(handle, None))?;
         Ok(ended)
     }
+}
 
-    /// Whether a start was answered: the service is lent, or how it ended.
-    pub(super) fn look_started(
-        &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        handle: Handle,
-        starting: bool,
-    ) -> Result<bool> {
-        let key = self
-            .ledger
-            .services
-            .get(&handle.slot)
-            .map_or(0, |service| service.key);
-        if starting && self.pool.lend(handle, key)?.is_some() {
-            let given = match self.pool.hand_out(handle) {
-                Ok(given) => given,
-                Err(error) => {
-                    self.withdraw(program, ticket, handle, error);
-                    self.unpark(program)?;
-                    return Ok(true);
-                }
-            };
-            if let Some((pid, pidfd)) = given.process {
-                if let Some(lease) = self.ledger.lease(program, handle) {
-                    lease.starting = false;
-                }
-                self.note_process(program, handle.slot, pid);
-                self.reply(program, &Reply::Started { ticket, pid }, &[pidfd.as_fd()]);
-                return Ok(true);
-            }
-        }
-        self.look_dead(program, ticket, handle)
-    }
-
-    /// Whether a service ended, and how.
-    pub(super) fn look_dead(
-        &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        handle: Handle,
-    ) -> Result<bool> {
-        let death = self.pool.death(handle, Some(&self.queue))?;
-        let dead = death.is_some();
-        if let Some(death) = death {
-            self.reply(program, &Reply::Died { ticket, death }, &[]);
-        }
-        Ok(dead)
-    }
-
-    /// Whether the keeper has reported what a service wrote.
-    pub(super) fn look_written(
-        &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        handle: Handle,
-    ) -> Result<bool> {
-        let text = self.pool.output(handle, Some(&self.queue))?;
-        let answered = text.is_some();
-        if let Some(text) = text {
-            self.reply(program, &Reply::Output { ticket, text }, &[]);
-        }
-        Ok(answered)
-    }
-
-    pub(super) fn fail(&mut self, program: BorrowerId, ticket: QuestionId, reason: &str) {
-        let reason = reason.as_bytes().to_vec();
-        self.reply(program, &Reply::Failed { ticket, reason }, &[]);
-    }
-
-    /// Refuse a question above the limit.
-    pub(super) fn refuse_waiter(&mut self, program: BorrowerId, ticket: QuestionId) {
-        let maximum = self.config.waiters_max as u64;
-        let error = Error::Limit {
-            limit: "max_waiters",
-            maximum,
-            value: maximum + 1,
-            next: "let this program ask for fewer at once, or start forebay serve with more: --max-waiters",
-        };
-        self.refuse(program, ticket, &error);
-    }
-
-    /// Answer why a request is refused.
-    pub(super) fn refuse(&mut self, program: BorrowerId, ticket: QuestionId, error: &Error) {
-        let (limit, maximum, value, next) = match error {
-            Error::Limit {
-                limit,
-                maximum,
-                value,
-                next,
-            } => (*limit, *maximum, *value, (*next).to_owned()),
-            // The program has its own limit: this is the one of the process that lends.
-            Error::Descriptors { maximum, twice, .. } => {
-                let next = format!(
-                    "all of its descriptors are in use: start it with more (ulimit -n {twice}), \
-                     or keep fewer services at once"
-                );
-                let limit = "RLIMIT_NOFILE of forebay serve";
-                (limit, *maximum, maximum.saturating_add(1), next)
-            }
-            other => return self.fail(program, ticket, &other.to_string()),
-        };
-        let reply = Reply::Refused {
-            ticket,
-            limit: limit.as_bytes().to_vec(),
-            maximum,
-            value,
-            next: next.into_bytes(),
-        };
-        self.reply(program, &reply, &[]);
+/// What the pool itself keeps to. A service that was idle for long is not asked whether it answers: only a program could
+/// ask it, and the poll before each lease finds what ended.
+fn policy_of(config: Config) -> Policy {
+    Policy {
+        max_size: config.max_size,
+        max_running: config.max_running,
+        max_uses: config.max_uses,
+        lifetime_ms: config.lifetime_ms,
+        ping_after_ms: 0,
     }
 }
