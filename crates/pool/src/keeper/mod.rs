@@ -26,6 +26,7 @@ mod removal;
 mod scratch;
 mod service;
 mod source;
+mod spares;
 mod template;
 mod watch;
 

@@ -1,17 +1,21 @@
-//! What the keeper knows of a template: how to start it, and the one that runs.
+//! A template: how to start it, and the process that runs.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::Pid;
 
 use crate::confine::Confinement;
-use crate::control;
+use crate::control::{self, Packet, Receiver};
 use crate::error::{Error, Result};
 use crate::keeper::output::Output;
-use crate::keeper::process::Process;
+use crate::keeper::process::{Ended, Process};
 use crate::keeper::scratch::Directory;
+use crate::keeper::source::{self, Poller, Source, Token};
+use crate::keeper::spares::Spares;
+use crate::limit::SPARES_FROM;
 use crate::sys::{Program, spawn};
 use crate::wire::{Handle, Launch, Order};
 
@@ -29,26 +33,32 @@ pub struct Template {
 /// A template's process.
 #[derive(Debug)]
 pub struct Running {
-    /// Told apart from an earlier process of the same template.
-    pub serial: u32,
+    /// Tells it apart from an earlier process of the same template.
+    serial: u32,
     /// Orders and reports.
-    pub socket: OwnedFd,
-    /// Its process.
-    pub process: Process,
-    /// What it writes.
-    pub output: Output,
+    socket: OwnedFd,
+    process: Process,
+    output: Output,
+    /// Services that it was asked for and has not reported.
+    pending: BTreeSet<Handle>,
+    /// The directory of the service that it forks next; it has set that up already.
+    directory: Directory,
+    /// Services that it was asked for so far.
+    forks: u64,
+    spares: Spares,
+    /// Why it cannot be a template, if it has reported that.
+    unfit: Option<Vec<u8>>,
+}
+
+/// What a template that has ended leaves behind.
+#[derive(Debug)]
+pub struct Remains {
     /// Services that it was asked for and has not reported.
     pub pending: BTreeSet<Handle>,
-    /// The directory of the service that it forks next; it has set that up already.
-    pub directory: Directory,
-    /// Services that it was asked for so far.
-    pub forks: u64,
-    /// Processes that it has forked ahead.
-    pub spares: Vec<Spare>,
-    /// The one that it was asked for and has not reported.
-    pub pending_spare: Option<Spare>,
-    /// Why it cannot be a template, if it has reported that.
+    /// Why it could not be a template, if it has reported that.
     pub unfit: Option<Vec<u8>>,
+    /// The last that it wrote.
+    pub output: Vec<u8>,
 }
 
 impl Template {
@@ -90,25 +100,123 @@ impl Template {
             pending,
             directory,
             forks: 0,
-            spares: Vec::new(),
-            pending_spare: None,
+            spares: Spares::default(),
             unfit: None,
         }))
     }
 }
 
-/// A process that becomes a service by an order.
-#[derive(Debug)]
-pub struct Spare {
-    /// Orders to it.
-    pub orders: OwnedFd,
-    /// Its own directory.
-    pub directory: Directory,
-    /// Its process; None until its template has reported it.
-    pub process: Option<Process>,
-}
-
 impl Running {
+    /// Tells it apart from an earlier process of the same template.
+    pub fn serial(&self) -> u32 {
+        self.serial
+    }
+
+    /// Watch its reports, its exit and its output.
+    pub fn watch(&self, poller: &Poller, of: impl Fn(Source) -> Token) -> Result<()> {
+        source::watch(poller, &self.socket, of(Source::Report))
+            .and_then(|()| source::watch(poller, &self.process, of(Source::TemplateExit)))
+            .and_then(|()| source::watch(poller, &self.output, of(Source::TemplateOutput)))
+    }
+
+    /// Receive its next report.
+    pub fn receive(&self, receiver: &mut Receiver) -> Result<Option<Packet>> {
+        receiver.receive(&self.socket, RecvFlags::DONTWAIT)
+    }
+
+    /// Receive no more of it, and end its process, whose exit comes next.
+    pub fn end_reports(&self, poller: &Poller) {
+        poller.remove(&self.socket);
+        self.process.kill();
+    }
+
+    /// Read what it has written.
+    pub fn drain_output(&mut self, poller: &Poller) {
+        if !self.output.drain() {
+            poller.remove(&self.output);
+        }
+    }
+
+    /// It has reported why it cannot be a template.
+    pub fn note_unfit(&mut self, reason: Vec<u8>) {
+        self.unfit = Some(reason);
+    }
+
+    /// It has reported the fork of a service, or why there is none.
+    pub fn note_reported(&mut self, handle: Handle) {
+        self.pending.remove(&handle);
+    }
+
+    /// Whether it was asked for a service and has not reported it.
+    pub fn owes(&self, handle: Handle) -> bool {
+        self.pending.contains(&handle)
+    }
+
+    /// Whether a caller waits for a service of it.
+    pub fn owes_any(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether a child may exist that it has not reported.
+    pub fn is_forking(&self) -> bool {
+        self.owes_any() || self.spares.is_forking()
+    }
+
+    /// Whether a process is its own or a spare of it, hence no orphan.
+    pub fn owns(&self, pid: Pid) -> bool {
+        self.process.pid == pid || self.spares.owns(pid)
+    }
+
+    /// Its spares.
+    pub fn spares(&mut self) -> &mut Spares {
+        &mut self.spares
+    }
+
+    /// Whether it is asked for services often enough to have spares, and has fewer than `wanted`.
+    pub fn lacks_spares(&self, wanted: u32) -> bool {
+        self.forks >= SPARES_FROM && self.spares.count() < wanted as usize
+    }
+
+    /// Whether it can be asked for a spare now, of `wanted` at most.
+    pub fn may_fork_spare(&self, wanted: u32) -> bool {
+        !self.spares.is_forking() && self.spares.count() < wanted as usize
+    }
+
+    /// End its process alone.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// End its process and its spares.
+    pub fn end(&self) {
+        self.spares.end();
+        self.process.kill();
+    }
+
+    /// Reap its process, if it has ended.
+    pub fn reap(&self) -> Option<Ended> {
+        self.process.reap()
+    }
+
+    /// Watch it no more.
+    pub fn unwatch(&self, poller: &Poller) {
+        poller.remove(&self.socket);
+        poller.remove(&self.process);
+        poller.remove(&self.output);
+    }
+
+    /// After its end: end its spares, and read what it wrote last.
+    pub fn into_remains(mut self, poller: &Poller) -> Remains {
+        self.spares.end();
+        self.unwatch(poller);
+        self.output.drain();
+        Remains {
+            pending: self.pending,
+            unfit: self.unfit,
+            output: self.output.text(),
+        }
+    }
+
     /// Ask for a spare, and say which directory the service after it gets.
     pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
         let (orders, keeper_link) = control::pair()?;
@@ -124,11 +232,7 @@ impl Running {
         .map_err(Error::system("the template takes no orders"))?;
         let directory = std::mem::replace(&mut self.directory, next);
         let _ = self.directory.make(); // as for a service
-        self.pending_spare = Some(Spare {
-            orders,
-            directory,
-            process: None,
-        });
+        self.spares.begin(orders, directory);
         Ok(())
     }
 

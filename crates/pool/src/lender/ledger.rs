@@ -9,66 +9,89 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::kinds::Kinds;
 use crate::machine;
 use crate::wire::Handle;
-use crate::wire::shared::{Kind, QuestionId, Row, ServiceState};
+use crate::wire::shared::{QuestionId, Row, ServiceState};
 
 /// A program that borrows.
 pub type BorrowerId = u32;
 
 /// A service that runs, or starts.
 #[derive(Debug)]
-pub struct ServiceRecord {
+struct ServiceRecord {
     /// Its kind.
-    pub key: machine::Key,
+    key: machine::Key,
+    /// Its process; 0 until the keeper has reported it.
+    pid: i32,
+    /// The call whose answer has not been read; 0 for none.
+    unanswered: u64,
+    /// Its preface was read.
+    preface_read: bool,
+    /// It is ended when it is given back.
+    retiring: bool,
+    /// Monotonic milliseconds of its last change of hands.
+    since_ms: u64,
+}
+
+/// What the next program has to know of a service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lendable {
     /// Its process; 0 until the keeper has reported it.
     pub pid: i32,
     /// The call whose answer has not been read; 0 for none.
     pub unanswered: u64,
     /// Its preface was read.
     pub preface_read: bool,
-    /// It is ended when it is given back.
-    pub retiring: bool,
-    /// Monotonic milliseconds of its last change of hands.
-    pub since_ms: u64,
+    /// The program has the descriptors of its process.
+    pub seen: bool,
 }
 
 /// What a program holds in a slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Lease {
+struct Lease {
     /// Of the slot.
-    pub generation: u64,
+    generation: u64,
     /// The question that it answered.
-    pub ticket: QuestionId,
+    ticket: QuestionId,
     /// The program makes it: it is not ready yet.
-    pub starting: bool,
+    starting: bool,
 }
 
 /// A program and what it has.
 #[derive(Debug, Default)]
-pub struct Session {
+struct Session {
     /// Its process.
-    pub pid: i32,
+    pid: i32,
     /// Slots whose process it has the descriptors of.
-    pub seen: Vec<u32>,
+    seen: Vec<u32>,
     /// What it holds, by slot.
-    pub leases: BTreeMap<u32, Lease>,
+    leases: BTreeMap<u32, Lease>,
     /// What it asked of the pool, by its own ticket.
-    pub asked: BTreeMap<QuestionId, machine::Ticket>,
+    asked: BTreeMap<QuestionId, machine::Ticket>,
     /// What it asks for once it holds less.
-    pub parked: VecDeque<(QuestionId, machine::Key)>,
+    parked: VecDeque<(QuestionId, machine::Key)>,
 }
 
 impl Session {
+    /// What it holds, or asked of the pool.
+    fn charged(&self) -> usize {
+        self.leases.len() + self.asked.len()
+    }
+
     /// Tickets without an answer.
-    pub fn waiting(&self) -> usize {
+    fn waiting(&self) -> usize {
         self.asked.len() + self.parked.len()
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.seen.retain(|&seen| seen != slot);
     }
 }
 
 /// A question that waits in the pool.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub(super) struct Asked {
     pub program: BorrowerId,
     pub ticket: QuestionId,
     pub key: machine::Key,
@@ -76,46 +99,197 @@ pub struct Asked {
     pub hurry_ms: Option<u64>,
 }
 
+/// What becomes of a new question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is to be asked of the pool.
+    Ask,
+    /// It waits until its program holds less.
+    Parked,
+    /// Too many questions of its program wait.
+    Refused,
+}
+
+/// How a service came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenBack {
+    /// The lease had ended before.
+    Stale,
+    /// The next program can have it.
+    Lendable,
+    /// It was drained while it was lent.
+    Retiring,
+}
+
 /// The bookkeeping of one lender.
-#[derive(Debug, Default)]
-pub struct Ledger {
-    pub sessions: BTreeMap<BorrowerId, Session>,
-    pub kinds: Vec<Kind>,
-    /// Numbers of kinds, by their digest.
-    pub keys: BTreeMap<Vec<u8>, machine::Key>,
-    /// Numbers of templates, by their digest.
-    pub templates: BTreeMap<Vec<u8>, u32>,
-    pub services: BTreeMap<u32, ServiceRecord>,
-    pub asked: BTreeMap<machine::Ticket, Asked>,
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Services that one program may hold at once, and its questions that may wait at once.
+    leases_max: usize,
+    waiters_max: usize,
+    sessions: BTreeMap<BorrowerId, Session>,
+    services: BTreeMap<u32, ServiceRecord>,
+    asked: BTreeMap<machine::Ticket, Asked>,
 }
 
 impl Ledger {
-    /// The number of a kind, new or known.
-    pub fn intern(&mut self, kind: Kind) -> machine::Key {
-        if let Some(&key) = self.keys.get(&kind.digest) {
-            return key;
+    /// A ledger in which a program may hold `leases_max` services, and `waiters_max` questions of it may wait.
+    pub fn new(leases_max: usize, waiters_max: usize) -> Self {
+        Self {
+            leases_max,
+            waiters_max,
+            sessions: BTreeMap::new(),
+            services: BTreeMap::new(),
+            asked: BTreeMap::new(),
         }
-        // Bounded by `KINDS_MAX`.
-        let key = u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
-        if !kind.template.is_empty() {
-            let number = u32::try_from(self.templates.len()).unwrap_or(u32::MAX);
-            self.templates
-                .entry(kind.template.clone())
-                .or_insert(number);
-        }
-        self.keys.insert(kind.digest.clone(), key);
-        self.kinds.push(kind);
-        key
     }
 
-    /// The lease of a handle, unless it has ended.
-    pub fn lease(&mut self, program: BorrowerId, handle: Handle) -> Option<&mut Lease> {
-        let lease = self
-            .sessions
-            .get_mut(&program)?
-            .leases
-            .get_mut(&handle.slot);
-        lease.filter(|lease| lease.generation == handle.generation)
+    /// A program comes.
+    pub fn admit(&mut self, program: BorrowerId, pid: i32) {
+        let session = Session {
+            pid,
+            ..Session::default()
+        };
+        self.sessions.insert(program, session);
+    }
+
+    /// A program is gone: its questions that wait in the pool, and the services that it held.
+    pub fn remove(&mut self, program: BorrowerId) -> (Vec<machine::Ticket>, Vec<Handle>) {
+        let session = self.sessions.remove(&program).unwrap_or_default();
+        let asked: Vec<machine::Ticket> = session.asked.into_values().collect();
+        for ticket in &asked {
+            self.asked.remove(ticket);
+        }
+        let held = session.leases.into_iter().map(|(slot, lease)| Handle {
+            slot,
+            generation: lease.generation,
+        });
+        (asked, held.collect())
+    }
+
+    /// A program asks for a service.
+    pub fn admit_question(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        key: machine::Key,
+    ) -> Admission {
+        let Some(session) = self.sessions.get_mut(&program) else {
+            return Admission::Refused;
+        };
+        if session.charged() < self.leases_max {
+            return Admission::Ask;
+        }
+        if session.waiting() >= self.waiters_max {
+            return Admission::Refused;
+        }
+        session.parked.push_back((ticket, key));
+        Admission::Parked
+    }
+
+    /// The next parked question of a program, if its limit allows one; it is to be asked of the pool.
+    pub fn next_parked(&mut self, program: BorrowerId) -> Option<(QuestionId, machine::Key)> {
+        let session = self.sessions.get_mut(&program)?;
+        if session.charged() >= self.leases_max {
+            return None;
+        }
+        session.parked.pop_front()
+    }
+
+    /// A question waits in the pool; false where too many of its program wait.
+    pub fn wait(&mut self, ticket: machine::Ticket, asked: Asked) -> bool {
+        let session = self.sessions.get_mut(&asked.program);
+        let Some(session) = session.filter(|session| session.waiting() < self.waiters_max) else {
+            return false;
+        };
+        session.asked.insert(asked.ticket, ticket);
+        self.asked.insert(ticket, asked);
+        true
+    }
+
+    /// The question that waits in the pool with a ticket, unless it was given up.
+    pub fn question(&self, ticket: machine::Ticket) -> Option<Asked> {
+        self.asked.get(&ticket).copied()
+    }
+
+    /// A question of a program left the queue of the pool.
+    pub fn answered(&mut self, ticket: machine::Ticket) {
+        if let Some(found) = self.asked.remove(&ticket)
+            && let Some(session) = self.sessions.get_mut(&found.program)
+        {
+            session.asked.remove(&found.ticket);
+        }
+    }
+
+    /// Whether a question waits in the pool.
+    pub fn has_questions(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    /// When the first question stops waiting for a reset.
+    pub fn first_hurry_ms(&self) -> Option<u64> {
+        self.asked.values().filter_map(|asked| asked.hurry_ms).min()
+    }
+
+    /// The questions that have waited long enough for a reset; each comes once.
+    pub fn take_hurried(&mut self, now_ms: u64) -> Vec<machine::Ticket> {
+        let due = |asked: &Asked| asked.hurry_ms.is_some_and(|at| at <= now_ms);
+        let due = self.asked.iter_mut().filter(|(_, asked)| due(asked));
+        due.map(|(&ticket, asked)| {
+            asked.hurry_ms = None;
+            ticket
+        })
+        .collect()
+    }
+
+    /// A program gives up a question; returns its ticket in the pool, if it waits there.
+    pub fn leave(&mut self, program: BorrowerId, ticket: QuestionId) -> Option<machine::Ticket> {
+        let session = self.sessions.get_mut(&program)?;
+        session.parked.retain(|&(parked, _)| parked != ticket);
+        let asked = *session.asked.get(&ticket)?;
+        self.answered(asked);
+        Some(asked)
+    }
+
+    /// The service that a question was answered with. Its program throws the answer away, so it knows no process there.
+    pub fn take_back(&mut self, program: BorrowerId, ticket: QuestionId) -> Option<Handle> {
+        let session = self.sessions.get_mut(&program)?;
+        let mut leases = session.leases.iter();
+        let (&slot, lease) = leases.find(|(_, lease)| lease.ticket == ticket)?;
+        let generation = lease.generation;
+        session.forget(slot);
+        Some(Handle { slot, generation })
+    }
+
+    /// A service is being started in a slot.
+    pub fn begin(&mut self, slot: u32, key: machine::Key, now_ms: u64) {
+        self.forget(slot);
+        let service = ServiceRecord {
+            key,
+            pid: 0,
+            unanswered: 0,
+            preface_read: false,
+            retiring: false,
+            since_ms: now_ms,
+        };
+        self.services.insert(slot, service);
+    }
+
+    /// The kind of the service in a slot.
+    pub fn key_of(&self, slot: u32) -> Option<machine::Key> {
+        Some(self.services.get(&slot)?.key)
+    }
+
+    /// The service in a slot, for a program; `None` where there is none, or where it is to be ended.
+    pub fn lendable(&self, program: BorrowerId, slot: u32) -> Option<Lendable> {
+        let service = self.services.get(&slot)?;
+        let session = self.sessions.get(&program);
+        (!service.retiring).then(|| Lendable {
+            pid: service.pid,
+            unanswered: service.unanswered,
+            preface_read: service.preface_read,
+            seen: session.is_some_and(|session| session.seen.contains(&slot)),
+        })
     }
 
     /// A lease begins.
@@ -141,9 +315,43 @@ impl Ledger {
         }
     }
 
+    /// A program has the descriptors of a service now.
+    pub fn note_process(&mut self, program: BorrowerId, slot: u32, pid: i32) {
+        if let Some(service) = self.services.get_mut(&slot) {
+            service.pid = pid;
+            service.unanswered = 0; // the program reads that answer before anything else
+            service.preface_read = true;
+        }
+        if let Some(session) = self.sessions.get_mut(&program)
+            && !session.seen.contains(&slot)
+        {
+            session.seen.push(slot);
+        }
+    }
+
+    /// Whether a program holds a lease, which has not ended.
+    pub fn holds(&self, program: BorrowerId, handle: Handle) -> bool {
+        self.lease(program, handle).is_some()
+    }
+
+    /// Whether the service of a lease is not ready yet; `None` where the lease has ended.
+    pub fn is_starting(&self, program: BorrowerId, handle: Handle) -> Option<bool> {
+        Some(self.lease(program, handle)?.starting)
+    }
+
+    /// The service of a lease is ready.
+    pub fn started(&mut self, program: BorrowerId, handle: Handle) {
+        if self.holds(program, handle)
+            && let Some(session) = self.sessions.get_mut(&program)
+            && let Some(lease) = session.leases.get_mut(&handle.slot)
+        {
+            lease.starting = false;
+        }
+    }
+
     /// A lease ends; false where it had ended before.
     pub fn give_up(&mut self, program: BorrowerId, handle: Handle, now_ms: u64) -> bool {
-        if self.lease(program, handle).is_none() {
+        if !self.holds(program, handle) {
             return false;
         }
         if let Some(session) = self.sessions.get_mut(&program) {
@@ -155,32 +363,92 @@ impl Ledger {
         true
     }
 
+    /// A program gives a service back, with the call whose answer the next one reads.
+    pub fn give_back(
+        &mut self,
+        program: BorrowerId,
+        handle: Handle,
+        unanswered: u64,
+        now_ms: u64,
+    ) -> GivenBack {
+        if !self.give_up(program, handle, now_ms) {
+            return GivenBack::Stale;
+        }
+        match self.services.get_mut(&handle.slot) {
+            Some(service) if !service.retiring => {
+                service.unanswered = unanswered;
+                GivenBack::Lendable
+            }
+            _ => GivenBack::Retiring,
+        }
+    }
+
+    /// A program leaves a start to the next caller; false where its lease had ended before.
+    pub fn abandon(
+        &mut self,
+        program: BorrowerId,
+        handle: Handle,
+        unanswered: u64,
+        preface_read: bool,
+        now_ms: u64,
+    ) -> bool {
+        if !self.give_up(program, handle, now_ms) {
+            return false;
+        }
+        if let Some(session) = self.sessions.get_mut(&program) {
+            session.forget(handle.slot);
+        }
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            (service.unanswered, service.preface_read) = (unanswered, preface_read);
+        }
+        true
+    }
+
     /// The process of a slot is gone, or will be: no program knows it from now on.
     pub fn forget(&mut self, slot: u32) {
         self.services.remove(&slot);
         for session in self.sessions.values_mut() {
-            session.seen.retain(|&seen| seen != slot);
+            session.forget(slot);
         }
     }
 
-    /// A question of a program left the queue of the pool.
-    pub fn answered(&mut self, asked: machine::Ticket) -> Option<Asked> {
-        let found = self.asked.remove(&asked)?;
-        if let Some(session) = self.sessions.get_mut(&found.program) {
-            session.asked.remove(&found.ticket);
+    /// Have the services of some kinds ended when they are given back; returns how many.
+    pub fn retire(&mut self, concerns: impl Fn(machine::Key) -> bool) -> u32 {
+        let mut marked = 0;
+        for service in self.services.values_mut() {
+            if concerns(service.key) {
+                service.retiring = true;
+                marked += 1;
+            }
         }
-        Some(found)
+        marked
     }
 
-    /// The program that holds a slot.
-    fn holder(&self, slot: u32) -> Option<(&Session, Lease)> {
-        self.sessions
-            .values()
-            .find_map(|session| Some((session, *session.leases.get(&slot)?)))
+    /// Whether the service in a slot is to be ended.
+    pub fn is_retiring(&self, slot: u32) -> bool {
+        let service = self.services.get(&slot);
+        service.is_none_or(|service| service.retiring)
+    }
+
+    /// How many programs there are.
+    pub fn programs(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// How many questions are parked.
+    pub fn parked(&self) -> usize {
+        let parked = self.sessions.values().map(|session| session.parked.len());
+        parked.sum()
+    }
+
+    /// How many services a program holds.
+    pub fn held_by(&self, program: BorrowerId) -> usize {
+        let session = self.sessions.get(&program);
+        session.map_or(0, |session| session.leases.len())
     }
 
     /// At most `count` services from a slot on, for people; and where to go on.
-    pub fn rows(&self, from: u32, count: usize, now_ms: u64) -> (Vec<Row>, u32) {
+    pub fn rows(&self, kinds: &Kinds, from: u32, count: usize, now_ms: u64) -> (Vec<Row>, u32) {
         let mut left = self.services.range(from..);
         let rows = left.by_ref().take(count);
         let rows = rows.map(|(&slot, service)| {
@@ -194,7 +462,7 @@ impl Ledger {
             Row {
                 slot,
                 pid: service.pid,
-                name: self.kinds[service.key as usize].name.clone(),
+                name: kinds.get(service.key).name.clone(),
                 state,
                 holder: holder.map_or(0, |(session, _)| session.pid),
                 age_ms: now_ms.saturating_sub(service.since_ms),
@@ -203,56 +471,102 @@ impl Ledger {
         let rows = rows.collect();
         (rows, left.next().map_or(0, |(&slot, _)| slot))
     }
+
+    /// The lease of a handle, unless it has ended.
+    fn lease(&self, program: BorrowerId, handle: Handle) -> Option<&Lease> {
+        let lease = self.sessions.get(&program)?.leases.get(&handle.slot);
+        lease.filter(|lease| lease.generation == handle.generation)
+    }
+
+    /// The program that holds a slot.
+    fn holder(&self, slot: u32) -> Option<(&Session, Lease)> {
+        self.sessions
+            .values()
+            .find_map(|session| Some((session, *session.leases.get(&slot)?)))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::shared::Kind;
 
     const FIRST: Handle = Handle {
         slot: 3,
         generation: 7,
     };
+    const IDLE: Handle = Handle {
+        slot: 9,
+        generation: 1,
+    };
 
+    /// A ledger with two programs, of which each may hold one service, and one service that runs.
     fn sample() -> Ledger {
-        let mut ledger = Ledger::default();
-        for program in [1, 2] {
-            let session = Session {
-                pid: 100 + i32::try_from(program).expect("small"),
-                ..Session::default()
-            };
-            ledger.sessions.insert(program, session);
+        let mut ledger = Ledger::new(1, 1);
+        ledger.admit(1, 101);
+        ledger.admit(2, 102);
+        ledger.begin(FIRST.slot, 0, 0);
+        if let Some(service) = ledger.services.get_mut(&FIRST.slot) {
+            (service.pid, service.preface_read) = (50, true);
         }
-        let kind = Kind {
-            digest: vec![1],
-            name: b"Digits".to_vec(),
-            template: vec![9],
-            ..Kind::default()
-        };
-        let key = ledger.intern(kind);
-        let service = ServiceRecord {
-            key,
-            pid: 50,
-            unanswered: 0,
-            preface_read: true,
-            retiring: false,
-            since_ms: 0,
-        };
-        ledger.services.insert(FIRST.slot, service);
         ledger
     }
 
+    fn asked(program: BorrowerId, ticket: QuestionId) -> Asked {
+        Asked {
+            program,
+            ticket,
+            key: 0,
+            hurry_ms: Some(500),
+        }
+    }
+
     #[test]
-    fn equal_digests_are_one_kind_and_equal_templates_one_template() {
+    fn a_program_at_its_limit_has_one_question_parked_until_it_gives_back() {
         let mut ledger = sample();
-        let known = ledger.kinds[0].clone();
-        assert_eq!(ledger.intern(known.clone()), 0);
-        let other = Kind {
-            digest: vec![2],
-            ..known
-        };
-        assert_eq!(ledger.intern(other), 1);
-        assert_eq!(ledger.templates.len(), 1);
+        assert_eq!(ledger.admit_question(1, 11, 0), Admission::Ask);
+        ledger.hold(1, FIRST, 11, false, 0);
+        assert_eq!(ledger.admit_question(1, 12, 0), Admission::Parked);
+        assert_eq!(ledger.admit_question(1, 13, 0), Admission::Refused);
+        assert_eq!((ledger.parked(), ledger.next_parked(1)), (1, None));
+        assert_eq!(ledger.give_back(1, FIRST, 0, 0), GivenBack::Lendable);
+        assert_eq!(ledger.next_parked(1), Some((12, 0)));
+        assert_eq!(ledger.next_parked(1), None);
+    }
+
+    #[test]
+    fn a_question_in_the_pool_ends_once_by_its_answer_or_with_its_program() {
+        let mut ledger = sample();
+        assert!(ledger.wait(70, asked(1, 11)));
+        assert!(!ledger.wait(71, asked(1, 12)), "one may wait");
+        assert!(ledger.wait(72, asked(2, 11)));
+        assert_eq!(ledger.leave(1, 11), Some(70));
+        assert_eq!(ledger.leave(1, 11), None);
+        assert!(ledger.question(70).is_none() && ledger.question(72).is_some());
+        assert_eq!(ledger.remove(2), (vec![72], vec![]));
+        assert!(!ledger.has_questions());
+    }
+
+    #[test]
+    fn a_question_hurries_once() {
+        let mut ledger = sample();
+        assert!(ledger.wait(70, asked(1, 11)));
+        assert_eq!(ledger.first_hurry_ms(), Some(500));
+        assert!(ledger.take_hurried(499).is_empty());
+        assert_eq!(ledger.take_hurried(500), [70]);
+        assert!(ledger.take_hurried(500).is_empty() && ledger.first_hurry_ms().is_none());
+    }
+
+    #[test]
+    fn what_is_drained_while_it_is_lent_is_lent_to_no_other() {
+        let mut ledger = sample();
+        ledger.hold(1, FIRST, 11, false, 0);
+        assert_eq!(ledger.retire(|key| key == 1), 0);
+        assert_eq!(ledger.retire(|key| key == 0), 1);
+        assert!(ledger.is_retiring(FIRST.slot));
+        assert!(ledger.lendable(2, FIRST.slot).is_none());
+        assert_eq!(ledger.give_back(1, FIRST, 0, 0), GivenBack::Retiring);
+        assert_eq!(ledger.give_back(1, FIRST, 0, 0), GivenBack::Stale);
     }
 
     #[test]
@@ -283,22 +597,18 @@ mod tests {
     #[test]
     fn rows_say_who_holds_what_since_when_and_where_to_go_on() {
         let mut ledger = sample();
-        let idle = ServiceRecord {
-            key: 0,
-            pid: 51,
-            unanswered: 5,
-            preface_read: true,
-            retiring: false,
-            since_ms: 0,
-        };
-        ledger.services.insert(9, idle);
+        let mut kinds = Kinds::default();
+        kinds.intern(Kind::default()).expect("the first");
+        ledger.begin(9, 0, 0);
+        ledger.hold(1, IDLE, 11, false, 0);
+        assert_eq!(ledger.give_back(1, IDLE, 5, 0), GivenBack::Lendable);
         ledger.hold(2, FIRST, 11, false, 1_000);
 
-        let (rows, next) = ledger.rows(0, 1, 3_500);
+        let (rows, next) = ledger.rows(&kinds, 0, 1, 3_500);
         assert_eq!((rows.len(), next), (1, 9));
         assert_eq!((rows[0].state, rows[0].holder), (ServiceState::Leased, 102));
         assert_eq!((rows[0].pid, rows[0].age_ms), (50, 2_500));
-        let (rows, next) = ledger.rows(next, 1, 3_500);
+        let (rows, next) = ledger.rows(&kinds, next, 1, 3_500);
         assert_eq!(
             (rows[0].state, rows[0].holder, next),
             (ServiceState::Settling, 0, 0)

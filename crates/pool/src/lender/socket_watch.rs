@@ -1,17 +1,15 @@
 //! Watching the socket's file: a clean-up of the runtime directory may remove it, and then no program finds the lender.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_base::poll::Token;
-
-use super::listener::listen_again;
-use super::{Lender, LenderSource};
+use crate::error::Result;
 use crate::limit::SOCKET_CHECK_MS;
 
 /// When the lender checks next, and what it has reported.
 #[derive(Debug)]
 pub(super) struct SocketWatch {
-    pub(super) due: Instant,
+    due: Instant,
     /// It was reported that the socket is gone and cannot be made again.
     reported: bool,
 }
@@ -25,43 +23,31 @@ impl Default for SocketWatch {
     }
 }
 
-fn next_look() -> Instant {
-    let now = Instant::now();
-    now.checked_add(Duration::from_millis(SOCKET_CHECK_MS))
-        .unwrap_or(now)
-}
+impl SocketWatch {
+    /// When to check next.
+    pub fn due(&self) -> Instant {
+        self.due
+    }
 
-impl Lender {
-    /// Make the socket again where it was removed; returns the notice for a person.
-    pub(super) fn check_socket_file(&mut self) -> Option<String> {
-        if Instant::now() < self.socket_watch.due {
-            return None;
+    /// Whether to check now; then the next check is planned.
+    pub fn begin_check(&mut self) -> bool {
+        let is_due = Instant::now() >= self.due;
+        if is_due {
+            self.due = next_look();
         }
-        self.socket_watch.due = next_look();
-        if !self.listener.is_gone() {
-            return None;
-        }
-        self.accept(); // programs that connected before the file was removed
-        let path = self.listener.path().display().to_string();
-        let accepting = self.paused_until.is_none();
-        if accepting {
-            self.poller.remove(&self.listener);
-        }
-        let bound = listen_again(&mut self.listener);
-        if accepting
-            && self
-                .watch(&self.listener, Token::only(LenderSource::Listener))
-                .is_err()
-        {
-            self.pause_accepting();
-        }
+        is_due
+    }
+
+    /// The notice for a person, once the socket that was removed was made again, or could not be.
+    pub fn notice(&mut self, path: &Path, bound: Result<()>) -> Option<String> {
+        let path = path.display();
         match bound {
             Ok(()) => {
-                self.socket_watch.reported = false;
+                self.reported = false;
                 Some(format!("the socket {path} was removed and made again"))
             }
-            Err(error) if !self.socket_watch.reported => {
-                self.socket_watch.reported = true;
+            Err(error) if !self.reported => {
+                self.reported = true;
                 Some(format!(
                     "the socket {path} was removed and cannot be made again yet: {error}; \
                      programs that look for it find no lender until it can be"
@@ -70,4 +56,10 @@ impl Lender {
             Err(_) => None,
         }
     }
+}
+
+fn next_look() -> Instant {
+    let now = Instant::now();
+    now.checked_add(Duration::from_millis(SOCKET_CHECK_MS))
+        .unwrap_or(now)
 }

@@ -1,9 +1,12 @@
 //! What the lender watches.
 
-use forebay_base::poll::{Kind, Token};
+use std::os::fd::AsFd;
+
+use forebay_base::poll::{Kind, Poll, Ready, Token};
 use forebay_base::slots::Key;
 
 use super::ledger::BorrowerId;
+use crate::error::{Error, Result};
 
 /// A watched descriptor. A key is a program's number, which is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,4 +43,17 @@ impl Kind for LenderSource {
 pub(super) fn token_of(source: LenderSource, program: BorrowerId) -> Token<LenderSource> {
     let (index, generation) = (program, 0);
     Token::new(source, Key { index, generation })
+}
+
+/// The lender's epoll.
+pub(super) type LenderPoll = Poll<LenderSource>;
+
+/// Watch for something to read.
+pub(super) fn watch(
+    poll: &LenderPoll,
+    descriptor: impl AsFd,
+    token: Token<LenderSource>,
+) -> Result<()> {
+    poll.add(descriptor, token, Ready::READ)
+        .map_err(Error::system("epoll_ctl"))
 }

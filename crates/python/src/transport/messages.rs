@@ -397,7 +397,7 @@ impl MessageConnection {
 
     /// Go on with a connection that a native listener has handed over.
     pub(crate) fn from_handed(py: Python<'_>, state: Handed, peer: String) -> Result<Self> {
-        let limits = state.limits;
+        let limits = state.limits();
         Self::over(py, Messages::resume(state, peer), false, limits)
     }
 

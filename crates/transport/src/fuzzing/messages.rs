@@ -53,5 +53,5 @@ pub fn messages(input: &[u8]) -> bool {
         }
         state.flush();
     }
-    matches!(state.fault, Some(Fault::Protocol { .. }))
+    matches!(state.fault(), Some(Fault::Protocol { .. }))
 }

@@ -190,23 +190,23 @@ impl Messages {
 
     /// What a selector watches; `None` once closed.
     pub fn descriptor(&self) -> Option<RawFd> {
-        self.lock_any().stream.as_ref().map(Wire::descriptor)
+        self.lock_any().stream().map(Wire::descriptor)
     }
 
     /// Whether the watched descriptor has an error, which a receive that found bytes did not see.
     pub fn has_error(&self) -> bool {
-        self.lock_any().stream.as_ref().is_some_and(Wire::has_error)
+        self.lock_any().stream().is_some_and(Wire::has_error)
     }
 
     /// The socket, which for shared memory is the lifeline; `None` once closed.
     pub fn socket(&self) -> Option<RawFd> {
         let state = self.lock_any();
-        state.stream.as_ref().map(|wire| wire.socket().as_raw_fd())
+        state.stream().map(|wire| wire.socket().as_raw_fd())
     }
 
     /// What the TLS handshake established, once it has ended.
     pub fn tls_peer(&self) -> Option<Peer> {
-        self.lock_any().stream.as_ref().and_then(Wire::peer)
+        self.lock_any().stream().and_then(Wire::peer)
     }
 
     /// Memory that the peer sees, for a frame that is sent without a copy.
@@ -217,7 +217,7 @@ impl Messages {
     /// `Config` where nothing is shared, `Limit` (`region_bytes_max`), `Memory`, `Closed`, `Forked`.
     pub fn allocate(&self, bytes: usize) -> Result<Lease> {
         let mut state = self.lock()?;
-        match &mut state.stream {
+        match state.stream_mut() {
             Some(Wire::Shared(stream)) => stream.allocate(bytes),
             Some(Wire::Socket(_) | Wire::Local(_) | Wire::Tls(_)) => Err(Error::Config(format!(
                 "{} shares no memory: allocate() is for shm://",
@@ -234,7 +234,7 @@ impl Messages {
     /// `None` if nothing is shared or there is no room: then it is sent as bytes.
     pub fn stage(&self, bytes: &[u8]) -> Option<Staged> {
         let mut state = self.lock().ok()?;
-        let Some(Wire::Shared(stream)) = &mut state.stream else {
+        let Some(Wire::Shared(stream)) = state.stream_mut() else {
             return None;
         };
         if stream.holds(bytes) {
@@ -251,7 +251,7 @@ impl Messages {
     /// `Closed` once this end is closed, since it then receives no more returns. `Forked`.
     pub fn is_lent(&self, bytes: &[u8]) -> Result<bool> {
         let mut state = self.lock()?;
-        match &mut state.stream {
+        match state.stream_mut() {
             Some(Wire::Shared(stream)) => Ok(stream.is_lent(bytes)),
             Some(Wire::Socket(_) | Wire::Local(_) | Wire::Tls(_)) => Ok(false),
             None => Err(Error::Closed {
@@ -267,11 +267,11 @@ impl Messages {
     /// `Protocol` after a fault, `Closed`, `Forked`.
     pub fn send(&self, frames: &mut dyn Frames) -> Result<Sending> {
         let mut state = self.lock()?;
-        if let Some(fault) = &state.fault {
+        if let Some(fault) = state.fault() {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
-        check(&state, frames)?;
-        check_outbox(&state)?;
+        state.check(frames)?;
+        state.check_outbox()?;
         let (lent, end) = state.send(frames);
         self.sending(state, lent, end)
     }
@@ -282,37 +282,36 @@ impl Messages {
     /// As [`Self::send`]; if a message is refused, those before it are being sent.
     pub fn send_many(&self, messages: &mut [&mut dyn Frames]) -> Result<Sending> {
         let mut state = self.lock()?;
-        if let Some(fault) = &state.fault {
+        if let Some(fault) = state.fault() {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
         let mut refused = None;
         let mut lent = false;
         for frames in messages {
-            if let Err(error) = check(&state, *frames).and_then(|()| check_outbox(&state)) {
+            if let Err(error) = state.check(*frames).and_then(|()| state.check_outbox()) {
                 refused = Some(error);
                 break;
             }
             lent |= state.push(*frames);
         }
         state.flush();
-        let end = state.outbox.end();
-        lent &= state.outbox.sent() < end;
+        let end = state.outbox().end();
+        lent &= state.outbox().sent() < end;
         let sending = self.sending(state, lent, end)?;
         refused.map_or(Ok(sending), Err)
     }
 
     fn sending(&self, state: Guard<'_>, lent: bool, end: u64) -> Result<Sending> {
         let error = state
-            .fault
-            .as_ref()
+            .fault()
             .map(|fault| fault.to_error(&self.peer, Delivered::Maybe));
         let sending = Sending {
             lent,
             end,
             sent: state.kernel_offset(),
-            outbox_bytes: state.outbox.bytes(),
+            outbox_bytes: state.outbox().bytes(),
             wants_write: state.wants_write(),
-            over_budget: state.outbox.bytes() > 0 && state.usage.is_over_limit(),
+            over_budget: state.is_over_budget(),
         };
         release(state);
         error.map_or(Ok(sending), Err)
@@ -327,7 +326,7 @@ impl Messages {
         if state.kernel_offset() >= end {
             return Ok(true);
         }
-        match &state.fault {
+        match state.fault() {
             Some(fault) => Err(fault.to_error(&self.peer, Delivered::Maybe)),
             None => Ok(false),
         }
@@ -420,7 +419,7 @@ impl Messages {
         let stalled = stall.has_stalled(now, receiving, sending, allowed);
         if stalled {
             state.break_with(Fault::Broken(Cause::Stalled(allowed)));
-            if let Some(wire) = &mut state.stream {
+            if let Some(wire) = state.stream_mut() {
                 wire.hang_up();
             }
         }
@@ -431,7 +430,7 @@ impl Messages {
     /// Stop using the caller's buffers: copy what the kernel has not taken of them.
     pub fn own(&self) -> Result<()> {
         let mut state = self.lock()?;
-        state.outbox.own();
+        state.own();
         release(state);
         Ok(())
     }
@@ -444,7 +443,7 @@ impl Messages {
     /// Whether the peer closed it between two messages.
     pub fn closed_cleanly(&self) -> bool {
         let state = self.lock_any();
-        state.ended && state.fault.is_none()
+        state.has_ended() && state.fault().is_none()
     }
 
     /// The error that ended the connection, if one did.
@@ -461,12 +460,12 @@ impl Messages {
         let (inbox_messages, inbox_bytes) = state.waiting();
         let lent_frames = state.lent();
         MessageCounters {
-            sent_messages: state.sent,
-            received_messages: state.received,
-            sent_bytes: state.outbox.sent(),
+            sent_messages: state.sent(),
+            received_messages: state.received(),
+            sent_bytes: state.outbox().sent(),
             received_bytes: state.offset(),
             copied_bytes: state.copied(),
-            outbox_bytes: state.outbox.bytes(),
+            outbox_bytes: state.outbox().bytes(),
             inbox_bytes,
             inbox_messages,
             lent_frames,
@@ -479,14 +478,12 @@ impl Messages {
     pub fn close(&self) {
         if process::epoch() != self.owner.load(Ordering::Relaxed) {
             if let Ok(mut state) = self.state.try_lock() {
-                state.stream = None;
+                state.drop_stream();
             }
             return;
         }
         let mut state = self.lock_any();
-        state.break_with(Fault::Closed);
-        state.usage.close();
-        let mut wire = state.stream.take();
+        let mut wire = state.close();
         if let Some(wire) = &mut wire {
             wire.hang_up();
         }
@@ -530,70 +527,23 @@ fn readiness_of(state: &mut Guard<'_>) -> Readiness {
         wants_write: state.wants_write(),
         again: state.holds_received() && state.wants_read(),
         sent: state.kernel_offset(),
-        outbox_bytes: state.outbox.bytes(),
+        outbox_bytes: state.outbox().bytes(),
     }
 }
 
 /// Whether readability of the watched descriptor signals room for output too.
 fn signals_room_as_input(state: &Guard<'_>) -> bool {
-    state
-        .stream
-        .as_ref()
-        .is_some_and(Stream::signals_room_as_input)
+    state.stream().is_some_and(Stream::signals_room_as_input)
 }
 
 /// Unlock, then drop what was lent to be sent or received into. A protocol violation closes the connection here.
 fn release(mut state: Guard<'_>) {
-    if matches!(state.fault, Some(Fault::Protocol { .. }))
-        && let Some(wire) = &mut state.stream
+    if matches!(state.fault(), Some(Fault::Protocol { .. }))
+        && let Some(wire) = state.stream_mut()
     {
         wire.hang_up();
     }
     let retired = state.take_retired();
     drop(state);
     drop(retired);
-}
-
-/// Whether one more message may be queued: the limit for senders that do not await earlier ones.
-fn check_outbox(state: &Guard<'_>) -> Result<()> {
-    let (limit, value) = (state.limits.outbox_bytes_max, state.outbox.bytes());
-    if value < limit {
-        return Ok(());
-    }
-    Err(Error::Limit {
-        name: "max_outbox_bytes",
-        limit: limit as u64,
-        value: value as u64,
-    })
-}
-
-/// Whether a message is within the limits of both sides.
-pub(crate) fn check<S>(state: &State<S>, frames: &dyn Frames) -> Result<()> {
-    let (bytes_max, frames_max) = match &state.peer {
-        None => (state.limits.frame_bytes_max, state.limits.segments_max),
-        Some(peer) => (
-            state.limits.frame_bytes_max.min(peer.frame_bytes_max),
-            state.limits.segments_max.min(peer.segments_max),
-        ),
-    };
-    let count = frames.count();
-    if count == 0 {
-        return Err(Error::Config("a message needs at least one frame".into()));
-    }
-    if count > usize::from(frames_max) {
-        return Err(Error::Limit {
-            name: "max_frames",
-            limit: frames_max.into(),
-            value: count as u64,
-        });
-    }
-    let value = (0..count).map(|index| frames.get(index).len() as u64).sum();
-    if value > bytes_max {
-        return Err(Error::Limit {
-            name: "max_message_bytes",
-            limit: bytes_max,
-            value,
-        });
-    }
-    Ok(())
 }

@@ -7,12 +7,11 @@
 mod budget;
 pub(crate) mod connection;
 mod frames;
+mod inbox;
 pub(crate) mod named;
 mod queue;
 mod stall;
 pub(crate) mod state;
-#[cfg(test)]
-mod state_tests;
 
 pub use crate::sys::shared::Staged;
 pub use budget::{Budget, BudgetCounters};

@@ -6,18 +6,19 @@
 //! lengths, bytes that arrived behind them are kept in `deferred`, and nothing is read until [`State::provide`]. The
 //! allocator is the caller's code, so it cannot run under the connection's lock.
 
+mod end;
 mod outgoing;
-mod raw;
+#[cfg(test)]
+mod tests;
 
-use std::collections::VecDeque;
-
-use crate::error::{Cause, Fault, Violation};
-use crate::limit::{Limits, MESSAGE_BYTES_MIN, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::error::{Fault, Violation};
+use crate::limit::{Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
 use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox, Payload};
 use crate::messages::budget::{Budget, BudgetUse};
 use crate::messages::frames::Message;
+use crate::messages::inbox::MessageInbox;
 use crate::messages::named;
 use crate::messages::stall::FlowPosition;
 use crate::stream::{Stream, StreamFault};
@@ -28,24 +29,21 @@ use crate::wire::preface::Preface;
 use crate::wire::role::Role;
 
 /// Everything of one connection but its lock.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct State<S> {
-    pub stream: Option<S>,
-    pub limits: Limits,
-    pub outbox: Outbox,
-    pub fault: Option<Fault>,
+    stream: Option<S>,
+    limits: Limits,
+    outbox: Outbox,
+    fault: Option<Fault>,
     /// The peer's preface, once it was read.
-    pub peer: Option<Preface>,
+    peer: Option<Preface>,
     /// The peer sends nothing more.
-    pub ended: bool,
-    pub received: u64,
-    pub sent: u64,
+    ended: bool,
+    /// Messages sent so far.
+    sent: u64,
     decoder: Decoder,
-    inbox: VecDeque<Message>,
-    inbox_bytes: usize,
+    inbox: MessageInbox,
     admission: Admission,
     admitted: bool,
-    paused: bool,
     /// Bytes that arrived behind the lengths of a message for which memory is wanted.
     deferred: Vec<u8>,
     /// The last receive filled its buffer, so there may be more.
@@ -53,7 +51,7 @@ pub struct State<S> {
     /// Where in the stream the turn began.
     turn_began: u64,
     /// What was reported to the budget of the process.
-    pub usage: BudgetUse,
+    usage: BudgetUse,
     /// Where the message that is being received begins.
     boundary: u64,
 }
@@ -68,14 +66,11 @@ impl<S> State<S> {
             fault: self.fault,
             peer: self.peer,
             ended: self.ended,
-            received: self.received,
             sent: self.sent,
             decoder: self.decoder,
             inbox: self.inbox,
-            inbox_bytes: self.inbox_bytes,
             admission: self.admission,
             admitted: self.admitted,
-            paused: self.paused,
             deferred: self.deferred,
             maybe_more: self.maybe_more,
             turn_began: self.turn_began,
@@ -100,14 +95,11 @@ impl<S: Stream> State<S> {
             fault: None,
             peer: None,
             ended: false,
-            received: 0,
             sent: 0,
             decoder: Decoder::new(&limits, false),
-            inbox: VecDeque::new(),
-            inbox_bytes: 0,
+            inbox: MessageInbox::default(),
             admitted: admission == Admission::Anybody,
             admission,
-            paused: false,
             deferred: Vec::new(),
             maybe_more: false,
             turn_began: 0,
@@ -121,7 +113,7 @@ impl<S: Stream> State<S> {
         let under_way = self.decoder.offset() - self.boundary;
         let under_way = usize::try_from(under_way).unwrap_or(usize::MAX);
         self.usage
-            .hold(self.inbox_bytes + self.outbox.bytes() + under_way);
+            .hold(self.inbox.bytes() + self.outbox.bytes() + under_way);
     }
 
     /// The progress of the message that the peer is sending; `None` between messages, and while it is not read.
@@ -270,12 +262,12 @@ impl<S: Stream> State<S> {
                 if frame.segments.is_empty() {
                     return Err(Violation::Empty);
                 }
-                self.keep(frame.segments);
+                self.inbox.push(frame.segments);
                 Ok(())
             }
             Kind::Shared => {
                 let message = self.open(frame.segments)?;
-                self.keep(message);
+                self.inbox.push(message);
                 Ok(())
             }
             Kind::Ping => {
@@ -287,12 +279,6 @@ impl<S: Stream> State<S> {
             Kind::Pong => Ok(()),
             other => Err(Violation::Kind(other as u8)),
         }
-    }
-
-    fn keep(&mut self, message: Message) {
-        self.received += 1;
-        self.inbox_bytes += weight(&message);
-        self.inbox.push_back(message);
     }
 
     /// The frames of a message of which some are named.
@@ -370,8 +356,7 @@ impl<S: Stream> State<S> {
 
     /// Take the next message.
     pub fn take(&mut self) -> Option<Message> {
-        let message = self.inbox.pop_front()?;
-        self.inbox_bytes -= weight(&message);
+        let message = self.inbox.pop()?;
         self.account();
         Some(message)
     }
@@ -404,14 +389,10 @@ impl<S: Stream> State<S> {
 
     /// Whether the stream should be watched for input.
     pub fn wants_read(&mut self) -> bool {
-        let held_back = self.usage.holds_back(self.inbox_bytes);
-        if held_back || self.inbox_bytes >= self.limits.inbox_bytes_max {
-            self.paused = true;
-        } else if self.inbox_bytes <= self.limits.inbox_bytes_max / 2 {
-            self.paused = false;
-        }
+        let held_back = self.usage.holds_back(self.inbox.bytes());
+        let paused = (self.inbox).update_pause(self.limits.inbox_bytes_max, held_back);
         let open = !self.ended && self.fault.is_none() && self.stream.is_some();
-        open && !self.paused && !self.decoder.awaits_memory()
+        open && !paused && !self.decoder.awaits_memory()
     }
 
     /// Whether the stream should be watched for output.
@@ -424,9 +405,39 @@ impl<S: Stream> State<S> {
         self.fault.is_none() && self.stream.as_ref().is_some_and(waits)
     }
 
+    /// The stream; `None` once it was closed or given away.
+    pub fn stream(&self) -> Option<&S> {
+        self.stream.as_ref()
+    }
+
+    /// The stream, for what it offers besides moving bytes.
+    pub fn stream_mut(&mut self) -> Option<&mut S> {
+        self.stream.as_mut()
+    }
+
+    /// The limits of this end.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// What is queued to be sent.
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Messages received so far.
+    pub fn received(&self) -> u64 {
+        self.inbox.received()
+    }
+
+    /// Messages sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Messages that wait, and their bytes.
     pub fn waiting(&self) -> (usize, usize) {
-        (self.inbox.len(), self.inbox_bytes)
+        (self.inbox.len(), self.inbox.bytes())
     }
 
     /// Bytes received so far.
@@ -439,66 +450,4 @@ impl<S: Stream> State<S> {
         let aside = self.stream.as_ref().map_or(0, Stream::copied);
         self.decoder.copied() + self.outbox.copied() + aside
     }
-
-    /// Why nothing more arrives once the inbox is empty, if so.
-    pub fn end(&self) -> Option<Fault> {
-        let ended = self.ended.then_some(Fault::Broken(Cause::EndOfFile));
-        self.fault.clone().or(ended)
-    }
-
-    /// Whether the peer is gone; polls the stream if it is not read.
-    pub fn is_over(&mut self) -> bool {
-        self.fault.is_some()
-            || self.ended
-            || self
-                .stream
-                .as_ref()
-                .is_none_or(|stream| self.paused && stream.hung_up())
-    }
-
-    /// End the connection; received messages can still be taken.
-    pub fn break_with(&mut self, fault: Fault) {
-        if self.fault.is_none() {
-            self.fault = Some(fault);
-            self.outbox.clear();
-            self.account();
-        }
-    }
-
-    fn end_of_file(&mut self) -> Option<usize> {
-        if self.decoder.at_boundary() && self.is_open() {
-            self.ended = true;
-        } else {
-            self.break_with(Fault::Broken(Cause::Truncated));
-        }
-        None
-    }
-
-    fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
-        if !fault.is_transient() {
-            self.fail(fault);
-        }
-        None
-    }
-
-    fn fail(&mut self, fault: StreamFault) {
-        match fault {
-            StreamFault::Violation(violation) => drop(self.violate(violation)),
-            fault => self.break_with(Fault::Broken(fault.into())),
-        }
-    }
-
-    fn violate(&mut self, violation: Violation) -> Option<usize> {
-        self.break_with(Fault::Protocol {
-            offset: self.decoder.offset(),
-            violation,
-        });
-        None
-    }
-}
-
-/// What a message weighs in the inbox.
-fn weight(message: &Message) -> usize {
-    let bytes: usize = message.iter().map(Buffer::len).sum();
-    bytes + message.len() * MESSAGE_BYTES_MIN
 }

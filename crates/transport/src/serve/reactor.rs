@@ -295,7 +295,7 @@ impl Reactor {
             Action::ShutdownTarget => {
                 if let Some(served) = self.served(key)
                     && let Some(target) = &served.session.target
-                    && let Some(socket) = &target.stream
+                    && let Some(socket) = target.stream()
                 {
                     let _ = shutdown(socket.as_fd(), Shutdown::Write);
                 }
@@ -324,7 +324,7 @@ impl Reactor {
             (Source::Target, served.session.target.as_ref(), target),
         ];
         for ((kind, state, wanted), watched) in ends.into_iter().zip(&mut served.watched) {
-            let Some(socket) = state.and_then(|state| state.stream.as_ref()) else {
+            let Some(socket) = state.and_then(State::stream) else {
                 continue;
             };
             let token = Token::new(kind, key);
@@ -339,9 +339,9 @@ impl Reactor {
         let served = self.connections.remove(key)?;
         self.handshaking -= usize::from(!served.open);
         self.control.metrics.open.fetch_sub(1, Ordering::Relaxed);
-        let client = served.session.client.stream.as_ref();
+        let client = served.session.client.stream();
         let target = served.session.target.as_ref();
-        let target = target.and_then(|target| target.stream.as_ref());
+        let target = target.and_then(State::stream);
         for (socket, watched) in [client, target].into_iter().zip(served.watched) {
             if let Some(socket) = socket
                 && watched != Ready::NOTHING
@@ -398,11 +398,7 @@ impl Reactor {
 /// Shut both connections down, which ends them even if a forked child has copies of their descriptors.
 fn hang_up(session: &ClientSession<Socket>) {
     let ends = [Some(&session.client), session.target.as_ref()];
-    for socket in ends
-        .into_iter()
-        .flatten()
-        .filter_map(|end| end.stream.as_ref())
-    {
+    for socket in ends.into_iter().flatten().filter_map(|end| end.stream()) {
         let _ = shutdown(socket.as_fd(), Shutdown::Both);
     }
 }

@@ -10,7 +10,6 @@ use forebay_base::poll::Ready;
 
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::NATIVE_TURN_MESSAGES;
-use crate::messages::connection::check;
 use crate::messages::state::State;
 use crate::messages::{Frames, Message};
 use crate::serve::dial::Target;
@@ -70,7 +69,7 @@ impl<S: Stream> ClientSession<S> {
         if client.read && self.reads_client() {
             self.client.receive();
         }
-        let reads_target = has_room(&self.client) && !self.closing;
+        let reads_target = self.client.has_room() && !self.closing;
         if let Some(other) = &mut self.target {
             if target.write {
                 other.flush();
@@ -83,9 +82,9 @@ impl<S: Stream> ClientSession<S> {
             .act(metrics)
             .unwrap_or_else(|error| Some(Action::Close(Some(error))))
             .unwrap_or_else(|| self.next_action());
-        drop(self.client.outbox.take_retired());
+        drop(self.client.take_sent());
         if let Some(target) = &mut self.target {
-            drop(target.outbox.take_retired());
+            drop(target.take_sent());
         }
         action
     }
@@ -110,7 +109,7 @@ impl<S: Stream> ClientSession<S> {
             read: self.reads_client() && self.client.wants_read(),
             write: self.client.wants_write(),
         };
-        let reads_target = has_room(&self.client) && !self.closing;
+        let reads_target = self.client.has_room() && !self.closing;
         let target = self.target.as_mut().map_or(Ready::NOTHING, |target| Ready {
             read: reads_target && target.wants_read(),
             write: target.wants_write(),
@@ -129,14 +128,14 @@ impl<S: Stream> ClientSession<S> {
         let ends = [Some(&self.client), of_target];
         let sum = |of: fn(&State<S>) -> u64| ends.iter().flatten().map(|&state| of(state)).sum();
         under_way.then(|| Position {
-            messages: sum(|state| state.received + state.sent),
-            bytes: sum(|state| state.offset() + state.outbox.sent()),
+            messages: sum(|state| state.received() + state.sent()),
+            bytes: sum(|state| state.offset() + state.outbox().sent()),
         })
     }
 
     /// Whether the client may be read: the outbox for its messages has room.
     fn reads_client(&self) -> bool {
-        !self.dialing && !self.closing && has_room(self.target.as_ref().unwrap_or(&self.client))
+        !self.dialing && !self.closing && self.target.as_ref().unwrap_or(&self.client).has_room()
     }
 
     /// Answer or forward what has arrived.
@@ -162,9 +161,9 @@ impl<S: Stream> ClientSession<S> {
         let together = self.client.waiting().0 > 1;
         let mut action = None;
         for _ in 0..NATIVE_TURN_MESSAGES {
-            if !has_room(&self.client) {
+            if !self.client.has_room() {
                 self.client.flush();
-                if !has_room(&self.client) {
+                if !self.client.has_room() {
                     break;
                 }
             }
@@ -202,20 +201,20 @@ impl<S: Stream> ClientSession<S> {
 
     /// What to do next, after everything possible was done.
     fn next_action(&mut self) -> Action {
-        if let Some(fault) = &self.client.fault {
+        if let Some(fault) = self.client.fault() {
             return Action::Close(Some(error_of(fault, "the client")));
         }
         let taken = self.client.waiting().0 == 0;
-        let answered = self.client.outbox.is_empty();
+        let answered = self.client.outbox().is_empty();
         let Some(target) = &mut self.target else {
-            let ended = self.client.ended && taken && !self.dialing;
+            let ended = self.client.has_ended() && taken && !self.dialing;
             let closed = self.closing && (taken || self.dialing);
             if answered && (ended || closed) {
                 return Action::Close(None);
             }
             return self.again(taken);
         };
-        if self.closing && answered && target.outbox.is_empty() {
+        if self.closing && answered && target.outbox().is_empty() {
             return Action::Close(None);
         }
         if let Some(fault) = target.end()
@@ -224,12 +223,12 @@ impl<S: Stream> ClientSession<S> {
         {
             return Action::Close(
                 target
-                    .fault
+                    .fault()
                     .is_some()
                     .then(|| error_of(&fault, "the target")),
             );
         }
-        if self.client.ended && taken && target.outbox.is_empty() && !self.end_sent {
+        if self.client.has_ended() && taken && target.outbox().is_empty() && !self.end_sent {
             self.end_sent = true;
             return Action::ShutdownTarget;
         }
@@ -241,7 +240,7 @@ impl<S: Stream> ClientSession<S> {
     fn again(&mut self, taken: bool) -> Action {
         let to_target = self.target.as_ref();
         let waits = |from: &State<S>, to: &State<S>| {
-            (from.waiting().0 > 0 || from.holds_received()) && has_room(to) && to.fault.is_none()
+            (from.waiting().0 > 0 || from.holds_received()) && to.has_room() && to.fault().is_none()
         };
         let back = to_target.is_some_and(|target| waits(target, &self.client));
         let forth = !self.dialing && waits(&self.client, to_target.unwrap_or(&self.client));
@@ -263,10 +262,10 @@ impl<S: Stream> ClientSession<S> {
 fn pass<S: Stream>(from: &mut State<S>, to: &mut State<S>) -> Result<u64> {
     let together = from.waiting().0 > 1;
     let mut passed = 0;
-    while passed < NATIVE_TURN_MESSAGES as u64 && to.fault.is_none() {
-        if !has_room(to) {
+    while passed < NATIVE_TURN_MESSAGES as u64 && to.fault().is_none() {
+        if !to.has_room() {
             to.flush();
-            if !has_room(to) {
+            if !to.has_room() {
                 break;
             }
         }
@@ -283,17 +282,13 @@ fn pass<S: Stream>(from: &mut State<S>, to: &mut State<S>) -> Result<u64> {
 }
 
 fn send<S: Stream>(to: &mut State<S>, frames: &mut dyn Frames, together: bool) -> Result<()> {
-    check(to, frames)?;
+    to.check(frames)?;
     if together {
         to.push(frames);
     } else {
         to.send(frames);
     }
     Ok(())
-}
-
-fn has_room<S: Stream>(state: &State<S>) -> bool {
-    state.outbox.bytes() <= state.limits.outbox_bytes_high
 }
 
 fn error_of(fault: &Fault, peer: &str) -> Error {

@@ -1,9 +1,6 @@
 //! How a process leaves the registry: by its template's report, by its exit, or by a deadline.
 
-use rustix::net::RecvFlags;
-
 use super::Registry;
-use super::spare::end_spares;
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Error;
@@ -24,29 +21,28 @@ impl Registry {
                 .templates
                 .get_mut(&id)
                 .and_then(|template| template.running.as_mut());
-            let Some(running) = template.filter(|running| running.serial == serial) else {
+            let Some(running) = template.filter(|running| running.serial() == serial) else {
                 return;
             };
-            let packet = match self.receiver.receive(&running.socket, RecvFlags::DONTWAIT) {
+            let packet = match running.receive(&mut self.receiver) {
                 Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
                 Ok(None) | Err(Error::Interrupted) => return,
                 Ok(Some(_)) | Err(_) => {
                     // Its end closed: it is on its way out, and its exit comes next.
-                    poller.remove(&running.socket);
-                    running.process.kill();
+                    running.end_reports(poller);
                     return;
                 }
             };
             match report_of(&packet.bytes) {
                 Report::Ready | Report::HasExitHooks => {} // the latter is a service's report
-                Report::Unfit { reason } => running.unfit = Some(reason),
+                Report::Unfit { reason } => running.note_unfit(reason),
                 Report::Forked { handle, pid } => {
-                    running.pending.remove(&handle);
+                    running.note_reported(handle);
                     self.forked(poller, handle, pid);
                 }
                 Report::SpareForked { pid } => self.spare_forked(id, pid),
                 Report::NotForked { handle, errno } => {
-                    running.pending.remove(&handle);
+                    running.note_reported(handle);
                     self.services.remove(&handle.slot);
                     let text = not_forked("the template", errno).into_bytes();
                     self.report_not_started(handle.slot, Cause::NotStarted, text);
@@ -60,10 +56,13 @@ impl Registry {
         let Some(template) = self.templates.get_mut(&id) else {
             return;
         };
-        let Some(running) = template.running.take_if(|running| running.serial == serial) else {
+        let Some(running) = template
+            .running
+            .take_if(|running| running.serial() == serial)
+        else {
             return;
         };
-        let Some(Ended { how, code, .. }) = running.process.reap() else {
+        let Some(Ended { how, code, .. }) = running.reap() else {
             template.running = Some(running);
             return;
         };
@@ -79,34 +78,29 @@ impl Registry {
     /// orphans.
     pub(super) fn template_lost(&mut self, poller: &Poller, id: u32) {
         let running = self.templates.get(&id);
-        let Some(serial) = running.and_then(|template| Some(template.running.as_ref()?.serial))
+        let Some(serial) = running.and_then(|template| Some(template.running.as_ref()?.serial()))
         else {
             return;
         };
         self.take_reports(poller, id, serial);
         let running = self.templates.get_mut(&id);
         if let Some(running) = running.and_then(|template| template.running.take()) {
-            running.process.kill();
+            running.kill();
             self.remove_template(poller, running, "closed its socket");
         }
     }
 
     /// Report the end of a template to the callers that wait for a service from it.
     fn remove_template(&mut self, poller: &Poller, running: Running, how: &str) {
-        end_spares(&running.spares);
-        let mut output = running.output;
-        poller.remove(&running.socket);
-        poller.remove(&running.process);
-        poller.remove(&output);
-        output.drain();
-        let (cause, text) = match running.unfit {
+        let remains = running.into_remains(poller);
+        let (cause, text) = match remains.unfit {
             Some(reason) => (Cause::TemplateUnfit, reason),
-            None => (Cause::TemplateDied, end_of_template(how, &output.text())),
+            None => (Cause::TemplateDied, end_of_template(how, &remains.output)),
         };
-        for handle in running.pending {
+        for handle in remains.pending {
             if let Some(service) = self.services.remove(&handle.slot) {
                 let (cause, text) = match service.ending {
-                    Some(cause) => (cause, output.text()),
+                    Some(cause) => (cause, remains.output.clone()),
                     None => (cause, text.clone()),
                 };
                 self.report_not_started(handle.slot, cause, text);
@@ -275,8 +269,8 @@ impl Registry {
             .templates
             .values()
             .filter_map(|template| template.running.as_ref());
-        for running in running.filter(|running| running.pending.contains(&handle)) {
-            running.process.kill();
+        for running in running.filter(|running| running.owes(handle)) {
+            running.kill();
         }
     }
 
@@ -295,8 +289,7 @@ impl Registry {
         self.services.retain(|_, service| service.process.is_some());
         for template in self.templates.values() {
             if let Some(running) = &template.running {
-                end_spares(&running.spares);
-                running.process.kill();
+                running.end();
             }
         }
     }

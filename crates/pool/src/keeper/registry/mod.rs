@@ -208,10 +208,8 @@ impl Registry {
                     .templates
                     .get_mut(&index)
                     .and_then(|template| template.running.as_mut());
-                if let Some(running) = running.filter(|running| running.serial == serial)
-                    && !running.output.drain()
-                {
-                    poller.remove(&running.output);
+                if let Some(running) = running.filter(|running| running.serial() == serial) {
+                    running.drain_output(poller);
                 }
             }
             Source::Branched => self.take_copies(poller, index, serial),

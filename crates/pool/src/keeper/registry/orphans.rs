@@ -3,8 +3,8 @@
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::Registry;
-use super::spare::{is_forking, owned_by};
 use crate::keeper::service::Service;
+use crate::keeper::template::Running;
 use crate::limit::ORPHAN_SCAN_MS;
 
 impl Registry {
@@ -35,7 +35,7 @@ impl Registry {
             .values()
             .filter_map(|template| template.running.as_ref());
         let branching = |service: &Service| !service.branching.is_empty();
-        if forking.into_iter().any(is_forking) || self.services.values().any(branching) {
+        if forking.into_iter().any(Running::is_forking) || self.services.values().any(branching) {
             return;
         }
         for pid in children() {
@@ -51,14 +51,12 @@ impl Registry {
             .services
             .values()
             .filter_map(|service| service.process.as_ref());
-        let templates = self
+        let mut templates = self
             .templates
             .values()
             .filter_map(|template| template.running.as_ref());
-        services
-            .chain(templates.clone().map(|running| &running.process))
-            .chain(templates.flat_map(owned_by))
-            .any(|process| process.pid == pid)
+        services.into_iter().any(|process| process.pid == pid)
+            || templates.any(|running| running.owns(pid))
     }
 }
 

@@ -6,7 +6,6 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::net::SendFlags;
-use rustix::process::Pid;
 
 use super::Registry;
 use crate::clock::now_ms;
@@ -14,10 +13,9 @@ use crate::confine::Confinement;
 use crate::control;
 use crate::error::Result;
 use crate::keeper::DeadlineKind;
-use crate::keeper::process::Process;
 use crate::keeper::source::Poller;
-use crate::keeper::template::{Running, Spare};
-use crate::limit::{SPARE_DELAY_MS, SPARES_FROM};
+use crate::keeper::template::Running;
+use crate::limit::SPARE_DELAY_MS;
 use crate::wire::{Handle, Order};
 
 impl Registry {
@@ -31,25 +29,22 @@ impl Registry {
         confinement: Option<&Confinement>,
     ) -> Option<Result<()>> {
         loop {
-            let spare = self.template_running(id)?.spares.pop()?;
+            let spare = self.template_running(id)?.spares().take()?;
             let confinement = confinement.cloned();
             let order = Order::Serve {
                 handle,
                 confinement,
             };
             let order = order.encode();
-            let Some(process) = spare.process else {
-                continue;
-            };
             if control::send(&spare.orders, &order, descriptors, SendFlags::DONTWAIT).is_err() {
-                process.kill(); // it has ended; it is reaped with the orphans
+                spare.process.kill(); // it has ended; it is reaped with the orphans
                 continue;
             }
             if let Some(service) = self.services.get_mut(&handle.slot) {
                 service.directory = Some(spare.directory);
                 service.orders = Some(spare.orders);
             }
-            return Some(self.register(poller, handle, process));
+            return Some(self.register(poller, handle, spare.process));
         }
     }
 
@@ -58,17 +53,16 @@ impl Registry {
         let wanted = self
             .templates
             .get(&id)
-            .map_or(0, |template| template.spares as usize);
+            .map_or(0, |template| template.spares);
         let Some(running) = self.template_running(id) else {
             return;
         };
-        let has = running.spares.len() + usize::from(running.pending_spare.is_some());
-        if running.forks < SPARES_FROM || has >= wanted {
+        if !running.lacks_spares(wanted) {
             return;
         }
         let handle = Handle {
             slot: id,
-            generation: u64::from(running.serial),
+            generation: u64::from(running.serial()),
         };
         let due = now_ms() + SPARE_DELAY_MS;
         self.deadlines.push(due, DeadlineKind::Spare, handle);
@@ -83,15 +77,15 @@ impl Registry {
         let wanted = self
             .templates
             .get(&id)
-            .map_or(0, |template| template.spares as usize);
+            .map_or(0, |template| template.spares);
         let Some(running) = self.template_running(id) else {
             return;
         };
-        let same = u64::from(running.serial) == template.generation;
-        if !same || running.pending_spare.is_some() || running.spares.len() >= wanted {
+        let same = u64::from(running.serial()) == template.generation;
+        if !same || !running.may_fork_spare(wanted) {
             return;
         }
-        if !running.pending.is_empty() {
+        if running.owes_any() {
             return self.plan_spare(id); // a caller waits for a service of it
         }
         let _ = running.fork_spare(next); // a template that takes no orders has none to spare
@@ -99,15 +93,8 @@ impl Registry {
 
     /// A template has reported a spare.
     pub(super) fn spare_forked(&mut self, id: u32, pid: i32) {
-        let Some(running) = self.template_running(id) else {
-            return;
-        };
-        let Some(spare) = running.pending_spare.take() else {
-            return;
-        };
-        let process = Pid::from_raw(pid).and_then(|pid| Process::adopt(pid).ok());
-        if process.is_some() {
-            running.spares.push(Spare { process, ..spare });
+        let running = self.template_running(id);
+        if running.is_some_and(|running| running.spares().forked(pid)) {
             self.plan_spare(id);
         }
     }
@@ -116,9 +103,7 @@ impl Registry {
     pub(super) fn reap_spares(&mut self) {
         for template in self.templates.values_mut() {
             if let Some(running) = &mut template.running {
-                let lives =
-                    |spare: &Spare| spare.process.as_ref().and_then(Process::reap).is_none();
-                running.spares.retain(lives);
+                running.spares().reap();
             }
         }
     }
@@ -126,24 +111,4 @@ impl Registry {
     fn template_running(&mut self, id: u32) -> Option<&mut Running> {
         self.templates.get_mut(&id)?.running.as_mut()
     }
-}
-
-/// End all of them; they are reaped with the orphans.
-pub fn end_spares(spares: &[Spare]) {
-    for process in spares.iter().filter_map(|spare| spare.process.as_ref()) {
-        process.kill();
-    }
-}
-
-/// Processes of spares that are not to be taken for orphans.
-pub fn owned_by(running: &Running) -> impl Iterator<Item = &Process> {
-    running
-        .spares
-        .iter()
-        .filter_map(|spare| spare.process.as_ref())
-}
-
-/// Whether a child may exist that its template has not reported.
-pub fn is_forking(running: &Running) -> bool {
-    !running.pending.is_empty() || running.pending_spare.is_some()
 }

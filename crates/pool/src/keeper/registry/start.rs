@@ -110,14 +110,11 @@ impl Registry {
         let template = self.templates.get_mut(&id).ok_or(UNKNOWN_TEMPLATE)?;
         let running = template.start(serial, directory)?;
         let of = |source| token(source, id, serial);
-        let watched = source::watch(poller, &running.socket, of(Source::Report))
-            .and_then(|()| source::watch(poller, &running.process, of(Source::TemplateExit)))
-            .and_then(|()| source::watch(poller, &running.output, of(Source::TemplateOutput)));
+        let watched = running.watch(poller, of);
         if watched.is_err() {
             // Its end would not be seen; it is reaped with the orphans.
-            poller.remove(&running.socket);
-            poller.remove(&running.process);
-            running.process.kill();
+            running.unwatch(poller);
+            running.kill();
             template.running = None;
         }
         watched

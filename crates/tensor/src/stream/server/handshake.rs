@@ -125,9 +125,9 @@ impl Handshake {
     /// Refuse a client that did not authenticate. Its state sends nothing after a fault, so a new state over the same
     /// stream sends the refusal.
     fn reject(&mut self, why: &'static str) -> Verdict {
-        if self.state.outbox.sent() > 0 {
-            self.state.fault = None; // the preface is sent already: a second one would be invalid
-        } else if let Some(wire) = self.state.stream.take() {
+        if self.state.outbox().sent() > 0 {
+            self.state.send_despite_fault(); // the preface is sent already: a second one would be invalid
+        } else if let Some(wire) = self.state.close() {
             self.state = State::new(wire, limits(), Admission::Anybody, None);
         }
         self.refuse(&Error::Unauthenticated { why });
@@ -139,7 +139,7 @@ impl Handshake {
     fn drain(&mut self) -> Verdict {
         let mut unseen = [MaybeUninit::uninit(); DISCARDED_BYTES];
         let why = || self.refused.clone().unwrap_or_default();
-        let Some(wire) = &mut self.state.stream else {
+        let Some(wire) = self.state.stream_mut() else {
             return Verdict::Leave(why());
         };
         for _ in 0..DISCARDS_A_TURN {
@@ -171,7 +171,7 @@ impl Handshake {
     }
 
     fn wants_write(&self) -> bool {
-        self.state.wants_write() || !self.state.outbox.is_empty()
+        self.state.wants_write() || !self.state.outbox().is_empty()
     }
 
     /// Whether received bytes are buffered, for which the socket does not become readable.
@@ -180,11 +180,11 @@ impl Handshake {
     }
 
     pub(super) fn wire(&self) -> Option<&Wire> {
-        self.state.stream.as_ref()
+        self.state.stream()
     }
 
     pub(super) fn hang_up(mut self) {
-        if let Some(wire) = &mut self.state.stream {
+        if let Some(wire) = self.state.stream_mut() {
             wire.hang_up();
         }
     }

@@ -47,7 +47,7 @@ impl Messages {
             if state.kernel_offset() >= end {
                 return Ok(Some(()));
             }
-            match &state.fault {
+            match state.fault() {
                 Some(fault) => Err(fault.to_error(&self.peer, Delivered::Maybe)),
                 None => Ok(None),
             }
@@ -76,7 +76,7 @@ impl Messages {
             }
             let more = state.may_have_more();
             let interest = interest_of(&mut state);
-            let watch = state.stream.as_ref().map(Wire::watch);
+            let watch = state.stream().map(Wire::watch);
             release(state);
             if lead.take().is_some() {
                 version += 1; // counted by dropping our own lead, which is no news

@@ -6,8 +6,10 @@ use std::io::IoSlice;
 use rustix::io::Errno;
 
 use super::State;
+use crate::error::{Error, Result};
 use crate::limit::{COPY_BYTES_MAX, PIECES_MAX};
 use crate::link::flow;
+use crate::link::outbox::Payload;
 use crate::messages::Frames;
 use crate::messages::named::Named;
 use crate::stream::{Stream, StreamFault};
@@ -134,7 +136,71 @@ impl<S: Stream> State<S> {
         self.account();
     }
 
-    fn count_sent(&mut self, outcome: Result<usize, StreamFault>) -> usize {
+    /// Stop using the caller's buffers: copy what the kernel has not taken of them.
+    pub fn own(&mut self) {
+        self.outbox.own();
+    }
+
+    /// Sent buffers of callers. Drop them outside of any lock.
+    pub fn take_sent(&mut self) -> Vec<Payload> {
+        self.outbox.take_retired()
+    }
+
+    /// Whether the process holds more than it may, and this end adds to it.
+    pub fn is_over_budget(&self) -> bool {
+        self.outbox.bytes() > 0 && self.usage.is_over_limit()
+    }
+
+    /// Whether so little is queued that a sender need not wait.
+    pub fn has_room(&self) -> bool {
+        self.outbox.bytes() <= self.limits.outbox_bytes_high
+    }
+
+    /// Check that one more message may be queued: the limit for senders that do not await earlier ones.
+    pub fn check_outbox(&self) -> Result<()> {
+        let (limit, value) = (self.limits.outbox_bytes_max, self.outbox.bytes());
+        if value < limit {
+            return Ok(());
+        }
+        Err(Error::Limit {
+            name: "max_outbox_bytes",
+            limit: limit as u64,
+            value: value as u64,
+        })
+    }
+
+    /// Check that a message is within the limits of both sides.
+    pub fn check(&self, frames: &dyn Frames) -> Result<()> {
+        let (bytes_max, frames_max) = match &self.peer {
+            None => (self.limits.frame_bytes_max, self.limits.segments_max),
+            Some(peer) => (
+                self.limits.frame_bytes_max.min(peer.frame_bytes_max),
+                self.limits.segments_max.min(peer.segments_max),
+            ),
+        };
+        let count = frames.count();
+        if count == 0 {
+            return Err(Error::Config("a message needs at least one frame".into()));
+        }
+        if count > usize::from(frames_max) {
+            return Err(Error::Limit {
+                name: "max_frames",
+                limit: frames_max.into(),
+                value: count as u64,
+            });
+        }
+        let value = (0..count).map(|index| frames.get(index).len() as u64).sum();
+        if value > bytes_max {
+            return Err(Error::Limit {
+                name: "max_message_bytes",
+                limit: bytes_max,
+                value,
+            });
+        }
+        Ok(())
+    }
+
+    fn count_sent(&mut self, outcome: std::result::Result<usize, StreamFault>) -> usize {
         flow::taken(outcome).unwrap_or_else(|fault| {
             self.fail(fault);
             0

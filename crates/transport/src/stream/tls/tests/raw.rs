@@ -42,5 +42,5 @@ fn its_session_goes_along() {
                 .unwrap_or_default(),
         );
     }
-    assert!(one.take_stream().is_none() && other.stream.is_none());
+    assert!(one.take_stream().is_none() && other.stream().is_none());
 }

@@ -9,14 +9,14 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
-use super::budget::{Budget, BudgetUse};
-use super::state::State;
+use super::State;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{
     BUDGET_STEP, COPY_BYTES_MAX, DIRECT_BYTES_MIN, Limits, MESSAGE_BYTES_MIN, TURN_BYTES,
 };
 use crate::link::admission::Admission;
+use crate::messages::budget::{Budget, BudgetUse};
 use crate::stream::{Stream, StreamFault};
 use crate::wire::frame::{Header, Kind};
 use crate::wire::preface::Preface;
@@ -251,7 +251,7 @@ proptest! {
             }
         }
         assert_eq!(got, sent.len(), "messages are lost");
-        assert_eq!((other.received, one.sent), (got as u64, got as u64));
+        assert_eq!((other.received(), one.sent), (got as u64, got as u64));
     }
 }
 
