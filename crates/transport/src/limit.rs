@@ -143,8 +143,10 @@ pub const LEND_CHUNK_BYTES: u64 = 16 << 20;
 ///
 /// A caller lends a longer segment alone. A server does not: results that a caller keeps are memory of the server.
 pub const LENT_BYTES_MAX: u64 = 64 << 20;
-/// Descriptors that travel with one run of bytes; the kernel takes 253.
-pub const DESCRIPTORS_MAX: usize = 16;
+/// Descriptors that one send takes along on a stream of calls; the kernel takes 253.
+///
+/// Packets, which also the pool and the executor use, have a limit of their own: [`forebay_base::packet`].
+pub const SEND_DESCRIPTORS_MAX: usize = 16;
 /// A borrower that writes this many pages of a segment gets copies instead, for a while.
 ///
 /// A page that is written costs 2.8 us, one that is copied 0.2.

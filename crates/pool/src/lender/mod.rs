@@ -31,7 +31,7 @@ use forebay_base::peer::Peer;
 use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::spin::spin;
 use forebay_base::time;
-use forebay_base::unix::Listener;
+use forebay_base::unix::ExclusiveListener;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -44,7 +44,7 @@ use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{QuestionId, Reply, Request};
 use ledger::{BorrowerId, Ledger, Session};
-use listener::{accept_program, listen};
+use listener::listen;
 use socket_watch::SocketWatch;
 use source::{LenderSource, token_of};
 
@@ -128,7 +128,7 @@ const WAKES_MAX: usize = 1 << 20;
 pub struct Lender {
     pool: Client,
     config: Config,
-    listener: Listener,
+    listener: ExclusiveListener,
     poller: Poll<LenderSource>,
     queue: Arc<Queue<Wake>>,
     receiver: Receiver,
@@ -305,10 +305,11 @@ impl Lender {
             .map_err(Error::system("epoll_ctl"))
     }
 
-    /// Accept the programs in the queue.
+    /// Accept the programs of this user in the queue. While no descriptor is left they stay there: an end of file would
+    /// tell them that there is no lender.
     fn accept(&mut self) {
         loop {
-            match accept_program(&self.listener) {
+            match self.listener.socket().accept_own() {
                 Ok(Some((socket, peer))) if self.connections.len() < BORROWERS_MAX => {
                     let _ = self.admit(socket, peer); // on failure it sees its end of file
                 }

@@ -38,11 +38,11 @@ impl Lender {
             return None;
         }
         self.socket_watch.due = next_look();
-        if !self.listener.is_gone() {
+        if !self.listener.socket().is_gone() {
             return None;
         }
         self.accept(); // programs that connected before the file was removed
-        let path = self.listener.path().display().to_string();
+        let path = self.listener.socket().path().display().to_string();
         let accepting = self.paused_until.is_none();
         if accepting {
             self.poller.remove(&self.listener);
