@@ -111,6 +111,9 @@ pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
 pub const NATIVE_HANDSHAKES_MAX: usize = 256;
 /// Seconds within which half a message, or an answer that the client does not take, must progress by `STALL_BYTES_MIN`.
 pub const NATIVE_STALL_S: u64 = 30;
+/// Checks within that time.
+pub const NATIVE_STALL_LOOKS: u32 = 4;
+const _: () = assert!(NATIVE_STALL_LOOKS > STALL_LOOKS_MIN);
 /// How long accepting pauses if no descriptor is left.
 pub const NATIVE_PAUSE_MS: u64 = 100;
 /// How long a native listener that closes waits for its answers to be written.

@@ -16,10 +16,10 @@ use crate::limit::{Limits, MESSAGE_BYTES_MIN, RECEIVE_BYTES, TURN_BYTES, TURN_RE
 use crate::link::admission::{self, Admission};
 use crate::link::flow;
 use crate::link::outbox::{Head, Outbox, Payload};
+use crate::link::stall::FlowPosition;
 use crate::messages::budget::{Budget, BudgetUse};
 use crate::messages::frames::Message;
 use crate::messages::named;
-use crate::messages::stall::FlowPosition;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::wire::decoder::{Decoder, Event};
