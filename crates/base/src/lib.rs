@@ -10,6 +10,7 @@
 //! | [`accept`], [`unix`], [`peer`] | accepting, listening on a Unix socket of this user alone, and who connects to it |
 //! | [`packet`] | packets with descriptors |
 //! | [`process`], [`PerProcess`] | which process this is after forks; a value that each makes for itself |
+//! | [`file_id`], [`host`] | which file a path names; how much memory this process may have, and its cgroups |
 //! | [`readiness()`], [`time`], [`mod@spin`] | what a descriptor is ready for, times as the kernel takes them, looking before sleeping |
 //!
 //! # The completion queue: how Rust threads reach an event loop
@@ -64,6 +65,8 @@
 //! ```
 pub mod accept;
 mod error;
+pub mod file_id;
+pub mod host;
 pub mod packet;
 pub mod peer;
 mod per_process;

@@ -2,7 +2,7 @@
 //!
 //! A sequenced packet keeps its borders, so there is no framing. Descriptors are received close-on-exec. Two flags of
 //! recvmsg(2) are for the caller to judge: bytes that did not fit, and descriptors that were lost because the sender sent
-//! more than [`DESCRIPTORS_MAX`] or this process has none left. Sources: unix(7), recvmsg(2), cmsg(3).
+//! more than [`PACKET_DESCRIPTORS_MAX`] or this process has none left. Sources: unix(7), recvmsg(2), cmsg(3).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use rustix::net::{
 };
 
 /// Descriptors of one packet.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub const PACKET_DESCRIPTORS_MAX: usize = 4;
 
 /// What one call received. Its bytes lie in the caller's buffer.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub fn pair(kind: SocketType) -> Result<(OwnedFd, OwnedFd), Errno> {
 /// The descriptors stay the caller's. A peer that is gone makes an error, not a SIGPIPE.
 ///
 /// # Errors
-/// `AGAIN` where `flags` hold `DONTWAIT` and the socket is full; `TOOMANYREFS` for more than [`DESCRIPTORS_MAX`]; those
+/// `AGAIN` where `flags` hold `DONTWAIT` and the socket is full; `TOOMANYREFS` for more than [`PACKET_DESCRIPTORS_MAX`]; those
 /// of sendmsg(2) but `INTR`.
 pub fn send(
     socket: impl AsFd,
@@ -52,10 +52,10 @@ pub fn send(
     descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     // The space is aligned, so one more may fit that the receiver's does not hold.
-    if descriptors.len() > DESCRIPTORS_MAX {
+    if descriptors.len() > PACKET_DESCRIPTORS_MAX {
         return Err(Errno::TOOMANYREFS);
     }
     if !descriptors.is_empty() {
@@ -76,7 +76,7 @@ pub fn send(
 /// `AGAIN` where `flags` hold `DONTWAIT` and there is none; `INTR`; `CONNRESET` once, before what the peer sent last,
 /// where it has closed with something unread; those of recvmsg(2).
 pub fn receive(socket: impl AsFd, into: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let message = recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, flags)?;
@@ -122,7 +122,7 @@ mod tests {
         let (ours, theirs) = pair(SocketType::SEQPACKET).expect("made");
         send(&ours, b"too long", &[], SendFlags::empty()).expect("sent");
         assert!(received(&theirs, &mut [0; 3]).cut);
-        let many = [ours.as_fd(); DESCRIPTORS_MAX + 1];
+        let many = [ours.as_fd(); PACKET_DESCRIPTORS_MAX + 1];
         let refused = send(&ours, b"x", &many, SendFlags::empty());
         assert_eq!(refused, Err(Errno::TOOMANYREFS));
     }

@@ -10,7 +10,6 @@ pub mod action;
 pub mod clock;
 pub mod dispatcher;
 pub mod error;
-mod file_id;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

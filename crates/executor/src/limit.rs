@@ -1,4 +1,6 @@
-//! The named limits of the executor, with their defaults.
+//! The limits on what is asked for, measured and kept: options of a request, logs, results, the gauge.
+//!
+//! Those of the dispatcher's turns, clients and queues are in [`crate::dispatcher::limit`].
 
 /// A blob from this size on travels as a segment beside the head, not in it (`blob_segment_bytes_min`).
 ///
@@ -21,8 +23,6 @@ pub const AHEAD_MAX: u32 = 64;
 /// A worker cuts its output into records of at most this size: well below the kernel's default for a socket's buffer
 /// (`net.core.wmem_default`, 208 KiB), so that one always fits an empty socket.
 pub const SIDE_RECORD_BYTES_MAX: usize = (64 << 10) + 13;
-/// Workers that may wait to be accepted (`side_backlog`).
-pub const SIDE_BACKLOG: i32 = 128;
 /// Results on their way to the disk, in bytes; above it nothing is dispatched until some are there
 /// (`results_writing_bytes_max`).
 ///

@@ -79,3 +79,24 @@ pub struct Restored {
     /// waits.
     pub rebooted: bool,
 }
+
+#[cfg(test)]
+pub mod fixture {
+    use super::{Arc, Op, Request, RequestId};
+    use crate::request::{Options, Submission};
+
+    /// The acceptance of a small request.
+    pub fn accept(id: u64) -> Op {
+        Op::Accept(Arc::new(Request {
+            id: RequestId(id),
+            accepted_at: 1,
+            submission: Submission {
+                name: "a".into(),
+                code: "c".into(),
+                submitter: "s".into(),
+                arguments: Vec::new().into(),
+                options: Arc::new(Options::default()),
+            },
+        }))
+    }
+}

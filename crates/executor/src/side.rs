@@ -11,22 +11,17 @@
 pub(crate) mod fuzzing;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use forebay_base::peer::peer_of;
-use forebay_base::{accept, packet, process};
-use rustix::fs::{FileType, Mode, OFlags, chmod, fcntl_getfl, fcntl_setfl, fstat};
+use forebay_base::packet;
+use forebay_base::unix::{Directory, ListenError, Listener};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
-    socket_with,
-};
-use rustix::process::getuid;
+use rustix::net::{RecvFlags, SendFlags, SocketType};
 
 use crate::error::{Error, Result};
 use crate::id::RequestId;
-use crate::limit::{SIDE_BACKLOG, SIDE_RECORD_BYTES_MAX};
+use crate::limit::SIDE_RECORD_BYTES_MAX;
 use crate::request::Slot;
 
 const HELLO_BYTES: usize = 13;
@@ -34,46 +29,33 @@ const HEAD_BYTES: usize = 13;
 const INTERRUPT: u8 = 1;
 const RECALL: u8 = 2;
 
-/// The socket that workers connect to. Its file is removed when it is dropped, except in a forked child.
+/// The socket that workers connect to, of this user alone: see [`forebay_base::unix`]. It has no lock, because the
+/// socket of clients beside it, or the name of its directory, keeps another server away.
 #[derive(Debug)]
-pub struct SideListener {
-    socket: OwnedFd,
-    path: PathBuf,
-    /// Device and inode of its file: another socket may have the name by now.
-    file: (u64, u64),
-    /// The process that created it; a forked child has another number.
-    owner: u64,
-}
+pub struct SideListener(Listener);
 
 impl SideListener {
-    /// Listen at `path`, whose directory is private to the caller; a file of an earlier server is replaced.
+    /// Listen at `path`; a socket of an earlier server is replaced. The directory is made (0700) if it is missing.
     ///
     /// # Errors
-    /// `Config` for a path that is too long or is not a socket; `System`.
+    /// `Config` if the path is too long or is not a socket, or if other users may enter its directory; `System`.
     pub fn bind(path: &Path) -> Result<Self> {
-        let address = SocketAddrUnix::new(path).map_err(|errno| {
-            Error::Config(format!(
-                "side socket {}: {errno}; choose a shorter directory",
-                path.display()
-            ))
-        })?;
-        remove_stale(path)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-            .map_err(Error::system("socket"))?;
-        let what = |call: &str| format!("{call} {}", path.display());
-        bind(&socket, &address).map_err(Error::system(what("bind")))?;
-        let made = path.symlink_metadata();
-        let made = made.map_err(Error::system(what("stat")))?;
-        let listener = Self {
-            socket,
-            path: path.to_owned(),
-            file: (made.dev(), made.ino()),
-            owner: process::epoch(),
-        };
-        chmod(path, Mode::RUSR | Mode::WUSR).map_err(Error::system(what("chmod")))?;
-        listen(&listener.socket, SIDE_BACKLOG).map_err(Error::system(what("listen")))?;
-        Ok(listener)
+        let listener = Listener::bind(path, SocketType::SEQPACKET, Directory::Private);
+        listener.map(Self).map_err(cannot_listen)
+    }
+
+    /// Whether the socket's file was removed; another file in its place counts as present.
+    pub fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
+
+    /// Listen there again, with a new socket, after the file was removed. On failure the old one stays. A selector
+    /// must forget the old one before.
+    ///
+    /// # Errors
+    /// Those of [`Self::bind`].
+    pub fn bind_again(&mut self) -> Result<()> {
+        self.0.bind_again().map_err(cannot_listen)
     }
 
     /// Accept a worker; `None` if none waits. Another user's process is rejected, and the next one tried.
@@ -82,15 +64,12 @@ impl SideListener {
     /// `System`, for example with EMFILE: pause accepting then.
     pub fn accept(&self) -> Result<Option<Side>> {
         loop {
-            let next = accept::next(&self.socket);
-            let Some(socket) = next.map_err(Error::system("accept a side socket"))? else {
+            let next = self.0.accept_own();
+            let Some((socket, peer)) = next.map_err(Error::system("accept a side socket"))? else {
                 return Ok(None);
             };
-            // A peer without credentials, or from another pid namespace, is not one of our workers.
-            if let Ok(peer) = peer_of(&socket)
-                && peer.uid == getuid().as_raw()
-                && let Some(pid) = peer.pid
-            {
+            // A process of another pid namespace is not one of our workers.
+            if let Some(pid) = peer.pid {
                 return Ok(Some(Side {
                     socket,
                     pid: pid.get(),
@@ -101,38 +80,25 @@ impl SideListener {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 }
 
 impl AsFd for SideListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
 }
 
-impl Drop for SideListener {
-    fn drop(&mut self) {
-        let named = self.path.symlink_metadata();
-        let ours = named.is_ok_and(|named| (named.dev(), named.ino()) == self.file);
-        if ours && process::epoch() == self.owner {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn remove_stale(path: &Path) -> Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    match path.symlink_metadata() {
-        Ok(found) if found.file_type().is_socket() => {
-            std::fs::remove_file(path).map_err(Error::system(format!("remove {}", path.display())))
-        }
-        Ok(_) => Err(Error::Config(format!(
-            "side socket {}: something else is there; remove it or choose another path",
-            path.display()
-        ))),
-        Err(_) => Ok(()),
-    }
+/// Why a side socket cannot listen, and what to do.
+fn cannot_listen(error: ListenError) -> Error {
+    let advice = match error {
+        ListenError::System { what, source } => return Error::System { what, source },
+        ListenError::Path { .. } => "choose a shorter directory",
+        ListenError::NotASocket(_) => "remove it or choose another path",
+        _ => "use a directory of your own (0700)",
+    };
+    Error::Config(format!("side socket: {error}; {advice}"))
 }
 
 /// A record of a worker; it borrows from the [`RecordBuffer`].

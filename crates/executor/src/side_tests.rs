@@ -1,17 +1,40 @@
 //! Side sockets between real ends.
 
 use super::*;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::net::connect;
+use rustix::fs::{Mode, chmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, connect, socket_with};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-/// A path of this test's own.
-fn path() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("forebay-side-{}-{number}", std::process::id()))
+/// The directory of one test, which the listener makes; removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-side-{}-{number}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("side")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn listening() -> (SideListener, Scratch) {
+    let scratch = Scratch::new();
+    let listener = SideListener::bind(&scratch.socket()).expect("bind");
+    (listener, scratch)
 }
 
 fn connected(listener: &SideListener) -> (OwnedFd, Side) {
@@ -71,7 +94,7 @@ fn identified(listener: &SideListener) -> (OwnedFd, Side, OwnedFd, OwnedFd) {
 
 #[test]
 fn a_hello_brings_the_output_which_does_not_block() {
-    let listener = SideListener::bind(&path()).expect("bind");
+    let (listener, _scratch) = listening();
     let (_socket, side, writing, output) = identified(&listener);
     assert_eq!(
         side.pid(),
@@ -85,7 +108,7 @@ fn a_hello_brings_the_output_which_does_not_block() {
 
 #[test]
 fn records_keep_their_borders_and_the_end_is_reported() {
-    let listener = SideListener::bind(&path()).expect("bind");
+    let (listener, _scratch) = listening();
     let (socket, mut side, ..) = identified(&listener);
     let long = vec![b'x'; SIDE_RECORD_BYTES_MAX - HEAD_BYTES];
     send(&socket, &record(1, 7, 2, &long), &[]);
@@ -113,7 +136,7 @@ fn records_keep_their_borders_and_the_end_is_reported() {
 
 #[test]
 fn nothing_is_no_end() {
-    let listener = SideListener::bind(&path()).expect("bind");
+    let (listener, _scratch) = listening();
     assert!(listener.accept().expect("accept").is_none());
     let (_socket, mut side) = connected(&listener);
     assert!(matches!(
@@ -124,7 +147,7 @@ fn nothing_is_no_end() {
 
 #[test]
 fn what_does_not_begin_with_a_hello_and_its_pipe_is_refused() {
-    let listener = SideListener::bind(&path()).expect("bind");
+    let (listener, _scratch) = listening();
     let (reading, _writing) = pipe_with(PipeFlags::CLOEXEC).expect("pipe");
     let null = std::fs::File::open("/dev/null").expect("open");
     let cases: [(Vec<u8>, Option<BorrowedFd<'_>>); 4] = [
@@ -153,8 +176,9 @@ mod as_root {
     fn a_process_of_another_user_is_turned_away() {
         use std::os::unix::process::CommandExt;
         use std::process::{Command, Stdio};
-        let listener = SideListener::bind(&path()).expect("bind");
+        let (listener, scratch) = listening();
         // As if the directory had let it through.
+        chmod(&scratch.0, Mode::from_raw_mode(0o755)).expect("chmod");
         chmod(listener.path(), Mode::from_raw_mode(0o666)).expect("chmod");
         let script = "import socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); \
                   s.connect(sys.argv[1]); print('in', flush=True); print(s.recv(9) == b'')";
@@ -185,7 +209,7 @@ mod as_root {
 
 #[test]
 fn hostile_records_are_errors() {
-    let listener = SideListener::bind(&path()).expect("bind");
+    let (listener, _scratch) = listening();
     let (socket, mut side, ..) = identified(&listener);
     let mut buffer = RecordBuffer::default();
     let second_hello = hello_record(1, 1);
@@ -203,7 +227,7 @@ fn hostile_records_are_errors() {
 
 #[test]
 fn an_interrupt_names_the_run_and_a_full_socket_is_reported() {
-    let listener = SideListener::bind(&path()).expect("bind");
+    let (listener, _scratch) = listening();
     let (socket, side, ..) = identified(&listener);
     assert!(side.interrupt(RequestId(5), 2).expect("send"));
     let mut bytes = [0; 32];
@@ -223,7 +247,8 @@ fn an_interrupt_names_the_run_and_a_full_socket_is_reported() {
 #[test]
 fn the_file_is_private_replaced_when_stale_and_gone_at_the_end() {
     use std::os::unix::fs::PermissionsExt;
-    let path = path();
+    let scratch = Scratch::new();
+    let path = scratch.socket();
     let stale = SideListener::bind(&path).expect("bind");
     let listener = SideListener::bind(&path).expect("a stale socket is replaced");
     let mode = path.metadata().expect("stat").permissions().mode();
@@ -233,12 +258,42 @@ fn the_file_is_private_replaced_when_stale_and_gone_at_the_end() {
     drop(stale);
     std::fs::write(&path, "mine").expect("write");
     assert!(matches!(SideListener::bind(&path), Err(Error::Config(_))));
-    std::fs::remove_file(&path).expect("remove");
+}
+
+#[test]
+fn a_directory_that_other_users_may_enter_is_refused_with_what_to_do() {
+    let scratch = Scratch::new();
+    drop(SideListener::bind(&scratch.socket()).expect("the directory is made"));
+    chmod(&scratch.0, Mode::from_raw_mode(0o755)).expect("chmod");
+    let error = SideListener::bind(&scratch.socket()).expect_err("not private");
+    let (Error::Config(text), directory) = (error, scratch.0.display()) else {
+        panic!("not a wrong setting");
+    };
+    let start = format!("side socket: {directory} (user ");
+    assert!(
+        text.starts_with(&start) && text.contains("mode 755"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("use a directory of your own (0700)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_socket_whose_file_was_removed_is_made_again() {
+    let (mut listener, scratch) = listening();
+    std::fs::remove_dir_all(&scratch.0).expect("as those who clean /tmp do");
+    assert!(listener.is_gone());
+    listener.bind_again().expect("free");
+    assert!(!listener.is_gone());
+    drop(identified(&listener));
 }
 
 #[test]
 fn a_listener_that_closes_leaves_the_file_of_its_successor() {
-    let path = path();
+    let scratch = Scratch::new();
+    let path = scratch.socket();
     let first = SideListener::bind(&path).expect("bind");
     std::fs::remove_file(&path).expect("as those who clean /tmp do");
     let second = SideListener::bind(&path).expect("bind");

@@ -27,7 +27,8 @@ fn ticks(stat: &File) -> u64 {
 
 #[test]
 fn a_worker_that_finds_no_descriptor_waits_without_costing_a_core() {
-    let path = std::env::temp_dir().join(format!("forebay-door-{}", std::process::id()));
+    let directory = std::env::temp_dir().join(format!("forebay-door-{}", std::process::id()));
+    let path = directory.join("side");
     let dispatcher = Dispatcher::start(Settings {
         policy: Policy {
             durable: false,
@@ -66,5 +67,5 @@ fn a_worker_that_finds_no_descriptor_waits_without_costing_a_core() {
     let mut watched = [PollFd::new(&side, PollFlags::IN)];
     assert_eq!(poll(&mut watched, Some(&patience)).expect("polled"), 1);
     dispatcher.close();
-    let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_dir_all(directory);
 }

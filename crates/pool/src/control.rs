@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType};
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, CONTROL_FDS_MAX};
 
-const _: () = assert!(CONTROL_FDS_MAX <= packet::DESCRIPTORS_MAX);
+const _: () = assert!(CONTROL_FDS_MAX <= packet::PACKET_DESCRIPTORS_MAX);
 
 /// A received message.
 #[derive(Debug)]

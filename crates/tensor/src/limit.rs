@@ -1,6 +1,6 @@
 //! Limits on which several modules agree.
 
-/// Longest text of a dtype, or of the names similar to an unknown one.
-pub(crate) const TEXT_BYTES_MAX: usize = 1024;
+/// Longest text in the answer about a name: of a dtype, or of the names similar to an unknown one.
+pub(crate) const DESCRIPTION_TEXT_BYTES_MAX: usize = 1024;
 /// Most dimensions of a shape, as in numpy.
 pub(crate) const DIMENSIONS_MAX: usize = 64;

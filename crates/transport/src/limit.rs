@@ -111,6 +111,9 @@ pub const NATIVE_CONNECTIONS_MAX: usize = 65_536;
 pub const NATIVE_HANDSHAKES_MAX: usize = 256;
 /// Seconds within which half a message, or an answer that the client does not take, must progress by `STALL_BYTES_MIN`.
 pub const NATIVE_STALL_S: u64 = 30;
+/// Checks within that time.
+pub const NATIVE_STALL_LOOKS: u32 = 4;
+const _: () = assert!(NATIVE_STALL_LOOKS > STALL_LOOKS_MIN);
 /// How long accepting pauses if no descriptor is left.
 pub const NATIVE_PAUSE_MS: u64 = 100;
 /// How long a native listener that closes waits for its answers to be written.
@@ -143,8 +146,10 @@ pub const LEND_CHUNK_BYTES: u64 = 16 << 20;
 ///
 /// A caller lends a longer segment alone. A server does not: results that a caller keeps are memory of the server.
 pub const LENT_BYTES_MAX: u64 = 64 << 20;
-/// Descriptors that travel with one run of bytes; the kernel takes 253.
-pub const DESCRIPTORS_MAX: usize = 16;
+/// Descriptors that one send takes along on a stream of calls; the kernel takes 253.
+///
+/// Packets, which also the pool and the executor use, have a limit of their own: [`forebay_base::packet`].
+pub const SEND_DESCRIPTORS_MAX: usize = 16;
 /// A borrower that writes this many pages of a segment gets copies instead, for a while.
 ///
 /// A page that is written costs 2.8 us, one that is copied 0.2.

@@ -1,4 +1,6 @@
-//! The dispatcher's limits with their reasons.
+//! The limits of the dispatcher's turns, clients and queues, with their reasons.
+//!
+//! Those on what is asked for, measured and kept are in [`crate::limit`].
 
 use crate::limit::UNREAD_RESULTS_MAX;
 

@@ -11,9 +11,9 @@ mod hash;
 mod idle;
 pub mod limit;
 mod poll;
+mod rebinding;
 mod reload;
 mod settings;
-mod socket_file;
 mod supervisor;
 mod workers;
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use forebay_base::host::{CgroupVersion, Host};
 use rustix::thread::sched_getaffinity;
 
-use super::cgroup::{Host, Version};
 use super::memory::Memory;
 use crate::limit::{LOW_RESOURCE_BYTES, LOW_RESOURCE_CORES_MILLI};
 
@@ -55,12 +55,12 @@ fn affinity_milli() -> u32 {
 
 /// The smallest CPU quota above this process.
 fn quota_milli(host: &Host) -> Option<u32> {
-    let ancestry = host.ancestry("cpu")?;
-    let quota = |level: &std::path::PathBuf| match ancestry.version {
-        Version::One => first_quota(level),
-        Version::Two => second_quota(&fs::read_to_string(level.join("cpu.max")).ok()?),
+    let cgroup = host.cgroup("cpu")?;
+    let quota = |level: &std::path::PathBuf| match cgroup.version() {
+        CgroupVersion::One => first_quota(level),
+        CgroupVersion::Two => second_quota(&fs::read_to_string(level.join("cpu.max")).ok()?),
     };
-    ancestry.levels.iter().filter_map(quota).min()
+    cgroup.levels().iter().filter_map(quota).min()
 }
 
 fn first_quota(level: &Path) -> Option<u32> {

@@ -5,23 +5,18 @@
 //! what other processes use below the same level counts, so the level with the least room decides.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::cgroup::{Host, Version};
+use forebay_base::host::{Cgroup, CgroupVersion, Host, field};
+
 use super::pressure::Pressure;
 
-/// A cgroup that may have a limit.
-#[derive(Clone, Debug)]
-struct Level {
-    version: Version,
-    directory: PathBuf,
-}
-
-/// The levels to measure.
+/// The memory to measure.
 #[derive(Clone, Debug)]
 pub struct Memory {
     host: Host,
-    levels: Vec<Level>,
+    /// The cgroup of this process, whose levels may have limits.
+    cgroup: Option<Cgroup>,
     pressure: Pressure,
     /// The limit that readings refer to: the smallest when this was created, or the one that was given.
     limit_bytes: u64,
@@ -41,27 +36,13 @@ pub struct MemoryUse {
 impl Memory {
     /// The memory of this process: its cgroup's, those above it, and the machine's.
     pub fn find(host: &Host) -> Self {
-        let ancestry = host.ancestry("memory");
-        let levels = ancestry.into_iter().flat_map(|ancestry| {
-            let level = move |directory| Level {
-                version: ancestry.version,
-                directory,
-            };
-            ancestry.levels.into_iter().map(level)
-        });
-        let mut memory = Self {
+        Self {
             host: host.clone(),
-            levels: levels.collect(),
+            cgroup: host.cgroup("memory"),
             pressure: Pressure::find(host),
-            limit_bytes: 0,
+            limit_bytes: host.memory_limit_bytes().unwrap_or(u64::MAX),
             workers_max: None,
-        };
-        let limits = memory.levels.iter().filter_map(Level::limit);
-        memory.limit_bytes = limits
-            .chain(memory.machine().map(|(total, _)| total))
-            .min()
-            .unwrap_or(u64::MAX);
-        memory
+        }
     }
 
     /// Refer to this limit instead. One below the system's applies to the workers alone: their memory counts against
@@ -81,20 +62,27 @@ impl Memory {
 
     /// Whether a cgroup, not the machine, is the limit.
     pub fn is_confined(&self) -> bool {
-        self.machine()
-            .is_none_or(|(total, _)| self.limit_bytes < total)
+        self.host
+            .meminfo_bytes("MemTotal:")
+            .is_none_or(|total| self.limit_bytes < total)
     }
 
     /// Whether the kernel ends all processes of a cgroup at once when it is out of memory (`memory.oom.group`).
     pub fn ends_as_group(&self) -> bool {
-        let mut levels = self.levels.iter();
-        levels.any(|level| number(&level.directory.join("memory.oom.group")) == Some(1))
+        let mut levels = self.cgroup.iter().flat_map(Cgroup::levels);
+        levels.any(|level| {
+            let text = fs::read_to_string(level.join("memory.oom.group"));
+            text.is_ok_and(|text| text.trim() == "1")
+        })
     }
 
     /// Measure now, given what the workers have. Cost: two small reads for each level with a limit.
     pub fn measure(&self, workers_bytes: u64) -> MemoryUse {
-        let confined = self.levels.iter().filter_map(Level::free);
-        let whole = self.machine().map(|(_, available)| available);
+        let confined = self.cgroup.iter().flat_map(|cgroup| {
+            let levels = cgroup.levels().iter();
+            levels.filter_map(|level| free(cgroup, level))
+        });
+        let whole = self.host.meminfo_bytes("MemAvailable:");
         let own = self
             .workers_max
             .map(|most| most.saturating_sub(workers_bytes));
@@ -108,42 +96,22 @@ impl Memory {
             pressure: self.pressure.read(),
         }
     }
-
-    /// The machine's memory, and what of it is available.
-    fn machine(&self) -> Option<(u64, u64)> {
-        let text = self.host.text("meminfo");
-        let of = |name| field(&text, name).map(|kib| kib * 1024);
-        Some((of("MemTotal:")?, of("MemAvailable:")?))
-    }
 }
 
-impl Level {
-    fn limit(&self) -> Option<u64> {
-        let name = match self.version {
-            Version::One => "memory.limit_in_bytes",
-            Version::Two => "memory.max",
-        };
-        number(&self.directory.join(name)).filter(|&limit| limit < NO_LIMIT)
-    }
-
-    /// What is left below its limit.
-    fn free(&self) -> Option<u64> {
-        let limit = self.limit()?;
-        let stat = fs::read_to_string(self.directory.join("memory.stat")).ok()?;
-        Some(limit.saturating_sub(resident(&stat, self.version)))
-    }
+/// What is left below the limit of a level; `None` without a limit.
+fn free(cgroup: &Cgroup, level: &Path) -> Option<u64> {
+    let limit = cgroup.memory_limit_bytes_at(level)?;
+    let stat = fs::read_to_string(level.join("memory.stat")).ok()?;
+    Some(limit.saturating_sub(resident(&stat, cgroup.version())))
 }
-
-/// From this value on there is no limit: the first version writes none as the largest number of whole pages.
-const NO_LIMIT: u64 = 1 << 60;
 
 /// What cannot be reclaimed, from `memory.stat` of a cgroup and those below it.
 ///
 /// The first version does not show apart what the kernel holds, most of which it can reclaim.
-fn resident(stat: &str, version: Version) -> u64 {
+fn resident(stat: &str, version: CgroupVersion) -> u64 {
     let names: &[&str] = match version {
-        Version::One => &["total_rss", "total_shmem"],
-        Version::Two => &[
+        CgroupVersion::One => &["total_rss", "total_shmem"],
+        CgroupVersion::Two => &[
             "anon",
             "shmem",
             "kernel_stack",
@@ -154,19 +122,6 @@ fn resident(stat: &str, version: Version) -> u64 {
     names.iter().filter_map(|name| field(stat, name)).sum()
 }
 
-/// The number after a name at the beginning of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let rest = line.strip_prefix(name)?.strip_prefix([' ', '\t'])?;
-        rest.split_ascii_whitespace().next()?.parse().ok()
-    })
-}
-
-/// The number in a file; `None` for `max` and for what cannot be read.
-fn number(file: &Path) -> Option<u64> {
-    fs::read_to_string(file).ok()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,19 +130,9 @@ mod tests {
     fn cache_does_not_count_as_in_use() {
         let first =
             "cache 900\nrss 5\ntotal_cache 900\ntotal_rss 100\ntotal_rss_huge 7\ntotal_shmem 20\n";
-        assert_eq!(resident(first, Version::One), 120);
+        assert_eq!(resident(first, CgroupVersion::One), 120);
         let second = "anon 100\nfile 900\nkernel 50\nkernel_stack 1\npagetables 2\nshmem 20\nanon_thp 8\n\
             slab_reclaimable 9\nslab_unreclaimable 4\n";
-        assert_eq!(resident(second, Version::Two), 127);
-    }
-
-    #[test]
-    fn a_field_is_found_by_its_whole_name() {
-        assert_eq!(field("anon_thp 8\nanon 7\n", "anon"), Some(7));
-        assert_eq!(
-            field("MemTotal:       24684084 kB\n", "MemTotal:"),
-            Some(24_684_084)
-        );
-        assert_eq!(field("anon x\n", "anon"), None);
+        assert_eq!(resident(second, CgroupVersion::Two), 127);
     }
 }

@@ -4,7 +4,6 @@
 //! process needs for its page faults, and no request may wait for that. It polls: the kernel has no notification of
 //! growth. The period follows from whether something runs, and from what measuring costs.
 
-mod cgroup;
 mod limits;
 mod memory;
 mod pressure;
@@ -18,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
 
-pub use cgroup::Host;
 pub use limits::Limits;
 pub use memory::{Memory, MemoryUse};
 

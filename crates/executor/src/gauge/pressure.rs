@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::cgroup::Host;
+use forebay_base::host::Host;
 
 /// The file to read the pressure from, if there is one.
 #[derive(Clone, Debug)]
@@ -15,11 +15,9 @@ pub struct Pressure(Option<PathBuf>);
 impl Pressure {
     /// The pressure of this process's cgroup, else the machine's.
     pub fn find(host: &Host) -> Self {
-        let own = host
-            .unified()
-            .and_then(|ancestry| ancestry.levels.into_iter().next());
-        let own = own.map(|directory| directory.join("memory.pressure"));
-        let files = own.into_iter().chain([host.proc.join("pressure/memory")]);
+        let cgroup = host.unified_cgroup();
+        let own = cgroup.and_then(|cgroup| Some(cgroup.levels().first()?.join("memory.pressure")));
+        let files = own.into_iter().chain([host.proc().join("pressure/memory")]);
         // The file alone is no proof: with `psi=0` at boot, reading it fails.
         Self(
             files
@@ -64,9 +62,6 @@ mod tests {
 
     #[test]
     fn without_it_there_is_no_pressure() {
-        let host = Host {
-            proc: PathBuf::from("/nowhere"),
-        };
-        assert!(Pressure::find(&host).read().abs() < f32::EPSILON);
+        assert!(Pressure::find(&Host::at("/nowhere")).read().abs() < f32::EPSILON);
     }
 }

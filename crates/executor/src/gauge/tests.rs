@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicU32;
 
+use forebay_base::host::{CgroupVersion, Host};
+
 use crate::limit::READINGS_MAX;
 
 /// A `/proc` and cgroup trees of this test's own.
@@ -40,9 +42,7 @@ impl Tree {
     }
 
     fn host(&self) -> Host {
-        Host {
-            proc: self.0.join("proc"),
-        }
+        Host::at(self.0.join("proc"))
     }
 }
 
@@ -101,7 +101,6 @@ fn the_first_version_is_read_with_its_nested_limits() {
         ],
         "5:memory:/a/b\n4:cpu,cpuacct:/a\n0::/\n",
     );
-    tree.put("u/cgroup.controllers", "\n");
     tree.put("memory/memory.limit_in_bytes", none);
     tree.put("memory/a/memory.limit_in_bytes", "786432000\n");
     tree.put(
@@ -131,7 +130,6 @@ fn the_first_version_is_read_with_its_nested_limits() {
 fn the_second_version_is_read_and_the_tightest_level_decides() {
     let tree = Tree::new();
     tree.mounts(&[("u", "cgroup2 cgroup2 rw")], "0::/pod/box\n");
-    tree.put("u/cgroup.controllers", "cpu memory pids\n");
     tree.put("u/pod/memory.max", "4000000000\n");
     tree.put("u/pod/memory.stat", "anon 3900000000\nfile 100\n");
     tree.put("u/pod/memory.oom.group", "1\n");
@@ -162,7 +160,6 @@ fn the_second_version_is_read_and_the_tightest_level_decides() {
 fn a_limit_above_what_the_machine_has_is_none() {
     let tree = Tree::new();
     tree.mounts(&[("u", "cgroup2 cgroup2 rw")], "0::/\n");
-    tree.put("u/cgroup.controllers", "memory\n");
     tree.put("u/memory.max", "99000000000000\n");
     tree.put("u/memory.stat", "anon 5\n");
     let memory = Memory::find(&tree.host());
@@ -225,11 +222,11 @@ struct Group(PathBuf);
 impl Group {
     /// With `limit` in `files`, which are those of the first and the second version.
     fn make(controller: &str, files: [&str; 2], limits: [&str; 2]) -> Self {
-        let ancestry = Host::default().ancestry(controller).expect("a controller");
+        let cgroup = Host::default().cgroup(controller).expect("a controller");
         let name = format!("forebay-gauge-{controller}-{}", std::process::id());
-        let group = Self(ancestry.levels.last().expect("a level").join(name));
+        let group = Self(cgroup.levels().last().expect("a level").join(name));
         fs::create_dir(&group.0).expect("a control group can be made");
-        let version = usize::from(ancestry.version == cgroup::Version::Two);
+        let version = usize::from(cgroup.version() == CgroupVersion::Two);
         fs::write(group.0.join(files[version]), limits[version]).expect("a limit can be set");
         group
     }

@@ -88,21 +88,8 @@ pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Failure, Options, Outcome, Status, Submission};
-
-    fn accept(id: u64) -> Op {
-        Op::Accept(Arc::new(Request {
-            id: RequestId(id),
-            accepted_at: 1,
-            submission: Submission {
-                name: "a".into(),
-                code: "c".into(),
-                submitter: String::new().into(),
-                arguments: Vec::new().into(),
-                options: Arc::new(Options::default()),
-            },
-        }))
-    }
+    use crate::op::fixture::accept;
+    use crate::request::{Failure, Outcome, Status};
 
     fn claim(id: u64, attempt: u32) -> Op {
         Op::Claim {

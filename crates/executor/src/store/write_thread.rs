@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_base::Queue;
+use forebay_base::file_id::FileId;
 use rusqlite::{Connection, ErrorCode};
 
 use super::Answer;
@@ -22,7 +23,6 @@ use super::schema;
 use super::shrink;
 use super::statements::Statements;
 use super::timeline::{self, Timeline};
-use crate::file_id::FileId;
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
@@ -510,7 +510,7 @@ mod tests {
     use rusqlite::ffi;
 
     use super::*;
-    use crate::request::{Options, Request, Submission};
+    use crate::op::fixture::accept;
 
     fn failed(code: std::ffi::c_int) -> Failed {
         Failed::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
@@ -546,20 +546,6 @@ mod tests {
         ] {
             assert!(failed(code).broken, "{code}");
         }
-    }
-
-    fn accept(id: u64) -> Op {
-        Op::Accept(Arc::new(Request {
-            id: RequestId(id),
-            accepted_at: 1,
-            submission: Submission {
-                name: "a".into(),
-                code: "c".into(),
-                submitter: "s".into(),
-                arguments: Vec::new().into(),
-                options: Arc::new(Options::default()),
-            },
-        }))
     }
 
     fn kept(connection: &Connection) -> Vec<i64> {

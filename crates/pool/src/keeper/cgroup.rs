@@ -22,6 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use forebay_base::host::{Host, field};
 use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::process::geteuid;
 
@@ -198,7 +199,8 @@ impl Group {
 
     /// Whether the kernel ended a process in it for want of memory.
     pub fn ran_out_of_memory(&self) -> bool {
-        self.counts_memory && count(&self.read("memory.events"), "oom_kill") > 0
+        self.counts_memory
+            && field(&self.read("memory.events"), "oom_kill").is_some_and(|kills| kills > 0)
     }
 
     /// The most memory that it used; 0 where the kernel does not report it (before Linux 5.19).
@@ -345,72 +347,17 @@ fn is_delegated(own: &Path) -> bool {
     is_set("trusted.delegate", &mut value) || is_set("user.delegate", &mut value)
 }
 
-/// Where the tree of version 2 is mounted, and the directory of this process in it.
+/// Where the tree of version 2 is mounted, and the directory of this process in it. None where a container does not
+/// show it: a cgroup made elsewhere would not have the limits of this process.
 fn own_cgroup() -> Option<(PathBuf, PathBuf)> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let (mount, own) = own_cgroup_in(&mounts, &groups)?;
-    own.is_dir().then_some((mount, own))
-}
-
-fn own_cgroup_in(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    mounts.lines().find_map(|line| {
-        let (mount, kind) = line.split_once(" - ")?;
-        if kind.split_ascii_whitespace().next()? != "cgroup2" {
-            return None;
-        }
-        let mut fields = mount.split_ascii_whitespace().skip(3);
-        let (root, mount) = (fields.next()?, fields.next()?);
-        let inside = Path::new(path).strip_prefix(root).ok()?;
-        Some((PathBuf::from(mount), Path::new(mount).join(inside)))
-    })
-}
-
-/// A counter of a file of `name value` lines.
-fn count(text: &str, name: &str) -> u64 {
-    text.lines()
-        .filter_map(|line| line.split_once(' '))
-        .find(|&(key, _)| key == name)
-        .and_then(|(_, value)| value.trim().parse().ok())
-        .unwrap_or(0)
+    let cgroup = Host::default().unified_cgroup()?;
+    let (own, mount) = (cgroup.levels().first()?, cgroup.levels().last()?);
+    (cgroup.is_visible() && own.is_dir()).then(|| (mount.clone(), own.clone()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_own_cgroup_is_found_in_every_layout() {
-        let unified = "24 1 0:22 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n";
-        let hybrid = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
-                      35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-                      41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-        let bound = "24 1 0:22 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
-        let found = |mounts, groups| own_cgroup_in(mounts, groups).map(|(_, own)| own);
-        let scope = Path::new("/sys/fs/cgroup/user.slice/a.scope");
-        assert_eq!(
-            found(unified, "0::/user.slice/a.scope\n").as_deref(),
-            Some(scope)
-        );
-        assert_eq!(
-            found(hybrid, "4:memory:/x\n0::/\n").as_deref(),
-            Some(Path::new("/sys/fs/cgroup/unified/"))
-        );
-        assert_eq!(
-            found(bound, "0::/docker/1/inner\n").as_deref(),
-            Some(Path::new("/sys/fs/cgroup/inner"))
-        );
-        assert_eq!(found(bound, "0::/elsewhere\n"), None);
-        assert_eq!(found(hybrid, "4:memory:/x\n"), None);
-    }
-
-    #[test]
-    fn counters_are_found_by_their_whole_name() {
-        let events = "low 0\noom 7\noom_kill 2\noom_group_kill 1\n";
-        assert_eq!(count(events, "oom_kill"), 2);
-        assert_eq!(count(events, "max"), 0);
-    }
 
     #[test]
     fn limits_are_written_where_there_are_controllers() {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use forebay_base::peer::Peer;
 use forebay_base::poll::Token;
-use forebay_base::unix::Listener;
+use forebay_base::unix::ExclusiveListener;
 
-use super::listener::{accept_program, listen, listen_again};
+use super::listener::{listen, listen_again};
 use super::socket_watch::SocketWatch;
 use super::source::{LenderPoll, LenderSource, watch};
 use crate::error::Result;
@@ -17,7 +17,7 @@ use crate::limit::ACCEPT_PAUSE_MS;
 /// The listening socket.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    listener: Listener,
+    listener: ExclusiveListener,
     /// No connection is accepted until then (no descriptors are left), or until a program leaves.
     paused_until: Option<Instant>,
     socket_watch: SocketWatch,
@@ -38,9 +38,10 @@ impl Acceptor {
         watch(poll, &self.listener, Token::only(LenderSource::Listener))
     }
 
-    /// The next program in the queue.
+    /// The next program of this user in the queue. While no descriptor is left they stay there: an end of file would
+    /// tell them that there is no lender.
     pub fn accept(&mut self, poll: &LenderPoll) -> Option<(OwnedFd, Peer)> {
-        accept_program(&self.listener).unwrap_or_else(|_| {
+        self.listener.socket().accept_own().unwrap_or_else(|_| {
             // Out of descriptors: the event would come back at once. Other processes or services may hold
             // them, so a program that leaves is not the only one that gives some back; hence the pause.
             poll.remove(&self.listener);
@@ -82,7 +83,7 @@ impl Acceptor {
 
     /// Whether the socket's file is gone; looks only from time to time.
     pub fn is_file_gone(&mut self) -> bool {
-        self.socket_watch.begin_check() && self.listener.is_gone()
+        self.socket_watch.begin_check() && self.listener.socket().is_gone()
     }
 
     /// Make the socket again; returns the notice for a person. Accept the programs in the queue of the old one before.
@@ -95,7 +96,8 @@ impl Acceptor {
         if accepting && self.watch(poll).is_err() {
             self.pause();
         }
-        self.socket_watch.notice(self.listener.path(), bound)
+        self.socket_watch
+            .notice(self.listener.socket().path(), bound)
     }
 
     fn pause(&mut self) {

@@ -1,14 +1,13 @@
 //! The socket of a lender: of one user alone, in a directory of that user alone.
 //!
 //! [`forebay_base::unix`] makes it so; here are the messages, which name the option that helps, and the check of the
-//! process at the other end.
+//! lender that a program connects to.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use forebay_base::accept;
-use forebay_base::peer::{Peer, peer_of};
-use forebay_base::unix::{self, Directory, ListenError, Listener};
+use forebay_base::peer::peer_of;
+use forebay_base::unix::{self, Directory, ExclusiveListener, ListenError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
@@ -18,33 +17,16 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// `Address` where the directory is not this user's alone, or another process listens there; the message names it.
-pub fn listen(path: &Path) -> Result<Listener> {
-    Listener::bind(path, SocketType::SEQPACKET, Directory::Private).map_err(explained)
+pub fn listen(path: &Path) -> Result<ExclusiveListener> {
+    ExclusiveListener::bind(path, SocketType::SEQPACKET, Directory::Private).map_err(explained)
 }
 
 /// Listen there again, with a new socket. On failure the old one stays.
 ///
 /// # Errors
 /// Those of [`listen`].
-pub fn listen_again(listener: &mut Listener) -> Result<()> {
-    listener
-        .bind_again(SocketType::SEQPACKET, Directory::Private)
-        .map_err(explained)
-}
-
-/// A program of this user that wants to connect. The connections of other users, and of programs that have left, are
-/// closed.
-///
-/// # Errors
-/// `System`, for example with EMFILE: pause accepting then. The program stays in the queue and is served afterwards;
-/// an end of file would tell it that there is no lender.
-pub fn accept_program(listener: &Listener) -> Result<Option<(OwnedFd, Peer)>> {
-    while let Some(socket) = accept::next(listener).map_err(Error::system("accept"))? {
-        if let Ok(Some(peer)) = own_peer(&socket) {
-            return Ok(Some((socket, peer)));
-        }
-    }
-    Ok(None)
+pub fn listen_again(listener: &mut ExclusiveListener) -> Result<()> {
+    listener.bind_again().map_err(explained)
 }
 
 /// Connect to the lender at `path`, which must be this user's.
@@ -65,7 +47,8 @@ pub fn connect_to_lender(path: &Path) -> Result<OwnedFd> {
         Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Err(no_lender(path)),
         Err(errno) => return Err(Error::system("connect to the shared pool")(errno)),
     }
-    if own_peer(&socket)?.is_none() {
+    let peer = peer_of(&socket).map_err(Error::system("getsockopt(SO_PEERCRED)"))?;
+    if peer.uid != rustix::process::geteuid().as_raw() {
         return Err(Error::Address(format!(
             "{} belongs to another user; give the path of your own: forebay serve --path",
             path.display()
@@ -80,13 +63,6 @@ pub fn no_lender(path: &Path) -> Error {
         "no shared pool at {}; start one: forebay serve",
         path.display()
     ))
-}
-
-/// The process at the other end, where the kernel says that it is of this user.
-fn own_peer(socket: impl AsFd) -> Result<Option<Peer>> {
-    let peer = peer_of(socket).map_err(Error::system("getsockopt(SO_PEERCRED)"))?;
-    let own = peer.uid == rustix::process::geteuid().as_raw();
-    Ok(own.then_some(peer))
 }
 
 /// Why a socket cannot be used, and what to do.

@@ -1,7 +1,7 @@
 //! Look-ups on the wire: the names of a request, and the answer about each.
 use super::{Meaning, Unknown};
 use crate::dtype::{Dtype, Number};
-use crate::limit::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
+use crate::limit::{DESCRIPTION_TEXT_BYTES_MAX, DIMENSIONS_MAX};
 use crate::table::{Description, Key};
 use crate::wire::{u16_at, u32_at, u64_at};
 
@@ -10,7 +10,8 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a record before its text and its shape.
 const RECORD_BYTES: usize = 26;
 /// Longest record.
-pub(crate) const RECORD_BYTES_MAX: usize = RECORD_BYTES + TEXT_BYTES_MAX + 8 * DIMENSIONS_MAX;
+pub(crate) const RECORD_BYTES_MAX: usize =
+    RECORD_BYTES + DESCRIPTION_TEXT_BYTES_MAX + 8 * DIMENSIONS_MAX;
 /// Bytes of the tag in front of the names.
 pub(crate) const TAG_BYTES: usize = 4;
 /// Longest list of names with its tag.

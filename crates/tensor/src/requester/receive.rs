@@ -6,7 +6,7 @@ use super::{Flying, PROBE_TAG, Requester, tag_of};
 use crate::error::Error;
 use crate::names::frame::RECORD_BYTES_MAX;
 use crate::sys::span::Span;
-use crate::wire::{RESPONSE_BYTES, ResponseHeader, Status, TEXT_BYTES_MAX};
+use crate::wire::{REFUSAL_TEXT_BYTES_MAX, RESPONSE_BYTES, ResponseHeader, Status};
 
 /// Responses with a row or piece of at least this size are received directly into their destination: below it copying
 /// from the buffer costs less than a system call for each response.
@@ -156,7 +156,7 @@ impl<K> Requester<K> {
             (Status::Ok, Task::LookUp { count, .. }) => {
                 (0, u64::from(*count) * RECORD_BYTES_MAX as u64)
             }
-            (_, _) => (0, TEXT_BYTES_MAX as u64),
+            (_, _) => (0, REFUSAL_TEXT_BYTES_MAX as u64),
         };
         if header.bytes < least || header.bytes > most {
             return Err(self.violation(format!(

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::sys::span::{Span, Words};
 use crate::table::Storages;
-use crate::wire::{NO_SLOT, ResponseHeader, Status, TEXT_BYTES_MAX};
+use crate::wire::{NO_SLOT, REFUSAL_TEXT_BYTES_MAX, ResponseHeader, Status};
 use numbers::RowNumbers;
 pub(super) use reads::{Next, Unread};
 
@@ -432,7 +432,9 @@ fn send_refusal(mut header: ResponseHeader, error: &Error, outbox: &mut Outbox) 
     };
     let text = error.to_string();
     let ends = |end: &usize| text.is_char_boundary(*end);
-    let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(ends);
+    let end = (0..=text.len().min(REFUSAL_TEXT_BYTES_MAX))
+        .rev()
+        .find(ends);
     let text = &text[..end.unwrap_or(0)];
     header.bytes = text.len() as u64;
     outbox.push(&header.encode());

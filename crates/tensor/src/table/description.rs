@@ -1,7 +1,7 @@
 //! Keys and descriptions of tensors.
 use crate::dtype::Dtype;
 use crate::error::Error;
-use crate::limit::{DIMENSIONS_MAX, TEXT_BYTES_MAX};
+use crate::limit::{DESCRIPTION_TEXT_BYTES_MAX, DIMENSIONS_MAX};
 
 /// Identifies a tensor of a server until it is dropped or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ impl Description {
                 advice,
             })
         };
-        if self.dtype.text.len() > TEXT_BYTES_MAX {
+        if self.dtype.text.len() > DESCRIPTION_TEXT_BYTES_MAX {
             let length = self.dtype.text.len() as u64;
             return wrong(
                 "the text of a dtype",

@@ -23,7 +23,7 @@ pub(crate) const RESPONSE_BYTES: usize = 24;
 /// Most entries of a request.
 pub(crate) const ENTRIES_MAX: usize = 256;
 /// Longest text of a response that refuses.
-pub(crate) const TEXT_BYTES_MAX: usize = 1024;
+pub(crate) const REFUSAL_TEXT_BYTES_MAX: usize = 1024;
 /// The slot field of a liveness probe, which uses no slot.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 

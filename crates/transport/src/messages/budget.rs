@@ -11,10 +11,10 @@
 //! So no connection waits for another one. If every `send` is awaited, a process holds at most the limit plus, for each
 //! connection, one message, a step, one receive and the low mark.
 
-use std::fs;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use forebay_base::host::Host;
 use rustix::process::{Resource, getrlimit};
 
 use crate::limit::{BUDGET_MEMORY_SHARE, BUDGET_STEP, DESCRIPTORS_KEPT};
@@ -179,10 +179,9 @@ impl Drop for BudgetUse {
 
 /// A quarter of the memory that this process may use, and all but a few of its descriptors.
 fn default_limits() -> (usize, usize) {
-    let memory = machine_bytes()
-        .into_iter()
-        .chain(cgroup_bytes())
-        .min()
+    let memory = Host::default()
+        .memory_limit_bytes()
+        .and_then(|bytes| usize::try_from(bytes).ok())
         .unwrap_or(usize::MAX);
     let descriptors = getrlimit(Resource::Nofile)
         .current
@@ -191,31 +190,6 @@ fn default_limits() -> (usize, usize) {
         most.saturating_sub(DESCRIPTORS_KEPT).max(most / 2)
     });
     (memory / BUDGET_MEMORY_SHARE, connections)
-}
-
-fn machine_bytes() -> Option<usize> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: usize = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// The smallest limit of our cgroup and of those above it; `None` without cgroups of version 2, or without a limit.
-fn cgroup_bytes() -> Option<usize> {
-    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mut path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mut least = None;
-    loop {
-        let limit = fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.max"));
-        let limit = limit.ok().and_then(|text| text.trim().parse().ok());
-        least = least.into_iter().chain(limit).min();
-        let Some((above, _)) = path.rsplit_once('/') else {
-            return least;
-        };
-        path = above;
-    }
 }
 
 #[cfg(test)]

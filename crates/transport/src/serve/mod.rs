@@ -12,7 +12,6 @@ mod dial;
 pub(crate) mod fuzzing;
 mod metrics;
 mod options;
-mod progress;
 mod reactor;
 mod server;
 mod service;

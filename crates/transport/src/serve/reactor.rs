@@ -20,14 +20,15 @@ use rustix::net::{Shutdown, shutdown};
 use crate::error::Error;
 use crate::limit::{
     NATIVE_CONNECTIONS_MAX, NATIVE_HANDSHAKES_MAX, NATIVE_PAUSE_MS, NATIVE_REDIAL_MS,
+    NATIVE_STALL_LOOKS,
 };
+use crate::link::stall::StallTimer;
 use crate::messages::Budget;
 use crate::messages::state::State;
 use crate::serve::acceptor::{Accepted, Acceptor, Listening};
 use crate::serve::control::Control;
 use crate::serve::dial::Target;
 use crate::serve::options::ServerOptions;
-use crate::serve::progress::Progress;
 use crate::serve::service::Service;
 use crate::serve::session::{Action, ClientSession};
 use crate::stream::Socket;
@@ -59,7 +60,7 @@ struct Served {
     watched: [Ready; 2],
     open: bool,
     queued: bool,
-    progress: Progress,
+    stall: StallTimer,
 }
 
 pub(crate) struct Reactor {
@@ -90,7 +91,7 @@ impl Reactor {
     ) -> Result<Self, Errno> {
         let poll = Poll::new()?;
         poll.add(&control.wakeup, Token::only(Source::Wakeup), Ready::READ)?;
-        let check_stalls_at = Instant::now() + options.stall / 4;
+        let check_stalls_at = Instant::now() + options.stall / NATIVE_STALL_LOOKS;
         let mut reactor = Self {
             poll,
             acceptor: Some(Acceptor::new(listening)),
@@ -249,7 +250,7 @@ impl Reactor {
             watched: [Ready::NOTHING; 2],
             open: false,
             queued: false,
-            progress: Progress::new(now),
+            stall: StallTimer::new(now),
         });
         let key = self.connections.insert(served);
         self.handshaking += 1;

@@ -10,11 +10,11 @@ use forebay_base::poll::Ready;
 
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::limit::NATIVE_TURN_MESSAGES;
+use crate::link::stall::FlowPosition;
 use crate::messages::state::State;
 use crate::messages::{Frames, Message};
 use crate::serve::dial::Target;
 use crate::serve::metrics::Metrics;
-use crate::serve::progress::Position;
 use crate::serve::service::{Answer, Service};
 use crate::stream::Stream;
 
@@ -117,8 +117,9 @@ impl<S: Stream> ClientSession<S> {
         (client, target)
     }
 
-    /// The progress of what is in transit; `None` if nothing is.
-    pub fn position(&mut self) -> Option<Position> {
+    /// The progress of what is in transit, both ways and to the target too; `None` if nothing is. Each message received
+    /// or sent is progress.
+    pub fn position(&mut self) -> Option<FlowPosition> {
         let (client, target) = self.interest();
         let of_target = self.target.as_ref();
         let under_way = client.write
@@ -127,9 +128,9 @@ impl<S: Stream> ClientSession<S> {
             || (target.read && of_target.is_some_and(State::is_within));
         let ends = [Some(&self.client), of_target];
         let sum = |of: fn(&State<S>) -> u64| ends.iter().flatten().map(|&state| of(state)).sum();
-        under_way.then(|| Position {
-            messages: sum(|state| state.received() + state.sent()),
-            bytes: sum(|state| state.offset() + state.outbox().sent()),
+        under_way.then(|| FlowPosition {
+            moved: sum(|state| state.offset() + state.outbox().sent()),
+            target: sum(|state| state.received() + state.sent()),
         })
     }
 

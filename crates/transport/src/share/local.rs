@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 use crate::error::Violation;
-use crate::limit::{DESCRIPTORS_MAX, WINDOWS_MAX};
+use crate::limit::{SEND_DESCRIPTORS_MAX, WINDOWS_MAX};
 use crate::stream::{Socket, Stream, StreamFault};
 use crate::sys::descriptor;
 
@@ -49,7 +49,8 @@ impl Local {
 
     fn send_with_descriptors(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let given: Vec<BorrowedFd<'_>> = self.outgoing.iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SEND_DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&given));
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -69,7 +70,8 @@ impl Local {
         &mut self,
         into: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8], StreamFault> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SEND_DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let (filled, cut) = descriptor::receive(self.socket.as_fd(), into, &mut ancillary)?;
         for message in ancillary.drain() {
@@ -116,7 +118,7 @@ impl Stream for Local {
     }
 
     fn attach(&mut self, descriptors: Vec<OwnedFd>) -> bool {
-        let room = self.outgoing.len() + descriptors.len() <= DESCRIPTORS_MAX;
+        let room = self.outgoing.len() + descriptors.len() <= SEND_DESCRIPTORS_MAX;
         if room {
             self.outgoing.extend(descriptors);
         }

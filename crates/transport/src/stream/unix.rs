@@ -1,6 +1,6 @@
 //! Unix sockets: connect, listen, and the user of the peer.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -76,8 +76,8 @@ pub fn connect(path: &Path, timeout: Option<Duration>) -> Result<OwnedFd> {
 #[derive(Debug)]
 pub struct Listener {
     /// Socket and lock. First, so that they are delisted before they are closed.
-    _listed: [Listed; 2],
-    listener: unix::Listener,
+    listed: Option<[Listed; 2]>,
+    listener: unix::ExclusiveListener,
 }
 
 impl Listener {
@@ -88,12 +88,30 @@ impl Listener {
     /// `Config` if the path is too long, is no socket, or is in use, if its directory is another
     /// user's or lets others write, or if its lock is another user's; `System`.
     pub fn bind(path: &Path) -> Result<Self> {
-        let listener = unix::Listener::bind(path, SocketType::STREAM, Directory::Unwritable)
-            .map_err(|error| refused(&error))?;
+        let listener =
+            unix::ExclusiveListener::bind(path, SocketType::STREAM, Directory::Unwritable)
+                .map_err(|error| refused(&error))?;
         Ok(Self {
-            _listed: [Listed::new(&listener), Listed::new(listener.lock())],
+            listed: Some(listed(&listener)),
             listener,
         })
+    }
+
+    /// Whether the socket's file was removed; another file in its place counts as present.
+    pub fn is_gone(&self) -> bool {
+        self.listener.socket().is_gone()
+    }
+
+    /// Listen there again, with a new socket, after the file was removed. On failure the old one stays. A selector
+    /// must forget the old one before.
+    ///
+    /// # Errors
+    /// Those of [`Self::bind`].
+    pub fn bind_again(&mut self) -> Result<()> {
+        self.listed = None;
+        let bound = self.listener.bind_again();
+        self.listed = Some(listed(&self.listener));
+        bound.map_err(|error| refused(&error))
     }
 
     /// Take a waiting connection; `None` if there is none. The listener never blocks.
@@ -110,12 +128,12 @@ impl Listener {
 
     /// For a selector.
     pub fn descriptor(&self) -> RawFd {
-        self.listener.fileno()
+        self.listener.as_fd().as_raw_fd()
     }
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
-        self.listener.path()
+        self.listener.socket().path()
     }
 }
 
@@ -123,6 +141,10 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+fn listed(listener: &unix::ExclusiveListener) -> [Listed; 2] {
+    [Listed::new(listener), Listed::new(listener.lock())]
 }
 
 pub(crate) fn address(path: &Path) -> Result<SocketAddrUnix> {

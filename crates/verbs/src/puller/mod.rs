@@ -34,6 +34,13 @@ const SENDS_PER_SLOT: u32 = 3;
 /// Reads that may be posted at once.
 const READS_MAX: u32 = 64;
 
+/// Operations that a requester with this many slots may have posted.
+fn sends_of(slots: u32) -> u32 {
+    slots
+        .saturating_mul(SENDS_PER_SLOT)
+        .saturating_add(READS_MAX)
+}
+
 #[derive(Debug)]
 enum Posted {
     Request(u32),
@@ -86,10 +93,7 @@ impl Puller {
         registering: Registering,
     ) -> Result<Self, Error> {
         let outbox = Outbox::new(region, registry, slots)?;
-        let sends = slots
-            .saturating_mul(SENDS_PER_SLOT)
-            .saturating_add(READS_MAX);
-        let (mut link, peer) = Link::connect(adapter, stream, slots, sends)?;
+        let (mut link, peer) = Link::connect(adapter, stream, slots, sends_of(slots))?;
         let granted = slots.min(peer.slots);
         let inbox = exchange_inboxes(RemotePart::default(), link.lifeline())?;
         if inbox == RemotePart::default() {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use forebay_tensor::Error;
 
-use super::{Posted, Puller, READS_MAX, SENDS_PER_SLOT};
+use super::{Posted, Puller, sends_of};
 use crate::Registering;
 use crate::device::Device;
 use crate::link::Unconnected;
@@ -25,10 +25,7 @@ impl Offer {
     ///
     /// [`Error::Config`] for slots outside of 1 to 1024, [`Error::Broken`] if the device gives no queue pair.
     pub fn new(device: &Arc<Device>, slots: u32) -> Result<Self, Error> {
-        let sends = slots
-            .saturating_mul(SENDS_PER_SLOT)
-            .saturating_add(READS_MAX);
-        let unconnected = Unconnected::new(&device.adapter, slots, sends)?;
+        let unconnected = Unconnected::new(&device.adapter, slots, sends_of(slots))?;
         let outbox = Outbox::new(&device.requests, &device.registry, slots)?;
         Ok(Self {
             device: Arc::clone(device),

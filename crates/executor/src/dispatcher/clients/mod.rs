@@ -31,7 +31,7 @@ use crate::dispatcher::limit::{
     REFUSED_MAX, REFUSED_MS,
 };
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
-use crate::dispatcher::socket_file::SocketFile;
+use crate::dispatcher::rebinding::RebindReports;
 use crate::error::{Error, Refusal, Result};
 use crate::id::RequestId;
 use crate::message::Message;
@@ -107,7 +107,7 @@ pub struct Clients {
     again: Vec<Key>,
     paused: Vec<Key>,
     awaiting_fetch: Vec<Key>,
-    socket_file: Option<SocketFile>,
+    rebind_reports: RebindReports,
     /// A spare descriptor: closing it makes room to accept a client that can then be refused.
     spare: Option<File>,
     refused: Vec<Key>,
@@ -121,7 +121,6 @@ impl Clients {
     /// `Transport` if another process listens there, or the path is invalid for a socket.
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
-        self.socket_file = Some(SocketFile::at(path));
         self.accepting = Ready::default();
         self.set_spare();
         self.set_accepting(poll, true)
@@ -129,20 +128,24 @@ impl Clients {
 
     /// Bind the socket again if its file was removed; the outcome, if there is one to report.
     pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        let gone = self
-            .socket_file
-            .take_if(|socket_file| socket_file.is_gone())?;
+        self.listener
+            .as_ref()
+            .filter(|listener| listener.is_gone())?;
         drop(self.set_accepting(poll, false));
-        self.listener = None; // the new listener takes the same lock
-        let attempt = self.listen(poll, gone.path());
-        gone.after_rebind(attempt, &mut self.socket_file)
+        let listener = self.listener.as_mut()?;
+        let attempt = listener.bind_again().map_err(Error::Transport);
+        let report = self.rebind_reports.report(listener.path(), attempt);
+        if self.set_accepting(poll, true).is_err() {
+            let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
+            self.resumes = Instant::now().checked_add(pause);
+        }
+        report
     }
 
     /// Accept no more clients.
     pub fn stop_listening(&mut self, poll: &Poll) {
         drop(self.set_accepting(poll, false));
         self.listener = None;
-        self.socket_file = None;
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use forebay_base::Queue;
+use forebay_base::host::Host;
 
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::poll::{Poll, Source, watch_only};
 use crate::dispatcher::supervisor::mailbox::queue_error;
 use crate::error::Result;
-use crate::gauge::{Gauge, Host, Memory, Reading};
+use crate::gauge::{Gauge, Memory, Reading};
 use crate::limit::READINGS_MAX;
 use crate::request::Slot;
 

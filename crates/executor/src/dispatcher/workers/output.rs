@@ -14,7 +14,7 @@ use crate::dispatcher::limit::{
     SIDES_MAX,
 };
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
-use crate::dispatcher::socket_file::SocketFile;
+use crate::dispatcher::rebinding::RebindReports;
 use crate::dispatcher::workers::WorkerProcess;
 use crate::error::Result;
 use crate::id::RequestId;
@@ -33,7 +33,7 @@ pub struct SideChannel {
 /// All side sockets, with their listener.
 pub struct SideChannels {
     listener: Option<SideListener>,
-    socket_file: Option<SocketFile>,
+    rebind_reports: RebindReports,
     /// The process had no descriptor left: accepting resumes then.
     resumes: Option<Instant>,
     slots: Slots<SideChannel>,
@@ -46,8 +46,8 @@ pub struct SideChannels {
 impl Default for SideChannels {
     fn default() -> Self {
         Self {
-            socket_file: None,
             listener: None,
+            rebind_reports: RebindReports::default(),
             resumes: None,
             slots: Slots::default(),
             unidentified: Vec::new(),
@@ -63,26 +63,22 @@ impl SideChannels {
     /// # Errors
     /// Those of [`SideListener::bind`].
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
-        self.open(poll, path)?;
-        self.socket_file = Some(SocketFile::at(path));
+        let listener = SideListener::bind(path)?;
+        watch_only(poll, &listener, Source::SideListener)?;
+        self.listener = Some(listener);
         Ok(())
     }
 
     /// Bind the socket again if its file was removed; the outcome, if there is one to report.
     pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        let gone = self
-            .socket_file
-            .take_if(|socket_file| socket_file.is_gone())?;
-        self.listener = None;
-        let attempt = self.listen(poll, gone.path());
-        gone.after_rebind(attempt, &mut self.socket_file)
-    }
-
-    fn open(&mut self, poll: &Poll, path: &Path) -> Result<()> {
-        let listener = SideListener::bind(path)?;
-        watch_only(poll, &listener, Source::SideListener)?;
-        self.listener = Some(listener);
-        Ok(())
+        let listener = self
+            .listener
+            .as_mut()
+            .filter(|listener| listener.is_gone())?;
+        poll.remove(&*listener);
+        let attempt = listener.bind_again();
+        self.resumes = Some(Instant::now()); // it is watched again from the next turn on
+        self.rebind_reports.report(listener.path(), attempt)
     }
 
     pub fn get(&mut self, key: Key) -> Option<&mut SideChannel> {

@@ -7,7 +7,7 @@ use forebay_base::poll::Ready;
 use forebay_base::slots::Key;
 
 use super::Reactor;
-use crate::limit::NATIVE_GRACE_MS;
+use crate::limit::{NATIVE_GRACE_MS, NATIVE_STALL_LOOKS};
 
 impl Reactor {
     pub(super) fn timeout(&self) -> Duration {
@@ -48,17 +48,17 @@ impl Reactor {
             }
         }
         if self.check_stalls_at <= now {
-            self.check_stalls_at = now + self.options.stall / 4;
+            self.check_stalls_at = now + self.options.stall / NATIVE_STALL_LOOKS;
             self.close_stalled(now);
         }
     }
 
     fn close_stalled(&mut self, now: Instant) {
         for key in self.keys() {
-            let stall = self.options.stall;
+            let allowed = self.options.stall;
             let stalled = self.served(key).is_some_and(|served| {
                 let position = served.session.position();
-                served.progress.has_stalled(now, position, stall)
+                served.stall.has_stalled(now, position, allowed)
             });
             if stalled {
                 self.control.metrics.stalled.fetch_add(1, Ordering::Relaxed);
