@@ -41,7 +41,8 @@ class Sent:
     Attributes:
         channel: where it was sent.
         call: its number there; negative where it is to be sent, or asked for by its id, again.
-        token: the submission token, by which the server knows a `run` on that connection; 0 for a `wait`.
+        token: the submission token, by which the server knows a `run` on that connection; 0 for a
+            `wait`.
         message: what was sent, as long as it may have to be sent again.
         repeatable: whether sending it again cannot make a second request.
         id: of the request, once it is known to be accepted.
