@@ -295,13 +295,14 @@ def test_a_forked_child_opens_its_own(path: str) -> None:
         assert everything(file).tolist() == [1.0, 3.0]
 
 
-def test_without_numpy_the_error_says_what_to_install() -> None:
+@pytest.mark.parametrize("module", ["blockio.records.file", "tensor.client.client"])
+def test_without_numpy_the_error_says_what_to_install(module: str) -> None:
     """The package works without numpy, and so a ModuleNotFoundError would look like a bug."""
     code = (
         "import sys; sys.modules['numpy'] = None\n"
         "from forebay.errors import ConfigError\n"
-        "try: import forebay.blockio.records.file\n"
+        f"try: import forebay.{module}\n"
         "except ConfigError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
-    assert "needs numpy, which is not installed; pip install numpy" in done.stdout, done.stderr
+    assert "need numpy, which is not installed; pip install numpy" in done.stdout, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from forebay.cli import progress
 from forebay.cli.display import display
-from forebay.cli.progress import LineDisplay, Pace
+from forebay.cli.progress import JsonDisplay, LineDisplay, Pace
 
 
 def step(done: float, total: float | None = 100, **more: Any) -> dict[str, Any]:
@@ -92,3 +93,21 @@ def test_a_line_of_progress_does_not_cut_a_line_of_a_log(capsys: pytest.CaptureF
         "and ",
         "echo 1: 100%",
     ]
+
+
+def test_an_event_in_json_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program reads every event at once, also while a log has not ended its line."""
+    with JsonDisplay() as shown:
+        shown.write("gr")
+        shown.event("1", "echo", step(1))
+        shown.event("1", "echo", step(2))
+        shown.write("een\n")
+        shown.event("1", "echo", step(3))
+        shown.write("")
+        shown.write("and ")
+        shown.write("more")
+    sys.stderr.write("{}\n")
+    lines = capsys.readouterr().err.split("\n")
+    assert [json.loads(line)["done"] for line in lines if line.startswith('{"')] == [1, 2, 3]
+    logged = [line for line in lines if not line.startswith('{"')]
+    assert logged == ["gr", "een", "and more", "{}", ""]

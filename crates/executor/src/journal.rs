@@ -6,16 +6,16 @@
 //!
 //! # Design note
 //!
-//! A table of entries of two words each: the id, then attempt and checksum. An id has a window of [`WINDOW`] entries,
+//! A table of entries of two words each: the id, then attempt and checksum. An id has a range of [`RANGE`] entries,
 //! starting where its hash points; it is noted in the first free one. One thread notes (the dispatcher), one clears
 //! (the store's writer): only the first takes an entry and only the second frees it, so there is no lock and no
 //! compare-and-swap. The id is stored last, so that an entry with an id is complete; a note that a kill interrupted has
 //! no id or a wrong checksum, and its worker had not received the run.
 //!
-//! The table is bounded: if the window is full, `note` says so, and the run waits for its claim's commit. If the disk
-//! fails under the map, or becomes read-only, a note may end the server by SIGBUS. That is equivalent to a SIGKILL:
-//! nothing that was acknowledged is lost. Nothing is noted while commits fail, because nothing is dispatched then. One
-//! entry per worker slot would not do: an asynchronous worker begins thousands of runs within one commit.
+//! The table is bounded: if the range of an id is full, `note` says so, and the run waits for its claim's commit. If
+//! the disk fails under the map, or becomes read-only, a note may end the server by SIGBUS. That is equivalent to a
+//! SIGKILL: nothing that was acknowledged is lost. Nothing is noted while commits fail, because nothing is dispatched
+//! then. One entry per worker slot would not do: an asynchronous worker begins thousands of runs within one commit.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -35,7 +35,7 @@ const LAYOUT: u64 = 1;
 const HEADER_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 2;
 /// Entries in which an id may be noted. With six tenths of the table in use, all of them are taken for 1 in 5,000 ids.
-const WINDOW: usize = 16;
+const RANGE: usize = 16;
 const FILE_MODE: u32 = 0o600;
 
 /// The mapped file, and the lock that makes this the only store of its directory.
@@ -65,7 +65,7 @@ impl Journal {
             .map_err(StoreError::file("cannot look at", path))?;
         let there = usize::try_from(metadata.size()).unwrap_or(0) / size_of::<u64>();
         let kept = there.saturating_sub(HEADER_WORDS) / ENTRY_WORDS;
-        let entries = entries.max(kept).max(WINDOW).next_power_of_two();
+        let entries = entries.max(kept).max(RANGE).next_power_of_two();
         let words = Words::map(file, HEADER_WORDS + ENTRY_WORDS * entries)
             .map_err(StoreError::file("cannot map", path))?;
         let (magic, layout) = (words[0].load(Relaxed), words[1].load(Relaxed));
@@ -140,7 +140,7 @@ impl Journal {
         let mask = self.entries - 1;
         #[allow(clippy::cast_possible_truncation)] // the upper half, moved down
         let first = (mix(id.0) >> 32) as usize;
-        (0..WINDOW).map(move |step| HEADER_WORDS + ENTRY_WORDS * ((first + step) & mask))
+        (0..RANGE).map(move |step| HEADER_WORDS + ENTRY_WORDS * ((first + step) & mask))
     }
 }
 

@@ -56,14 +56,45 @@ class Display:
 
 
 class JsonDisplay(Display):
-    """One JSON object a line on stderr for each event."""
+    """One JSON object a line on stderr for each event.
+
+    A line of a log that has no end yet is ended before an object, so that each object has a line of
+    its own at once; the rest of the log's line begins another one.
+    """
 
     wanted = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_within_line = False
+
+    def write(self, text: str) -> None:
+        """Show a piece of a log."""
+        if not text:
+            return
+        with self._lock:
+            murmur(text, is_log=True)
+            self._is_within_line = not text.endswith("\n")
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Print the event with the request's id and name."""
         with self._lock:
+            self._end_line()
             note(json.dumps({"schema": SCHEMA, "id": id_, "name": name, **event}))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._end_line()  # an error in JSON may follow
+
+    def _end_line(self) -> None:
+        if self._is_within_line:
+            murmur("\n")
+            self._is_within_line = False
 
 
 class LineDisplay(Display):

@@ -7,7 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import ItemReader
-from forebay.errors import BusyError, DeadlineError, Error
+from forebay.errors import BusyError, Error
+from forebay.rpc._unanswered import no_end
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -109,7 +110,7 @@ class AsyncStream:
         while (reader := self._reader) is not None:
             if self._mailbox.expired:
                 self.close()
-                raise self._too_late()
+                raise no_end(self._channel.name, self._timeout)
             try:
                 came = reader.poll()
             except BaseException:
@@ -183,12 +184,6 @@ class AsyncStream:
         return BusyError(
             f"another task waits for an item of this stream of {self._channel.name!r};"
             " give each task a stream of its own"
-        )
-
-    def _too_late(self) -> DeadlineError:
-        return DeadlineError(
-            f"the stream of {self._channel.name} did not end within {self._timeout} s",
-            timeout=self._timeout,
         )
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ class Target:
             if connection is not None:
                 connection.close()
             if isinstance(error, DeadlineError):
-                raise self._late(timeout) from None
+                raise self.late(timeout) from None
             if connection is not None:
                 self._advise(error)
             raise
@@ -133,7 +133,7 @@ class Target:
         except TimeoutError:
             if connection is not None:
                 connection.close()
-            raise self._late(timeout) from None
+            raise self.late(timeout) from None
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -174,7 +174,8 @@ class Target:
             return await dial(self._address)
         return await dial_unix(self._path)
 
-    def _late(self, timeout: float) -> DeadlineError:
+    def late(self, timeout: float) -> DeadlineError:
+        """For a channel that was not open within `timeout` seconds."""
         text = f"{self.url} did not answer within {timeout:g} s"
         if self._awaits_preface and self._token is None:
             text += f"; {_NO_TOKEN}"  # a server waits for it, until its handshake_timeout

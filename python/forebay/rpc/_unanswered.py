@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.errors import ClosedError, DeadlineError
 
-__all__ = ["client_closed", "no_reply"]
+__all__ = ["client_closed", "no_end", "no_reply"]
 
 
 def no_reply(name: str, timeout: float | None) -> DeadlineError:
@@ -14,6 +14,11 @@ def no_reply(name: str, timeout: float | None) -> DeadlineError:
         " more, or see whether the process hangs",
         timeout=timeout,
     )
+
+
+def no_end(name: str, timeout: float | None) -> DeadlineError:
+    """For a stream on the channel `name` that had `timeout` seconds."""
+    return DeadlineError(f"the stream of {name} did not end within {timeout} s", timeout=timeout)
 
 
 def client_closed(url: str) -> ClosedError:

@@ -112,8 +112,8 @@ impl Driver {
         if let Some(path) = &settings.side_socket {
             side_channels.listen(&poll, path)?;
         }
-        // Clients connect last: until the store was read, no id, token or idempotency key of theirs could be
-        // recognized.
+        // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
+        // could be recognized.
         let mut clients = Clients::default();
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;

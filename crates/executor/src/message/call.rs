@@ -21,7 +21,7 @@ pub enum Call<'a> {
     Submit(Submit<'a>),
     /// Submit, and answer with its end.
     Run(Submit<'a>),
-    /// The id of the submission with this token, once committed.
+    /// The id of the submission with this submission token, once committed.
     Accepted {
         token: u64,
     },

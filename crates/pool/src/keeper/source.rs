@@ -59,7 +59,7 @@ pub type Poller = Poll<Source>;
 /// What an event is about.
 pub type Token = poll::Token<Source>;
 
-/// The token of a source that belongs to the process `serial` of a slot or template.
+/// The event token of a source that belongs to the process `serial` of a slot or template.
 pub fn token(source: Source, index: u32, serial: u32) -> Token {
     let generation = serial;
     Token::new(source, Key { index, generation })

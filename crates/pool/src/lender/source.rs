@@ -39,7 +39,7 @@ impl Kind for LenderSource {
     }
 }
 
-/// The token of a source that belongs to one program.
+/// The event token of a source that belongs to one program.
 pub(super) fn token_of(source: LenderSource, program: BorrowerId) -> Token<LenderSource> {
     let (index, generation) = (program, 0);
     Token::new(source, Key { index, generation })

@@ -52,7 +52,7 @@ impl Credits {
         granted.credit += count;
         for _ in 0..count {
             let Some(bytes) = granted.unconsumed.pop_front() else {
-                break; // more than was consumed: the caller widens its window
+                break; // more than was consumed: the caller grants more items at once
             };
             granted.bytes -= bytes;
         }

@@ -13,7 +13,7 @@ use crate::wire::frame::{Incoming, Kind, Reason};
 /// The next part of a stream.
 #[derive(Debug)]
 pub enum Next {
-    /// Items that have arrived: at least one, at most half of the window.
+    /// Items that have arrived: at least one, at most half of the credit.
     Items(Vec<Incoming>),
     /// It has ended, or its caller has cancelled it: then without an outcome.
     End(Option<Outcome>),
@@ -27,7 +27,7 @@ struct Receiving {
     /// Where the frame of its call ends in the outgoing stream.
     end: u64,
     /// Items that the server may send at once.
-    window: u32,
+    granted: u32,
     /// Items that it may still send.
     credit: u32,
     ready: VecDeque<Incoming>,
@@ -66,7 +66,7 @@ impl Streams {
         let receiving = Receiving {
             taker,
             end: u64::MAX,
-            window: credit,
+            granted: credit,
             credit,
             ready: VecDeque::new(),
             bytes: 0,
@@ -135,14 +135,14 @@ impl Streams {
 
     /// What was taken last is consumed; returns the credit that is due for it, to be sent.
     ///
-    /// Credit is returned in halves of the window, so that the server always has the other half to send by.
+    /// Credit is returned in halves of what was first granted, so that the server always has the other half to send by.
     pub fn consume(&mut self, id: u64) -> Option<u32> {
         let receiving = self.open.get_mut(&id)?;
         let (items, bytes) = std::mem::take(&mut receiving.taken_last);
         receiving.unreturned.0 += items;
         receiving.unreturned.1 += bytes;
         let (items, bytes) = receiving.unreturned;
-        let is_due = items * 2 >= receiving.window || bytes * 2 >= STREAM_BYTES;
+        let is_due = items * 2 >= receiving.granted || bytes * 2 >= STREAM_BYTES;
         if items == 0 || !is_due || receiving.ended || receiving.cancelled {
             return None;
         }
@@ -168,7 +168,7 @@ impl Streams {
             let receiving = self.open.remove(&id);
             return Next::End(receiving.and_then(|receiving| receiving.outcome));
         }
-        let most = (receiving.window / 2).max(1) as usize;
+        let most = (receiving.granted / 2).max(1) as usize;
         let mut items = Vec::with_capacity(most.min(receiving.ready.len()));
         let mut bytes = 0;
         while items.len() < most

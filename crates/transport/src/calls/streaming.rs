@@ -199,7 +199,7 @@ fn credit_frame(id: u64, credit: u32) -> Header {
 
 /// The calling end.
 impl Connection {
-    /// Start a stream without waiting, with a window of `credit` items; returns its id.
+    /// Start a stream without waiting, with a credit of `credit` items; returns its id.
     ///
     /// # Errors
     /// As [`Self::start`]; `Credit` for 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has announced

@@ -25,7 +25,7 @@ struct Pending {
 /// How a pull ended.
 #[derive(Debug)]
 pub struct Settled {
-    /// The caller's token.
+    /// The number by which the caller names this pull.
     pub token: u64,
     /// Its destination. `None` if it was canceled: the block has left quarantine now.
     pub into: Option<Lease>,

@@ -15,6 +15,7 @@ import threading
 from asyncio import AbstractEventLoop
 from typing import Final
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.commit import (
     Commit,
     encode,
@@ -27,7 +28,6 @@ from forebay.blockio.records.group import Append, Group, Groups
 from forebay.blockio.records.layout import CHECKSUM_BYTES, numbered_checksums
 from forebay.blockio.records.lock import unlock
 from forebay.blockio.records.open import Opened, cut
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import BlockError, BrokenError, ClosedError, Error
 
 __all__ = ["Appender"]

@@ -7,10 +7,10 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, SupportsIndex
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.group import Append
 from forebay.blockio.records.input import numbers_of
 from forebay.blockio.records.sampler import ABANDONED_S, DRAWS_MAX, CrowdedError
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import StaleError
 
 if TYPE_CHECKING:

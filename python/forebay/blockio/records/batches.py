@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from forebay.blockio.records.with_numpy import Array, np
+from forebay._numpy import Array, np
 
 if TYPE_CHECKING:
     from forebay.blockio.records.file import RecordFile

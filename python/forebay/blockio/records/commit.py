@@ -16,6 +16,7 @@ import os
 import struct
 from typing import Final, NamedTuple
 
+from forebay._numpy import np
 from forebay.blockio.records.layout import (
     BLOCK_BYTES,
     CHECKSUM_BYTES,
@@ -24,7 +25,6 @@ from forebay.blockio.records.layout import (
     damaged,
     numbered_checksums,
 )
-from forebay.blockio.records.with_numpy import np
 from forebay.errors import BrokenError
 
 __all__ = [

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.batches import read_ahead
 from forebay.blockio.records.input import numbers_of
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.append import Appender
 from forebay.blockio.records.batches import batches
 from forebay.blockio.records.commit import read_commit, shortage
@@ -16,7 +17,6 @@ from forebay.blockio.records.layout import Layout
 from forebay.blockio.records.open import Wanted, open_appending, open_reading
 from forebay.blockio.records.read import Read, Reader
 from forebay.blockio.records.sampler import ABANDONED_S, DRAWS_MAX, CrowdedError, Sampler, Window
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import BusyError, ClosedError, ConfigError, StaleError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from forebay.blockio.records.with_numpy import Array
+from forebay._numpy import Array
 
 __all__ = ["Append", "Group", "Groups", "Part"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, SupportsIndex
 
-from forebay.blockio.records.with_numpy import Array, np
+from forebay._numpy import Array, np
 from forebay.errors import ConfigError, OutOfRangeError
 
 __all__ = ["count_of", "generator_of", "numbers_of", "rows_of"]

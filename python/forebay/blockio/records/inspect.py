@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.commit import read_blocks
 from forebay.blockio.records.file import RecordFile
 from forebay.blockio.records.layout import VERSION, describe
 from forebay.blockio.records.lock import holder
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import BlockError, ConfigError, StaleError
 
 __all__ = ["inspect", "verify"]

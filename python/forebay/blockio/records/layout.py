@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from forebay import _core
-from forebay.blockio.records.with_numpy import Array, np
+from forebay._numpy import Array, np
 from forebay.errors import BrokenError, ConfigError
 
 __all__ = [

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.layout import DATA_OFFSET, numbered_checksums
 from forebay.blockio.records.open import Opened
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import BlockError, BrokenError, ConfigError, LimitError, StaleError
 
 if TYPE_CHECKING:

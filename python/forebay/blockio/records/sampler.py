@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from forebay._numpy import Array, np
 from forebay.blockio.records.read import Read, Reader
-from forebay.blockio.records.with_numpy import Array, np
 from forebay.errors import LimitError
 
 __all__ = ["ABANDONED_S", "DRAWS_MAX", "CrowdedError", "Sampler", "Window"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from forebay.blockio.records.with_numpy import Array, np
+from forebay._numpy import Array, np
 
 if TYPE_CHECKING:
     from forebay.blockio.records.dataset import RecordDataset

@@ -1,8 +1,8 @@
 """What a client has sent and has no answer to yet.
 
 A submission is one `run` call, sent without waiting; its answer is the end of the request.
-That it was *accepted* is asked apart, by the token that went with it, and only for
-those who ask: `submit`, the program that reads `request.id`, and the client before it leaves.
+That it was *accepted* is a question of its own, by the submission token that went with it. Only
+`submit`, a program that reads `request.id`, and a client before it leaves ask it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Sent:
     Attributes:
         channel: where it was sent.
         call: its number there; negative where it is to be sent, or asked for by its id, again.
-        token: by which the server knows a `run` on that connection; 0 for a `wait`.
+        token: the submission token, by which the server knows a `run` on that connection; 0 for a
+            `wait`.
         message: what was sent, as long as it may have to be sent again.
         repeatable: whether sending it again cannot make a second request.
         id: of the request, once it is known to be accepted.
@@ -81,13 +82,13 @@ class Outstanding:
         self._links = links
         self._tokens = itertools.count(1)
         self._open: dict[int, Sent] = {}
-        """By token: not ended, as far as this side knows."""
+        """By submission token: not ended, as far as this side knows."""
         self._dropped: list[Sent] = []
         self._refused: dict[int, Error] = {}
-        """By token: what a submission was refused with, until somebody looks at it."""
+        """By submission token: what a submission was refused with, until somebody looks at it."""
 
     def next_token(self) -> int:
-        """A token that no other submission of this client has."""
+        """A submission token that no other submission of this client has."""
         return next(self._tokens)
 
     def send(

@@ -1,4 +1,4 @@
-"""Acquiring a service: the context manager of both faces, over one procedure."""
+"""Acquiring a service: one context manager and one procedure for threads and event loops."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ LENT, START, WAIT = range(3)
 """Answers of the core: a service is lent, the caller starts one, the caller waits."""
 
 QUIET = 2
-"""Of a lent service: settled, but idle for so long that it is asked whether it answers."""
+"""Of a lent service: settled, but idle for so long that it is pinged before it is used."""
 
 LOOK_S = 1.0
-"""Seconds between two looks of a waiter at leases that were lost."""
+"""Seconds after which a waiting caller looks again for leases that were lost."""
 
 _log = logging.getLogger(__name__)
 
 
 class Acquire(Generic[S]):
-    """One acquire to be.
+    """A context manager that acquires a service.
 
     `with` gives a blocking proxy, `async with` one whose methods are coroutines.
     May be entered again once it was left; until then that raises BusyError.
@@ -103,10 +103,10 @@ class Acquire(Generic[S]):
 class Borrow:
     """One acquire that has to wait.
 
-    Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked:
-    a granted ticket goes to the next caller, and a start under way settles by itself and is lent to
-    whoever comes next. Only an interrupt between two instructions of this class itself may cost a
-    place in the pool until that is closed.
+    If it ends early (deadline, cancellation, Ctrl-C), the pool is as if it had not asked: a granted
+    ticket goes to the next caller, and a service that is starting completes its start and is lent
+    to the next caller. Only an interrupt between two instructions of this class itself may take a
+    place of the pool until the pool is closed.
     """
 
     __slots__ = ("_answer", "_core", "_deadline", "_kind", "_pool")
@@ -119,7 +119,7 @@ class Borrow:
         self._answer: tuple[int, _core.Handle | None, int, int] | None = None
 
     def steps(self) -> Steps[Record]:
-        """Until a service is lent: its record."""
+        """Wait until a service is lent; its record."""
         if self._pool.watchful:
             self._pool.watched.look()
         for attempt in range(1, TRIES + 1):
@@ -158,7 +158,10 @@ class Borrow:
         return self._pool.taken(handle)
 
     def _wait(self, ticket: int, grace_ms: int) -> Steps[None]:
-        """Until the ticket is granted; past the grace a start is better than a reset."""
+        """Wait until the ticket is granted.
+
+        It waits at most `grace_ms` for services that are being reset, then has one started.
+        """
         self._answer = None
 
         def granted(queue: _core.WakeQueue) -> bool:
@@ -175,21 +178,21 @@ class Borrow:
             while self._answer is None and not self._deadline.passed():
                 yield Until(granted, self._deadline.within(LOOK_S))
                 if self._pool.watchful:
-                    self._pool.watched.look()  # what was lost may be what is waited for
+                    self._pool.watched.look()  # the service of a lost lease may be free then
         except BaseException:
-            with contextlib.suppress(ClosedError):  # nothing is left to hand on
+            with contextlib.suppress(ClosedError):  # a closed pool has nothing to give back
                 if self._answer is None:
                     self._core.leave(ticket)
                 else:
                     self._hand_on(self._answer)
             raise
         if self._answer is None:
-            late = self._too_late(waiting=True)  # while it is still known who holds what
+            late = self._too_late(waiting=True)  # before `leave`, which changes what it reports
             self._core.leave(ticket)
             raise late
 
     def _hand_on(self, answer: tuple[int, _core.Handle | None, int, int]) -> None:
-        """What was granted at the very moment of leaving."""
+        """Give back what was granted while the caller left."""
         handle = answer[1]
         if answer[0] == LENT and handle is not None and answer[2]:
             if self._kind.max_leases == 1 or not self._core.release_shared(handle, False):
@@ -198,7 +201,7 @@ class Borrow:
             self._core.discard(handle)
 
     def _settle(self, record: Record, *, last: bool, quiet: bool) -> Steps[bool]:
-        """Take what the service owes. False where it is no good and another should be tried."""
+        """Take the answer that the service owes. False: it failed, and another should be tried."""
         starting = record.starting
         reset_timeout = self._pool.config.reset_timeout
         deadline = self._deadline.within(reset_timeout) if quiet else self._deadline

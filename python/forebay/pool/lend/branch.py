@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 COPIES_ORDERED_MAX = 32
 """Copies that are ordered before the service is told to make them.
 
-An order lies in the service's socket until then, with three descriptors; the socket holds some 270.
+Until then an order, with three descriptors, waits in the service's socket, which holds about 270.
 """
 
 
 class Branches:
-    """Copies to be. `with` gives a list of blocking proxies, `async with` one of asyncio ones.
+    """A context manager that copies a service.
 
+    `with` gives a list of blocking proxies, `async with` one of asyncio ones.
     Each copy has the state that the original had, and a lease of its own; they end with the block,
     or one by one with `copy.lease.close()`. The original goes on, and may be given back earlier.
-    More than `COPIES_ORDERED_MAX` are made in several calls, between which other threads' calls on
-    the lease may come.
-    Where making them fails, the original may still hold orders for copies that nobody waits for:
-    it is ended with its lease rather than lent on.
+    More than `COPIES_ORDERED_MAX` copies take several calls, and calls of other threads on the
+    lease may run between these.
+    If copying fails, the original may still hold orders for copies that nobody waits for: it is
+    ended with its lease, not lent again.
     """
 
     __slots__ = (

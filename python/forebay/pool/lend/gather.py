@@ -16,8 +16,8 @@ __all__ = ["LeaseGather", "call_many", "pidfd_of"]
 class LeaseGather:
     """Begins one call on each of some leases, and waits for all of them in one thread.
 
-    What a call does to its lease is what it does one by one: a call that timed out, was cancelled
-    or broke the connection makes its lease dirty, and that one alone.
+    A call affects its lease as a single call does: one that timed out, was cancelled or broke the
+    connection makes its own lease dirty, and no other.
 
     Args:
         leases: distinct leases of Python services, from a blocking acquire.
@@ -45,7 +45,7 @@ class LeaseGather:
     def begin(self, messages: list[Message], *, timeout: float | None = None) -> None:
         """Begin one call on each lease, in their order; arguments as of `rpc.Gather.begin`.
 
-        Without a timeout they have, together, the shortest `call_timeout` of their limits.
+        Without a timeout, all of them end within the shortest `call_timeout` of their limits.
 
         Raises:
             StaleError: a lease has ended.
@@ -98,7 +98,7 @@ def call_many(
             no service twice.
         timeout: seconds from now until all answers; None: the shortest `call_timeout` of the limits
             of these services, where one has any.
-        return_errors: put an exception where the result would stand, rather than raise the first.
+        return_errors: return an exception in place of a result, rather than raise the first one.
 
     Returns:
         What each call returned, in their order.
@@ -107,7 +107,7 @@ def call_many(
         The first error, once all calls have ended; its notes name the others.
 
     Interrupting (Ctrl-C) cancels all of them and makes their leases dirty.
-    Cost: as of a single call for each, but one release of the GIL and one sleep for all.
+    Cost: that of a single call for each, but one release of the GIL and one sleep for all.
     """
     gather = LeaseGather([service.lease for service, _, _ in calls])
     gather.begin([message(method, args) for _, method, args in calls], timeout=timeout)
@@ -123,6 +123,6 @@ def call_many(
 
 
 def pidfd_of(lease: Lease) -> int:
-    """The pidfd of a lease's service, as its keeper gave it; it stays the lease's."""
+    """The pidfd of a lease's service; the lease keeps it, so do not close it."""
     lease._check()
     return lease._python().channel._pidfd

@@ -1,4 +1,4 @@
-"""Whose pool is the default one, where that is not a pool of this process's own."""
+"""The owner of the default pool, if that is not a pool of this process."""
 
 from __future__ import annotations
 

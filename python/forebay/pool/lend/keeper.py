@@ -33,7 +33,7 @@ def start_keeper(core: _core.Pool) -> int | None:
     """Start the keeper of a pool unless one is running.
 
     Returns:
-        The pidfd to attach, which is the caller's to close; None where one is running.
+        The pidfd to attach, which the caller closes; None if a keeper is running.
     """
     given = core.handover()
     if given is None:
@@ -55,7 +55,8 @@ def _spawn(descriptors: list[int]) -> int:
             "sys.executable is empty, so no keeper can be started; set it to a Python interpreter"
         )
     arguments = [sys.executable, "-I", "-S", "-c", _STUB, _core.__file__, tempfile.gettempdir()]
-    # Its stderr stays ours, for a last word; a pipe on our stdout must not wait for it.
+    # It shares our stderr, for a last message. It has not our stdout: a reader of a pipe there
+    # would wait for the keeper's end too.
     actions: list[tuple[Any, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),

@@ -28,7 +28,7 @@ from forebay.pool.service.spec import Spec
 from forebay.rpc import Channel
 
 PROGRAM_TELLS, KEEPER_READS_LINES, KEEPER_WATCHES_FILE, IT_RUNS = range(4)
-"""Who notices that a program is ready, as it travels to the keeper."""
+"""Who notices that a program is ready, as the number that the keeper gets."""
 
 
 class PythonKind:
@@ -36,7 +36,7 @@ class PythonKind:
 
     Attributes:
         key: number of the kind in its pool.
-        name: stands in messages.
+        name: for messages.
         resets: how a service is made clean.
         methods: names that calls may use; those of a factory are known once one was made.
         proxy: what holders of a lease see.
@@ -80,7 +80,7 @@ class PythonKind:
         self._make = (*make, canary, told_at_start, self.max_leases > 1)
 
     def learn(self, methods: list[str]) -> None:
-        """A new service tells its methods, where what makes it does not say them."""
+        """Note the methods that a new service reported; those of a factory are not known before."""
         if self.methods != frozenset(methods):
             self.methods = self.copies.methods = frozenset(methods)
             self.proxy = self.copies.proxy = proxy_class(self.name, self.methods, self.call_timeout)
@@ -94,7 +94,7 @@ class PythonKind:
         idle_ms: int,
         private_bytes_max: int,
     ) -> PythonRecord:
-        """Have the template fork; what to make travels over the service's own socket."""
+        """Have the template fork; the service gets what to make over its own socket."""
         descriptor = core.fork(
             handle,
             self.template,
@@ -106,14 +106,14 @@ class PythonKind:
         return self._record(handle, descriptor, "@start", self._make)
 
     def branch(self, core: _core.Pool, parent: _core.Handle, *, start_ms: int) -> PythonRecord:
-        """Have a lent service copied, as its holder will tell it to."""
+        """Order a copy of a lent service; its holder tells the service to make the copy."""
         handle, descriptor = core.branch(
             parent, self.key, start_ms=start_ms, idle_ms=0, limits=self.limits
         )
         try:
             return self._record(handle, descriptor, "@branched", ())
         except BaseException:
-            core.discard(handle)  # its room is nobody's else
+            core.discard(handle)  # nobody else would free its place in the pool
             raise
 
     def _record(
@@ -126,7 +126,7 @@ class PythonKind:
         try:
             begun = channel.begin(call, args)
         except BrokenError:
-            begun = NEVER_BEGUN  # it has ended already: whoever takes its answer learns why
+            begun = NEVER_BEGUN  # it has ended already: taking its answer raises why
         return PythonRecord(self, handle, channel, begun)
 
 
@@ -189,7 +189,7 @@ class CommandKind:
         return ProgramRecord(self, handle, ProgramSocket(descriptor), stream, port)
 
     def _stream(self) -> tuple[socket.socket | None, int | None]:
-        """A socket to speak to the program on: our end, and the program's, given away."""
+        """A socket pair for the program: our end, and the program's, which the caller owns."""
         command = self.command
         if command.speaks_on_link or not (command.stdio or command.takes("{fd}")):
             return None, None
@@ -204,7 +204,7 @@ class CommandKind:
         return list({**os.environb, **filled}.items())
 
     def _caller_looks(self) -> bool:
-        """Whether the keeper cannot see all of what makes it ready."""
+        """Whether the caller checks that it is ready, because the keeper cannot."""
         ready = self.command.ready
         if isinstance(ready, (Accepting, Http)) or (self.faces and self.faces.wants_listener):
             return True
@@ -224,12 +224,12 @@ Kind = PythonKind | CommandKind
 
 
 def is_stateful(service: object) -> bool:
-    """Whether a class says so; of what a factory makes nobody can."""
+    """Whether a class has `stateful = True`; False for what a factory makes."""
     return bool(getattr(service, "stateful", False))
 
 
 def parts_of(limits: Limits | None, *, stateful: bool = False) -> tuple[Terms | None, float | None]:
-    """What the keeper enforces, and the time of a call, which the client watches over."""
+    """What the keeper enforces, and the longest time of a call, which the client enforces."""
     terms = None if limits is None else limits.terms
     if stateful:
         terms = STATEFUL if terms is None else (*terms[:5], True)
@@ -237,7 +237,7 @@ def parts_of(limits: Limits | None, *, stateful: bool = False) -> tuple[Terms | 
 
 
 def environment_of(extra: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """The environment of this process with `extra` on top, as the keeper wants it."""
+    """The environment of this process, replaced by `extra`, in the keeper's form."""
     merged = {
         **os.environb,
         **{os.fsencode(name): os.fsencode(value) for name, value in extra.items()},

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Lease:
     """One lease of one service, reached as `proxy.lease`.
 
-    It ends with the `with` block that it came from; what is used after that raises StaleError, and
-    can never reach the service's next holder.
+    It ends with the `with` block that made it. Any use after that raises StaleError, and can never
+    reach the service's next holder.
     A call that timed out, was cancelled or broke the connection makes the service *dirty*: it is
     ended rather than given back.
     Thread-safe; a service answers one call after another.
@@ -49,7 +49,7 @@ class Lease:
     """Whether it was acquired by `async with`."""
 
     _directory: Path
-    """There from the first time on that it is asked for."""
+    """Made when it is first asked for."""
 
     def __init__(self, pool: ServicePool, record: Record) -> None:
         self._pool = pool
@@ -57,7 +57,7 @@ class Lease:
         self._open = True
         self._dirty = False
         self._streams: WeakSet[Stream | AsyncStream] | None = None
-        self._handle = record.handle  # its own: a late call must not travel with the next lease's
+        self._handle = record.handle  # a late call must not carry that of the next lease
 
     def __repr__(self) -> str:
         state = "open" if self._open else "ended"
@@ -70,12 +70,12 @@ class Lease:
 
     @property
     def generation(self) -> int:
-        """Grows with every lease of the service's place in the pool; travels with every call."""
+        """A number that grows with every lease of the service's slot; every call carries it."""
         return self._handle.generation
 
     @property
     def stderr(self) -> str:
-        """The last that the service wrote to stdout and stderr, at most 16 KiB.
+        """The last output of the service to stdout and stderr, at most 16 KiB.
 
         Waits for the keeper's answer.
         """
@@ -94,12 +94,12 @@ class Lease:
     def directory(self) -> Path:
         """A directory of this lease's own, empty when it begins and removed after it.
 
-        A Python service has it as `TMPDIR`, and with `chdir = True` as its current directory; to a
-        program its holder may tell it.
+        A Python service has it as `TMPDIR`, and with `chdir = True` as its current directory. A
+        program does not know it unless its holder sends it the path.
         The first use asks a Python service, which answers between two calls.
 
-        Leases that share a service (`max_leases`) share its directory, which a reset empties: that
-        comes with the last of them.
+        Leases that share a service (`max_leases`) share its directory; the reset after the last of
+        them empties it.
         """
         if not hasattr(self, "_directory"):
             self._check()
@@ -132,9 +132,9 @@ class Lease:
         """Copy the service, with its state, `count` times; in milliseconds, by copy-on-write.
 
         The copies are forks of the service's process, made between two of its calls; each is a
-        service of its own for the keeper and belongs to this program. They do not count against
-        the pool's `max_size`, and are never lent on. What the service opened (files, sockets) they
-        share; what it started stays with it.
+        service of its own for the keeper and belongs to this program. Copies do not count against
+        the pool's `max_size`, and are never lent again. They share what the service opened (files,
+        sockets), but not the processes that it started.
 
         Args:
             count: how many.
@@ -169,7 +169,7 @@ class Lease:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """For what the pool does with the service on this lease: what goes wrong makes it dirty."""
+        """Use the service for the pool: an error in the `with` block makes the lease dirty."""
         self._check()
         try:
             yield
@@ -251,7 +251,7 @@ class Lease:
     def call(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None
     ) -> Any:
-        """Call a method and wait; what the proxy's methods do."""
+        """Call a method and wait; the methods of the proxy call this."""
         if not self._open:
             self._check()
         try:
@@ -265,20 +265,20 @@ class Lease:
             raise
 
     def discard(self) -> None:
-        """Have the service ended when the lease ends, rather than lent on; for what only you know.
+        """Have the service ended when the lease ends, rather than lent again.
 
-        As after an exchange with a program that broke off halfway.
+        For reasons that only you know, such as an exchange with a program that broke off halfway.
         """
         self._check()
         self._dirty = True
 
     def explain(self, error: BaseException) -> BaseException:
-        """Why a program broke: its death where the keeper tells it in time, else `error`."""
+        """Why a program broke: its death if the keeper reports it in time, else `error`."""
         self._dirty = True
         return block(self._pool, self._pool.explain(self._handle, self._record.kind.name, error))
 
     def close(self) -> None:
-        """Give the service back, or have it ended where it is dirty. Idempotent; never waits."""
+        """Give the service back, or have it ended if it is dirty. Idempotent; never waits."""
         if self._open:
             self._open = False
             for stream in self._streams or ():
@@ -290,7 +290,7 @@ class Lease:
             self._pool.watched.lose(self._record)
 
     def program(self) -> ProgramRecord:
-        """What the pool keeps of the program; for the modules of this package.
+        """The pool's record of the program; for the modules of this package.
 
         Raises:
             ConfigError: the lease is of a Python service.
@@ -300,12 +300,12 @@ class Lease:
         return self._record
 
     def check(self) -> None:
-        """Raise StaleError where the lease has ended."""
+        """Raise StaleError if the lease has ended."""
         if not self._open:
             self._check()
 
     def _own_directory(self) -> str | None:
-        """The directory of a program's lease, which this side looks after; None for others."""
+        """The directory of a program's lease, which this process manages; None for others."""
         if isinstance(self._record, PythonRecord):
             return None
         service = self._pool.directory(self._handle)
@@ -326,17 +326,17 @@ class Lease:
             )
 
     def _weigh(self, error: BaseException | None) -> None:
-        """Judge whether the service may go on after a call that ended so.
+        """Make the lease dirty if the call that ended with `error` may still run in the service.
 
-        It may not where the call may still run there: its time ran out, it was cancelled, or the
-        connection broke. Where the work raised, or nothing was sent, the service is as it was.
+        It may if its time ran out, it was cancelled, or the connection broke. It does not if the
+        method raised, or nothing was sent.
         """
         left = isinstance(error, (DeadlineError, BrokenError, ClosedError))
         if left or (error is not None and not isinstance(error, Exception)):
             self._dirty = True
         limit = self._record.kind.call_timeout
         if limit is not None and isinstance(error, DeadlineError) and error.timeout == limit:
-            # It must not go on until the lease ends; what comes next on this lease says why.
+            # The call must not run until the lease ends. The next call on this lease says why.
             with contextlib.suppress(Error):
                 self._pool.core.end_overdue(self._handle)
             error.add_note(
@@ -365,7 +365,7 @@ class AsyncLease(Lease):
 
     @property
     def stderr(self) -> Coroutine[Any, Any, str]:  # type: ignore[override]
-        """The last that the service wrote, to be awaited. Cancellation: safe."""
+        """The last output of the service, to be awaited. Cancellation: safe."""
         self._check()
         return awaited(self._pool, self._pool.output(self._handle))
 

@@ -1,4 +1,4 @@
-"""A pool that keeps nothing: what a pool is compared with, and what isolates every lease."""
+"""A pool that keeps no services: for comparison with a pool, and to isolate every lease."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from forebay.pool.service.spec import Spec
 
 
 class NullPool(ServicePool):
-    """The interface of a `ServicePool`, without its memory: every lease gets a new service.
+    """A `ServicePool` that keeps no services: every lease gets a new one, which ends with it.
 
-    The service ends with its lease. Templates are kept, so that a new Python service still takes
-    about a millisecond. All limits hold.
+    Templates are kept, so that a new Python service still takes about a millisecond. All limits
+    hold.
     """
 
     def __repr__(self) -> str:

@@ -46,8 +46,8 @@ class ServicePool:
     """Keeps services warm in processes of their own and lends them.
 
     Thread-safe; any number of threads and event loops use one pool.
-    A process belongs to the pool that started it and ends with it, or with this program, however
-    that ends.
+    A process belongs to the pool that started it. It ends with that pool, or with this program,
+    however the program ends.
     After `os.fork()` the child's copy is unusable (ConfigError) and the parent's is unaffected.
 
     Args:
@@ -64,16 +64,16 @@ class ServicePool:
         canary_every: each service is looked at after every so many leases, for state that one of
             them left in it (see `Service.canary_ignores`); where there is some, the service is
             ended and the finding logged; 0: never.
-        leak_after: seconds after which a lease that is still out is reported, with the place that
+        leak_after: seconds after which a lease that has not ended is reported, with the place that
             acquired it; 0: none is.
         reset_timeout: seconds that a reset may take before its service is replaced.
         start_timeout: seconds that a start may take before it is given up.
         max_memory: bytes, or text such as "300MB", of private memory above which a service is
             ended once it is idle; default: none.
-        name: stands in messages.
+        name: for messages.
 
-    What is left out comes from the configuration: `FOREBAY_POOL_MAX_SIZE` and its like, then
-    `[pool]` of `forebay.toml`, then the default.
+    An argument that is left out comes from the configuration: a variable such as
+    `FOREBAY_POOL_MAX_SIZE`, then `[pool]` of `forebay.toml`, then the default.
 
     Raises:
         ConfigError: a setting is wrong; the message says where it comes from.
@@ -124,7 +124,7 @@ class ServicePool:
             ping_after_ms=int(self.config.ping_after * 1000),
         )
         self._lock = threading.Lock()
-        """Guards the kinds and the start of the keeper; never held while anything is waited for."""
+        """Guards the kinds and the start of the keeper; no thread waits while it holds it."""
         self._kinds: dict[Any, Kind] = {}
         self._templates = Templates(self.core, self.config.spares)
         self._loop_kinds: dict[tuple[int, int], tuple[asyncio.AbstractEventLoop, Kind]] = {}
@@ -132,14 +132,14 @@ class ServicePool:
         """The kinds by their key."""
         self._records: dict[int, Record] = {}
         self.watched = Watched(self)
-        """Leases that are out for too long, or that nobody will end."""
+        """Leases that last too long, or that were collected before they were ended."""
         self.journal = Journal(self)
-        """Who is told what happens."""
+        """The subscribers of events."""
         self._stocks = Stocks(self)
         self._warm: list[Kind] = []
         """Kinds that are kept ready."""
         self.watchful = self.config.leak_after > 0 or self.journal.logs
-        """Whether a lease that begins means more work than to lend the service."""
+        """Whether the pool watches its leases or keeps kinds ready; `attend` does that."""
         self._closed = False
         self._inherited = False
         """Whether this is a forked child's copy of its parent's pool."""
@@ -213,10 +213,10 @@ class ServicePool:
     def stats(self) -> dict[str, Any]:
         """Sizes and counters.
 
-        Now: max_size, max_running, live (services that count against it), idle, settling (being
-        reset, or started ahead), leased, starting, waiters.
-        Since the pool was made: starts, leases, waits (callers that had to), resets, leaks, and
-        deaths by cause.
+        Now: max_size, max_running, live (services that count against max_size), idle, settling
+        (being reset, or started ahead), leased, starting, waiters.
+        Since the pool was made: starts, leases, waits (callers that had to wait), resets, leaks,
+        and deaths by cause.
         """
         return {
             "max_size": self.config.max_size,
@@ -270,7 +270,7 @@ class ServicePool:
     # What follows is for the modules of this package.
 
     def attend(self, record: Record) -> None:
-        """A lease begins in a pool that keeps kinds ready, or an eye on its leases."""
+        """Do what a new lease needs in a pool that keeps kinds ready or watches its leases."""
         self.watched.note(record)
         self._stocks.thrive(record.kind)
         self.refill()
@@ -281,7 +281,7 @@ class ServicePool:
             self._stocks.fill(kind)
 
     def start(self, kind: Kind, handle: _core.Handle) -> Record:
-        """Have a service started, and before it keeper and template where they are missing."""
+        """Have a service started, after the keeper and the template if these do not run."""
         start_ms = int(self.config.start_timeout * 1000)
         idle_ms = int(self.config.idle_timeout * 1000)
         try:
@@ -305,7 +305,7 @@ class ServicePool:
     def on_loop(self, kind: Kind) -> Kind:
         """The kind whose services are shared by leases on the running event loop.
 
-        A connection in use belongs to one loop, so that leases elsewhere share other services.
+        A connection in use belongs to one loop, so leases of other loops share other services.
         """
         loop = self.waiter().loop
         with self._lock:
@@ -333,13 +333,13 @@ class ServicePool:
     def taken(self, handle: _core.Handle) -> Record:
         """The record of a service under its new lease."""
         record = self._records[handle.slot]
-        record.handle = handle  # its generation travels with every call that the lease makes
+        record.handle = handle  # every call of the lease carries its generation
         return record
 
     def give_back(self, record: Record, dirty: bool) -> None:
-        """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
+        """End a lease: give the service back, after a reset if it has one, or have it ended."""
         if self._inherited:
-            return  # a forked child leaves the block too; the lease is its parent's to end
+            return  # a forked child leaves the `with` block too, but only its parent ends the lease
         resets = record.kind.resets
         try:
             if record.kind.max_leases > 1 and self.core.release_shared(record.handle, dirty):
@@ -359,7 +359,7 @@ class ServicePool:
             record.close()  # the pool was closed meanwhile, and the service ended with it
 
     def _release_checked(self, record: PythonRecord, every: int) -> None:
-        """Give a service back; every so often it looks for what the lease has left in it."""
+        """Give a service back; every `every`th time it looks for state that a lease left in it."""
         record.returns += 1
         check = record.returns % every == 0
         if check or record.kind.resets is Reset.METHOD:
@@ -371,7 +371,7 @@ class ServicePool:
     def _release(self, record: Record) -> None:
         """Give a service back that is not reset.
 
-        One that still has to close a stream gets the time of a reset for it.
+        A service that still has to close a stream gets the time of a reset for it.
         """
         if isinstance(record, PythonRecord) and record.runs_stream():
             record.begin_settling()
@@ -391,13 +391,13 @@ class ServicePool:
             self.refill()
 
     def abandon(self, record: Record) -> None:
-        """Leave a start that is under way to whoever comes next."""
+        """Leave a service that is starting to the next caller."""
         record.idle()  # no loop watches it any more
         try:
-            # What has been read from its socket cannot tell anybody that it is ready.
+            # What has been read from its socket already will not report it ready to the core.
             answered = record.answered()
         except (Error, OSError):
-            self.discard(record)  # who left need not know, and who comes next tries again
+            self.discard(record)  # this caller has left, and the next one starts another
             return
         try:
             self.core.abandon(record.handle, answered)
@@ -407,13 +407,13 @@ class ServicePool:
     def explain(
         self, handle: _core.Handle, name: str, error: BaseException
     ) -> Steps[BaseException]:
-        """Why a service broke: its death where the keeper tells it in time, else `error`."""
+        """Why a service broke: its death if the keeper reports it in time, else `error`."""
         notice = DeathNotice(self.core, handle)
         yield Until(notice.found, Deadline(KEEPER_WAIT))
         return error if notice.told is None else died_error(name, notice.told)
 
     def output(self, handle: _core.Handle) -> Steps[str]:
-        """What a service wrote lately."""
+        """The last output of a service."""
         self.core.ask_output(handle)
         words = LastWords(self.core, handle)
         yield Until(words.found, Deadline(KEEPER_WAIT))
@@ -424,7 +424,7 @@ class ServicePool:
         return words.told.decode(errors="replace")
 
     def follow(self, handle: _core.Handle) -> Follow:
-        """What a service writes, as it writes it."""
+        """The lines of a service, as it writes them."""
         return Follow(self, handle)
 
     def directory(self, handle: _core.Handle) -> str:
@@ -447,7 +447,7 @@ class ServicePool:
                 " forebay.factory(function, ...) or a Command"
             )
         with self._lock:
-            # What goes by value may be defined again under its name.
+            # A class that is sent by value may be defined again under its name.
             key = (spec.key, by_value and getattr(spec, "service", None))
             kind = self._kinds.get(key)
             if kind is None:
@@ -479,7 +479,7 @@ class ServicePool:
         self.watchful = True
 
     def _prepare(self, kind: Kind) -> None:
-        """Start a keeper where none runs, and describe the kind's template to a new one."""
+        """Start a keeper if none runs, and describe the kind's template to a new one."""
         epoch = self.core.epoch()
         if epoch == 0:
             process = start_keeper(self.core)

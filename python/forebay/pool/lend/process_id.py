@@ -21,8 +21,8 @@ def learn_process(pool: ServicePool, record: Record, deadline: Deadline) -> Step
     notice = DeathNotice(core, record.handle)
 
     def known(queue: _core.WakeQueue) -> bool:
-        # Another thread may take the keeper's report between the look and the request for a
-        # notification, so this looks once more.
+        # Another thread may take the keeper's report after the first `lent()` and before
+        # `notice.found` asks for a notification, so `lent()` is called again.
         return lent() or notice.found(queue) or lent()
 
     def lent() -> bool:

@@ -21,8 +21,8 @@ RESERVED = "lease"
 class Proxy:
     """The public methods of a leased service, and `lease`.
 
-    Each kind has a subclass with its methods. What they return is the lease's business: the answer,
-    or on the lease of an event loop a coroutine.
+    Each kind has a subclass with its methods. They return the answer, or a coroutine if the lease
+    is of an event loop.
     """
 
     __slots__ = ("_timeout", "lease")
@@ -59,7 +59,7 @@ def proxy_class(
 ) -> type[Any]:
     """The class of the proxies of one kind.
 
-    Their calls take at most `call_timeout` seconds, unless one of another timeout is made.
+    Their calls take at most `call_timeout` seconds, unless `lease.options` sets another timeout.
     Methods in `streams` are streams.
     """
     common: dict[str, Any] = {"__slots__": (), "kind_name": name, "methods": methods}
@@ -105,7 +105,10 @@ def streaming_methods(service: type) -> frozenset[str]:
 
 
 def public_methods(service: type) -> frozenset[str]:
-    """Names that calls may use: public callables of the class, without the pool's own."""
+    """Names that calls may use: public callables of the class that the pool does not call itself.
+
+    Those that the pool calls are in `forebay.pool.service.names`.
+    """
     from forebay.pool.service.service import Service
 
     own = {"reset", *(name for name in dir(Service) if not name.startswith("_"))}

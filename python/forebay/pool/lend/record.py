@@ -22,13 +22,13 @@ GENERATION_MASK = 0xFFFF_FFFF
 
 
 NEVER_BEGUN = 0
-"""The id of no call: it stands for one that could not be sent, because the service had ended."""
+"""In place of the id of a call that could not be sent, because the service had ended."""
 
 
 class PythonRecord:
     """A Python service: its channel, and the answer that it may still owe.
 
-    A service *owes* an answer after its start and after each reset; whoever has its lease takes it.
+    A service *owes* an answer after its start and after each reset; its next holder takes it.
     """
 
     __slots__ = (
@@ -53,11 +53,11 @@ class PythonRecord:
         self.pid = 0
         self.starting = True
         self.returns = 0
-        """How often it came back."""
+        """How often it was given back."""
         self.found: list[str] | None = None
         """What the canary found that an earlier lease left in it."""
         self.streamed = False
-        """Whether a stream was asked for since it was last known to run none."""
+        """Whether it may run a stream: one was begun since it was last known to run none."""
 
     def finish(self, timeout: float | None) -> None:
         """Take the answer that is owed. Raises what the service raised, or that it broke."""
@@ -72,7 +72,7 @@ class PythonRecord:
             self._take(await self.channel.on_loop.finish(self.pending, timeout=timeout))
 
     def _take(self, answer: list[str] | None) -> None:
-        """A new service may tell its methods, one that was looked at what was found."""
+        """Take the answer of a new service (its methods) or of a check (what it found)."""
         self.pending = None
         if not self.starting:
             self.found = answer
@@ -86,7 +86,7 @@ class PythonRecord:
             )
 
     def begin_reset(self, *, check: bool = False) -> None:
-        """Tell the service to reset itself, or to look at itself too; it owes an answer then."""
+        """Tell the service to reset itself, with `check` to look for changes too; it then owes."""
         # With the next lease's generation: from here on the service refuses calls of this one.
         self.runs_stream()
         self.channel.generation = (self.handle.tag + 1) & GENERATION_MASK
@@ -96,17 +96,17 @@ class PythonRecord:
             self.pending = self.channel.begin("@reset")
 
     def runs_stream(self) -> bool:
-        """Whether a stream that was left may not have ended yet.
+        """Whether a stream that was left may still run in the service.
 
-        What it sent is read, so that nothing but the next answer makes the socket readable, where
-        the service does not close its generator in time.
+        Reads what the stream has sent, so that later only the next answer makes the socket
+        readable, even if the service closes its generator late.
         """
         if self.streamed:
             self.streamed = self.channel.streams_left > 0
         return self.streamed
 
     def begin_settling(self) -> None:
-        """Have the service say when the streams that were left have ended; it owes an answer."""
+        """Have the service answer once the streams that were left have ended; it then owes."""
         self.channel.generation = (self.handle.tag + 1) & GENERATION_MASK
         self.pending = self.channel.begin("@ping")
 
@@ -125,13 +125,13 @@ class PythonRecord:
         return True
 
     def known(self, pid: int, pidfd: int) -> None:
-        """The service's process is known: calls also end with it."""
+        """Note the service's process: from now on calls also end when it ends."""
         self.pid = pid
         self.starting = False
         self.channel.watch(pidfd)
 
     def idle(self) -> bool:
-        """Whether no call is under way; where none is, the channel belongs to no loop any more."""
+        """Whether no call is under way; if so, the channel is released from its event loop."""
         channel = self.channel
         if channel.loop is not None:
             try:
@@ -143,7 +143,7 @@ class PythonRecord:
     def close(self) -> None:
         """Close the channel; idempotent.
 
-        From any thread: what belongs to a loop is closed there, soon.
+        From any thread: a channel of an event loop is closed in that loop, soon afterwards.
         """
         loop = self.channel.loop
         if loop is None or loop.is_closed() or _runs(loop):

@@ -1,8 +1,8 @@
 """Waiting written once: steps that a thread blocks on, or that an event loop awaits.
 
 A procedure that has to wait is a generator of steps.
-`block` drives it in a thread, `awaited` on the running loop; what a step raises is raised in the
-procedure, where it waited.
+`block` drives it in a thread, `awaited` on the running loop. An error of a step is raised in the
+procedure, at the step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Step(Protocol):
 
 
 class Until:
-    """Wait until `found` is true or the deadline comes; the procedure looks which it was."""
+    """Wait until `found` is true or the deadline passes; the procedure checks which it was."""
 
     __slots__ = ("_deadline", "_found")
 

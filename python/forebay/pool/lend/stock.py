@@ -1,4 +1,4 @@
-"""Keeping kinds ready: services started ahead of who wants them."""
+"""Keeping kinds ready: services that are started before a caller wants them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.pool.lend.pool import ServicePool
 
 PATIENCE = 8
-"""Starts ahead without a lease in between, after which a kind counts as failing."""
+"""Starts ahead without a lease between them, after which a kind counts as failing."""
 
 PAUSE_MAX_S = 30.0
 """Longest time between two starts ahead of a kind that fails."""
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 class Stocks:
     """Starts what is missing of a kind, and leaves it to settle by itself.
 
-    A kind whose services end before anybody can use them is started ahead more and more seldom,
-    and one warning says so; its next lease makes up for that.
+    If the services of a kind end before a caller uses them, it is started ahead less and less
+    often, and one warning says so. The next lease of the kind ends that.
     """
 
     __slots__ = ("_filling", "_next", "_pool", "_started")
@@ -45,7 +45,7 @@ class Stocks:
             self._next.pop(kind.key, None)
 
     def fill(self, kind: Kind) -> None:
-        """Start what is missing. One thread does it at a time, and none from within it."""
+        """Start what is missing. One thread does it at a time; a nested call returns at once."""
         if time.monotonic() < self._next.get(kind.key, 0.0):
             return
         if not self._filling.acquire(blocking=False):
@@ -57,7 +57,7 @@ class Stocks:
                 if self._is_failing(kind):
                     return
         except (Error, OSError) as error:
-            # Who acquires one is told why; this is only ahead of it.
+            # A caller that acquires one gets the error; nobody waits for this start.
             _log.warning("pool %r: %s cannot be kept ready: %s", self._pool.name, kind.name, error)
         finally:
             self._filling.release()

@@ -17,7 +17,7 @@ class LeaseStream(Stream):
     """A stream that ends with its lease, and whose errors are those of a call on it.
 
     Leaving it early keeps the service: its generator is closed before the service does anything
-    else. A deadline, an interrupt and a break make the lease dirty, as of any call.
+    else. A deadline, an interrupt and a broken connection make the lease dirty, as for any call.
     """
 
     __slots__ = ("_lease",)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forebay.pool.service.application import Application
 
 Make = tuple[Any, bytes]
-"""How a service is made: what stands for its class, and the arguments."""
+"""How a service is made: the reference to its class, and its arguments."""
 
 
 class Templates:
@@ -31,7 +31,7 @@ class Templates:
         self._spares = spares
         self._numbers: dict[tuple[Application, Make | None], int] = {}
         self._described: set[tuple[int, int]] = set()
-        """Keepers, by their epoch, with what they were told of."""
+        """The epoch of a keeper and the number of a template that was described to it."""
 
     def number(self, application: Application, make: Make | None) -> int:
         """The number of the template of an application; with `make`, of one service of it."""

@@ -9,19 +9,19 @@ from forebay.errors import BrokenError, DiedError, RemoteError
 from forebay.pool.lend.step import Steps
 
 TRIES = 3
-"""Starts of one acquire: a killed template or keeper is not the caller's fault, but it ends."""
+"""Tries of one acquire: it tries again if a template or keeper was killed, but not for ever."""
 
 BLAMELESS: tuple[str, ...] = ("template_died", "keeper_lost")
-"""Causes of a death that say nothing about the service itself."""
+"""Causes of a death for which the service is not to blame."""
 
 DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]
-"""Why a service is ended that was lent; only one that was "returned" ends in order."""
+"""Why a lent service is ended; one that was "returned" gets the time to end by itself."""
 
 _log = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """Ends services, and knows why they ended: a pool, or the link to a shared one."""
+    """What ends services and knows why they ended: a pool, or the link to a shared one."""
 
     name: str
 
@@ -39,10 +39,10 @@ class Owner(Protocol):
 def handle_failure(
     owner: Owner, record: Any, error: Exception, *, last: bool, starting: bool
 ) -> Steps[None]:
-    """End a service that failed to settle; return where another should be tried.
+    """End a service that failed to settle; return if another should be tried.
 
-    Raises the caller's error where no other should: it was the last try, or the service
-    was starting and is itself to blame.
+    Otherwise raises the caller's error: it was the last try, or the service was starting and is
+    itself to blame.
     Cancellation: the service is ended all the same.
     """
     if isinstance(error, RemoteError):
@@ -53,7 +53,7 @@ def handle_failure(
             "service %s (process %d) failed to reset and is replaced: %s\n%s",
             record.kind.name,
             record.pid,
-            str(error),  # the record would keep the error, and it the frames of this acquire
+            str(error),  # a log record would keep the error and the frames of this acquire
             error.traceback_text.rstrip(),
         )
         return
@@ -68,7 +68,7 @@ def handle_failure(
 
 
 def leave(owner: Owner, record: Any, *, starting: bool) -> None:
-    """Let go of a service that has not settled: a start goes on, a reset ends with its service."""
+    """Give up a service that has not settled: a start goes on; in a reset, the service is ended."""
     if starting:
         owner.abandon(record)
     else:
@@ -76,5 +76,5 @@ def leave(owner: Owner, record: Any, *, starting: bool) -> None:
 
 
 def exhausted(owner: Owner, name: str) -> BrokenError:
-    """Every try ended in a service that could not be lent."""
+    """The error for an acquire each of whose tries failed."""
     return BrokenError(f"pool {owner.name!r}: {name} ended {TRIES} times before it could be lent")

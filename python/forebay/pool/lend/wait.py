@@ -42,9 +42,9 @@ class Deadline:
 def wait_until(
     core: _core.Pool, found: Callable[[_core.WakeQueue], bool], deadline: Deadline
 ) -> bool:
-    """Block this thread until `found` says so or the deadline comes; returns what it said last.
+    """Block this thread until `found` is true or the deadline passes; returns its last answer.
 
-    Signal handlers run meanwhile, and what they raise is raised from here.
+    Signal handlers run meanwhile, and this raises what they raise.
     """
     queue = _core.WakeQueue()
     while not found(queue):
@@ -71,9 +71,9 @@ class LoopWaiter:
     async def wait_until(
         self, found: Callable[[_core.WakeQueue], bool], deadline: Deadline
     ) -> bool:
-        """Wait until `found` says so or the deadline comes.
+        """Wait until `found` is true or the deadline passes.
 
-        Cancellation: safe, nothing is taken.
+        Cancellation: safe.
         """
         import asyncio
 
@@ -86,14 +86,14 @@ class LoopWaiter:
                 async with asyncio.timeout(deadline.left()):
                     await future
             except TimeoutError:
-                pass  # `found` has the last word
+                pass  # `found` is asked once more
             finally:
                 self._exit(future)
         return True
 
     def _enter(self, future: asyncio.Future[None]) -> None:
         if not self._waiting:
-            self._ready = self._core.watch()  # our own: the pool may be closed before we let go
+            self._ready = self._core.watch()  # a duplicate: the pool may be closed before `_exit`
             self.loop.add_reader(self._queue.fileno(), self._wake)
             self.loop.add_reader(self._ready, self._drive)
         self._waiting.add(future)
@@ -109,7 +109,7 @@ class LoopWaiter:
 
     def _drive(self) -> None:
         if self._waiting:
-            with contextlib.suppress(ClosedError):  # who waits was told, and finds that out
+            with contextlib.suppress(ClosedError):  # the callers that wait get the error
                 self._core.drive()
             self._wake()
 

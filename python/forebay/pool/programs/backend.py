@@ -1,4 +1,4 @@
-"""Acquiring a program: what its holder sees, and the client that is made for it."""
+"""Acquiring a program: the object that its holder gets, and its client."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Meet:
 
 
 class ProgramAcquire(Acquire[Any]):
-    """One acquire of a program: it is lent once its client is made.
+    """A context manager that acquires a program, which is lent once its client is made.
 
-    A program whose client cannot be made is ended; what its connect function raised is raised, or
-    the program's death where that was the reason.
-    A block that an exception leaves has the program ended, unless its client knows better: an
-    answer may be under way that nobody takes.
+    If its client cannot be made, the program is ended. That raises the error of the connect
+    function, or the program's death if that was the reason.
+    If an exception leaves the block, the program is ended, because it may still send an answer that
+    nobody will read; a client with `reusable` decides that itself.
     """
 
     __slots__ = ()
@@ -142,7 +142,7 @@ class ProgramAcquire(Acquire[Any]):
         await super().__aexit__(*how)
 
     def _meet(self, lease: Lease, deadline: Deadline) -> Steps[bool]:
-        """Have the client made where there is none. False: something is left in the program."""
+        """Have the client made if there is none. False: the program does not fit, see `fit`."""
         record = lease.program()
         if not record.fit():
             return False

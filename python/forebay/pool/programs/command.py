@@ -20,7 +20,7 @@ INHERITED_FD = "3"
 """Where a program finds its descriptor, as with systemd and s6."""
 
 OWN_DIRECTORY = "\0"
-"""What the keeper replaces by the service's directory; no argument can hold it otherwise."""
+"""The keeper replaces this by the service's directory; no argument can hold a null character."""
 
 DIRECTORY_NAMES = ("{dir}", "{socket}", "{port_file}")
 
@@ -36,13 +36,13 @@ class Command:
     In arguments (but for the program itself) and in values of `env` these are replaced:
 
     - `{fd}`: the number of an inherited descriptor, a connected stream socket whose other end the
-      lease holds as `socket`; beside `{socket}` or `{port}` it is there to say ready alone;
+      lease holds as `socket`; with `{socket}` or `{port}` it only serves to report ready;
     - `{dir}`: the service's private directory, mode 0700, which is removed with it (also in `cwd`);
     - `{socket}`: the path of a Unix socket in it, for the program to listen on;
     - `{port_file}`: the path of the `PortFile` in it;
-    - `{port}`: a free port of the loopback interface, for programs that know no Unix sockets; one
-      that listens on more than the loopback interface is refused. Every user of this machine can
-      connect to it: where others are a concern, use `{socket}` or let the program authenticate.
+    - `{port}`: a free port of the loopback interface, for programs that cannot use Unix sockets; a
+      program that listens on other interfaces is refused. Every user of this machine can connect to
+      the port: use `{socket}`, or let the program authenticate, to keep other users out.
 
     Args:
         arguments: the program and its arguments; found on `PATH`.
@@ -59,13 +59,13 @@ class Command:
             that is given a `Started`, or a connector such as `Grpc` or `JsonRpc`. A plain function
             serves both faces and runs in a thread where an event loop waits; a coroutine function
             serves `async with`, once per loop. A client's `close` is called when the service ends.
-            Define it once, at the top level: it is part of what makes programs interchangeable.
-        limits: what its processes may use; without `call_timeout`, for what a call is only its
-            client knows.
+            Define it once, at the top level: only programs with the same one are interchangeable.
+        limits: what its processes may use; without `call_timeout`, because only the client knows
+            what a call is.
 
     Raises:
-        ConfigError: there is no such program, its readiness cannot be seen, or its limits name the
-            time of a call.
+        ConfigError: the program does not exist, nothing reports it ready, or its limits have
+            `call_timeout`.
     """
 
     arguments: Sequence[str]
@@ -142,22 +142,22 @@ class Command:
         return [*self.arguments, *self.env.values(), *([] if self.cwd is None else [self.cwd])]
 
     def takes(self, name: str) -> bool:
-        """Whether a name in braces is to be replaced somewhere."""
+        """Whether a name in braces occurs somewhere."""
         return any(name in text for text in self._texts())
 
     @property
     def speaks_on_link(self) -> bool:
-        """Whether the program's descriptor is all that is known of it, and of what it needs."""
+        """Whether the inherited descriptor is all that connects the program with its holder."""
         placed = any(map(self.takes, (*DIRECTORY_NAMES, "{port}")))
         return self.ready == "fd" and self.connect is None and not placed
 
     @property
     def only_notifies(self) -> bool:
-        """Whether the program's descriptor is there to say ready, since it serves elsewhere."""
+        """Whether the inherited descriptor only reports ready: the program serves elsewhere."""
         return self.ready == "fd" and (self.takes("{socket}") or self.takes("{port}"))
 
     def filled(self, text: str, port: int | None) -> bytes:
-        """A text with everything replaced but the directory, which the keeper knows."""
+        """A text with its names in braces replaced; the keeper replaces that of the directory."""
         name = self.ready.name if isinstance(self.ready, PortFile) else ""
         replaced = {
             "{fd}": INHERITED_FD,

@@ -1,4 +1,4 @@
-"""Connecting to a program: what a connect function is given, and what the pool keeps of it."""
+"""Connecting to a program: connect functions, and the clients that they make."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A client of a program, and what the pool has to know of it.
+    """A client of a program, and how the pool uses it.
 
-    A connect function may return one of these, or the client alone; then the client's method
-    `close` is called at the end where it has one, and a `with` block that an exception leaves ends
-    the program, because nobody can tell what is still under way.
+    A connect function may return one of these, or the client alone. Then the client's method
+    `close`, if it has one, is called at the end, and an exception that leaves the `with` block ends
+    the program, because a call may still be under way.
 
     Args:
-        client: what the lease hands out, as `client`.
+        client: the attribute `client` of the leased program.
         close: called once, when the service ends; may return an awaitable where the client
             belongs to an event loop.
-        begin: called with the lease, and the timeout that was asked for, where a holder first takes
-            its client; returns one for that lease, so that what was kept beyond it can be refused.
+        begin: called with the lease and its timeout when a holder first uses its client; returns a
+            client for that lease alone, which can refuse calls after the lease has ended.
         reusable: called when a lease ends and before the next one begins: whether the program may
-            go on to the next holder; it may not where a call timed out or broke.
+            be lent again; it may not if a call timed out or broke.
     """
 
     client: Any
@@ -54,16 +54,16 @@ class Connected:
         return self.client
 
     def fit(self) -> bool:
-        """Whether the program may be lent on."""
+        """Whether the program may be lent again."""
         return self.reusable is None or self.reusable()
 
 
 @runtime_checkable
 class Connector(Protocol):
-    """A connect function for both faces; compared by value, for it is part of the command's key.
+    """A connect function for threads and event loops; compared by value, as a part of the command.
 
-    One with a true attribute `wants_listener` is asked only once the program's Unix socket or port
-    accepts connections, whatever else says that it is ready.
+    One with a true attribute `wants_listener` is called only once the program's Unix socket or port
+    accepts connections, even if the program was reported ready before.
     """
 
     def connect(self, started: Started) -> Any:
@@ -77,7 +77,7 @@ Connect = Callable[["Started"], Any] | Connector
 
 
 class Faces:
-    """A connect function, ready for both faces."""
+    """A connect function, used by threads and event loops."""
 
     __slots__ = ("_blocking", "_connect", "_connector", "_per_loop", "wants_listener")
 
@@ -93,7 +93,7 @@ class Faces:
         self.wants_listener = bool(getattr(connect, "wants_listener", False))
 
     def key(self, loop: asyncio.AbstractEventLoop | None) -> Any:
-        """Under which a client is kept: one per event loop where it belongs to one."""
+        """The key of a client: one client for each event loop if it belongs to one."""
         return loop if self._per_loop else None
 
     def connect(self, started: Started) -> Connected:
@@ -108,7 +108,7 @@ class Faces:
     async def connect_async(self, started: Started) -> Connected:
         """Connect on the running loop; a plain function in a thread, since it may block.
 
-        Cancellation: what a thread still makes is closed when it is made.
+        Cancellation: a client that a thread still makes is closed when it is made.
         """
         import asyncio
 
@@ -125,7 +125,7 @@ class Faces:
 
 
 def connected(made: Any) -> Connected:
-    """What a connect function returned, as the pool keeps it."""
+    """The `Connected` of what a connect function returned."""
     if isinstance(made, Connected):
         return made
     close = getattr(made, "close", None)
@@ -133,9 +133,9 @@ def connected(made: Any) -> Connected:
 
 
 def close_client(kept: Connected, loop: asyncio.AbstractEventLoop | None) -> None:
-    """Close a client: here, or on its loop, soon, where it belongs to one that runs.
+    """Close a client: here, or soon on its event loop if it belongs to one that runs.
 
-    What it raises is logged: its program has ended already, and nobody waits.
+    An error is logged: its program has ended already, and nobody waits.
     """
     if kept.close is None or (loop is not None and loop.is_closed()):
         return
@@ -157,7 +157,7 @@ def _close(kept: Connected) -> Any:
 
 
 _closing: set[asyncio.Task[None]] = set()
-"""Closes under way; each takes itself out."""
+"""Closes under way; each removes itself."""
 
 
 def _close_on_loop(kept: Connected, loop: asyncio.AbstractEventLoop) -> None:

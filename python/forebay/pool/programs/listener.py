@@ -1,4 +1,4 @@
-"""Ports on the loopback interface: choosing one, and seeing who listens there."""
+"""Ports on the loopback interface: choosing one, and finding the process that listens there."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from forebay.errors import ConfigError, LimitError
 LOOPBACK = "127.0.0.1"
 
 LOWEST_PORT = 20_000
-"""From here to where the kernel takes the ports of outgoing connections (see ip(7)): a port above
-could be taken between its choice and its use by any connection, even by our own first try."""
+"""Ports are chosen from here to the first one that the kernel gives to outgoing connections (see
+ip(7)): any connection, even our own first try, could take one of those before the program does."""
 
 PORT_TRIES = 200
 
@@ -39,7 +39,7 @@ def choose_port() -> int:
     """
     highest = _first_ephemeral()
     for _ in range(PORT_TRIES):
-        # Not by `random`, whose state is the program's, and which takes milliseconds to import.
+        # Not by `random`: its state belongs to the program, and its import takes milliseconds.
         port = LOWEST_PORT + int.from_bytes(os.urandom(4)) % (highest - LOWEST_PORT)
         with socket.socket() as trial, contextlib.suppress(OSError):
             trial.bind((LOOPBACK, port))
@@ -102,7 +102,7 @@ def refuse_exposed(name: str, port: int) -> None:
 def belongs_to(session: int, port: int) -> bool:
     """Whether the listener on a port is a process of this session: our program or its child.
 
-    Something else may have taken the port before the program could.
+    Another process may have taken the port before the program.
     """
     wanted = {f"socket:[{listener.inode}]" for listener in listeners(port)}
     return any(wanted & _sockets_of(pid) for pid in _members(session))

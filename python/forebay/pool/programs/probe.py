@@ -1,8 +1,8 @@
 """Waiting for a program that starts, written once for threads and event loops.
 
-A procedure yields `Pause`s and is sent whether its descriptor was ready.
-The program's end, which shows as a hang-up of the link that its keeper holds, ends every wait at
-once with `ConnectionResetError`; so does the deadline, with `TimeoutError`.
+A procedure yields each `Pause` that it needs, and gets back whether its descriptor was ready.
+If the program ends, the keeper's link to it hangs up, and a wait raises `ConnectionResetError` at
+once; when the deadline passes, it raises `TimeoutError`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from forebay.pool.lend.wait import Deadline
 
 RETRY_FIRST = 0.001
-"""Seconds before the second try; a program that was exec'd just now needs about that long."""
+"""Seconds before the second try; a program needs about that long after its exec."""
 
 RETRY_MAX = 0.05
-"""Longest time between two tries: late by at most that, at 20 tries a second."""
+"""Longest time between two tries, 20 of which come in a second: readiness is noticed that late."""
 
 RETRY_GROWTH = 1.5
 
 TRY_MAX = 5.0
-"""Seconds that one try may take: a program that accepts, and does not answer yet."""
+"""Seconds that one try may take, if a program accepts a connection and does not answer yet."""
 
 STATUS_BYTES_MAX = 4096
 """Bytes of an answer that are read to find its status."""
@@ -35,7 +35,7 @@ Address = str | tuple[str, int]
 
 
 class Pause(NamedTuple):
-    """What a procedure waits for: a descriptor, or some time, or the first of both."""
+    """What a procedure waits for: a descriptor, some time, or the first of both."""
 
     source: socket.socket | None = None
     events: int = select.EPOLLIN
@@ -194,7 +194,7 @@ def _connected(connection: socket.socket, address: Address) -> Pauses[bool]:
         if not (yield Pause(connection, select.EPOLLOUT, TRY_MAX)):
             return False
         code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    # A port on which nobody listens can be connected to itself, if it was chosen as our own too.
+    # If nobody listens on a port, the kernel may give this socket that port, connected to itself.
     return code == 0 and (
         connection.family == socket.AF_UNIX or connection.getsockname() != connection.getpeername()
     )

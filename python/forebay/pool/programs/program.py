@@ -31,9 +31,9 @@ SOCKET_PATH_BYTES_MAX = 107
 class ProgramRecord:
     """A program: its sockets, whether it still has to become ready, and the clients made for it.
 
-    The *link* is the socket that the keeper watches. Where the program itself says on it that it is
-    ready, the holder speaks to it there; else the keeper writes what it knows of the program to the
-    link, and the program may have a socket of its own, the *stream*.
+    The *link* is the socket that the keeper watches. If the program reports itself ready on the
+    link, its holder uses that socket. Otherwise the keeper writes the facts of the program to the
+    link, and the program may have another socket for its holder, the *stream*.
     """
 
     __slots__ = (
@@ -50,7 +50,7 @@ class ProgramRecord:
     )
 
     found = None
-    """A program is not looked into."""
+    """The canary does not look into a program."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ProgramRecord:
 
     @property
     def socket(self) -> socket.socket | None:
-        """What the holder speaks to it on; None where it has no inherited socket."""
+        """The socket of its holder; None if the program inherited none."""
         return self._link if self.kind.speaks_on_link else self.stream
 
     def finish(self, timeout: float | None) -> None:
@@ -95,7 +95,7 @@ class ProgramRecord:
             raise self._too_late(timeout) from None
 
     def _become_ready(self) -> Pauses[None]:
-        """Until it is ready. What was told stays on the link until then, for whoever takes over."""
+        """Wait until it is ready. The report stays on the link until then, for another caller."""
         if self.kind.speaks_on_link:
             yield from probe.receive(self._link, 1)
         else:
@@ -128,7 +128,7 @@ class ProgramRecord:
         return Started(pid, directory, path, port, text, match, self.stream)
 
     def _look(self, facts: Started) -> Pauses[None]:
-        """Look for what the kernel announces to nobody."""
+        """Try what nothing announces: a socket that accepts, or an HTTP status."""
         ready, faces = self.kind.command.ready, self.kind.faces
         address = facts.socket_path or (listener.LOOPBACK, facts.port or 0)
         if ready == "fd" and self.stream is not None:
@@ -147,7 +147,7 @@ class ProgramRecord:
         return found and (facts.port is None or listener.belongs_to(facts.pid, facts.port))
 
     def _protect(self, facts: Started) -> None:
-        """Close a program that is ready to other machines, and its own socket to other users.
+        """Refuse a program that other machines can reach, and close its Unix socket to other users.
 
         A port of the loopback interface stays open to every user of this machine: the program
         accepts there, by a protocol that is not ours.
@@ -162,7 +162,7 @@ class ProgramRecord:
             listener.refuse_exposed(self.kind.name, facts.port)
 
     def _without_notifier(self, facts: Started) -> Started:
-        """A program that serves elsewhere may close its descriptor once it has said ready."""
+        """Let a program that serves elsewhere close its descriptor after it reported ready."""
         if self.kind.command.only_notifies and self.stream is not None:
             self.stream.close()
             self.stream = None
@@ -181,37 +181,37 @@ class ProgramRecord:
         return True
 
     def begin_ping(self) -> bool:
-        """A program's protocol is its own: it cannot be asked."""
+        """False: the pool does not know the protocol of a program, so it cannot ping it."""
         return False
 
     def facts(self) -> Started:
-        """What is known of it.
+        """The facts of the program.
 
         Raises:
-            ConfigError: it is not known, since only its socket was asked for.
+            ConfigError: there are none, because only its socket was asked for.
         """
         if self._facts is None:
             raise ConfigError(f"of {self.kind.name} nothing but its socket is known")
         return self._facts
 
     def client(self, loop: asyncio.AbstractEventLoop | None) -> Connected | None:
-        """The client that was made for a face, where there is one."""
+        """The client that was made for a thread or for an event loop; None if there is none."""
         faces = self.kind.faces
         return None if faces is None else self._clients.get(faces.key(loop))
 
     def connected(self, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Whether nothing is left to be done for a face."""
+        """Whether the client for a thread or for an event loop exists or is not wanted."""
         faces = self.kind.faces
         return faces is None or faces.key(loop) in self._clients
 
     def connect(self, timeout: float | None) -> None:
-        """Make the client of the blocking face. Raises what the connect function raises."""
+        """Make the client for threads. Raises what the connect function raises."""
         faces = self.kind.faces
         if faces is not None and self.client(None) is None:
             self._clients[None] = faces.connect(replace(self.facts(), timeout=timeout))
 
     async def connect_async(self, timeout: float | None) -> None:
-        """Make the client of the running loop. Cancellation: nothing is kept."""
+        """Make the client for the running loop. Cancellation: no client is kept."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -221,19 +221,19 @@ class ProgramRecord:
         self._clients = {
             key: kept
             for key, kept in self._clients.items()
-            if key is None or not key.is_closed()  # what belonged to it went with it
+            if key is None or not key.is_closed()  # a closed loop's clients ended with it
         }
         async with asyncio.timeout(timeout):
             made = await faces.connect_async(replace(self.facts(), timeout=timeout))
         self._clients[faces.key(loop)] = made
 
     def known(self, pid: int, pidfd: int) -> None:
-        """The program's process is known."""
+        """Note the program's process."""
         self.pid = pid
         self.starting = False
 
     def fit(self) -> bool:
-        """Whether it may be lent: nothing of an earlier holder is under way, as far as is known."""
+        """Whether it may be lent: no call of an earlier holder is known to be under way."""
         if self.stream is not None and not self._clients:
             poll = select.poll()
             poll.register(self.stream, select.POLLIN | select.POLLRDHUP)
@@ -242,15 +242,15 @@ class ProgramRecord:
         return all(kept.fit() for kept in self._clients.values())
 
     def judges_itself(self) -> bool:
-        """Whether its clients know what is under way, so that no exception has to be feared."""
+        """Whether its clients know if a call is under way, so that an exception does not end it."""
         clients = self._clients.values()
         return bool(clients) and all(kept.reusable is not None for kept in clients)
 
     def idle(self) -> bool:
-        """Whether it can be lent on; a holder may have closed its socket.
+        """Whether it can be lent again; a holder may have closed its socket.
 
-        The program's own protocol is not ours to judge; the poll at the next borrow finds what
-        was left unread.
+        The pool does not know the program's protocol; the poll at the next acquire finds bytes that
+        were left unread.
         """
         connected = self.socket
         if connected is not None:
@@ -260,7 +260,7 @@ class ProgramRecord:
         return self.fit()
 
     def close(self) -> None:
-        """Close sockets and clients; idempotent. Whoever waits for it to be ready learns of it."""
+        """Close sockets and clients; idempotent. A thread that waits for it gets an error."""
         clients, self._clients = self._clients, {}
         for loop, kept in clients.items():
             close_client(kept, loop)

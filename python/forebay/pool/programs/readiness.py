@@ -1,4 +1,4 @@
-"""How a program says that it can serve."""
+"""How a program reports that it can serve."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from forebay.errors import ConfigError
 class Line:
     """A line that the program writes to stdout or stderr.
 
-    The keeper reads the output anyway and looks at each whole line, so that nothing is polled.
+    The keeper reads the output in any case and checks each whole line, so nothing is polled.
     A program that buffers its output has to flush that line.
 
     Args:
-        pattern: a regular expression, searched in each line; at most 4,096 bytes of a line are
-            looked at. No look-around and no back references: it is matched in linear time.
+        pattern: a regular expression, searched in the first 4,096 bytes of each line. No
+            look-around and no back references: it is matched in linear time.
             A group named `port` gives the port on the loopback interface.
 
     Raises:
@@ -42,8 +42,8 @@ class PortFile:
     """A file that the program writes into its private directory, as with CompilerGym's `port.txt`.
 
     `{port_file}` in an argument is its path, `{dir}` the directory.
-    It counts once it was closed after writing, or moved there, and holds something; the kernel
-    tells that. A number in it is the port on the loopback interface.
+    The program is ready once the file was closed after writing, or moved there, and is not empty;
+    the kernel notifies the keeper. A number in it is the port on the loopback interface.
 
     Args:
         name: the file's name.
@@ -63,8 +63,8 @@ class PortFile:
 class Accepting:
     """A socket that accepts connections: the Unix socket `{socket}`, or the loopback port `{port}`.
 
-    The kernel announces to nobody that a socket listens, so the caller tries to connect, at growing
-    intervals from 1 to 50 ms; it stops the moment that the program ends.
+    The kernel notifies nobody that a socket listens, so the caller tries to connect, at growing
+    intervals from 1 to 50 ms, until the program ends.
     """
 
 
@@ -73,7 +73,7 @@ class Http:
     """A `GET` that is answered with status 200, on `{socket}` or `{port}`; tried as `Accepting`.
 
     Args:
-        path: what is asked for.
+        path: of the request.
 
     Raises:
         ConfigError: the path does not begin with a slash, or has a blank in it.

@@ -1,4 +1,4 @@
-"""The socket of a leased program: a blocking read looks for the answer before it sleeps."""
+"""The socket of a leased program: a blocking read polls for the answer before it sleeps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from forebay._core import Look
 
 
 class ProgramSocket(socket.socket):
-    """A socket like any other.
+    """A socket whose blocking reads poll before they sleep.
 
-    Where its reads may wait, they first look for input, for at most 60 us, as calls of Python
-    services do: waking a thread costs about as much as a small program takes to answer. Where the
-    answers take longer, looks become rare.
+    They poll for at most 60 us, as calls of Python services do: waking a thread costs about as much
+    as a small program takes to answer. If answers take longer, reads poll less often.
     """
 
     __slots__ = ("_look",)

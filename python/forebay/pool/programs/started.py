@@ -1,4 +1,4 @@
-"""What is known of a program that has started."""
+"""The facts of a program that has started."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Started:
         pid: its process id.
         directory: its private directory (mode 0700), removed with it.
         socket_path: the Unix socket `{socket}`; None where the command names none.
-        port: on the loopback interface: `{port}`, or told by the ready line or the port file.
-        text: the line that said ready, or what the port file holds; else empty.
+        port: on the loopback interface: `{port}`, or the one in the ready line or the port file.
+        text: the ready line, or what the port file holds; else empty.
         match: of the ready line.
-        stream: the connected socket that is its `{fd}`, or its stdin and stdout. It stays the
-            service's: whoever wraps it closes it with the service.
+        stream: the connected socket that is its `{fd}`, or its stdin and stdout. It belongs to the
+            service: a connect function that wraps it closes it in `close`.
         timeout: seconds that the caller still waits; None: without limit.
     """
 
@@ -40,7 +40,7 @@ class Started:
 
     @property
     def address(self) -> str:
-        """Where it serves, as gRPC and many others write it.
+        """Where it serves, in the notation of gRPC and many others.
 
         That is `unix:/path` or `127.0.0.1:port`; empty where it has neither.
         """

@@ -1,4 +1,4 @@
-"""Which application a template imports, and how a class is found again in a service."""
+"""Which application a template imports, and how a service process finds a class."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAIN_ALIAS = "__mp_main__"
 class Application(NamedTuple):
     """What a template imports before it forks.
 
-    `kind` says how `target` is to be read: a module's name, the path of a script, the module that
-    was run with `python -m`, or nothing to import (a class that goes by value).
+    `kind` says what `target` is: a module's name, the path of a script, the module that was run
+    with `python -m`, or nothing to import (a class that is sent by value).
     """
 
     kind: Literal["module", "path", "main", "none"]
@@ -56,12 +56,12 @@ def application_of(service: type, *, by_value: bool) -> Application:
     if module not in ("__main__", MAIN_ALIAS):
         return Application("module", module)
     main = sys.modules["__main__"]
-    # What a service of it returns may be of a class that has the alias as its module there.
+    # A service may return an object whose class has the alias as its module.
     sys.modules.setdefault(MAIN_ALIAS, main)
     spec = getattr(main, "__spec__", None)
     path = getattr(main, "__file__", None)
     if spec is not None and spec.name == "__main__" and path is not None:
-        path = os.path.dirname(path)  # a directory or an archive was run, which has it
+        path = os.path.dirname(path)  # a directory or an archive was run
     elif spec is not None and spec.name:
         return Application("main", spec.name)
     if path is None or not os.path.exists(path):

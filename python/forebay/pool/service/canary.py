@@ -1,7 +1,7 @@
-"""What a service should look like after each reset: state that leaks from one lease to the next.
+"""Finding state that leaks from one lease to the next, by comparison with a new service.
 
-It looks at the attributes of the service, at plain data in its module, and at what a process has of
-its own: working directory, environment, open descriptors, threads.
+It compares the attributes of the service, plain data in its module, and the working directory,
+environment, open descriptors and threads of the process.
 A value is compared by its pickle, or by type and length where that is too large or fails.
 """
 
@@ -17,16 +17,16 @@ from typing import Any
 from forebay._working_directory import path_to_tell_apart
 
 VALUE_BYTES_MAX = 16 * 1024
-"""Bytes of a value's pickle that are looked at; larger ones are compared by type and length."""
+"""Bytes of a value's pickle that are compared; larger ones are compared by type and length."""
 
 VALUES_MAX = 256
-"""Values that are looked at."""
+"""Values that are compared."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, frozenset, tuple)
 
 
 class Canary:
-    """The fingerprint of a new service, to hold later ones against.
+    """The fingerprint of a new service, with which later ones are compared.
 
     `service.canary_ignores` names attributes and module variables that may differ, such as caches.
     """
@@ -37,7 +37,7 @@ class Canary:
         self._first = dict(fingerprint(service))
 
     def differences(self, service: Any) -> list[str]:
-        """What is not as it was when the service was new, by name; empty where all is."""
+        """The names of what has changed since the service was new."""
         now = dict(fingerprint(service))
         names = {**self._first, **now}
         return [name for name in names if self._first.get(name) != now.get(name)]
@@ -75,13 +75,13 @@ def _digest(value: Any) -> str:
     pickler.fast = True  # equal values alike, whether or not they share objects
     try:
         pickler.dump(_ordered(value))
-    except Exception:  # whatever a class of the user raises: it cannot be looked at closer
+    except Exception:  # a class of the user may raise anything
         return f"{type(value).__qualname__} {_length(value)}"
     return sink.digest.hexdigest()
 
 
 def _ordered(value: Any) -> Any:
-    """Plain sets and dictionaries in one order."""
+    """Plain sets and dictionaries in a fixed order."""
     if type(value) in (set, frozenset):
         return sorted(value, key=repr)
     if type(value) is dict:

@@ -1,11 +1,11 @@
-"""The directory of whoever has the lease of this service.
+"""The directory of the current lease of this service.
 
-The service alone looks after it: it answers one call after another, so that it knows without a race
-when the first call of a lease has come. Then it looks whether the lease before has used the
-directory. That is one system call, because an unused one still has the time of change that it was
-made with, the epoch (a time that was merely remembered could be equal after a change: the clock of
-a file system ticks a few hundred times a second). A used one is put aside for the keeper to remove
-(see `scratch.rs`), and a new one takes its name, so that `TMPDIR` stays as it is.
+Only the service manages it: it answers one call after another, so it knows without a race when the
+first call of a lease has come. Then it checks whether the last lease used the directory. That takes
+one system call, because an unused directory still has the time of change that it was made with, the
+epoch. (The time at which it was made could still be there after a change, since the clock of a file
+system ticks a few hundred times a second.) A used one is renamed for the keeper to remove (see
+`scratch.rs`), and a new one gets its name, so that `TMPDIR` stays the same.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import sys
 from typing import Any
 
 NAME = "lease"
-"""The directory's name in that of its service, where that has other things in it."""
+"""The name of a lease's directory in that of its service, if the constructor used the latter."""
 
 _home = ""
-"""The directory of this service; "" where this is none."""
+"""The directory of this service; "" if this process is not a service."""
 
 _before: str | None = None
-"""`TMPDIR` as it was when this process was no service yet."""
+"""`TMPDIR` before this process became a service."""
 
 
 def move_in(directory: str) -> None:
-    """This process, or the one that is forked next, is a service that has a directory."""
+    """Give a directory to this process, or to the service that is forked next."""
     global _home, _before
     if not _home:
         _before = os.environ.get("TMPDIR")
@@ -35,10 +35,10 @@ def move_in(directory: str) -> None:
 
 
 def outside(environment: dict[str, str]) -> dict[str, str]:
-    """An environment of this process without what is a service's own.
+    """The environment of this process without the `TMPDIR` of a service.
 
-    What a service has started elsewhere must not depend on which service it was, nor outlive its
-    directory there.
+    A process that a service has another process start must not depend on that directory, which it
+    may outlive.
     """
     if not _home:
         return environment
@@ -57,8 +57,8 @@ def _use(directory: str) -> None:
 class LeaseDirectory:
     """A directory that is empty when a lease begins.
 
-    A service keeps one for all its leases.
-    A program cannot look after its own: there each lease does, for what its holder puts there.
+    A Python service has one object for all its leases.
+    A program cannot manage its directory, so each of its leases does.
 
     Attributes:
         generation: of the lease that it belongs to; -1 before the first.
@@ -77,13 +77,13 @@ class LeaseDirectory:
         self._shared = False
 
     def found(self, *, enters: bool, shared: bool = False) -> None:
-        """The service was made: what it makes from now on is a lease's.
+        """Give the directory to leases, because the service has been made.
 
-        What its constructor made stays where it is for the life of the service; only then leases
-        have another directory, in that one.
-        `enters`: leases also find it as the current directory.
-        `shared`: several leases have it at once, so that only a reset, which comes with the last of
-        them, empties it.
+        Files of its constructor stay where they are for the life of the service. If there are any,
+        leases get another directory, inside that one.
+        `enters`: it is also the current directory of each lease.
+        `shared`: several leases have it at once, so only the reset after the last of them empties
+        it.
         """
         if not _home:
             return
@@ -99,7 +99,7 @@ class LeaseDirectory:
             os.chdir(self.path)
 
     def begin(self, generation: int) -> None:
-        """The first call of a lease has come. Cost: one system call where it was not used."""
+        """Prepare for the first call of a lease. Cost: one system call if it was not used."""
         self.generation = generation
         if self._shared:
             return
@@ -109,7 +109,7 @@ class LeaseDirectory:
             os.chdir(self.path)
 
     def end(self) -> None:
-        """The lease before has ended: make the directory a new one, unless it was not used."""
+        """Replace the directory by a new one if the last lease used it."""
         if self._is_used():
             self._ended += 1
             keeper, number = os.path.split(self._service)

@@ -32,7 +32,7 @@ class Factory(Spec[Any]):
         self._resets = resets
         self._limits = limits
         super().__init__(make, args, kwargs)  # type: ignore[arg-type]  # any callable will do
-        # The time of a call too: no class says it for all of them.
+        # The longest time of a call too: here no class sets it for all of them.
         self.key = ("factory", *self.key, resets, limits and limits.call_seconds)
 
     @property
@@ -77,15 +77,15 @@ def factory(make: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Factory:
 
     `make` runs once per process; the public methods of its result become the service's methods,
     which are known once the first one has started.
-    It must stand at the top level of a module that can be imported; that import is paid once, in
-    the template that its processes are forked from.
+    It must be at the top level of a module that can be imported. Only the template imports that
+    module; the processes are forked from it.
     Two factories of one function with equal arguments name interchangeable services.
-    A service is lent on as it comes back (`Reset.STATELESS`) unless `resetting` says otherwise, and
-    limited only where `limited` says so.
+    A service is lent again without a reset (`Reset.STATELESS`) unless `resetting` says otherwise,
+    and has limits only if `limited` sets some.
 
     Args:
-        make: a function or a class; it may be anybody's.
-        args: its positional arguments; they travel by pickle to a process of the same user.
+        make: a function or a class, of any package.
+        args: its positional arguments; they are pickled for a process of the same user.
         kwargs: its named arguments.
 
     Raises:

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from forebay.pool.service.worker import Target
 
 _callbacks: Callable[[], int] = getattr(atexit, "_ncallbacks", lambda: sys.maxsize)
-"""How many exit handlers there are; many, where this interpreter does not tell."""
+"""The number of exit handlers; a large one if this interpreter cannot report it."""
 
 
 class Farewell:
-    """Tells the keeper, once, that this service has something to do before it ends; and does it.
+    """Tells the keeper, once, that this service has work to do before it ends, and does that work.
 
-    A service about which nothing was told is killed when it is to end, at no cost for anybody.
-    Handlers that were registered before the service was forked are not its own, and it runs none
-    of them: those of the import are the template's and all its services', which may still use what
-    such a handler removes; those of a service that is copied are that service's.
+    The keeper kills a service that has reported nothing, which costs nothing.
+    A service runs no handler that was registered before it was forked. A handler of the import may
+    remove something that the template and its other services still use; a handler of a service that
+    was copied belongs to that service.
     """
 
     __slots__ = ("_begun", "_keeper", "_own", "_seen", "_target", "wanted")
@@ -38,7 +38,7 @@ class Farewell:
         self.wanted = False
 
     def begin(self) -> None:
-        """In the service, before its first call: part with the handlers of whom it was forked."""
+        """In the service, before its first call: drop the handlers that it inherited by fork."""
         if self._begun:
             return
         self._begun = True
@@ -48,7 +48,7 @@ class Farewell:
         self._own = _callbacks() - _of_pool()
 
     def look(self) -> None:
-        """After each call: whether there is something to do now. Cost: 0.1 us."""
+        """After each call: note whether there is work to do at the end. Cost: 0.1 us."""
         if _callbacks() != self._seen:
             self._seen = _callbacks()
             if not self.wanted and self._has_work():
@@ -56,12 +56,12 @@ class Farewell:
                 self._keeper.report_exit_hooks()
 
     def run(self) -> None:
-        """Do it; what raises is written to stderr, and the rest is done."""
+        """Do the work; an error is written to stderr, and the rest is done."""
         service, self._target._service = self._target._service, None
         if _has_close(service):
             _attempt(service.close)
         del service
-        gc.collect()  # for `__del__` of what only the service had
+        gc.collect()  # for `__del__` of objects that only the service referred to
         _attempt(atexit._run_exitfuncs)
         for stream in (sys.stdout, sys.stderr):
             _attempt(stream.flush)
@@ -73,10 +73,10 @@ class Farewell:
 
 
 def _leave_finalizers() -> None:
-    """Have `weakref.finalize` do nothing at the end for what was made before the fork.
+    """Detach the finalizers of `weakref.finalize` that were made before the fork.
 
-    Such as `tempfile.TemporaryDirectory`; what only keeps this process tidy (`atexit = False`) is
-    done as ever.
+    For example those of `tempfile.TemporaryDirectory`. Those with `atexit = False` stay: they only
+    free memory of this process.
     """
     finalize = weakref.finalize
     for finalizer in list(finalize._registry):  # type: ignore[attr-defined]
@@ -86,9 +86,9 @@ def _leave_finalizers() -> None:
 
 
 def _keep_library_handlers() -> None:
-    """Register again the handlers of libraries that serve whatever process they run in.
+    """Register again the handlers of libraries that act on their own process only.
 
-    They end what this process has made with them, and leave alone what it was forked with.
+    They end what this process has made with them, and nothing that it inherited by the fork.
     """
     if "logging" in sys.modules:
         atexit.register(sys.modules["logging"].shutdown)
@@ -100,12 +100,15 @@ def _keep_library_handlers() -> None:
 
 
 def _of_pool() -> int:
-    """The pool module's own handler: it ends pools of this process, which end with it anyway."""
+    """The number of handlers of the pool module (0 or 1), which are no reason to report work.
+
+    They end the pools of this process, which end with it in any case.
+    """
     return int("forebay.pool.lend.pool" in sys.modules)
 
 
 def _has_close(service: Any) -> bool:
-    """Whether a service has a `close` that is meant for its end; what a factory makes has none."""
+    """Whether a service has a `close` for its end; that of a factory's object may mean another."""
     module = sys.modules.get("forebay.pool.service.service")
     own = module is not None and isinstance(service, module.Service)
     return own and callable(getattr(service, "close", None))

@@ -1,4 +1,4 @@
-"""What makes two services interchangeable, by content rather than by name.
+"""What makes two services interchangeable: content, not names.
 
 In a key: the executable itself (path, device, inode, size, modification time) or the Python object
 (module, qualified name, version of its source file), ordered arguments, the environment that
@@ -51,15 +51,15 @@ IGNORED_VARIABLES = frozenset(
         "_",
     }
 )
-"""They tell one terminal or session from another and change nothing in a service."""
+"""They differ between terminals and sessions, and change nothing in a service."""
 
 
 _seen: tuple[dict[str, str], frozenset[tuple[str, str]]] = ({}, frozenset())
-"""The environment as it was last looked at, and what of it matters."""
+"""The environment when it was last read, and the part of it that matters."""
 
 
 def environment_that_matters() -> frozenset[tuple[str, str]]:
-    """This process's environment without what tells only sessions apart.
+    """This process's environment without variables that only distinguish sessions.
 
     The same object as long as nothing changed. Cost: 1 us, where `os.environ` is as in CPython.
     """
@@ -74,15 +74,15 @@ def environment_that_matters() -> frozenset[tuple[str, str]]:
 
 
 def executable(path: str) -> tuple[Any, ...]:
-    """An executable: where it is, and which one it is now."""
+    """An executable: its path, and the identity of the file there now."""
     file = os.stat(path)
     return path, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 
 def defined(thing: Any) -> tuple[Any, ...]:
-    """A class or function: its names and the version of its source, where those find it again.
+    """A class or function: its names and the version of its source, if its names lead to it.
 
-    What was made inside a function, or typed into a session, is itself and nothing else.
+    One that was made inside a function, or typed into a session, equals only itself.
     """
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", None)
@@ -96,7 +96,7 @@ def defined(thing: Any) -> tuple[Any, ...]:
 def _version(module: str) -> tuple[str, int, int] | None:
     """The source file of a module, with size and modification time at the first look.
 
-    Once for the life of the process, for what it has imported stays as it is too.
+    Read once in the life of the process, because the imported module does not change either.
     """
     path = getattr(sys.modules.get(module), "__file__", None)
     if path is None:

@@ -16,16 +16,16 @@ _FROZEN = "<frozen importlib._bootstrap>"
 class Imports:
     """Counts the threads of this process before and after each module is loaded.
 
-    Without /proc it counts none; what needs the number later says so.
-    `with Imports(application) as imports:` around the imports; then `imports.of(thread)`.
-    Where this interpreter loads modules in another way than CPython 3.11 to 3.14, nobody is named.
+    Without /proc it counts none; `extra_threads` reports that later.
+    Use `with Imports(application) as imports:` around the imports, then `imports.of(thread)`.
+    If this interpreter loads modules in another way than CPython 3.11 to 3.14, no module is named.
     Cost: two system calls for each module.
     """
 
     __slots__ = ("_application", "_count", "_directory", "_load", "_loading", "_started")
 
     def __init__(self, application: str) -> None:
-        """`application`: the module that is imported; nobody need be told that it brings others."""
+        """`application`: the module that is imported, which `of` does not name as the importer."""
         self._application = application
         self._count = 0
         try:
@@ -53,7 +53,7 @@ class Imports:
             importlib._bootstrap._load_unlocked = self._load  # type: ignore[attr-defined]
 
     def of(self, thread: int) -> str:
-        """How a thread came to be, as the end of a sentence; empty where that is not known."""
+        """What started a thread, as the end of a sentence; empty if that is not known."""
         modules = self._started.get(thread, ())
         if not modules:
             return ""
@@ -78,10 +78,10 @@ class Imports:
         return watched
 
     def _look(self) -> None:
-        """Put new threads down to the module that is being loaded."""
+        """Note the module that is being loaded as the origin of new threads."""
         if self._directory < 0:
             return
-        count = os.fstat(self._directory).st_nlink  # two more than there are threads
+        count = os.fstat(self._directory).st_nlink  # the number of threads plus 2
         if count == self._count:
             return
         self._count = count

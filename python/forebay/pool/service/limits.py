@@ -9,10 +9,10 @@ from forebay.config import parse_bytes, parse_seconds
 from forebay.errors import ConfigError
 
 OPEN_FILES_MIN = 16
-"""Below that an interpreter cannot import what a service needs."""
+"""With less, an interpreter cannot import the modules of a service."""
 
 MEMORY_MIN = 1 << 20
-"""Below that no process can start."""
+"""With less, no process can start."""
 
 CPU_MIN = 0.01
 """The kernel's smallest quota: 1 ms of each 100 ms."""
@@ -20,7 +20,7 @@ CPU_MIN = 0.01
 _COUNT_MAX = 2**32 - 1
 
 Terms = tuple[int, int, int, int, bool, bool]
-"""As the core takes them: bytes, 1/1000 cores, open files, processes, advisory, stateful."""
+"""In the core's form: bytes, 1/1000 cores, open files, processes, advisory, stateful."""
 
 STATEFUL: Terms = (0, 0, 0, 0, False, True)
 """Of a stateful service without limits."""
@@ -31,8 +31,8 @@ class Limits:
     """What each process of a service may use at most, as the class attribute `limits`.
 
     A limit that is None costs nothing and limits nothing.
-    They are enforced through a cgroup where one can be written, else by resource limits; one that
-    nothing here can enforce is refused when a service is started, unless `advisory` is true.
+    They are enforced by a cgroup if one can be written, else by resource limits. If neither can
+    enforce a limit here, starting a service raises an error, unless `advisory` is true.
 
     Args:
         memory: bytes, or text such as "1GB", beyond what a service shares with its template.
@@ -41,12 +41,12 @@ class Limits:
         cpu: cores, for example 0.5 or 2.0; more is slowed down, nothing is ended.
         open_files: descriptors of one process; more raise OSError in the service.
         processes: processes and threads, the service's own included; more cannot be started.
-        call_timeout: seconds, or text such as "30s", that one call may take, where the caller gives
-            no timeout; a call past it raises DeadlineError and its service is ended.
-        advisory: go without what cannot be enforced here.
+        call_timeout: seconds, or text such as "30s", that one call may take if the caller gives
+            no timeout; a call that takes longer raises DeadlineError and its service is ended.
+        advisory: ignore limits that cannot be enforced here.
 
     Raises:
-        ConfigError: a value is no such amount, or too small to start with.
+        ConfigError: a value is no such amount, or is too small for a process to start.
 
     Example:
         >>> import forebay
@@ -84,15 +84,15 @@ class Limits:
 
     @property
     def call_seconds(self) -> float | None:
-        """What a call may take, in seconds; None is no limit."""
+        """The longest time of a call, in seconds; None is no limit."""
         return None if self.call_timeout is None else parse_seconds(self.call_timeout)
 
     @property
     def terms(self) -> Terms | None:
-        """What the keeper has to enforce; None where that is nothing.
+        """The limits that the keeper enforces; None if there are none.
 
-        Two services with equal terms are interchangeable: what the client alone watches over, the
-        time of a call, is no part of them.
+        Two services with equal terms are interchangeable: the longest time of a call, which only
+        the client enforces, is no part of them.
         """
         enforced = (
             self.memory_bytes,

@@ -22,10 +22,10 @@ TAKEN = {
 
 
 def check_names(service: type, base: type) -> None:
-    """Refuse what a class defines itself under a name of the pool's, where it is something else.
+    """Refuse a class that defines a name of the pool as something else.
 
     Raises:
-        ConfigError: it does; the message says what the name is for.
+        ConfigError: it does; the message says what the pool uses the name for.
     """
     own = vars(service)
     for name, purpose in TAKEN.items():
@@ -58,7 +58,7 @@ _SETTINGS = {
     "limits": "a forebay.Limits or None",
     "chdir": "True or False",
 }
-"""What the settings of a class are, in words."""
+"""The settings of a class, each with a description of its values."""
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -74,7 +74,7 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def _required(method: Any) -> list[str]:
-    """Arguments that a caller has to give a method; `inspect`, which tells them, costs 10 ms."""
+    """Arguments without a default of a method. Importing `inspect` for this would cost 10 ms."""
     code = getattr(method, "__code__", None)
     if code is None:
         return []

@@ -13,27 +13,26 @@ class Reset(enum.Enum):
     """
 
     STATELESS = "stateless"
-    """It keeps nothing from one lease to the next: it is idle as soon as it comes back."""
+    """It keeps nothing from one lease to the next: it is idle as soon as it is given back."""
 
     METHOD = "method"
-    """Its method `reset` is called when it comes back; it is lent again once that has returned."""
+    """Its `reset` is called when it is given back; it is lent again once that has returned."""
 
     FORK = "fork"
     """Every lease gets a fork of a service made once, in its template, and never lent itself.
 
-    It starts where `__init__` left off, in about a millisecond, whatever `__init__` took, and
-    is ended when it comes back: the class for untrusted code, and for state that no `reset` can
-    clean. A method `reseed` is called in each fork, where the class has one. Each fork is held to
-    the class's limits; `__init__` is not, for it runs in the template, with the `TMPDIR` of your
-    program.
+    It has the state that `__init__` left, starts in about a millisecond however long `__init__`
+    takes, and is ended when it is given back: for untrusted code, and for state that no `reset` can
+    clean. If the class has a method `reseed`, each fork calls it. The class's limits hold for each
+    fork, but not for `__init__`, which runs in the template, with the `TMPDIR` of your program.
     """
 
     NEVER = "never"
-    """It is ended when it comes back; every lease gets a new one."""
+    """It is ended when it is given back; every lease gets a new one."""
 
 
 ENDED = (Reset.FORK, Reset.NEVER)
-"""Ways of services that serve one lease."""
+"""The resets of services that serve one lease only."""
 
 
 def reset_of(service: type) -> Reset:

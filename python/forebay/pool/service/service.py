@@ -1,4 +1,4 @@
-"""The base class of what runs warm in a process of its own."""
+"""The base class of Python services."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Service:
     and, where calls leave something behind, `reset`, which runs when a lease ends.
     A method `close` runs before its process ends in order, for a second at most.
     The methods run one after another in the process's only thread.
-    The subclass must stand at the top level of a module that can be imported; that import is paid
-    once, in the template that its processes are forked from.
+    The subclass must be at the top level of a module that can be imported. Only the template
+    imports that module; the processes are forked from it.
 
     Example:
         >>> import forebay
@@ -36,7 +36,7 @@ class Service:
     """
 
     resets: ClassVar[Reset | None] = None
-    """How a service is made clean; None: by its method `reset` where it has one."""
+    """How a service is made clean; None: by its method `reset` if it has one."""
 
     max_leases: ClassVar[int] = 1
     """Leases that one service may have at once, for services that keep their callers apart.
@@ -45,7 +45,7 @@ class Service:
     """
 
     stateful: ClassVar[bool] = False
-    """Whether what leases leave in a service is for later ones to find, as in a `TensorServer`.
+    """Whether later leases need the state that earlier ones left, as in a `TensorServer`.
 
     Then no `idle_timeout`, `max_lifetime`, `max_uses` or `max_memory` of its pool ends it, nor does
     a full pool to make room for others; `pool.close`, its own end and a failed call still do.
@@ -60,17 +60,17 @@ class Service:
     chdir: ClassVar[bool] = False
     """Whether the directory of the lease, which is `TMPDIR`, is also the current directory.
 
-    Not for the constructor, which runs where the program of the pool runs.
+    Not of the constructor, which runs in the current directory of the pool's program.
     """
 
     lease: Lease
-    """On a proxy: the lease that it stands for.
+    """On a proxy: the lease.
 
     The one public name that a service cannot use itself.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse names that are the pool's, where they mean something else in this class."""
+        """Refuse a class that uses a name of the pool for something else."""
         super().__init_subclass__(**kwargs)
         check_names(cls, Service)
 
@@ -79,6 +79,6 @@ class Service:
         """Describe a service of this class made with these arguments.
 
         Two specs with equal arguments name interchangeable services.
-        The arguments travel by pickle to a process of the same user.
+        The arguments are pickled for a process of the same user.
         """
         return Spec(cls, args, kwargs)

@@ -57,7 +57,7 @@ class Spec(Generic[S]):
 
 
 def pickled(value: Any, *, what: str) -> bytes:
-    """Pickle `value`, or say what cannot travel to another process."""
+    """Pickle `value`, or raise an error that names it."""
     try:
         return pickle.dumps(value, protocol=5)
     except Exception as error:

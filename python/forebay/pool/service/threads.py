@@ -14,26 +14,26 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Set to 1 in a template: these libraries start more at import."""
 
 NO_PURGER = "background_thread:false"
-"""Of jemalloc: what is freed is given back by those who allocate, not by a thread."""
+"""Of jemalloc: threads that allocate return freed memory to the system, not a thread for that."""
 
 ALLOCATORS = ("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF")
 """Settings of the jemalloc in pyarrow, which pandas and scikit-learn import, and in polars."""
 
 NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
-"""Set to 1, onnxruntime (since 1.29) starts no thread that sends what it is used for."""
+"""If it is 1, onnxruntime (since 1.29) starts no thread that sends data about its use."""
 
 ASLEEP: Mapping[str, str] = {
     "polars-ooc-clea": "waits on a channel for files to remove, which only queries that spill to"
     " disk send it (crates/polars-ooc/src/cleaner.rs of polars, since 1.38)",
 }
-"""Threads of libraries that a fork may go without, with the reason: those that only sleep."""
+"""Threads of libraries that a fork does not need because they only sleep, with the reason."""
 
 SETTLE_S = 1.0
 """Longest wait for a new thread to name itself and to sleep."""
 
 
 def template_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What is set in a template, given the user's environment, so that imports start no threads."""
+    """Variables for a template so that imports start no threads, given the user's environment."""
     variables = dict.fromkeys(ONE_THREAD, "1")
     for name in ALLOCATORS:
         theirs = environment.get(name, "")
@@ -46,7 +46,7 @@ def template_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def extra_threads() -> dict[int, str]:
-    """The threads that a fork must not go without, beside the main one: number and name.
+    """The threads beside the main one that a fork would need: number and name.
 
     The name is Python's where it knows them.
 
@@ -74,7 +74,7 @@ def extra_threads() -> dict[int, str]:
 
 
 def _native_name(task: int) -> str:
-    """The name of a thread, once it has one: until then it has that of its process."""
+    """The name of a thread; waits while it still has the name of its process."""
     deadline = time.monotonic() + SETTLE_S / 10
     while True:
         name = _read(task, "comm").strip()
@@ -95,7 +95,7 @@ def _sleeps(task: int) -> bool:
 
 
 def _read(task: int, what: str) -> str:
-    """What the kernel says of a thread; nothing of one that has ended."""
+    """A file of the kernel about a thread; empty for a thread that has ended."""
     try:
         with open(f"{TASKS}/{task}/{what}") as file:
             return file.read()

@@ -35,16 +35,16 @@ STOP = "@stop"
 DIRECTORY = "@directory"
 
 WARM_ROUNDS = 32
-"""Enough for the interpreter to have specialised what a service runs."""
+"""Enough rounds for the interpreter to specialise the code that a service runs."""
 
 
 class Target:
-    """What calls are made on: the service, once it is made. Its own names are private."""
+    """The object of all calls: the service, once it is made. Its own names are private."""
 
     __slots__ = ("_canary", "_connection", "_directory", "_failure", "_service", "_shared")
 
     _connection: _core.Connection
-    """Where the calls come from, once there are any."""
+    """The connection of the calls; set before the first one."""
 
     def __init__(self) -> None:
         self._directory = LeaseDirectory()
@@ -52,7 +52,7 @@ class Target:
         self._shared = False
         self._canary: Any = None
         self._failure: Exception | None = None
-        """Why a copy is of no use: what its caller is told first."""
+        """Why a copy cannot be used: its first call raises this."""
 
     def __getattr__(self, name: str) -> Any:
         if self._directory.generation != self._connection.generation:
@@ -60,19 +60,19 @@ class Target:
         return getattr(self._service, name)
 
     def _lease_directory(self) -> str:
-        """The path of the lease's directory, which is empty where this is its first call."""
+        """The path of the lease's directory, which is empty if this is the lease's first call."""
         if self._directory.generation != self._connection.generation:
             self._directory.begin(self._connection.generation)
         return self._directory.path
 
     def _control(self, name: str, args: tuple[Any, ...]) -> Any:
-        """Do what the pool itself asks: make the service, reset it, look at it."""
+        """Answer a call of the pool itself: make the service, reset it, check it."""
         if name == START:
             return self._start(*args)
         elif name == CHECK:
             return self._check(*args)
         elif name == PING:
-            pass  # it is asked only whether it is there
+            pass  # the answer itself is what the pool wants
         elif name == BRANCHED:
             if self._failure is not None:
                 raise self._failure
@@ -107,22 +107,22 @@ class Target:
         return _methods(self._service) if tell_methods else None
 
     def _settle(self) -> None:
-        """What is put into the temporary directory from now on is a lease's."""
+        """Give the temporary directory to leases from now on."""
         enters = getattr(self._service, "chdir", None) is True
         self._directory.found(enters=enters, shared=self._shared)
 
     def _reseed(self) -> None:
-        """Have a service whose state is another's too draw random numbers of its own."""
+        """Have a service that shares its state with other forks draw other random numbers."""
         if hasattr(self._service, "reseed"):
             self._service.reseed()
 
     def _reset(self) -> None:
         self._service.reset()
         if self._directory.path:
-            self._directory.end()  # here it costs no caller anything
+            self._directory.end()  # now no caller waits for it
 
     def _check(self, reset: bool) -> list[str]:
-        """Reset it, where it has a reset, and say what is not as it was when it was new."""
+        """Reset it if it has a reset, and report what has changed since it was new."""
         if reset:
             self._reset()
         found: list[str] = self._canary.differences(self._service)
@@ -137,7 +137,7 @@ def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
 
 
 def _methods(service: Any) -> list[str]:
-    """Names of the public methods of any object; properties are not evaluated for it."""
+    """Names of the public methods of any object, found without evaluating properties."""
     own = getattr(service, "__dict__", {})
     return [
         name
@@ -150,9 +150,9 @@ def _methods(service: Any) -> list[str]:
 def warm() -> None:
     """Serve some calls in the template, as every service will.
 
-    The interpreter rewrites code that it runs for the first times, and each page that it writes
-    in a child is a copy; in the template it is written once for all. (3.11 specialises a
-    function's instructions after some eight runs.)
+    The interpreter rewrites code during its first runs (3.11 specialises a function's instructions
+    after some eight runs). In a child, each page that it rewrites has to be copied; in the template
+    it rewrites the page once, for all children.
     """
     ours, theirs = (end.detach() for end in _pair())
     caller = _core.Connection(ours, peer="warm-up")
@@ -182,10 +182,10 @@ class _Warm:
 
 
 def prepare(directory: str) -> None:
-    """Set up in the template what the service that is forked next will find.
+    """Prepare the template for the service that is forked next.
 
-    That is its place for temporary files, and random numbers of its own: `random` reseeds itself
-    after a fork, numpy does not. Done right after the fork before, when nobody waits for it.
+    That service gets a place for temporary files, and random numbers of its own: `random` reseeds
+    itself after a fork, numpy does not. This runs right after the last fork, when nobody waits.
     """
     move_in(directory)
     numpy_random = sys.modules.get("numpy.random")
@@ -196,7 +196,7 @@ def prepare(directory: str) -> None:
 class Branched(BaseException):
     """Raised in a copy, so that it leaves the call in which the original was copied.
 
-    It is no `Exception`: no handler in between is to take it for the failure of that call.
+    It is no `Exception`, so that no handler in between treats it as a failure of that call.
     """
 
     def __init__(self, connection: _core.Connection, failure: Exception | None) -> None:
@@ -206,10 +206,10 @@ class Branched(BaseException):
 
 
 class Orphaned(BaseException):
-    """Raised where a service that is to be copied finds that its keeper is gone.
+    """Raised if a service that should be copied finds that its keeper has ended.
 
-    No call is answered any more: the client learns from its pool that the keeper was killed, and
-    an answer would reach it, or not, by the order in which the kernel ends the processes.
+    No call is answered any more: the client learns from its pool that the keeper was killed. The
+    order in which the kernel ends the processes would decide whether an answer reached it.
     """
 
 
@@ -218,7 +218,7 @@ def branch(keeper: _core.KeeperLink, target: Target, count: int, same_seed: bool
 
     Raises:
         ConfigError: it has more than one thread.
-        Orphaned: the keeper is gone.
+        Orphaned: the keeper has ended.
     """
     extra = extra_threads()
     if extra:
@@ -240,10 +240,10 @@ def branch(keeper: _core.KeeperLink, target: Target, count: int, same_seed: bool
 
 @contextlib.contextmanager
 def _kept() -> Iterator[None]:
-    """Work with the keeper: what fails here is never answered to a caller.
+    """Work with the keeper; no caller gets an error of the `with` block as an answer.
 
-    A copy that cannot be made ends, with the reason in its output, since until it has a connection
-    of its own it holds that of the original, on which the original alone answers.
+    If a copy cannot be made, it ends with the reason in its output: until it has a connection of
+    its own it holds that of the original, on which only the original answers.
     """
     original = os.getpid()
     try:
@@ -258,10 +258,10 @@ def _kept() -> Iterator[None]:
 def _settled(target: Target, directory: str, state: tuple[Any, Any] | None) -> Exception | None:
     """Make a copy ready for its first call, with its own random numbers or `state`.
 
-    What that raises is returned: here it would be answered to the caller of the original.
+    Returns an error instead of raising it: raised, it would be sent to the caller of the original.
     """
     try:
-        gc.freeze()  # what it shares with the original stays shared
+        gc.freeze()  # pages that it shares with the original stay shared
         prepare(directory)
         if state is not None:
             restore_random(state)
@@ -273,14 +273,14 @@ def _settled(target: Target, directory: str, state: tuple[Any, Any] | None) -> E
 
 
 def random_state() -> tuple[Any, Any]:
-    """States of the process's own random generators, where they are in use."""
+    """The states of the global generators of `random` and numpy, if these are imported."""
     numpy_random = sys.modules.get("numpy.random")
     own = sys.modules.get("random")
     return own and own.getstate(), numpy_random and numpy_random.get_state()
 
 
 def restore_random(state: tuple[Any, Any]) -> None:
-    """Put them back: a fork reseeds `random`, and `prepare` reseeds numpy."""
+    """Restore these states: a fork reseeds `random`, and `prepare` reseeds numpy."""
     own, numpy_state = state
     if own:
         sys.modules["random"].setstate(own)
@@ -291,8 +291,9 @@ def restore_random(state: tuple[Any, Any]) -> None:
 def main(keeper: _core.KeeperLink, target: Target) -> None:
     """Run the serving loop in the template, and fork services out of it, until the keeper ends.
 
-    The loop waits for its first call in the template; a child is forked out of that wait, and
-    finds everything made: what it would make itself, it would make on pages that it has to copy.
+    The loop waits for its first call in the template, and a child is forked during that wait. So
+    the child has all objects of the loop already, on pages that it shares; objects that it made
+    itself would need pages of its own.
     """
     target._connection = connection = _core.Connection.unconnected("the client")
     loop = _core.PreforkLoop(keeper, connection, prepare)
@@ -327,16 +328,16 @@ def main(keeper: _core.KeeperLink, target: Target) -> None:
             farewell = Farewell(keeper, target)
             farewell.begin()
             next_call = None
-    # The client of a service is gone or has given it up. Whether and when it ends is the keeper's
-    # affair alone: a second authority in here would race with it (see the concept page). The end
-    # of file does not: the keeper drops its end of the link once it has reaped this process, or
-    # where it will never know it (who forked it died before telling), or by dying itself. Then
-    # nobody else kills this group, which is this process's own since it leads its session.
+    # The client of a service has ended or has given the service up. Only the keeper decides whether
+    # and when the service ends: a decision here would race with it (see the concept page). The end
+    # of file on the link does not race. The keeper closes its end of the link once it has reaped
+    # this process, or if it will never know of it (its parent died before reporting it), or by its
+    # own death. Then nobody else kills this process group, which this process leads.
     if loop.is_service:
         if farewell.wanted:
             farewell.run()
             with contextlib.suppress(Error):
-                keeper.report_exit_hooks()  # where the keeper is there it ends what this one leaves
+                keeper.report_exit_hooks()  # a keeper that still runs ends what this process leaves
                 os._exit(0)
         keeper.await_end()
         os.killpg(0, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Acquiring a service of a shared pool: both faces over one procedure."""
+"""Acquiring a service of a shared pool: one procedure for threads and event loops."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from forebay.pool.shared.record import SharedRecord
 
 THREAD_PATIENCE = 0.001
-"""Seconds that a thread waits for an answer before it goes the longer way, which costs 20 us."""
+"""Seconds that a thread waits for an answer before it runs `steps`, which costs 20 us more."""
 
 LOOP_PATIENCE = 0.00002
-"""The same for an event loop: it looks as long as a blocked thread of the transport would."""
+"""The same for an event loop: as long as a thread of the transport spins before it sleeps."""
 
 ASK_WAIT = 0.25
-"""Seconds that a caller whose time ran out waits to be told who holds what."""
+"""Seconds that a caller whose time ran out waits for the list of holders, for its error."""
 
 HOLDERS_TOLD = 5
-"""Programs that a message names, those that hold most first."""
+"""The number of programs that a message names; it names those that hold most services."""
 
 
 class SharedAcquire(Generic[S]):
-    """One acquire to be, of a shared pool; used as `Acquire`."""
+    """A context manager that acquires a service of a shared pool; used as `Acquire`."""
 
     __slots__ = ("_kind", "_lease", "_pool", "_timeout")
 
@@ -83,7 +83,7 @@ class SharedAcquire(Generic[S]):
         try:
             borrow.at_once(patience)
         except BrokenError:
-            # The lender that was known is gone; one that was started anew is as good.
+            # The lender of this link has ended; another one may have been started since.
             borrow = SharedBorrow(self._pool.link(), self._kind, self._timeout)
         return borrow
 
@@ -98,7 +98,7 @@ class SharedAcquire(Generic[S]):
         if lease is None:
             return
         if self._kind.make is None and how and how[0] is not None:
-            # A program's answer may be under way that nobody takes.
+            # The program may still send an answer that nobody will read.
             with contextlib.suppress(StaleError):  # its holder has ended it
                 lease.discard()
         lease.close()
@@ -107,8 +107,8 @@ class SharedAcquire(Generic[S]):
 class SharedBorrow:
     """One acquire over one connection.
 
-    Whatever ends it early (deadline, cancellation, Ctrl-C) leaves the pool as if it had not asked:
-    a start under way settles by itself and is lent to whoever comes next, in whichever program.
+    If it ends early (deadline, cancellation, Ctrl-C), the pool is as if it had not asked: a service
+    that is starting completes its start, and the next caller of any program gets it.
     """
 
     __slots__ = ("_asked", "_deadline", "_kind", "_timeout", "link", "record")
@@ -124,7 +124,7 @@ class SharedBorrow:
         """A question on its way, or its answer."""
 
     def at_once(self, patience: float) -> None:
-        """Ask, and take an idle service that this program knows, where there is one."""
+        """Ask, and take an idle service if the answer names one that this program knows."""
         key = self.link.keys.get(self._kind.digest)
         if key is None:
             if self.link.core.over:
@@ -134,14 +134,14 @@ class SharedBorrow:
         asked = self.link.core.take(
             key, patience if timeout is None or timeout > patience else timeout
         )
-        # An answer of a service that owes nothing and whose process is known: nothing to wait for.
+        # The service owes no answer and its process is known: there is nothing to wait for.
         if type(asked) is tuple and asked[0] == LENT and asked[2] and not asked[3]:
             self.record = self.link.taken(self._kind, asked)
             return
         self._asked = asked
 
     def steps(self) -> Steps[None]:
-        """Until a service is lent: it is in `record` then."""
+        """Wait until a service is lent, and set `record` to it."""
         self._deadline = Deadline(self._timeout)
         for attempt in range(1, TRIES + 1):
             last = attempt == TRIES
@@ -175,7 +175,7 @@ class SharedBorrow:
         return answer
 
     def _key(self) -> Steps[int]:
-        """The number of the kind; the lender gives one on first sight."""
+        """The number of the kind; the lender assigns it when it is first asked."""
         known = self.link.keys.get(self._kind.digest)
         if known is not None:
             return known
@@ -189,7 +189,7 @@ class SharedBorrow:
         return key
 
     def _settle(self, record: SharedRecord, *, last: bool) -> Steps[bool]:
-        """Take what the service owes. False where it is no good and another should be tried."""
+        """Take the answer that the service owes. False: it failed, and another should be tried."""
         starting = record.starting
         assert self._deadline is not None
         try:
@@ -225,7 +225,7 @@ class SharedBorrow:
         known(record, pid, process)
 
     def _too_late(self) -> Steps[DeadlineError]:
-        """Why nobody was free: who holds what, as the lender tells it now."""
+        """The error that says why no service was free, with the holders that the lender reports."""
         core, wait = self.link.core, Deadline(ASK_WAIT)
         status = yield from self.link.ask(core.status(), wait)
         rows = yield from self.link.ask(core.services(0), wait)
@@ -250,7 +250,7 @@ class SharedBorrow:
 
 
 def known(record: SharedRecord, pid: int, process: int) -> None:
-    """The process of a new service is known; the pidfd is given away."""
+    """Note the process of a new service; takes the pidfd over."""
     try:
         record.known(pid, process)
     finally:
@@ -258,7 +258,7 @@ def known(record: SharedRecord, pid: int, process: int) -> None:
 
 
 def _holders(rows: list[tuple[Any, ...]]) -> str:
-    """Who holds services, and for how long: those that hold most first."""
+    """The programs that hold services, and for how long: those that hold most first."""
     held: dict[int, list[float]] = {}
     for _, _, _, _, holder, age_s in rows:
         if holder:

@@ -1,10 +1,10 @@
 """What makes services of a shared pool interchangeable, and how the lender starts one.
 
 The key is a digest of content, because programs that know nothing of each other compute it.
-What a service is made with is covered by it but does not go to the lender, which must never
-unpickle anything: whoever starts a service sends that over the service's own socket.
-Of a class that is forked for each lease (`Reset.FORK`) it does go there, for the template, which
-makes the service; to the lender it is bytes.
+The digest covers the arguments of a service. They do not go to the lender, which must never
+unpickle anything: the program that starts a service sends them over the service's own socket.
+If a class is forked for each lease (`Reset.FORK`), the lender gets them as bytes and passes them to
+the template, which makes the service.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SharedKind:
 
     Attributes:
         digest: of everything that makes two services interchangeable.
-        name: stands in messages.
+        name: for messages.
         resets: how a service is made clean.
         proxy: what holders of a lease see.
         call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
@@ -50,7 +50,7 @@ class SharedKind:
     """
 
     speaks_on_link = True
-    """All that a program is given is its socket."""
+    """A program gets nothing but its socket."""
 
     faces = None
     """A program has no client."""
@@ -85,8 +85,8 @@ def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
     """The kind of a spec or of a command.
 
     Raises:
-        ConfigError: another process could not import the class, there is no such program, or it
-            needs what only a pool of its own offers.
+        ConfigError: another process could not import the class, the program does not exist, or it
+            needs something that only a `ServicePool` offers.
     """
     if isinstance(spec, Command):
         return _program_kind(spec)
@@ -140,12 +140,12 @@ def _program_kind(command: Command) -> SharedKind:
 
 
 def not_offered(what: str) -> ConfigError:
-    """What a pool of one's own has, and the shared pool has not."""
+    """The error for something that a `ServicePool` offers and the shared pool does not."""
     return ConfigError(f"{what} is not offered by the shared pool; use a ServicePool")
 
 
 def _environment(extra: Mapping[str, str | bytes]) -> Pairs:
-    """What of this process's environment matters, with `extra` on top, in one order."""
+    """The variables of this process that distinguish kinds, replaced by `extra`, sorted."""
     merged: dict[str, str | bytes] = {**dict(identity.environment_that_matters()), **extra}
     return sorted((os.fsencode(name), os.fsencode(value)) for name, value in merged.items())
 
@@ -155,26 +155,26 @@ def _here() -> bytes:
 
 
 def _import_path() -> list[str]:
-    """`sys.path` in absolute terms, each once, so that programs of one directory agree on it."""
+    """`sys.path` as absolute paths without repetitions: equal for programs of one directory."""
     here = path_to_tell_apart()
     return list(dict.fromkeys(os.path.normpath(os.path.join(here, entry)) for entry in sys.path))
 
 
 def _arguments(application: Application) -> list[str]:
-    """Command lines differ between programs; a module that they share is not to depend on one."""
+    """The command line, or none for a module that programs share, since theirs differ."""
     return sys.argv if application.kind in ("path", "main") else [""]
 
 
 def _source(service: type) -> tuple[Any, ...]:
-    """The version of a class's source: services of another are another kind.
+    """The version of a class's source: services of another version are of another kind.
 
-    Nothing for one that goes by value, which is part of the key itself.
+    Empty for a class that is sent by value: the digest covers the class itself.
     """
     name = identity.defined(service)
     return () if name == (service,) else name
 
 
 def _digest(*parts: Any) -> bytes:
-    # marshal writes equal values alike where they are made of tuples, lists, bytes, str and int;
-    # version 2 has no references, which depend on who else holds an object.
+    # marshal writes the same bytes for equal values of tuples, lists, bytes, str and int. Version 2
+    # writes no references, which depend on how many references to an object exist.
     return hashlib.blake2b(marshal.dumps(parts, 2), digest_size=32).digest()

@@ -31,7 +31,7 @@ class Lender:
             Its directory is made, for this user alone (0700), where it is missing.
         config: sizes and times, as of any pool; `max_size` and `max_running` count all kinds and
             all programs. Not used here are `min_idle` (see `forebay pool warm`), `ping_after`,
-            `canary_every` and `leak_after`, which are a program's own affair.
+            `canary_every` and `leak_after`, which only a `ServicePool` uses.
         max_leases: services that one program may hold at once; what it asks for above that waits
             until it gives one back. Default: `max_size`.
         max_waiters: requests of one program that may wait at once; one more is refused.

@@ -1,7 +1,7 @@
-"""One connection to the lender of a shared pool: what is known of it, and what was taken over it.
+"""One connection to the lender of a shared pool, with the kinds and services known through it.
 
-A lease belongs to the connection that it came over; a lender that was started anew knows nothing
-of it.
+A lease belongs to the connection over which it was taken; a lender that was started again does not
+know it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from forebay.pool.watch.follow import Follow
 
 STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
-"""Answers of the lender, by the number that begins them."""
+"""Answers of the lender, by their first number."""
 
 EXPLAIN_WAIT = 1.0
-"""Seconds that a failed call waits for the lender to tell the cause; it takes milliseconds."""
+"""Seconds that a failed call waits for the lender to report the cause, which takes milliseconds."""
 
 STATUS_NAMES = (
     "pid",
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class Answered:
-    """A step: wait until a question is answered, or the deadline comes (then `answer` is None)."""
+    """A step: wait until a question is answered or the deadline passes; then `answer` is None."""
 
     __slots__ = ("_core", "_deadline", "_ticket", "answer")
 
@@ -93,7 +93,7 @@ class Lost:
         return bool(self._records)
 
     def lose(self, record: SharedRecord) -> None:
-        """A lease was collected. Called at any moment, so it only notes it."""
+        """Note that a lease was collected. The collector may call this at any moment."""
         self._records.append(record)
 
     def end(self, link: Link) -> None:
@@ -111,23 +111,23 @@ class Lost:
 
 
 class Link:
-    """A connection to the lender, and the services that this program knows by it.
+    """A connection to the lender, and the services that this program knows through it.
 
     Attributes:
         core: the connection.
-        name: stands in messages.
+        name: for messages.
         keys: numbers that the lender gave to kinds, by their digest.
-        watched: leases that nobody will end.
+        watched: leases that were collected before they were ended.
     """
 
     def __init__(self, path: Path) -> None:
-        self._inherited = True  # there is nothing to let go of, should connecting fail
+        self._inherited = True  # until it is connected: `__del__` has nothing to close before
         self.core = _core.Borrower(path)
         self.name = f"shared, at {path}"
         self.keys: dict[bytes, int] = {}
         self.watched = Lost()
         self._lock = threading.Lock()
-        """Guards the records; nothing is waited for under it."""
+        """Guards the records; no thread waits while it holds it."""
         self._records: dict[int, SharedRecord] = {}
         self._waiters = LoopWaiters(self.core)  # type: ignore[arg-type]
         self._inherited = False
@@ -138,17 +138,17 @@ class Link:
         return self.core.ended
 
     def ask(self, ticket: int, deadline: Deadline) -> Steps[Answer | None]:
-        """The answer to a question; None where it did not come in time, and the question is left.
+        """The answer to a question; None if it did not come in time, which withdraws the question.
 
         Raises:
-            LimitError: the lender refuses, by a named limit.
-            BrokenError: it cannot; or it is gone.
+            LimitError: the lender refuses, because of the limit that the message names.
+            BrokenError: the lender failed to do it, or has ended.
         """
         step = Answered(self.core, ticket, deadline)
         try:
             yield step
         except BaseException:
-            with contextlib.suppress(Error):  # what is gone needs no leave
+            with contextlib.suppress(Error):  # a lender that has ended has no question either
                 self._throw_away(self.core.leave(ticket))
             raise
         answer = step.answer or self.core.leave(ticket)
@@ -164,7 +164,7 @@ class Link:
         _, handle, pid, owed, met, connected, process = answer
         if connected < 0:
             record = self._records[handle.slot]
-            record.handle = handle  # its generation travels with every call that the lease makes
+            record.handle = handle  # every call of the lease carries its generation
         else:
             record = taken_on(kind, handle, (connected, process), pid=pid, met=met)
             self._keep(handle.slot, record)
@@ -173,9 +173,9 @@ class Link:
         return record
 
     def give_back(self, record: SharedRecord, dirty: bool) -> None:
-        """End a lease: lend the service on, after a reset where it needs one, or have it ended."""
+        """End a lease: give the service back, after a reset if it has one, or have it ended."""
         if self._inherited:
-            return  # a forked child leaves the block too; the lease is its parent's to end
+            return  # a forked child leaves the `with` block too, but only its parent ends the lease
         try:
             if not dirty and record.idle() and record.kind.resets not in ENDED:
                 owed = record.reset()
@@ -193,12 +193,13 @@ class Link:
             self.core.discard(record.handle, cause)
         self._forget(record)
         if cause == "returned":
-            record.part()  # it ends by the lender's word: by ours it could before the lender hears
+            # Closed without notifying the service: it could end before the lender knows why.
+            record.part()
         else:
             record.close()
 
     def abandon(self, record: SharedRecord) -> None:
-        """Leave a start that is under way to whoever comes next, this program or another."""
+        """Leave a service that is starting to the next caller, of this program or another."""
         try:
             left = record.leave_start()
             if left is None:
@@ -206,7 +207,7 @@ class Link:
                 return
             self.core.abandon(record.handle, *left)
         except (Error, OSError):
-            self.discard(record)  # who left need not know, and who comes next tries again
+            self.discard(record)  # this caller has left, and the next one starts another
             return
         self._forget(record)
         record.part()
@@ -216,19 +217,19 @@ class Link:
         raise not_offered("lease.follow")
 
     def directory(self, handle: _core.Handle) -> str:
-        """Refuse to tell the directory of a program."""
+        """Refuse to report the directory of a program."""
         raise not_offered("lease.directory of a program")
 
     def branch(self, record: PythonRecord) -> PythonRecord:
-        """Refuse to copy a service: the lender could not tell a copy from what it lends."""
+        """Refuse to copy a service: the lender could not distinguish a copy from its services."""
         raise not_offered(f"lease.fork of {record.kind.name}")
 
     def explain(
         self, handle: _core.Handle, name: str, error: BaseException
     ) -> Steps[BaseException]:
-        """Why a service broke: its death where the lender tells it in time, else `error`."""
+        """Why a service broke: its death if the lender reports it in time, else `error`."""
         if isinstance(error, DiedError):
-            return error  # the lender has told it already
+            return error  # the lender has reported it already
         try:
             question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT))
             answer = yield from question
@@ -237,7 +238,7 @@ class Link:
         return error if answer is None else died_error(name, answer[1])
 
     def output(self, handle: _core.Handle) -> Steps[str]:
-        """What a service wrote lately."""
+        """The last output of a service."""
         question = self.ask(self.core.output(handle), Deadline(EXPLAIN_WAIT))
         answer = yield from question
         if answer is None:
@@ -250,13 +251,13 @@ class Link:
         return self._waiters.here()
 
     def close(self) -> None:
-        """Let go: the lender ends what this program holds, and keeps the rest. Idempotent."""
+        """Disconnect: the lender ends the services that this program holds. Idempotent."""
         self.core.close()
         self._part()
 
     def __del__(self) -> None:
-        # One whose lender is gone is kept by its last leases, and then by nobody.
-        if not self._inherited:  # what a forked child has of it may be locked for good
+        # The last leases keep a link whose lender has ended; nothing closes it after them.
+        if not self._inherited:  # in a forked child its lock may be held for ever
             self._part()
 
     def _part(self) -> None:
@@ -295,7 +296,7 @@ class Link:
                 del self._records[slot]
 
     def _throw_away(self, answer: Answer | None) -> None:
-        """Hand back what was granted at the very moment of leaving."""
+        """Give back what was granted while the caller left."""
         if answer is None or answer[0] not in (LENT, START):
             return
         for descriptor in answer[2:3] if answer[0] == START else answer[5:]:
@@ -310,7 +311,7 @@ def status_of(answer: Answer) -> dict[str, Any]:
 
 
 def check(answer: Answer) -> Answer:
-    """Raise what an answer says went wrong."""
+    """Raise the error that an answer describes."""
     if answer[0] == REFUSED:
         _, limit, maximum, value, advice = answer
         raise LimitError(

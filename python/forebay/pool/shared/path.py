@@ -10,7 +10,7 @@ from forebay._working_directory import working_directory
 from forebay.errors import ConfigError
 
 VARIABLE = "FOREBAY_POOL_PATH"
-"""Names another socket than the usual one, for lender and programs alike."""
+"""Names another socket than the default one, for the lender and for programs."""
 
 
 def shared_path(path: str | os.PathLike[str] | None = None) -> Path:

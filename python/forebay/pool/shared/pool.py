@@ -1,4 +1,4 @@
-"""The shared pool as a program sees it: the same as a pool of its own, lent by another process."""
+"""The shared pool in a program: used as a `ServicePool`, with services of another process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class SharedPool:
     """Services that `forebay serve` keeps warm for all programs of one user.
 
     A service is lent to one program at a time, by its connected socket: calls go straight to it.
-    What a program holds ends with that program, however it ends.
-    Programs share a service where everything that makes it what it is agrees: the class, its
-    source file and arguments, interpreter, import path, working directory and environment.
+    A service ends with the program that holds it, however that program ends.
+    Programs share services whose class, source file, arguments, interpreter, import path, working
+    directory and environment are the same.
     Thread-safe; any number of threads and event loops use one pool.
-    Connects on first use, and again after the lender was started anew.
+    Connects on first use, and again after the lender was started again.
     After `os.fork()` the child's copy is unusable (ConfigError) and the parent's is unaffected.
 
     Args:
@@ -72,10 +72,11 @@ class SharedPool:
         A program gives a `Backend` with its `socket`.
 
         Raises:
-            ConfigError: this cannot be a service, or it needs a pool of its own: a factory, or a
-                Command with another readiness than "fd", a client, or a place of its own.
+            ConfigError: this cannot be a service, or it needs a `ServicePool`: a factory, or a
+                Command with another readiness than "fd", a client, stdio, or a directory, socket or
+                port of its own.
 
-        Entering raises, besides: BrokenError (no lender there), LimitError (this program holds or
+        Entering also raises BrokenError (no lender listens) and LimitError (this program holds or
         asks for too many).
 
         Cost: one round trip to the lender when a service is idle.
@@ -118,7 +119,7 @@ class SharedPool:
         return answer[1], answer[2]
 
     def close(self) -> None:
-        """Let go of the lender, which ends what this program holds. Idempotent; never waits."""
+        """Disconnect; the lender ends what this program holds. Idempotent; never waits."""
         if os.getpid() != self._owner:
             return  # the parent's
         with self._lock:
@@ -150,7 +151,7 @@ class SharedPool:
     # What follows is for the modules of this package.
 
     def link(self) -> Link:
-        """The connection to the lender; made anew where the lender was."""
+        """The connection to the lender; a new one if the lender of the last one has ended."""
         link = self._link
         if link is not None and not link.broken:
             return link
@@ -163,7 +164,7 @@ class SharedPool:
             if self._closed:
                 raise ClosedError(f"the shared pool at {self.path} is closed; make a new one")
             if self._link is None or self._link.broken:
-                # Not closed: who waits on the old one is to learn that the lender is gone.
+                # Not closed: a caller that waits on it gets the error that its lender has ended.
                 self._link = None
                 self._link = Link(self.path)
             return self._link

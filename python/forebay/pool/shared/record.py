@@ -1,9 +1,8 @@
 """A service of a shared pool, as one program keeps it between its leases.
 
-The program keeps its duplicate of the service's socket; other programs have their own, and use it
-while the lease is theirs.
-So a record is left only at the border between two frames, and what it leaves is told to the lender:
-the call whose answer is owed, and whether the service's preface was read.
+Each program keeps a duplicate of the service's socket, and uses it while it has the lease.
+So a program gives a service back only between two frames, and reports to the lender where it
+stopped: the call whose answer is owed, and whether the service's preface was read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class SharedPythonRecord(PythonRecord):
 
     @classmethod
     def begun(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
-        """A service that this program makes; the descriptor is given away."""
+        """The record of a service that this program makes; takes the descriptor over."""
         record = cls(
             kind,
             handle,
@@ -49,37 +48,39 @@ class SharedPythonRecord(PythonRecord):
         try:
             record.pending = record.channel.begin("@start", kind.make)
         except BrokenError:
-            record.pending = (
-                NEVER_BEGUN  # it has ended already: whoever takes its answer learns why
-            )
+            record.pending = NEVER_BEGUN  # it has ended already: taking its answer raises why
         return record
 
     @classmethod
     def taken_on(
         cls, kind: SharedKind, handle: _core.Handle, descriptor: int, *, met: bool
     ) -> SharedPythonRecord:
-        """A service that another program made; the descriptor is given away."""
+        """The record of a service that another program made; takes the descriptor over."""
         peer = f"service {kind.name}"
         return cls(kind, handle, _core.Connection.resume(descriptor, peer, met))
 
     @property
     def owing(self) -> bool:
-        """Whether an answer is to be read before its use."""
+        """Whether an answer must be read before the service is used."""
         return self.pending is not None
 
     def owe(self, call: int) -> None:
-        """Its answer to this call, perhaps another program's, is to be read before its use."""
+        """Note a call, perhaps of another program, whose answer must be read before its use."""
         self._connection.expect_reply(call)
         self.pending = call
 
     def idle(self) -> bool:
-        """Whether another program could go on from here."""
+        """Whether another program could use the socket from here on."""
         if self.channel.loop is not None and not super().idle():
             return False
         return self._connection.is_quiescent(0)
 
     def reset(self) -> int | None:
-        """Tell the service to reset itself; the call to be owed, None where it must be ended."""
+        """Tell the service to reset itself.
+
+        Returns:
+            The call whose answer it owes, 0 for none; None if the service must be ended.
+        """
         if self.kind.resets is not Reset.METHOD:
             return 0
         self.begin_reset()
@@ -87,10 +88,13 @@ class SharedPythonRecord(PythonRecord):
         return None if call == 0 else call
 
     def leave_start(self) -> tuple[int, bool] | None:
-        """Leave a start: the call to be owed (0: none), and whether its preface was read.
+        """Stop waiting for a start.
 
-        None where the service must be ended, because something is half said. Raises what its
-        constructor raised, where that is known by now.
+        Returns:
+            The call whose answer the service owes (0: none), and whether its preface was read; None
+            if the service must be ended, because a frame was sent or received in part.
+
+        Raises what its constructor raised, if its answer has come.
         """
         if self.channel.loop is not None:
             self.channel.unbind()
@@ -100,7 +104,7 @@ class SharedPythonRecord(PythonRecord):
         return call, self._connection.is_open()
 
     def _leave_answer(self) -> int:
-        """The call that is owed, from now on another's; 0 where a part of it waits to be sent."""
+        """Forget the call whose answer is owed; that call, or 0: none is, or a frame is partial."""
         call, self.pending = self.pending, None
         if call is None or not self._connection.is_quiescent(1):
             return 0
@@ -108,12 +112,12 @@ class SharedPythonRecord(PythonRecord):
         return call
 
     def part(self) -> None:
-        """Close this program's duplicate; the service is not told."""
+        """Close this program's duplicate of the socket without notifying the service."""
         self._connection.close_local()
 
 
 class SharedProgramRecord(ProgramRecord):
-    """A program: its socket, and whether it still owes the byte that says ready."""
+    """A program: its socket, and whether it still owes the byte that reports it ready."""
 
     __slots__ = ()
 
@@ -123,11 +127,11 @@ class SharedProgramRecord(ProgramRecord):
 
     @property
     def owing(self) -> bool:
-        """Whether the byte that says ready is to be read before its use."""
+        """Whether the byte that reports it ready must be read before its use."""
         return self.owes
 
     def owe(self, call: int) -> None:
-        """The byte that says ready is to be read before its use."""
+        """Note that the byte that reports it ready must be read before its use."""
         self.owes = True
 
     def reset(self) -> int | None:
@@ -135,11 +139,11 @@ class SharedProgramRecord(ProgramRecord):
         return 0
 
     def leave_start(self) -> tuple[int, bool] | None:
-        """Leave a start: 1 where the byte that says ready is owed."""
+        """Stop waiting for a start: 1 if the byte that reports it ready is owed, else 0."""
         return int(not self.answered()), True
 
     def part(self) -> None:
-        """Close this program's duplicate, and its clients; the service is not told."""
+        """Close this program's duplicate of the socket, and its clients."""
         self._link.close()
         self.close()
 
@@ -157,9 +161,9 @@ def begun(kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedReco
 def taken_on(
     kind: SharedKind, handle: _core.Handle, descriptors: tuple[int, int], *, pid: int, met: bool
 ) -> SharedRecord:
-    """The record of a service that another program started; the descriptors are given away.
+    """The record of a service that another program started; takes the descriptors over.
 
-    They are its socket and its pidfd, or -1 where its process is not known yet (`pid` is 0).
+    They are its socket and its pidfd, or -1 if its process is not known yet (`pid` is 0).
     """
     connected, process = descriptors
     record: SharedRecord

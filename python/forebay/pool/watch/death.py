@@ -1,4 +1,4 @@
-"""A death as the keeper tells it becomes an exception that says why."""
+"""Making an exception that says why from the keeper's report of a death."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from forebay import _core
 
 KEEPER_WAIT = 1.0
-"""Seconds that the keeper has to tell of a death or of output; it takes milliseconds."""
+"""Seconds that the keeper has to report a death or output; it takes milliseconds."""
 
 Told = tuple[str, int, int, bytes, int, int]
-"""A death as the keeper tells it.
+"""A death as the keeper reports it.
 
 Cause, process id, exit code or signal, output, most memory used, memory allowed (bytes; 0: none).
 """
@@ -40,7 +40,7 @@ _WORDS = {
 }
 
 TAIL_LINES = 20
-"""Lines of output that stand in the message; `stderr_tail` has all that was kept."""
+"""Lines of output in the message; `stderr_tail` has all that was kept."""
 
 
 def died_error(name: str, told: Told) -> DiedError | ConfigError:
@@ -83,7 +83,7 @@ def _how(cause: str, code: int) -> str:
 
 
 def _memory(cause: str, peak_bytes: int, limit_bytes: int) -> str:
-    """What is known of its memory; what to do where that was the cause."""
+    """How much memory it used, and advice if that was the cause."""
     used = f"used {peak_bytes / 1e6:.0f} MB of " if peak_bytes else ""
     text = f" ({used}at most {limit_bytes / 1e6:.0f} MB)"
     if cause == "out_of_memory":
@@ -92,7 +92,7 @@ def _memory(cause: str, peak_bytes: int, limit_bytes: int) -> str:
 
 
 class DeathNotice:
-    """The death of one lease's service, once it is told."""
+    """The death of one lease's service, once it is reported."""
 
     __slots__ = ("_core", "_handle", "told")
 
@@ -108,7 +108,7 @@ class DeathNotice:
 
 
 class LastWords:
-    """What one lease's service wrote lately, once it is told."""
+    """The last output of one lease's service, once it is reported."""
 
     __slots__ = ("_core", "_handle", "told")
 

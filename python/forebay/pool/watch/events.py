@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.pool.lend.step import Steps
 
 WAITING_MAX = 4096
-"""Events that wait for one reader; the oldest go."""
+"""Events that wait for one reader; beyond that the oldest are dropped."""
 
 _log = logging.getLogger("forebay.pool.events")
 
@@ -49,7 +49,7 @@ class Events:
     """A reader of what happens in a pool, from when it is entered until it is left.
 
     Iterating, also with `async for`, waits for the next event, and ends when the pool is closed.
-    Deaths of idle services are noticed while somebody uses or watches the pool, as a reader does.
+    Deaths of idle services are noticed while a thread or loop uses the pool or reads its events.
 
     Example:
         >>> import forebay
@@ -78,7 +78,7 @@ class Events:
         self._pool.journal.remove(self._awaited)
 
     def taken(self) -> Iterator[Event]:
-        """What has happened and was not read yet; never waits."""
+        """The events that were not read yet; never waits."""
         with contextlib.suppress(ClosedError):
             self._pool.journal.collect()
         while self.waiting:
@@ -131,7 +131,7 @@ class AsyncEvents(Events):
 
 
 class Journal:
-    """Hands what happened in a pool to its readers, and to `logging` where that is at DEBUG."""
+    """Gives the events of a pool to its readers, and to `logging` if that is at DEBUG."""
 
     def __init__(self, pool: ServicePool) -> None:
         self._pool = pool
@@ -147,13 +147,13 @@ class Journal:
         return self._logs
 
     def add(self, reader: Events) -> None:
-        """Have a reader told."""
+        """Notify a reader from now on."""
         with self._lock:
             self._readers.append(reader)
             self._pool.core.keep_notes(True)
 
     def remove(self, reader: Events) -> None:
-        """Have it told no longer."""
+        """Notify it no longer."""
         with self._lock:
             if reader in self._readers:
                 self._readers.remove(reader)
@@ -162,7 +162,7 @@ class Journal:
                     self._pool.core.keep_notes(False)
 
     def collect(self, queue: _core.WakeQueue | None = None) -> None:
-        """Take what happened and hand it on; else `queue` is told when there may be something."""
+        """Take events and give them on; if there are none, `queue` is notified of later ones."""
         with self._lock:
             events = [self._event(*note) for note in self._pool.core.take_notes(queue)]
             for reader in self._readers:
@@ -172,7 +172,7 @@ class Journal:
                 self._log(event)
 
     def close(self) -> None:
-        """Hand on what happened until now, the last before the pool is closed."""
+        """Give on the last events before the pool is closed."""
         if self._readers or self._logs:
             with contextlib.suppress(Error):
                 self.collect()

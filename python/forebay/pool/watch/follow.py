@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from forebay.pool.lend.pool import ServicePool
 
 LOOK_AGAIN = 1.0
-"""Seconds after which a follower looks whether its lease still lasts; nobody tells it the end."""
+"""Seconds after which a follower checks whether its lease has ended, which nobody reports to it."""
 
 
 class Follow:
     """The lines that a service writes to stdout and stderr, those that are kept first.
 
     `for` waits for the next line in this thread, `async for` on the running loop.
-    It ends with the lease or with the service, after the last that came.
-    Lines that come faster than they are taken are lost from the oldest on: 16 KiB are kept, and a
-    line of which a part is lost is lost whole.
+    It ends with the lease or with the service, after the last line.
+    If lines come faster than they are read, the oldest are lost: 16 KiB are kept, and no part of a
+    line is given if another part of it is lost.
     One thread or task iterates it; several may follow one service.
     """
 
@@ -74,7 +74,7 @@ class Follow:
 
     def _found(self, queue: _core.WakeQueue) -> bool:
         core, handle = self._pool.core, self._handle
-        death = core.death(handle, queue)  # looked at first: its last words came before
+        death = core.death(handle, queue)  # read first: the last output came before the end
         written = core.written(handle, self._seen, queue)
         if written is not None:
             self._keep(*written)

@@ -1,4 +1,4 @@
-"""Leases that are out for too long, or that nobody can end any more: who holds what, and where."""
+"""Leases that last too long, or that nobody can end any more: who holds what, and where."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 class Watched:
     """Who holds the services of a pool.
 
-    With `leak_after` set, the place that acquired each lease is remembered, and a lease that is out
-    for longer is reported once, when the pool is next used.
+    With `leak_after` set, the place that acquired each lease is remembered, and a lease that lasts
+    longer is reported once, when the pool is next used.
     A lease that was lost without being ended is found when Python collects it; its service is
     ended when the pool is next used.
 
@@ -46,18 +46,18 @@ class Watched:
         self.leaks = 0
 
     def note(self, record: Record) -> None:
-        """A lease begins: remember the place, and look at the others."""
+        """Note the place that acquired a new lease, and check the other leases."""
         if self._after_ms and record.kind.max_leases == 1:
             self._places[record.handle.slot, record.handle.generation] = _place()
         self.look()
 
     def lose(self, record: Record) -> None:
-        """A lease was collected while it was open. Called at any moment, so it only notes it."""
+        """Note that an open lease was collected. The collector may call this at any moment."""
         self._lost.append(record)
         self._pool.watchful = True
 
     def look(self) -> None:
-        """Report what is out for too long; end what was lost. One thread does it at a time."""
+        """Report leases that last too long; end lost ones. One thread does it at a time."""
         if not self._looking.acquire(blocking=False):
             return
         try:

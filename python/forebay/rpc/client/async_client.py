@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forebay import _forks
 from forebay.rpc._stream import CREDIT
 from forebay.rpc._target import CONNECT_TIMEOUT_S, client_target
+from forebay.rpc._unanswered import no_end
 from forebay.rpc.client.retry import Retry
 from forebay.rpc.client.task_channels import TaskAttempts, TaskChannels
 
@@ -76,7 +77,7 @@ class AsyncClient:
         credit: int = CREDIT,
     ) -> AsyncGenerator[Any, None]:
         """As `Client.stream`; leave early by `contextlib.aclosing`."""
-        attempts = self._attempts(timeout)
+        attempts = TaskAttempts(self._channels_here(), Retry(self._target, timeout, no_end))
         while True:
             async with attempts as channel:
                 left = attempts.retry.left()

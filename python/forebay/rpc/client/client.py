@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.rpc._stream import CREDIT
 from forebay.rpc._target import CONNECT_TIMEOUT_S, client_target
+from forebay.rpc._unanswered import no_end
 from forebay.rpc.client.retry import Retry
 from forebay.rpc.client.submission import Resender, Submission
 from forebay.rpc.client.thread_channels import Attempts, ThreadChannels
@@ -113,7 +114,7 @@ class Client:
         The call is sent when the first item is asked for, and again, as other calls are, until an
         item has come. Leave early by `close()`, which the last reference does too.
         """
-        attempts = self._attempts(timeout)
+        attempts = Attempts(self._channels, Retry(self._target, timeout, no_end))
         while True:
             with attempts as channel:
                 left = attempts.retry.left()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from forebay.errors import BrokenError, ProtocolError
+from forebay.errors import BrokenError, DeadlineError, ProtocolError
 from forebay.rpc._target import Target
 from forebay.rpc._unanswered import no_reply
 
 __all__ = ["Retry"]
 
-_CHOOSING_S = 0.001
+E = TypeVar("E", bound=BaseException | None)
 
 
 class Retry:
@@ -20,13 +21,21 @@ class Retry:
     Args:
         target: whose time for connecting counts where the call has none.
         timeout: of the call, in seconds.
+        late: makes the error of a call that got an attempt and ran out of time in it.
     """
 
-    __slots__ = ("_delays", "_end", "_target", "_timeout", "_until")
+    __slots__ = ("_delays", "_end", "_late", "_left", "_target", "_timeout", "_until")
 
-    def __init__(self, target: Target, timeout: float | None):
+    def __init__(
+        self,
+        target: Target,
+        timeout: float | None,
+        late: Callable[[str, float], DeadlineError] = no_reply,
+    ):
         self._target = target
         self._timeout = timeout
+        self._late = late
+        self._left = timeout
         self._end = None if timeout is None else time.monotonic() + timeout
         self._until = self._end
         self._delays: Iterator[float] | None = None
@@ -42,9 +51,26 @@ class Retry:
         assert self._timeout is not None  # as the end
         left = self._end - time.monotonic()
         if left <= 0:
-            raise no_reply(self._target.url, self._timeout)
-        # Choosing a channel takes a moment, which must not change the number that errors name.
-        return left if self._timeout - left > _CHOOSING_S else self._timeout
+            raise self._late(self._target.url, self._timeout)
+        self._left = left
+        return left
+
+    def named(self, error: E, *, opening: bool = False) -> E | DeadlineError:
+        """The error for the caller, which knows the call's own timeout alone.
+
+        An attempt gets what `left` returned, so it names that number when its time is over.
+
+        Args:
+            error: what the attempt raised.
+            opening: whether it was raised while a channel was opened.
+        """
+        if not isinstance(error, DeadlineError) or self._timeout is None:
+            return error
+        if error.timeout != self._left:
+            return error  # of another deadline: of connecting, or of the caller's own code
+        if opening:
+            return self._target.late(self._timeout)
+        return self._late(self._target.url, self._timeout)
 
     def after(self, error: BaseException | None, *, begun: bool = False) -> float | None:
         """Decide about the next attempt after one has ended.

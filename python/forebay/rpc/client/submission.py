@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _forks
 from forebay._report import RETRY_S, report
-from forebay.errors import BrokenError
+from forebay.errors import BrokenError, DeadlineError
 
 if TYPE_CHECKING:
     from forebay.rpc.client.channel_set import Entry
@@ -170,6 +170,8 @@ class Submission:
             if delay is None:
                 raise
             return delay
+        except DeadlineError as error:
+            raise retry.named(error) from None
         if sent is None:
             return None
         self._sent = sent
@@ -195,7 +197,7 @@ class Submission:
         elif (delay := self._retry.after(error)) is not None:
             self._send_later(delay)
         else:
-            self._end(error)
+            self._end(self._retry.named(error))
 
     def _send_later(self, delay: float) -> None:
         try:

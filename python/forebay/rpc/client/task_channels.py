@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from forebay.errors import BrokenError
 from forebay.rpc._target import Target
-from forebay.rpc._unanswered import client_closed
-from forebay.rpc.client.channel_set import ChannelSet, Entry, Verdict
+from forebay.rpc.client.channel_set import Entry, Verdict
+from forebay.rpc.client.channels import BaseAttempts, Channels
 from forebay.rpc.client.retry import Retry
 
 if TYPE_CHECKING:
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["TaskAttempts", "TaskChannels"]
 
 
-class TaskChannels:
-    """As `ThreadChannels`, for one loop, in its thread alone."""
+class TaskChannels(Channels):
+    """As `ThreadChannels`, for one loop, in its thread alone; `close` once the loop is closed: any.
+
+    Attributes:
+        loop: the loop.
+    """
 
     def __init__(self, target: Target, limit: int, loop: asyncio.AbstractEventLoop):
-        self._target = target
-        self._channels = ChannelSet(limit, polls=False)  # the loop reads their sockets
+        # The loop reads the sockets, and one thread needs no lock.
+        super().__init__(target, limit, polls=False, changed=nullcontext())
         self._waiting: list[asyncio.Future[None]] = []
-        self._closed = False
         self.loop = loop
 
     async def take(self, retry: Retry) -> Entry:
@@ -37,7 +41,8 @@ class TaskChannels:
         while True:
             self._check_open()
             chosen = self._channels.choose()
-            self._close_gone()
+            for channel in self._channels.take_gone():
+                channel.close()
             if isinstance(chosen, Entry):
                 return chosen
             if chosen is Verdict.OPEN:
@@ -50,72 +55,33 @@ class TaskChannels:
             except TimeoutError:
                 retry.left()  # raises
 
-    def put(self, entry: Entry) -> None:
-        """The call has ended."""
-        self._channels.put(entry)
-        self._close_gone()
-
-    def close(self) -> None:
-        """As `ThreadChannels.close`; in any thread once the loop is closed."""
-        self._closed = True
-        for channel in self._channels.clear():
-            channel.close()
-        if not self.loop.is_closed():
-            self._wake()
-
-    def __len__(self) -> int:
-        return len(self._channels)
-
     async def _open(self, retry: Retry) -> Entry:
         try:
             channel = await self._target.open_on_loop(retry.left())
         except BaseException as error:
-            entry = self._channels.give_up(error)
-            self._wake()
-            if entry is None:
-                raise
-            return entry
-        entry = self._channels.add(channel)
-        self._wake()
-        if self._closed:
-            self.close()
-            self._check_open()
-        return entry
+            return self._not_opened(retry, error)
+        return self._opened(channel)
 
     def _wake(self) -> None:
+        if self.loop.is_closed():
+            return
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _close_gone(self) -> None:
-        for channel in self._channels.take_gone():
-            channel.close()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise client_closed(self._target.url)
-
-
-class TaskAttempts:
+class TaskAttempts(BaseAttempts[TaskChannels]):
     """As `Attempts`, by `async with`."""
 
-    __slots__ = ("_channels", "_entry", "begun", "retry")
-
-    def __init__(self, channels: TaskChannels, retry: Retry) -> None:
-        self._channels = channels
-        self._entry: Entry | None = None
-        self.retry = retry
-        self.begun = False
+    __slots__ = ()
 
     async def __aenter__(self) -> AsyncChannel:
         while True:
             try:
                 self._entry = await self._channels.take(self.retry)
             except BrokenError as error:
-                delay = self.retry.after(error)
-                if delay is None:
-                    raise
+                delay = self._delay(error)
             else:
                 return self._entry.channel.on_loop
             await asyncio.sleep(delay)
@@ -126,9 +92,7 @@ class TaskAttempts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        assert self._entry is not None
-        self._channels.put(self._entry)
-        delay = self.retry.after(error, begun=self.begun)
+        delay = self._leave(error)
         if delay is None:
             return False
         await asyncio.sleep(delay)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
+from forebay._numpy import Array
 from forebay.errors import StaleError
 from forebay.tensor.client.async_shards import AsyncShards
 from forebay.tensor.client.plan import AsyncPullPlan
 from forebay.tensor.client.shards import summed
 from forebay.tensor.prepare.ref import TensorRef
-from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.prepare.work import Op
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay.tensor.prepare.work import Op, Work, pulls_of, pushes_of
 
 if TYPE_CHECKING:
+    from forebay._numpy import Array
     from forebay.memory import Arena
     from forebay.tensor.prepare.ref import NameTable, TensorRef
-    from forebay.tensor.prepare.with_numpy import Array
 
 __all__ = ["METHODS", "Calls", "Make"]
 

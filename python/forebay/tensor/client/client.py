@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from forebay import _forks
+from forebay._numpy import Array
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError, StaleError
 from forebay.tensor.client import futures, verbs
@@ -17,7 +18,6 @@ from forebay.tensor.client.plan import PullPlan
 from forebay.tensor.client.shards import Settings, Shards, summed
 from forebay.tensor.client.shm import pull_few, pull_shm
 from forebay.tensor.prepare.ref import TensorRef
-from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.prepare.work import Op, Work, check_versions
 from forebay.tensor.server.addresses import addresses, chosen
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from forebay._numpy import np
 from forebay.tensor.client.blocking import run
 from forebay.tensor.prepare.rows import lent
-from forebay.tensor.prepare.with_numpy import np
 from forebay.tensor.prepare.work import Work, check_versions, pulls_of
 
 if TYPE_CHECKING:

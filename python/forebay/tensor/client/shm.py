@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay._numpy import np
 from forebay.errors import ConfigError
 from forebay.tensor.prepare.ref import TensorRef
 from forebay.tensor.prepare.rows import wanted
-from forebay.tensor.prepare.with_numpy import np
 from forebay.tensor.prepare.work import check_out, room
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any, Final
 
+from forebay._numpy import np
 from forebay.errors import ConfigError, ProtocolError
-from forebay.tensor.prepare.with_numpy import np
 
 __all__ = ["ADDABLE", "described", "dtype_of", "kind_of", "tensor_dtype"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any
 
+from forebay._numpy import Array, np
 from forebay.errors import BrokenError, ConfigError
 from forebay.tensor.prepare.dtype import dtype_of
-from forebay.tensor.prepare.with_numpy import Array, np
 
 if TYPE_CHECKING:
     from forebay._core import TensorHandle, TensorLink

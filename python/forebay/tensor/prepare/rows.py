@@ -9,8 +9,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from forebay._numpy import Array, np
 from forebay.errors import ConfigError, OutOfRangeError
-from forebay.tensor.prepare.with_numpy import Array, np
 
 if TYPE_CHECKING:
     from forebay.tensor.prepare.ref import Meaning

@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from forebay._numpy import Array, np
 from forebay.errors import OutOfRangeError
-from forebay.tensor.prepare.with_numpy import Array, np
 
 if TYPE_CHECKING:
     from forebay.tensor.prepare.ref import Meaning

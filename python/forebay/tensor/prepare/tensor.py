@@ -6,9 +6,9 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsIndex
 
+from forebay._numpy import Array
 from forebay.errors import ConfigError
 from forebay.tensor.prepare.dtype import tensor_dtype
-from forebay.tensor.prepare.with_numpy import Array
 
 __all__ = ["Tensor", "shape_of"]
 

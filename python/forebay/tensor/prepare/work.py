@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from forebay._numpy import Array, np
 from forebay.errors import ConfigError
 from forebay.tensor.prepare.dtype import ADDABLE
 from forebay.tensor.prepare.ref import Meaning, NameTable, TensorRef, name_of
 from forebay.tensor.prepare.rows import Wanted, wanted
 from forebay.tensor.prepare.split import split
-from forebay.tensor.prepare.with_numpy import Array, np
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from forebay._numpy import np
 from forebay.errors import ConfigError, StaleError
-from forebay.tensor.prepare.with_numpy import np
 
 if TYPE_CHECKING:
     from forebay.blockio import BlockFile, RecordFile

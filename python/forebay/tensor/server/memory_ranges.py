@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from itertools import islice
 
+from forebay._numpy import Array
 from forebay.errors import ConfigError
-from forebay.tensor.prepare.with_numpy import Array
 
 __all__ = ["MemoryRanges"]
 

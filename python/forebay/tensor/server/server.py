@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from forebay import _core, _forks
+from forebay._numpy import Array
 from forebay.config import parse_bytes
 from forebay.configuration import find_configuration
 from forebay.errors import ConfigError
 from forebay.pool import Reset, Service
 from forebay.tensor.prepare.tensor import Tensor
-from forebay.tensor.prepare.with_numpy import Array
 from forebay.tensor.prepare.work import Op
 from forebay.tensor.server.addresses import address_of, chosen
 from forebay.tensor.server.listening import listen_at

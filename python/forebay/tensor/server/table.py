@@ -7,11 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _core, _forks
+from forebay._numpy import Array, np
 from forebay.errors import ConfigError, OutOfRangeError
 from forebay.tensor.prepare.dtype import described, kind_of, tensor_dtype
 from forebay.tensor.prepare.ref import Meaning, NameTable, TensorRef
 from forebay.tensor.prepare.tensor import Tensor, shape_of
-from forebay.tensor.prepare.with_numpy import Array, np
 from forebay.tensor.prepare.work import pushes_of
 from forebay.tensor.server.file_tensor import FileTensor, open_rows
 from forebay.tensor.server.memory_ranges import MemoryRanges

@@ -19,7 +19,7 @@ impl Driver {
         self.wait_with(id, waiter, None);
     }
 
-    /// The same for a submission, which other calls may name by its token until it is answered.
+    /// The same for a submission, which other calls may name by its submission token until it is answered.
     pub fn wait_with(&mut self, id: RequestId, waiter: Waiter, token: Option<u64>) {
         if let Some(client) = self.clients.get_mut(waiter.client) {
             client

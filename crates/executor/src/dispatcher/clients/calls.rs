@@ -85,7 +85,7 @@ impl Driver {
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.refuse(key, call, &refusal);
         }
-        // A token may name a submission that is parked itself.
+        // A submission token may name a submission that is parked itself.
         let waits = matches!(
             asked,
             Call::Submit(_) | Call::Run(_) | Call::Accepted { .. }
@@ -170,7 +170,7 @@ impl Driver {
                 self.wait_with(id, waiter, token);
             }
             Submitted::Known(id) if waiter.wants == Awaited::Accepted => self.answer_id(id, waiter),
-            // A client that sends it again after its server was killed asks for it by its token as before.
+            // A client that sends it again after its server was killed asks for it by its submission token as before.
             Submitted::Known(id) if self.machine.view(id).is_some() => {
                 self.wait_with(id, waiter, token);
             }

@@ -40,7 +40,7 @@ use crate::store::Question;
 /// What an unanswered call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenCall {
-    /// An event of this request, which was submitted with this token.
+    /// An event of this request, which came with this submission token.
     Request(RequestId, Option<u64>),
     /// The server's main thread.
     Ticket(u64),
@@ -79,8 +79,7 @@ pub struct Client {
     pub open: ByNumber<u64, OpenCall>,
     /// Requests whose end it received without the result, which it has not fetched.
     pub unread: BTreeSet<RequestId>,
-    /// Unanswered submissions by the token that the client chose: a keyed hash, since the client could choose colliding
-    /// ones.
+    /// Unanswered submissions by their submission tokens: a keyed hash, since the client could choose colliding ones.
     pub tokens: HashMap<u64, RequestId>,
 }
 

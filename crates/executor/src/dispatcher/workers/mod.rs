@@ -100,7 +100,7 @@ impl WorkerProcesses {
             generation: self.generation,
         };
         self.slots[index] = Some(WorkerProcess {
-            // As a token carries it, so that the key of an event equals this one.
+            // As an event token carries it, so that the key of an event equals this one.
             key: Key::from_bits(key.to_bits()),
             lane,
             nonce,

@@ -1,4 +1,4 @@
-"""numpy, without which there are no tensors."""
+"""numpy, without which there are neither record files nor tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ try:
     import numpy as np
 except ModuleNotFoundError as error:
     raise ConfigError(
-        "forebay.tensor needs numpy, which is not installed; pip install numpy"
+        "record files and tensors need numpy, which is not installed; pip install numpy"
     ) from error
 
 __all__ = ["Array", "np"]
