@@ -121,7 +121,7 @@ impl<T: fmt::Debug> fmt::Debug for SetOnce<T> {
     }
 }
 
-/// See [`crate::process::in_child`].
+/// See `process::in_child`.
 #[cfg(any(test, feature = "testing"))]
 pub fn in_child(act: impl FnOnce() -> bool) -> bool {
     // SAFETY: glibc's fork leaves memory allocation usable, and the child ends without unwinding or exit handlers.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Why a queue or a file refused. Every message names the object, the value and the next step.
 ///
-/// An operation that fails is no error of the call: its result is a negative `errno` (see [`BlockQueue`](crate::BlockQueue)).
+/// An operation that fails is no error of the call: its result is a negative `errno` (see `BlockQueue`).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

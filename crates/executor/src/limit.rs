@@ -1,6 +1,6 @@
 //! The limits on what is asked for, measured and kept: options of a request, logs, results, the gauge.
 //!
-//! Those of the dispatcher's turns, clients and queues are in [`crate::dispatcher::limit`].
+//! Those of the dispatcher's turns, clients and queues are in `dispatcher::limit`.
 
 /// A blob from this size on travels as a segment beside the head, not in it (`blob_segment_bytes_min`).
 ///

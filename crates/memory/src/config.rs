@@ -67,7 +67,7 @@ impl Config {
         self
     }
 
-    /// Refuse allocations while more than so much is in [quarantine](crate::Lease::quarantine);
+    /// Refuse allocations while more than so much is in quarantine (`Lease::quarantine`);
     /// a quarter of the limit unless set.
     #[must_use]
     pub fn quarantine_bytes_max(mut self, bytes: u64) -> Self {

@@ -66,7 +66,7 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// As [`Region::share_chunk`](crate::Region::share_chunk).
+    /// As `Region::share_chunk`.
     pub fn share_chunk(&self) -> Result<OwnedFd, Error> {
         self.region().share_chunk(self.block().grant().chunk)
     }

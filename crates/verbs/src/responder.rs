@@ -65,12 +65,12 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Connect to a [`Puller`](crate::Puller) over a stream between the two, granting it at most `slots`.
+    /// Connect to a `Puller` over a stream between the two, granting it at most `slots`.
     /// `region` must be attached to `registry`. The stream stays open, and may carry other messages afterwards.
     ///
     /// # Errors
     ///
-    /// As [`Puller::connect`](crate::Puller::connect).
+    /// As `Puller::connect`.
     pub fn connect(
         adapter: &Adapter,
         registry: &Arc<Registry>,
@@ -88,7 +88,7 @@ impl Responder {
         Ok(made)
     }
 
-    /// Connect to a requester by its [`Offer::introduction`](crate::Offer::introduction), granting it at most
+    /// Connect to a requester by its `Offer::introduction`, granting it at most
     /// `slots_max` slots. Returns the answer for the requester too. The caller watches the stream for its end.
     ///
     /// # Errors

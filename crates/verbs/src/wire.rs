@@ -212,7 +212,7 @@ impl Exposed {
     /// Size of its encoding.
     pub const BYTES: usize = 24;
 
-    /// Decode what the owner wrote into the block of [`Puller::expose`](crate::Puller::expose).
+    /// Decode what the owner wrote into the block of `Puller::expose`.
     /// With a false description reads fail, and break the connection.
     ///
     /// # Panics

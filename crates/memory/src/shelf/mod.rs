@@ -14,7 +14,7 @@
 //! A bin whose size is not asked for any more is given up to another size after some refusals.
 //!
 //! Shelves hide no memory: before a region maps a further chunk or refuses by its limit, it collects all shelves
-//! ([`State::collect`](crate::state::State::collect)), as `trim` and `close` do; a thread that ends gives its own back.
+//! (`State::collect`), as `trim` and `close` do; a thread that ends gives its own back.
 //!
 //! # Lock order
 //!

@@ -168,7 +168,7 @@ pub struct Port<M: Send + Sync + 'static> {
 }
 
 impl<M: Send + Sync + 'static> Port<M> {
-    /// A port without links; [`Link::start`](super::Link::start) adds them.
+    /// A port without links; `Link::start` adds them.
     ///
     /// # Errors
     ///

@@ -143,7 +143,7 @@ impl<K> Table<K> {
     ///
     /// # Errors
     ///
-    /// As [`Shard::publish`](crate::Shard::publish).
+    /// As `Shard::publish`.
     pub(crate) fn check(
         &self,
         name: &str,
@@ -165,7 +165,7 @@ impl<K> Table<K> {
     ///
     /// # Errors
     ///
-    /// As [`Shard::publish_file`](crate::Shard::publish_file).
+    /// As `Shard::publish_file`.
     pub(crate) fn check_file(
         &self,
         name: &str,

@@ -77,7 +77,7 @@ pub struct Puller {
 }
 
 impl Puller {
-    /// Connect to a [`Responder`](crate::Responder) over a stream between the two. `region` must be attached to
+    /// Connect to a `Responder` over a stream between the two. `region` must be attached to
     /// `registry`. The stream stays open as long as the connection, and may carry other messages afterwards.
     ///
     /// # Errors

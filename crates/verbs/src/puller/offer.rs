@@ -34,7 +34,7 @@ impl Offer {
         })
     }
 
-    /// The introduction for the owner's [`Responder::accept`](crate::Responder::accept).
+    /// The introduction for the owner's `Responder::accept`.
     pub fn introduction(&self) -> Vec<u8> {
         self.unconnected.ours.encode().to_vec()
     }
