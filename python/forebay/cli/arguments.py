@@ -12,7 +12,7 @@ from forebay.cli.parser import Parser
 __all__ = ["has_parameter", "request_parser", "take_arguments"]
 
 _PREFIX: Final = "argument:"
-"""Of the names under which the arguments are kept, apart from the command's own options."""
+"""The prefix of the names of arguments in the namespace, where options of the command are too."""
 
 
 def request_parser(
@@ -20,8 +20,8 @@ def request_parser(
 ) -> Parser:
     """A parser of the arguments of one request, and of the command's own options behind them.
 
-    A parameter hides an option of the command that has its name; that one is then given before the
-    name of the request.
+    If a parameter has the name of an option of the command, the word means the parameter. Give the
+    option before the name of the request then.
 
     Args:
         command: "run" or "submit".
@@ -42,7 +42,7 @@ def request_parser(
         _add(group, parameter, definitions)
     add(_Again(parser))
     groups = parser._action_groups
-    groups.insert(0, groups.pop())  # what is the request's own comes first
+    groups.insert(0, groups.pop())  # the request's own arguments come first
     return parser
 
 
@@ -141,7 +141,7 @@ def _json(text: str) -> Any:
 
 
 def _json_or_text(text: str) -> Any:
-    """Whatever it may be: JSON where it is that, else the text."""
+    """The value of JSON text, else the text itself."""
     try:
         return json.loads(text)
     except ValueError:

@@ -25,7 +25,7 @@ def parser(chosen: str | None = None, *, every: bool = False) -> Parser:
     """The parser of the whole command.
 
     Args:
-        chosen: the command whose module is loaded; of the others only the names are known.
+        chosen: the command whose module is loaded; the others have only a name here.
         every: load all.
     """
     top = Parser(
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; the interpreter would complain while it ends.
+        # The reader of our output has left; the interpreter would report that while it ends.
         sys.stdout = None
         return 0
 

@@ -1,6 +1,6 @@
-"""What `forebay doctor` looks at; each later system adds its checks.
+"""The checks of `forebay doctor`; each later system adds its own.
 
-A check only looks: it starts no process and leaves nothing behind.
+A check only reads: it starts no process and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KERNEL_MIN = (5, 15)
 DESCRIPTORS_MIN = 1024
 SHARED_MEMORY_MIN = 64 * 2**20
 ARENA_CHUNK_BYTES = 64 * 2**20
-"""By which an arena grows, and which is registered with rings as a whole."""
+"""The size of a chunk, by which an arena grows, and which is registered with rings as a whole."""
 
 
 def findings(path: str | None) -> list[Finding]:
-    """Look at everything; `path` is the socket of the shared pool, or None for the usual one."""
+    """Run every check; `path` is the socket of the shared pool, or None for the default one."""
     checks = (
         _versions,
         _kernel,
@@ -46,7 +46,7 @@ def findings(path: str | None) -> list[Finding]:
 
 
 def _looked_at(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """What a check finds; where the system refuses it something, that is what it found."""
+    """The findings of a check; if the system refuses it something, a finding that says so."""
     try:
         yield from check()
     except OSError as error:
@@ -84,14 +84,14 @@ def _kernel() -> Iterator[Finding]:
 
 
 def _proc() -> Iterator[Finding]:
-    """Where threads are counted before a fork, and where memory is measured."""
+    """/proc: threads are counted there before a fork, and memory is measured there."""
     there = os.path.isdir("/proc/self/task")
     advice = None if there else "mount it: mount -t proc proc /proc"
     yield Finding("/proc", OK if there else MISSING, "mounted" if there else "none", advice)
 
 
 def _features() -> Iterator[Finding]:
-    """Kernel features that the pool uses, each tried."""
+    """Kernel features that the pool uses; each is tried."""
     tries: tuple[tuple[str, Callable[[], None], str], ...] = (
         ("pidfd", _try_pidfd, "allow pidfd_open in the container's seccomp profile"),
         ("memfd", _try_memfd, "allow memfd_create in the container's seccomp profile"),
@@ -196,7 +196,7 @@ def _directories() -> Iterator[Finding]:
 
 
 def _blockio() -> Iterator[Finding]:
-    """What carries out block operations, and why; asks as the first queue of a program would."""
+    """Which engine carries out block operations, and why; chosen as for a program's first queue."""
     from forebay.blockio import Queue
     from forebay.errors import ConfigError
 
@@ -214,7 +214,7 @@ def _blockio() -> Iterator[Finding]:
 
 
 def _unregistered(queue: Queue) -> str | None:
-    """Why an arena's memory is not registered; tried where a chunk is above the memlock limit."""
+    """Why an arena's memory is not registered; tried if a chunk is above the memlock limit."""
     from forebay.memory import Arena
 
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -227,11 +227,11 @@ def _unregistered(queue: Queue) -> str | None:
 
 
 def _rdma() -> Iterator[Finding]:
-    """By which tensors travel between machines; nothing needs it."""
+    """RDMA devices, by which tensors can be sent between machines; nothing needs one."""
     try:
         from forebay import _core
     except ImportError:
-        return  # told above
+        return  # another finding reports it
     found = _core.rdma_devices()
     if isinstance(found, str):
         yield Finding("RDMA verbs", NOTE, f"none: {found}")

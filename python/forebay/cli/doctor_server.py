@@ -1,4 +1,4 @@
-"""What `forebay doctor` looks at for servers of requests."""
+"""The checks of `forebay doctor` for servers of requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NETWORK = frozenset(
 """File systems on which SQLite's locks and its shared memory cannot be relied upon."""
 
 FREE_BYTES_MIN = 1_000_000_000
-"""As much as ended requests may take by default."""
+"""The bytes that ended requests may take by default."""
 
 
 def server_findings() -> list[Finding]:
-    """Look at what servers of requests use; no server is started."""
+    """Check what servers of requests use, without starting one."""
     from forebay.errors import ConfigError
 
     try:
@@ -66,7 +66,7 @@ def _mounts() -> str:
     try:
         return Path("/proc/self/mounts").read_text()
     except OSError:
-        return ""  # told with what else /proc is needed for
+        return ""  # the check of /proc reports it
 
 
 def file_system(path: Path, mounts: str) -> str:

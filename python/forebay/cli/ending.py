@@ -41,7 +41,7 @@ def end_line(request: Request, options: argparse.Namespace) -> int:
 
 
 def failure_of(request: Request, error: Error) -> str:
-    """Why there is no result: for what a function raised its traceback, too."""
+    """Why there is no result; with the traceback if the function raised."""
     if isinstance(error, RemoteError):
         name = error.type_name.rpartition(".")[2] or "an exception"
         trace = error.traceback_text.rstrip()
@@ -51,7 +51,7 @@ def failure_of(request: Request, error: Error) -> str:
 
 
 def say_value(value: Any) -> None:
-    """Print a result: text as it is, nothing for None, JSON where it has that form."""
+    """Print a result: text as it is, nothing for None, JSON for other values that JSON can hold."""
     if value is None:
         return
     if isinstance(value, str):

@@ -30,7 +30,7 @@ TERMINATED = 143
 
 
 class NoSuchThingError(ConfigError):
-    """What the command line names is not there."""
+    """The command line names something that does not exist."""
 
 
 _CODES: tuple[tuple[type[Error], int, str], ...] = (
@@ -48,10 +48,10 @@ _CODES: tuple[tuple[type[Error], int, str], ...] = (
 
 
 NEVER_BEGUN = ("refused", "unknown")
-"""What a handle says of a request that has no end: the server never had it, or is gone."""
+"""Errors of a handle about a request without an end: the server never had it, or has ended."""
 
 _REFUSALS = {"unknown": (NO_SUCH_THING, "no_such_thing"), "store": (REFUSED, "store")}
-"""Of what a server refuses, where the class of the error does not say it."""
+"""The exit code and word of a server's refusal, if the class of the error does not give them."""
 
 
 def code_of(error: Error) -> int:
@@ -82,7 +82,7 @@ def error_text(error: Error, *, as_json: bool) -> str:
     message = str(error)
     if not as_json:
         return "\n".join([f"forebay: {message}", *getattr(error, "__notes__", ())])
-    # Every message of ours ends with the next step, behind its last semicolon.
+    # Each of our messages ends with the next step, after its last semicolon.
     _, _, advice = message.rpartition("; ")
     told: dict[str, Any] = {
         "code": _told(error)[1],

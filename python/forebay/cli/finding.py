@@ -1,4 +1,4 @@
-"""What a check of `forebay doctor` says."""
+"""The result of a check of `forebay doctor`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ OK, NOTE, MISSING = "ok", "note", "missing"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: of the thing.
-        state: "ok", "note" (works, less well) or "missing" (needed, and not there).
+        name: of what was checked.
+        state: "ok", "note" (works, less well) or "missing" (needed, and does not exist).
         value: what was found.
-        next: what to do, where there is something.
+        next: what to do, if anything.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Waiting for requests in front of somebody: their output, their progress, their end."""
+"""Waiting for requests while a user watches: their output, their progress, their end."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from forebay.executor import Request
 
 SECOND_S: Final = 1.5
-"""A second Ctrl-C within this time cancels; who presses it twice does so within a second."""
+"""A second Ctrl-C within this time cancels; a user who presses it twice does so in a second."""
 
 LAST_WORDS_S: Final = 2.0
-"""After the end its log is shown to its end, for at most this long."""
+"""The longest time after a request's end in which the rest of its log is shown."""
 
 SHOWN_MAX: Final = 16
-"""Requests whose progress is shown; more bars than that nobody reads, and each takes a thread."""
+"""Requests whose progress is shown; nobody reads more bars, and each takes a thread."""
 
 
 class TerminatedError(BaseException):
@@ -61,11 +61,11 @@ def watch(
     Args:
         requests: of one client.
         options: of the command.
-        logs: show what they write, too.
+        logs: show their output too.
         ended: called for each in the order given; its exit code.
 
     Returns:
-        The first exit code that is not 0; 124, 130 or 143 where the waiting was stopped.
+        The first exit code that is not 0; 124, 130 or 143 if the waiting was stopped.
     """
     from forebay.cli.display import display
 
@@ -108,10 +108,10 @@ def watch(
 
 
 class _Waiter:
-    """Waits in a thread, so that the main thread sleeps where a signal always wakes it.
+    """Waits in a thread of its own, so that a signal always wakes the main thread.
 
-    A thread that waits for an answer looks for it before it sleeps, and would miss a Ctrl-C that
-    comes in that time until the answer is there.
+    A thread that waits for an answer polls before it sleeps. If the main thread did that, a Ctrl-C
+    that came while it polls would have no effect until the answer comes.
     """
 
     def __init__(self, requests: Sequence[Request], until: float | None) -> None:
@@ -122,7 +122,7 @@ class _Waiter:
         self._thread.start()
 
     def join(self) -> None:
-        """Until all have ended; raises what the waiting was ended by."""
+        """Wait until all have ended; raises the error that ended the waiting."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -137,7 +137,7 @@ class _Waiter:
 
 
 def _interrupted(requests: Sequence[Request], options: argparse.Namespace) -> int:
-    """The first Ctrl-C leaves them running; a second one, soon, cancels them."""
+    """Leave them running after the first Ctrl-C; cancel them after a second one that comes soon."""
     try:
         say_how_to_go_on(requests, options)
         tell(options, "Ctrl-C once more cancels")
@@ -151,7 +151,7 @@ def _interrupted(requests: Sequence[Request], options: argparse.Namespace) -> in
 
 
 def say_how_to_go_on(requests: Sequence[Request], options: argparse.Namespace) -> None:
-    """Say that they go on without the one who watched, and how to watch them again."""
+    """Print that they go on, and how to watch them again."""
     ids = " ".join(request.id for request in requests)
     goes = "goes on" if len(requests) == 1 else "go on"
     tell(options, f"\n{ids} {goes}; to wait: forebay wait {ids}; its log: forebay logs -f {ids}")
@@ -162,10 +162,10 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _quietly(show: Callable[[Request, Display], None], request: Request, shown: Display) -> None:
-    """In a thread: what keeps it from being shown is told by the result as well."""
+    """In a thread: show a request. An error is ignored, because the result reports it as well."""
     try:
         show(request, shown)
-    except (Error, ValueError):  # the second is a closed stderr
+    except (Error, ValueError):  # ValueError: stderr is closed
         return
 
 

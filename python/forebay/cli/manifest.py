@@ -1,4 +1,4 @@
-"""What the requests of an application look like, without importing it."""
+"""The requests of an application and their parameters, without importing it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["cached", "find_request", "manifest_of"]
 Manifest = dict[str, Any]
 
 LOOK_S: Final = 0.02
-"""Between two looks for code that is being loaded, which takes a fork and an import."""
+"""Seconds between two checks whether code is loaded, which takes a fork and an import."""
 
 RELOADING: Final = "reloading"
-"""How a server's reason to hold begins as long as it loads; any other one stays."""
+"""How the reason of a server that runs nothing begins while it loads; other reasons stay."""
 
 
 def manifest_of(client: Client) -> Manifest:
-    """What the server has of its application, as its sources are now.
+    """The manifest that the server has of its application, for the sources of now.
 
-    Where they changed, a server that loads them by itself is waited for.
+    If they changed and the server loads them by itself, this waits for that.
 
     Raises:
         ConfigError: the application cannot be imported. DeadlineError: it is not loaded in time.
@@ -58,7 +58,7 @@ def manifest_of(client: Client) -> Manifest:
 
 
 def _is_stale(manifest: Manifest) -> bool:
-    """Whether the sources have changed since they were loaded, where they are on this machine."""
+    """Whether the sources have changed since they were loaded; False if they are elsewhere."""
     from forebay.executor._internal import code_of
 
     try:
@@ -68,10 +68,10 @@ def _is_stale(manifest: Manifest) -> bool:
 
 
 def cached(options: argparse.Namespace) -> Manifest | None:
-    """What the last server of an application left of it, unless its sources are newer.
+    """The manifest that the last server of an application left, unless its sources are newer.
 
-    Without `--app` it is that of the configuration, else of the server that was started last.
-    A server that is named by its URL has to be asked.
+    Without `--app` the application is that of the configuration, else that of the server that was
+    started last. A server that is named by its URL leaves none here and has to be asked.
     """
     if options.url is not None:
         return None
@@ -91,10 +91,10 @@ def find_request(manifest: Manifest, wanted: str | None, *, of_target: bool) -> 
     Args:
         manifest: of the application.
         wanted: the word; None where only the application was named.
-        of_target: it stood behind the colon of a TARGET, so it may name the App instead.
+        of_target: it came after the colon of a TARGET, so it may name the App instead.
 
     Raises:
-        NoSuchThingError: there is none; the message names the nearest.
+        NoSuchThingError: no request has this name; the message names the nearest.
     """
     requests = {one["name"]: one for one in manifest["requests"]}
     if wanted in requests:
@@ -132,7 +132,7 @@ def listing(manifest: Manifest | None) -> str:
 
 
 def split_target(options: argparse.Namespace) -> tuple[str | None, bool, list[str]]:
-    """What the words behind the command name; a TARGET among them sets `options.app`.
+    """What the words after the command name; a TARGET among them sets `options.app`.
 
     Returns:
         The name of a request, whether it comes from a TARGET, and the words that remain.

@@ -1,6 +1,6 @@
 """What commands print: results on stdout, everything else on stderr.
 
-A stream may be closed, and take no letters beyond ASCII; what it cannot take is then spelt out.
+A stream may be closed, or accept only ASCII; other letters are then written as escapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import IO, Any, TextIO
 from forebay.errors import Error
 
 SCHEMA = 1
-"""Of the JSON: members are added, never renamed."""
+"""The version of the JSON output: members are added, never renamed."""
 
 _COLORS = {
     "succeeded": "32",
@@ -30,32 +30,32 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 _FOREIGN = re.compile(rf"(\x1b\[(?:0|{'|'.join(_COLORS.values())})m)|{_CONTROL}")
-"""Control characters beside those of our own colors."""
+"""Control characters, but those of our own colors."""
 _FOREIGN_IN_LOGS = re.compile(rf"(\x1b\[[0-9;]*m|[\r\b])|{_CONTROL}")
-"""The same where programs draw bars and choose colors."""
+"""Control characters in logs, where programs may choose colors and draw bars."""
 
 
 class OutputError(Error):
-    """A result could not be written; what was done is done."""
+    """A result could not be written; the command did its work."""
 
 
 def spell_out() -> None:
-    """From now on, write letters that the streams cannot take as escapes."""
+    """From now on, write letters that a stream does not accept as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def harmless(text: str, stream: IO[str] | None, *, is_log: bool = False) -> str:
-    """Text for a terminal with what would command it spelt out; for anything else as it is.
+    """Text for a terminal with its control characters as escapes; unchanged for other streams.
 
-    Texts of requests may be anybody's data, and a terminal that prints them obeys them: it changes
-    its title, clears itself, or answers into the shell's input.
+    Texts of requests may come from anyone, and a terminal obeys control sequences in them: it
+    changes its title, clears the screen, or writes into the shell's input.
 
     Args:
         text: what is written.
         stream: where.
-        is_log: leave colors of any kind and a return to the line's begin.
+        is_log: keep colors of any kind, carriage returns and backspaces.
     """
     if not is_terminal(stream):
         return text
@@ -69,13 +69,13 @@ def say(text: str) -> None:
 
 
 def put(text: str, *, is_log: bool = False) -> None:
-    """Print a piece of a result, at once; nobody reads it where stdout is closed.
+    """Print a piece of a result, at once; does nothing if stdout is closed.
 
-    On a terminal without what would command it, see `harmless`.
+    Control characters are escaped for a terminal, see `harmless`.
 
     Raises:
-        OutputError: it cannot be written, and nothing else will be.
-        BrokenPipeError: whoever read it has enough.
+        OutputError: it cannot be written; later output is not tried.
+        BrokenPipeError: the reader has left.
     """
     if sys.stdout is None:
         return
@@ -92,19 +92,19 @@ def put(text: str, *, is_log: bool = False) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line that is no result."""
+    """Print a line on stderr."""
     murmur(f"{text}\n")
 
 
 def murmur(text: str, *, is_log: bool = False) -> None:
-    """Print a piece of what is no result; where it cannot be written it is lost."""
+    """Print a piece of text on stderr; if it cannot be written, it is lost."""
     if sys.stderr is None:
         return
     try:
         sys.stderr.write(harmless(text, sys.stderr, is_log=is_log))
         sys.stderr.flush()
     except BlockingIOError:
-        pass  # full for now: whoever reads it shares it with others that do not block
+        pass  # full for now, and non-blocking because another process set it so
     except OSError:
         sys.stderr = None  # as of stdout: it would end with code 120
 
@@ -117,7 +117,7 @@ def say_json(members: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: arrays as lists, the others as msgspec has them."""
+    """The JSON form of other values: lists for arrays, msgspec's form for the rest."""
     if hasattr(value, "tolist"):
         return value.tolist()
     import msgspec
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_terminal(stream: IO[str] | None) -> bool:
-    """Whether somebody looks at it; one that is closed is None."""
+    """Whether a stream is a terminal; a closed stream is None."""
     return stream is not None and stream.isatty()
 
 
@@ -139,13 +139,13 @@ def wants_color(choice: str, stream: TextIO | None) -> bool:
 
 
 def colored(text: str, color: str, *, on: bool) -> str:
-    """The text in the color of a status, or "bold" or "dim"; as it is where there is none."""
+    """The text in the color of a status, or "bold" or "dim"; unchanged for other words."""
     code = _COLORS.get(color)
     return f"\x1b[{code}m{text}\x1b[0m" if on and code else text
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as text in columns; numbers stand right, and the lines of a cell in one."""
+    """Rows as text in columns; numbers are aligned right, and line breaks in a cell escaped."""
     texts = [[str(cell).replace("\n", "\\n") for cell in row] for row in rows]
     numeric = [bool(texts) and all(_is_number(row[at]) for row in texts) for at in range(len(head))]
     widths = [max(_width(row[at]) for row in [list(head), *texts]) for at in range(len(head))]
@@ -163,7 +163,7 @@ def _padded(cell: str, width: int, *, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Characters that are seen."""
+    """The number of visible characters."""
     return len(_ESCAPE.sub("", text))
 
 

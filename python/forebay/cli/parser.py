@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
     _given: Sequence[str] = ()
     options: frozenset[str] = frozenset()
-    """Every option of every command so far: what a mistyped one may have meant."""
+    """The options of all commands made so far: a mistyped one may mean any of them."""
 
     def __init__(self, *, examples: str = "", **settings: Any) -> None:
         epilog = f"examples:\n{examples}" if examples else None
@@ -32,30 +32,30 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=formatter, epilog=epilog, **settings)
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """As of any parser; the options are remembered."""
+        """As of any parser; remembers the options."""
         Parser.options |= {name for name in names if name.startswith("--")}
         return super().add_argument(*names, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of any parser; the words are remembered, for what is told of a mistake."""
+        """As of any parser; remembers the words, for messages about mistakes."""
         self._given = [] if args is None else list(args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message, with the nearest name where there is one."""
+        """Raise the message, with the nearest name if there is one."""
         if message.startswith(_MISSING):
             message += self._mistyped()
         raise UsageError(f"{message}{self._hint(message)}; see: {self.prog} --help")
 
     def _mistyped(self) -> str:
-        """Options that were given and are none, beside one that is missing: it may be meant."""
+        """Unknown options that were given, one of which may be meant for a missing one."""
         words = (word.partition("=")[0] for word in self._given)
         unknown = [it for it in words if it.startswith("--") and len(it) > 2]
         unknown = [it for it in unknown if it not in self._option_string_actions]
         return f"; unrecognized arguments: {unknown[0]}" if unknown else ""
 
     def _hint(self, message: str) -> str:
-        import difflib  # only where there is something to mistake
+        import difflib  # without other names there is no mistyped one
 
         known: list[str] | frozenset[str] = Parser.options
         found = _CHOICE.search(message)
@@ -101,10 +101,10 @@ def common(parser: Parser, *, path: bool = True) -> None:
 
 
 def seconds(text: str) -> float:
-    """A time on the command line; a number alone is of seconds.
+    """A time on the command line; a number without a unit is in seconds.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: it is not a time.
     """
     from forebay.config import parse_seconds
 

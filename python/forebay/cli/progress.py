@@ -15,14 +15,14 @@ __all__ = ["Display", "JsonDisplay", "LineDisplay", "Pace"]
 
 LINE_FRACTION: Final = 0.1
 LINE_S: Final = 30.0
-"""Where there is no terminal, a line stands for so much of the work, or for so long."""
+"""Without a terminal, a line is printed for this part of the work, or after this many seconds."""
 
 REASON_S: Final = 1.0
-"""Who waits for less is not told why: the start of a worker is over before that is read."""
+"""Seconds before a reason to wait is printed: a start of a worker ends before anyone reads it."""
 
 
 class Display:
-    """Shows what requests write, and nothing of their progress.
+    """Shows the output of requests, but not their progress.
 
     Threads: any may call its methods.
 
@@ -41,7 +41,7 @@ class Display:
             murmur(text, is_log=True)
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
-        """Show what a request tells of itself."""
+        """Show an event of a request."""
 
     def __enter__(self) -> Display:
         return self
@@ -109,13 +109,13 @@ class LineDisplay(Display):
         super().__init__()
         self._paces: dict[str, Pace] = {}
         self._reasons: dict[str, str] = {}
-        """Of requests that wait, where it was not told yet."""
+        """Reasons of requests that wait, which were not printed yet."""
         self._timer: threading.Timer | None = None
         self._is_within_line = False
         self._held: dict[str, str] = {}
 
     def write(self, text: str) -> None:
-        """Show a piece of a log, and behind the end of its line what waits."""
+        """Show a piece of a log; after the end of its line, the lines that wait for that."""
         lines, end, rest = text.rpartition("\n")
         with self._lock:
             if end:
@@ -127,7 +127,7 @@ class LineDisplay(Display):
                 self._is_within_line = True
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
-        """Print a line where it is time for one."""
+        """Print a line if one is due."""
         kind = event.get("event")
         with self._lock:
             if kind == "reason" and event.get("reason"):
@@ -178,12 +178,12 @@ class LineDisplay(Display):
 
 
 def called(id_: str, name: str) -> str:
-    """What a line calls a request."""
+    """The name of a request in a line."""
     return f"{name} {id_}" if name else id_
 
 
 class Pace:
-    """How far a request is, how fast, and when it was last told."""
+    """How far a request is, how fast, and when that was last printed."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -214,7 +214,7 @@ class Pace:
         return True
 
     def text(self) -> str:
-        """As a line has it: part, count, rate, time left, message."""
+        """The text of a line: part, count, rate, time left, message."""
         parts = []
         if self.total:
             parts.append(f"{self.done / self.total:.0%} ({self.done:g} of {self._count()})")
@@ -230,7 +230,7 @@ class Pace:
         return ", ".join(parts)
 
     def rate(self) -> float | None:
-        """Per second since the first event; None as long as nothing has happened."""
+        """Steps per second since the first event; None before there are any."""
         elapsed = time.monotonic() - self._began
         moved = self.done - (self._first or 0)
         return moved / elapsed if moved > 0 and elapsed > 0 else None

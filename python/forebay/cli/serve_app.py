@@ -27,7 +27,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
     log(options)
     options.unread = False
     if not options.verbose:
-        logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` tells it
+        logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` prints it
     arguments = {f"executor.{name}": getattr(options, name) for name in settings}
     arguments["state_dir"] = options.state_dir
     configuration = find_configuration(arguments)
@@ -46,7 +46,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
 
 
 def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> None:
-    """Print what happens to the server; from any of its threads."""
+    """Print an event of the server; from any of its threads."""
     if options.json:
         _say(options, {"event": event, **facts})
     elif event == "ready" and not options.quiet:
@@ -61,7 +61,7 @@ def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> N
 
 
 def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
-    """Print an event; once nobody reads them any more, that is said, and the server goes on."""
+    """Print an event; if stdout fails, report that once, and let the server go on."""
     if options.unread:
         return
     try:

@@ -1,4 +1,4 @@
-"""A client for one command, as its options say."""
+"""The client of one command, made from its options."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CALL_LEAST_S = 1.0
 def session(
     options: argparse.Namespace, *, start: bool = False, waits: bool = False
 ) -> Iterator[Client]:
-    """A client of the server that the options mean.
+    """A client of the server that the options name.
 
     Args:
         options: of the command.
         start: whether a server may be started.
-        waits: whether the command waits for requests: `--timeout` is for the start of a server, and
-            then for them.
+        waits: whether the command waits for requests: `--timeout` then limits the start of a server
+            and after that the wait for the requests.
     """
     from forebay.executor import Client
 
@@ -52,15 +52,15 @@ def session(
 
 
 def limit_wait(options: argparse.Namespace) -> None:
-    """Have `--timeout` begin now; without it nothing is waited for with a limit."""
+    """Start the time of `--timeout` now; without that option no wait has a limit."""
     options.until = None if options.timeout is None else time.monotonic() + options.timeout
 
 
 def _find_any() -> None:
-    """Make sure that some server is meant.
+    """Make sure that the options name a server, or that one runs.
 
     Raises:
-        BrokenError: nothing names one, and none runs.
+        BrokenError: neither is so.
     """
     from forebay.configuration import find_configuration
     from forebay.errors import BrokenError
@@ -75,7 +75,7 @@ def _find_any() -> None:
 
 
 def tell(options: argparse.Namespace, text: str) -> None:
-    """Print a line that is no result, unless that is not wanted."""
+    """Print a line on stderr, unless `--quiet` is given."""
     if not options.quiet:
         note(text)
 

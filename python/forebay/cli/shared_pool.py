@@ -1,4 +1,4 @@
-"""The shared pool that a command means."""
+"""The shared pool that a command uses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ __all__ = ["lent_at"]
 
 
 def lent_at(path: str | None) -> str | None:
-    """The socket of the pool that is meant: `--path`, `FOREBAY_POOL_PATH`, or who lends now.
+    """The socket of the pool: `--path`, `FOREBAY_POOL_PATH`, or that of the current lender.
 
-    Where no `forebay serve` lends alone, the server of the application that was started last does.
+    If no `forebay serve` without an application runs, the lender is the server of an application
+    that was started last.
     """
     from forebay.executor._internal import newest
     from forebay.pool._internal import VARIABLE, shared_path
@@ -27,5 +28,5 @@ def _answers(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             return probe.connect_ex(path) == 0
-        except OSError:  # no socket has so long a path
+        except OSError:  # the path is too long for a socket
             return False

@@ -1,4 +1,4 @@
-"""What `run` and `submit` have in common: which request, its arguments, how it is submitted."""
+"""The common part of `run` and `submit`: which request, its arguments, how it is submitted."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def add_submission(
         commands: of the command line.
         name: of the command.
         own: adds its own options, in front of the request's name or behind it.
-        run: gets the options where no help was asked for.
+        run: called with the options unless help is asked for.
         description: what it does, for its help.
-        examples: behind the help.
+        examples: after the help.
     """
 
     def start(options: argparse.Namespace) -> int:
@@ -91,19 +91,19 @@ def submitting(parser: Any) -> None:
 def submit(
     client: Client, options: argparse.Namespace, name: str, own: Callable[[Any], None]
 ) -> Request:
-    """Send what the command line says; typed by what the server knows of the request.
+    """Submit the request of the command line, with arguments of the types that the server knows.
 
-    The id, or the end that the command waits for, tells whether it was accepted.
+    The id, or the end that the command waits for, shows whether it was accepted.
     """
     call = _call(client, options, name, own)
     return client.submit_nowait(call.name, arguments=call.arguments, options=call.submit)
 
 
 def _help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
-    """Print the help that was asked for; False: none was.
+    """Print help if the command line asks for it; False if it does not.
 
     Raises:
-        UsageError: nothing was asked for at all.
+        UsageError: the command line names no request and asks for no help.
     """
     if options.words and not options.help:
         return False
@@ -119,10 +119,10 @@ def _help_wanted(parser: Parser, options: argparse.Namespace) -> bool:
 
 
 def _show_request_help(options: argparse.Namespace, name: str, own: Callable[[Any], None]) -> bool:
-    """Print the help of a request, from what the last server left where that is fresh.
+    """Print the help of a request, from the manifest that the last server left if that is fresh.
 
     Returns:
-        Whether that was asked for.
+        Whether the command line asks for it.
     """
     if not {"-h", "--help"} & set(options.words[1:]):
         return False
@@ -138,10 +138,10 @@ def _show_request_help(options: argparse.Namespace, name: str, own: Callable[[An
 
 
 def _settle(options: argparse.Namespace) -> None:
-    """Find out what has to be known before a client is made: whose server it is, what it may say.
+    """Find out what is needed before a client is made: which server, and which request of it.
 
     Raises:
-        UsageError: `--app` says something else.
+        UsageError: `--app` and the TARGET name different applications.
     """
     given = options.app
     split_target(options)
@@ -156,14 +156,15 @@ def _settle(options: argparse.Namespace) -> None:
     behind.parse_known_args(options.words[1:], options)
     options.timeout_in_front = options.timeout
     if options.timeout_behind is not None and not _has_timeout(options):
-        with suppress(argparse.ArgumentTypeError):  # told once the request is known
+        with suppress(argparse.ArgumentTypeError):  # reported once the request is known
             options.timeout = seconds(options.timeout_behind)
 
 
 def _has_timeout(options: argparse.Namespace) -> bool:
     """Whether `--timeout` behind the request's name is a parameter of it.
 
-    As a server left it: where none did, it is taken for the command's until the server has told.
+    By the manifest that a server left. Without one, the option is taken as the command's until the
+    server has sent its manifest.
     """
     wanted, of_target, _ = split_target(options)
     manifest = cached(options)
@@ -177,7 +178,7 @@ def _has_timeout(options: argparse.Namespace) -> bool:
 
 
 def _words(parser: Parser) -> None:
-    """The name of the request, and everything behind it."""
+    """The name of the request, and everything after it."""
     parser.add_argument("-h", "--help", action="store_true", help="show this, or help for NAME")
     parser.add_argument(
         "words",

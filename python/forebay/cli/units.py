@@ -1,4 +1,4 @@
-"""Times and sizes as people read them."""
+"""Times and sizes for people."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def size(number: Any) -> str:
 
 
 def since(moment: Any, now: datetime | None = None) -> float | None:
-    """Seconds since an RFC 3339 date; None where there is none."""
+    """Seconds since an RFC 3339 date; None without a date."""
     if not moment:
         return None
     then = datetime.fromisoformat(moment)

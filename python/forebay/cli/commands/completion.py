@@ -17,7 +17,7 @@ EXAMPLES = """\
 SHELLS = ("bash", "zsh", "fish")
 
 ASK_S: Final = 0.1
-"""A server that does not answer in this time has nothing to offer: somebody holds the tab key."""
+"""The longest wait for a server's answer: a user waits for the completion."""
 
 SHOWN = 50
 
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script, or what a script asks for while somebody types."""
+    """Print the script, or the words that a script asks for while a user types."""
     if options.words is not None:
         for word in words_of(options.words):
             say(word)
@@ -50,7 +50,7 @@ def tree() -> dict[str, tuple[str, list[str]]]:
 
 
 def words_of(name: str) -> list[str]:
-    """Names of requests or ids, from a running server or what it left; nothing where it is slow."""
+    """Names of requests or ids, from a running server or its manifest file; none if it is slow."""
     from forebay.errors import Error
 
     try:

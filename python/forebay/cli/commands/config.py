@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the settings; names that nobody knows are told on stderr."""
+    """Print the settings; unknown names are reported on stderr."""
     from forebay.cli.exit_codes import NoSuchThingError
     from forebay.configuration import find_configuration
 

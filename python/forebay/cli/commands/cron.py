@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the schedules, or let one rest."""
+    """List the schedules, or pause or resume one."""
     from forebay.cli.parser import UsageError
 
     if (options.act == "ls") != (options.name is None):

@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look at everything; 1 where something that is needed is missing."""
+    """Run every check; 1 if something that is needed is missing."""
     from forebay.cli.doctor_checks import findings
     from forebay.cli.finding import MISSING
 

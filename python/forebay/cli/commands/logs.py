@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it, and wait for the end where that was asked for."""
+    """Print it; with `--follow` until the request ends."""
     from forebay.cli.exit_codes import INTERRUPTED, code_of_end
     from forebay.cli.following import say_how_to_go_on
 

@@ -1,4 +1,4 @@
-"""`forebay pool`: what the shared pool holds, and what should change about it."""
+"""`forebay pool`: list the services of the shared pool, and change it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def list_kinds(pool: SharedPool, options: argparse.Namespace) -> None:
 
 
 def list_leases(pool: SharedPool, options: argparse.Namespace) -> None:
-    """Print each service that somebody holds, those held longest first."""
+    """Print each leased service, those leased longest first."""
     held = [
         service
         for service in pool.services()
@@ -110,7 +110,7 @@ def list_leases(pool: SharedPool, options: argparse.Namespace) -> None:
 
 
 def drain(pool: SharedPool, options: argparse.Namespace) -> None:
-    """End services: idle ones now, the others when they come back."""
+    """End services: idle ones now, the others when they are given back."""
     ended, marked = pool.drain(options.name)
     if options.name and not ended and not marked:
         known = sorted({service["name"] for service in pool.services()})

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Remove them; says how many, and how much room that made."""
+    """Remove them; prints how many, and how much room that made."""
     from forebay.cli.parser import UsageError
 
     if not (options.ids or options.older_than or options.status or options.all):

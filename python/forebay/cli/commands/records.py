@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the file says; 1 where it is damaged."""
+    """Print what the file holds; 1 if it is damaged."""
     from forebay.blockio._internal import inspect, verify
     from forebay.cli.exit_codes import FAILED, SUCCEEDED, NoSuchThingError
     from forebay.errors import BrokenError
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         say_json(found)
     else:
         _show(dict(found))
-    # A torn commit block is what a crash may leave, a copy that is wrong is damage.
+    # A crash may leave a torn commit block; a wrong copy of one is damage.
     harmed = any(commit is None or commit["damaged_copies"] for commit in found["commits"])
     return FAILED if harmed or found.get("damaged") else SUCCEEDED
 
@@ -90,7 +90,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _commit(commit: dict[str, Any] | None) -> str:
-    """What a commit block says, and whether it is whole."""
+    """The text about a commit block, and whether it is whole."""
     if commit is None:
         return "damaged; it was the older one, and opening for appends repairs it"
     told = f"{commit['sequence']}: {commit['appended']} records"
@@ -100,7 +100,7 @@ def _commit(commit: dict[str, Any] | None) -> str:
 
 
 def _progress(options: argparse.Namespace) -> Any:
-    """Tells how far it is, in one line of a terminal."""
+    """Shows how far the check is, in one line of a terminal."""
     shown = is_terminal(sys.stderr) and not options.json
 
     def tell(done: int, total: int) -> None:

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import the application here, and call the function; 1 where it raises."""
+    """Import the application here, and call the function; 1 if it raises."""
     with session(options) as client:
         request = client.get(options.id)
         asked = client.ask("arguments", request.id)
@@ -59,7 +59,7 @@ def _definition(target: str, name: str) -> Any:
 
 
 def _compare(options: argparse.Namespace, code: str, file: str) -> None:
-    """Warn where the code that was imported is not the request's."""
+    """Warn if the code that was imported is not that of the request."""
     from forebay.executor._internal import code_of, sources_of
 
     now = code_of(sources_of(file))
@@ -72,7 +72,7 @@ def _compare(options: argparse.Namespace, code: str, file: str) -> None:
 
 
 def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
-    """Call it as a worker does; what it raises is shown as a program's own."""
+    """Call it as a worker does; an error is shown as in a program."""
     import traceback
 
     from forebay.cli.ending import say_value
@@ -82,7 +82,7 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
     types = {field.name: field.annotation for field in definition.fields}
     arguments = {name: decode(encode(value), types.get(name, Any)) for name, value in given.items()}
     try:
-        # Its output is no result; a debugger speaks to whoever sits there, on both.
+        # Its output is not the result, so it goes to stderr; a debugger uses both streams.
         with contextlib.nullcontext() if options.pdb else contextlib.redirect_stdout(sys.stderr):
             value = _decorated(definition)(**arguments)
             if definition.is_async:
@@ -105,7 +105,7 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
 
 
 def _decorated(definition: Any) -> Any:
-    """The function as a program calls it: with a context made up."""
+    """The function as a program calls it, with the context of a direct call."""
     from forebay.executor._internal import callable_without_context
 
     return callable_without_context(definition)

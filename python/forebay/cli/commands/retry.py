@@ -19,7 +19,7 @@ EXAMPLES = """\
   forebay retry --dead          everything that was set aside"""
 
 AT_ONCE = 1000
-"""Requests of one question."""
+"""Requests that one call to the server names."""
 
 
 def add(commands: Any) -> None:
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Queue them; 1 where one was not in a state to be queued."""
+    """Queue them; 1 if one was not in a state to be queued."""
     from forebay.cli.parser import UsageError
 
     if not options.ids and not options.states:
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _wanted(client: Client, options: argparse.Namespace) -> Iterator[list[str]]:
-    """Ids of what is to be queued, as many at a time as one question may name."""
+    """The ids of the requests to queue, as many at a time as one call may name."""
     ids = [client.get(one).id for one in options.ids]
     for start in range(0, len(ids), AT_ONCE):
         yield ids[start : start + AT_ONCE]
@@ -68,11 +68,11 @@ def _wanted(client: Client, options: argparse.Namespace) -> Iterator[list[str]]:
         page := client.list(status=options.states, limit=AT_ONCE, before=before)
     ):
         yield [one["id"] for one in page]
-        before = page[-1]["id"]  # the oldest: behind it, the next page has none of what was queued
+        before = page[-1]["id"]  # the oldest id; the next page begins after it
 
 
 def _tell(done: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Say what became of each."""
+    """Print the outcome for each."""
     for one in done:
         if options.json:
             say_json(one)

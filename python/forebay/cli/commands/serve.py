@@ -1,4 +1,4 @@
-"""`forebay serve`: serve an application, or lend warm services, until it is told to end."""
+"""`forebay serve`: serve an application, or lend warm services, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_EXECUTOR = {
     "synchronous": "what a commit survives: full (loss of power) or normal (its own death)",
     "drain_grace": "what runs may take so long when it ends (60s)",
 }
-"""Settings of the executor that have an option here; all of them: forebay config executor."""
+"""Settings of the executor that have an option here; `forebay config executor` lists all."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -75,7 +75,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve; returns how it was told to end, as an exit code."""
+    """Serve; returns the exit code for the signal that ended it."""
     if options.target is not None:
         from forebay.cli.serve_app import serve
 

@@ -1,4 +1,4 @@
-"""`forebay status`: whether a server runs, and how it is."""
+"""`forebay status`: whether a server runs, and its state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def lines(info: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a server tells of itself, as names and texts."""
+    """The facts of a server, as names and texts."""
     figures = info.get("figures") or {}
     told = [
         ("application", f"{info.get('app')} ({info.get('target')}), code {info.get('code')}"),

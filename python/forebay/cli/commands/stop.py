@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tell it to end, and wait until it has."""
+    """Tell the server to end, and wait until it has ended."""
     from forebay.config import parse_seconds
     from forebay.errors import BrokenError
 

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show it, again and again where somebody watches."""
+    """Print it once, or again and again on a terminal."""
     color = wants_color(options.color, sys.stdout)
     with session(options) as client:
         if options.json:
@@ -116,5 +116,5 @@ def _watch(client: Client, *, color: bool) -> None:
 
 
 def _cut(line: str, columns: int) -> str:
-    """A line that fits; one with colors is left as it is, because cutting could lose the end."""
+    """A line cut to the width; one with colors stays, as a cut could lose the end of a color."""
     return line if "\x1b" in line else line[:columns]

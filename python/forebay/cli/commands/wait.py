@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Wait, while their progress is shown."""
+    """Wait for them, and show their progress."""
     from forebay.cli.ending import end_line
     from forebay.cli.following import watch
 

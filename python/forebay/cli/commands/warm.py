@@ -1,4 +1,4 @@
-"""`forebay pool warm`: have services ready before they are asked for."""
+"""`forebay pool warm`: start services before a program asks for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(parts: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start services, as many as are missing, and leave them idle."""
+    """Start as many services as are missing, and leave them idle."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
 
@@ -79,7 +79,7 @@ def service_class(target: str) -> Any:
         raise UsageError(
             f"{target!r} names no service class; write module:Class, as in app.models:Digits"
         )
-    # Where the program's own directory stands, instead of the command's.
+    # In place of the command's directory, a program has its own there.
     sys.path[0] = working_directory()
     try:
         found: Any = importlib.import_module(module)

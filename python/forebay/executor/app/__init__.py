@@ -1,1 +1,1 @@
-"""What an application says: its requests, their options, and what a run of one knows."""
+"""Applications: their requests, the options of these, and the context of a run."""

@@ -52,9 +52,8 @@ class App:
     So importing the module must not run the program; put that under `if __name__ == "__main__":`.
 
     Args:
-        name: stands in messages, and in the name of the server's places.
-        submitter: whose requests they count as where a submission does not say; submitters take
-            turns.
+        name: for messages, and in the names of the server's directories.
+        submitter: of requests whose submission names none; submitters take turns.
 
     Example:
         >>> import forebay
@@ -85,7 +84,7 @@ class App:
 
     @property
     def target(self) -> str | None:
-        """Where a server finds it, as "/path/to/tune.py:app"; None: not in a file, or not there."""
+        """Where a server finds it, as "/path/to/tune.py:app"; None: it has no name in a file."""
         path = self._module.get("__file__")
         if not path or not os.path.isfile(path):
             return None
@@ -137,7 +136,7 @@ class App:
         cron: str | None = None,
         ahead: int = 0,
     ) -> Any:
-        """Make a function a request, which stays callable and importable as it was.
+        """Make a function a request; it can still be called and imported as before.
 
         Without options it is written `@app.request`.
         Parameters and result are data: JSON types, bytes, datetime (an aware one arrives in UTC),
@@ -151,20 +150,20 @@ class App:
             timeout: seconds that one attempt may run, or text such as "30s".
             retries: further attempts where one failed or its worker died; with 0 it runs once.
             backoff: seconds before the second attempt, doubled before each further one.
-            max_backoff: the most that becomes of it.
-            idempotent: it may run twice where nobody knows whether it ran.
+            max_backoff: the longest of these times.
+            idempotent: it may run again if it is not known whether it ran.
             memory: private memory that it needs, as in "100MB"; default: what was measured.
             cpu: cores that it uses.
             concurrency: how many may run at once, for each value of `concurrency_key`.
             concurrency_key: name of a parameter.
             cron: when the server submits it by itself, as in "*/5 * * * *"; it needs no arguments.
-            ahead: how many further ones of its name a worker may be handed while it runs one, 0 to
-                64; for short work without `await`, which then costs half as much. One behind a run
-                of more than 25 ms is queued again, unless that run is busy outside Python.
+            ahead: further requests of its name that a worker may get while it runs one, 0 to 64;
+                for short work without `await`, which then costs half as much. One that waits behind
+                a run of over 25 ms is queued again, unless that run is busy outside Python.
 
         Raises:
-            ConfigError: an option is wrong, the name is taken, or a parameter is annotated with
-                what is no data; an annotation that names what is defined below is checked at use.
+            ConfigError: an option is wrong, the name is taken, or the type of a parameter is not
+                data. An annotation that names something defined later is checked at use.
         """
         given = {
             "lane": lane,
@@ -203,11 +202,11 @@ class App:
 
         Args:
             what: a service class, a spec of one, or a Command.
-            name: by which `specs` finds it; default: its class's or program's.
+            name: by which `specs` finds it; default: that of its class or program.
             min_idle: idle ones that are kept ready.
             max_size: services of this kind at once; 0: as many as the server's pool has room for.
-            shards: keep so many, each made with a `shard` of its own and `shards` as keyword
-                arguments, as `forebay.TensorServer` has them; one of each, whatever `min_idle`.
+            shards: the number of services to keep, each made with its own `shard` and with `shards`
+                as keyword arguments, as `forebay.TensorServer` has them; `min_idle` is ignored.
 
         Raises:
             ConfigError: this is no service, the name is taken, or the numbers do not fit.
@@ -225,10 +224,10 @@ class App:
         """What to acquire for a service: one, or one for each shard, the first shard's first.
 
         Args:
-            name: which was given to `service`, or that of its class or program.
+            name: the one given to `service`, or that of its class or program.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: no service has that name.
         """
         found = [it.what for it in self._services if name == (it.alias or it.name)]
         if not found:
@@ -273,7 +272,7 @@ class App:
 
 
 def _is_redefined(old: CodeType, new: CodeType) -> bool:
-    """Whether it is the same function again: its module was reloaded, or its cell was run again."""
+    """Whether it is the same function, defined again: by a reload, or in a cell that ran again."""
     if old.co_qualname != new.co_qualname:
         return False
     same_file = old.co_filename == new.co_filename

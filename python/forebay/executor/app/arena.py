@@ -18,7 +18,7 @@ _limit_bytes: int | None = None
 
 
 def limit_arena(memory_bytes: int | None) -> None:
-    """Say what the memory limit is, of which the arena may take its share; None: the machine's."""
+    """Set the memory limit, of which the arena may take its part; None: that of the machine."""
     global _limit_bytes
     _limit_bytes = None if memory_bytes is None else max(4096, memory_bytes // SHARE)
 

@@ -1,4 +1,4 @@
-"""What an application's author is shown of a failed import: the application's part of it."""
+"""Showing a failed import to an application's author, without frames of Forebay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request knows of its own run, and what it can ask of its worker."""
+"""The context of a run: facts about it, and what it can ask of its worker."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ OUTSIDE = "local"
 
 
 _ITERATED_BY = ("__iter__", "__aiter__", "__getitem__")
-"""What `for` and `async for` need one of."""
+"""Methods one of which an object needs for `for` or `async for`."""
 
 
 class Reporter(Protocol):
-    """What a context needs of the worker that runs the request."""
+    """The part of a worker that a context calls."""
 
     def tell_progress(
         self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
     ) -> None:
-        """Pass on how far a request is; never waits for an answer."""
+        """Report how far a request is; never waits for an answer."""
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
-        """Whether somebody wants it to end."""
+        """Whether it was cancelled or timed out."""
 
 
 class Context:
     """The run of a request: which one it is, until when it may run, how far it is.
 
-    A function gets it by a parameter that is annotated so, of any name.
-    Where it is called directly, outside of a server, one is made up: `id` is "local", progress goes
-    nowhere, and `acquire` lends from this process's default pool.
+    A function gets it through a parameter with this annotation, of any name.
+    In a direct call, outside of a server, the context is a substitute: `id` is "local", progress is
+    dropped, and `acquire` lends from this process's default pool.
     Thread affinity: any thread; valid until the request has ended.
 
     Attributes:
         id: the request's id, 12 characters; the same in each attempt.
-        attempt: 1 for the first run, more where it was run again.
-        deadline: by `time.monotonic()`, when its time-out ends it; None: never.
-        name: what the request is called.
+        attempt: 1 for the first run, more if it was run again.
+        deadline: when its time-out ends it, by `time.monotonic()`; None: never.
+        name: of the request.
         traceparent: of the submitter's trace, as the W3C writes it; None: it has none.
     """
 
@@ -73,14 +73,14 @@ class Context:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline, at least 0; None where there is none."""
+        """Seconds until the deadline, at least 0; None without a deadline."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     @property
     def log(self) -> logging.Logger:
         """A logger whose records, from INFO on, are lines of the request's log.
 
-        Outside of a server it is a logger like any other.
+        Outside of a server it is an ordinary logger.
         """
         from forebay.executor.app.log import logger_of
 
@@ -90,15 +90,15 @@ class Context:
     def arena(self) -> Arena:
         """Memory of this worker that other processes may map; made on first use.
 
-        Its limit is an eighth of the server's memory limit. What is allocated in it is the
-        caller's, and outlives the request as long as something refers to it.
+        Its limit is an eighth of the server's memory limit. A buffer of it lives as long as there
+        is a reference to it, also after the request.
         """
         from forebay.executor.app.arena import worker_arena
 
         return worker_arena()
 
     def cancelled(self) -> bool:
-        """Whether this request was cancelled or timed out, for code that has caught that.
+        """Whether this request was cancelled or timed out, for code that caught the exception.
 
         Also for threads of the request, in which nothing is raised.
         """
@@ -132,16 +132,16 @@ class Context:
         message: str = "",
         unit: str = "",
     ) -> Any:
-        """Iterate, and tell whoever watches how far this is, at most 10 times a second.
+        """Iterate, and report progress to watching clients, at most 10 times a second.
 
         Args:
             iterable: what to go through, by `for` or `async for`; None: call `advance` yourself.
             total: how many items there will be; default: its length, where it has one.
-            message: stands beside the bar; its attribute `message` may be changed on the way.
+            message: shown beside the bar; the attribute `message` of the result may be changed.
             unit: what is counted, as in "files".
 
         Raises:
-            TypeError: `iterable` is none, as the number in `ctx.progress(3, 10)`.
+            TypeError: `iterable` is not iterable, as the number in `ctx.progress(3, 10)`.
 
         Example: `for path in ctx.progress(paths, unit="files"): ...`
         """
@@ -172,7 +172,7 @@ class Context:
         return acquire(what, timeout=timeout, by_value=by_value)
 
     def tell(self, done: int, total: int | None, message: str, unit: str) -> None:
-        """Tell how far it is, at once; `progress` is what chooses the moments."""
+        """Report how far it is, at once; `progress` chooses the moments."""
         if self._reporter is not None:
             self._reporter.tell_progress(self.id, self.attempt, done, total, message, unit)
 

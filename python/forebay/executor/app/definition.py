@@ -25,7 +25,7 @@ _NAMED = (_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Decorated(Protocol[P, R_co]):
-    """A function that `App.request` has decorated: still that function, and known to its App."""
+    """A function that `App.request` has decorated; it can still be called, and its App knows it."""
 
     definition: Definition
     app: App
@@ -41,9 +41,9 @@ class Parameter:
 
     Attributes:
         name: its name.
-        annotation: its type; `Any` where there is none.
+        annotation: its type; `Any` without an annotation.
         required: whether it has no default.
-        default: what it is otherwise.
+        default: its default, if it has one.
         positional: whether it may be given by position.
     """
 
@@ -55,12 +55,12 @@ class Parameter:
 
 
 class Definition:
-    """What is known of a request where its function is: in a client, or in a worker.
+    """A request with its function, in a client or in a worker.
 
     Attributes:
         app: the application.
         name: under which it is submitted.
-        function: as it was written, before it was decorated.
+        function: the undecorated function.
         options: how it is run.
         parameters: names of its parameters, without that of the context, in order.
         context: name of the parameter that gets the `Context`; None: it has none.
@@ -101,7 +101,7 @@ class Definition:
 
     @property
     def what(self) -> str:
-        """How messages call it."""
+        """Its name for messages."""
         return f"request {self.name!r}"
 
     @property
@@ -125,7 +125,7 @@ class Definition:
 
     @property
     def result(self) -> Any:
-        """The annotation of its result; `Any` where there is none. Raises as `fields`."""
+        """The annotation of its result; `Any` without an annotation. Raises as `fields`."""
         return self._result if self.fields is not None else None
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class Definition:
 
 
 def callable_without_context(definition: Definition) -> Any:
-    """The function for direct calls: a context is made up where it takes one and gets none."""
+    """The function for direct calls, which pass a substitute if the context is not given."""
     function, name = definition.function, definition.context
     if name is None:
         return function

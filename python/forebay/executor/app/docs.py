@@ -42,7 +42,7 @@ def docs_of(function: object) -> Docs:
 
 
 def _items(lines: list[str]) -> dict[str, str]:
-    """The entries of an Args section; what is indented further goes on with the one before."""
+    """The entries of an Args section; a line that is indented further continues the last entry."""
     found: dict[str, str] = {}
     current, indent = "", None
     for line in lines:

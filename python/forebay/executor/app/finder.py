@@ -1,9 +1,9 @@
 """Imports of the application's own modules, compiled from their source each time.
 
-The byte code that Python keeps on disk is told by the second of the source's last change and by its
-size: after an edit within a second, or by something that keeps both, it is that of the old code. A
-template that was made because a source changed must not run it. A script never comes from byte
-code; modules do, unless this finds them.
+Python uses byte code from the disk if the source has the same size and the same second of its last
+change. After an edit within that second, or by a tool that keeps both, this is the byte code of the
+old source. A template that was made because a source changed must not run it. Python loads scripts
+from their source in any case; this finder has modules of the application loaded from theirs.
 
 Source: importlib, `SourceLoader.get_code`.
 """
@@ -21,12 +21,12 @@ from forebay.executor.app.sources import is_own
 
 class _SourceLoader(SourceFileLoader):
     def path_stats(self, path: str) -> dict[str, float]:
-        """Say that nobody knows, so that byte code is neither read nor written."""
+        """Raise OSError, so that the loader neither reads nor writes byte code."""
         raise OSError(f"the byte code of {path} is not used")
 
 
 class OwnFinder:
-    """Python's finder of modules in files, but those below a directory come from their sources.
+    """Python's finder of modules in files, which loads those below a directory from their sources.
 
     Cost: an application of 100,000 lines compiles in about a second, in each template.
     """
@@ -36,14 +36,14 @@ class OwnFinder:
 
     @classmethod
     def install(cls, root: str) -> None:
-        """Let the modules below `root` come from their sources from now on, for good."""
-        # In front of Python's, and behind those of modules that no file can take the place of.
+        """Load modules below `root` from their sources from now on."""
+        # Before Python's finder of files, and after those of built-in and frozen modules.
         sys.meta_path.insert(sys.meta_path.index(PathFinder), cls(os.path.abspath(root)))
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find what Python would, and have it loaded from its source if it is the application's."""
+        """Find what Python would find; modules of the application are loaded from their source."""
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader:
             return spec

@@ -19,7 +19,7 @@ Kind = Literal["module", "path", "main", "none"]
 
 
 def load(kind: Kind, target: str, directory: str | None) -> dict[str, Any] | None:
-    """Import an application into this process; the names of its module, None where there is none.
+    """Import an application into this process; the names of its module, or None without a module.
 
     Args:
         kind: how `target` is read, as in `forebay.pool.service.application.Application`.
@@ -47,15 +47,15 @@ def load(kind: Kind, target: str, directory: str | None) -> dict[str, Any] | Non
 
 
 def find_app(names: dict[str, Any], attribute: str | None, where: str) -> App:
-    """The App that is meant.
+    """The App that a TARGET names.
 
     Args:
         names: of the module.
         attribute: an App in it or one of its requests; None: the only App of the module.
-        where: what messages call the module.
+        where: the module's name for messages.
 
     Raises:
-        ConfigError: there is none of that name, none at all, or there are several.
+        ConfigError: no App has that name, the module has no App, or it has several.
     """
     from forebay.executor.app.application import App
 
@@ -64,7 +64,7 @@ def find_app(names: dict[str, Any], attribute: str | None, where: str) -> App:
     own = {id(value): (name, value) for name, value in names.items() if isinstance(value, App)}
     if len(own) == 1:
         return next(iter(own.values()))[1]
-    # Through a request of the module, where the App itself was imported under no name.
+    # By a request in the module, if the App itself has no name in it.
     used = {id(app): app for value in names.values() if (app := _app_of(value)) is not None}
     if not own and len(used) == 1:
         return next(iter(used.values()))

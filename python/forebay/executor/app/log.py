@@ -11,7 +11,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to whatever stderr is at the time."""
+    """Writes to the current `sys.stderr`."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -19,7 +19,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     @property
     def stream(self) -> TextIO:
-        """Where records go now."""
+        """The current `sys.stderr`."""
         return sys.stderr
 
     @stream.setter

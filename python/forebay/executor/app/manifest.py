@@ -1,4 +1,4 @@
-"""What an application's requests look like, as JSON: for servers, clients and command lines."""
+"""The description of an application's requests as JSON, for servers, clients and command lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def manifest_of(app: App | None, file: str | None, *, target: str) -> dict[str, 
     Args:
         app: None: no requests, as for workers of `forebay.Executor`.
         file: the source file with the App; None: it is in none.
-        target: as a person wrote it.
+        target: as the user wrote it.
 
     Raises:
         ConfigError: an annotation cannot be read, or has no schema.
@@ -53,13 +53,13 @@ def manifest_of(app: App | None, file: str | None, *, target: str) -> dict[str, 
 
 
 def _attribute_of(app: App | None) -> str | None:
-    """What its module calls the application; None where that is not known."""
+    """The name of the application in its module; None if that is not known."""
     target = None if app is None else app.target
     return None if target is None else target.rpartition(":")[2]
 
 
 def to_json(manifest: Mapping[str, Any]) -> bytes:
-    """The manifest as it travels and is kept."""
+    """The manifest in the form in which it is sent and stored."""
     return json.dumps(manifest, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -68,7 +68,7 @@ Schemas = dict[tuple[str, str], dict[str, Any]]
 
 
 def _schemas(definitions: list[Definition]) -> tuple[Schemas, dict[str, Any]]:
-    """The schemas of all requests, with what they share."""
+    """The schemas of all requests, with the definitions that they share."""
     from msgspec import json as msgspec_json
 
     wanted: dict[tuple[str, str], Any] = {}
@@ -93,7 +93,7 @@ def _schema_of_array(annotation: Any) -> dict[str, Any]:
 
 
 def _marked(schema: Any) -> Any:
-    """Mark where bytes travel as bytes: JSON has no form for them but text."""
+    """Mark the places where values are bytes, for which JSON has no form but text."""
     if isinstance(schema, list):
         return [_marked(part) for part in schema]
     if not isinstance(schema, dict):
@@ -135,7 +135,7 @@ def _parameter(field: Parameter, doc: str, schemas: Schemas, request: str) -> di
 
 
 def _default(value: Any) -> dict[str, Any]:
-    """The default, where JSON has a form for it."""
+    """The default, if JSON has a form for it."""
     import msgspec
 
     if isinstance(value, bytes | bytearray | memoryview):

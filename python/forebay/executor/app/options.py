@@ -1,4 +1,4 @@
-"""What an application says about how one of its requests is to be run."""
+"""The options of a request: how it is run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class RequestOptions:
         timeout_s: seconds that one attempt may run; None: any time.
         retries: further attempts where one failed or its worker died; 0: it runs once at most.
         backoff_s: seconds before the first further attempt; doubled before each one after it.
-        backoff_max_s: the most that becomes of it; at least `backoff_s`.
-        idempotent: whether it may run twice where nobody knows whether it ran.
+        backoff_max_s: the longest of these times; at least `backoff_s`.
+        idempotent: whether it may run again if it is not known whether it ran.
         memory_bytes: private memory that it is expected to need; None: what was measured.
         cpu: cores that it is expected to use.
         concurrency: how many may run at once; None: any number.
-        concurrency_key: the parameter whose values are counted apart for that; None: all together.
+        concurrency_key: a parameter, each value of which is counted separately; None: all together.
         cron: when it is submitted by the server itself; None: never.
-        ahead: further ones that a worker may be handed while it runs one.
+        ahead: further requests of its name that a worker may get while it runs one.
     """
 
     lane: Lane
@@ -56,10 +56,10 @@ class RequestOptions:
 
     @classmethod
     def checked(cls, what: str, *, is_async: bool, **given: Any) -> RequestOptions:
-        """Check what an application gave, and turn text with units into numbers.
+        """Check the options of an application, and convert text with units to numbers.
 
         Args:
-            what: stands in messages, as in "request 'classify'".
+            what: the request for messages, as in "request 'classify'".
             is_async: whether the function is an `async def`.
             given: arguments of `App.request` by name.
 

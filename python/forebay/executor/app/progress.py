@@ -1,4 +1,4 @@
-"""How far a request is, told often enough for a person and seldom enough for a worker."""
+"""Reports of progress, often enough for a person and rarely enough for a worker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ INTERVAL_S = 0.1
 
 
 class Count:
-    """Counts what is done, and tells it at most once per `INTERVAL_S`, and at the end.
+    """Counts what is done, and reports it at most once in `INTERVAL_S`, and at the end.
 
     Not thread-safe: one thread or task advances it.
 
     Attributes:
         done: how many there were.
-        total: how many there will be; None: nobody knows. May be set.
-        message: stands beside the bar. May be set.
+        total: how many there will be; None: not known. May be set.
+        message: shown beside the bar. May be set.
         unit: what is counted.
     """
 
@@ -90,7 +90,7 @@ class Progress(Count, Generic[T]):
 
 
 class AsyncProgress(Count, Generic[T]):
-    """The same over what is iterated by `async for`."""
+    """The same for an asynchronous iterable."""
 
     def __init__(
         self,

@@ -21,10 +21,10 @@ class AppService(NamedTuple):
 
     Attributes:
         what: a class, a spec, or a Command.
-        name: what the pool calls it.
+        name: its name in the pool.
         min_idle: idle ones that are kept ready.
         max_size: services at once; 0: as many as the pool has room for.
-        alias: what the application calls it; "" where it says nothing.
+        alias: its name in the application; "" if that gives none.
     """
 
     what: type[Service] | Spec[Any] | Command

@@ -18,8 +18,8 @@ _FOREIGN_PARTS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 def sources_of(main: str) -> list[str]:
     """The application's own files among what this process has imported, sorted; `main` is one.
 
-    They lie below the directory of `main`, or of the outermost package that `main` is in; what is
-    installed, the standard library and Forebay itself are not the application's.
+    They are below the directory of `main`, or below that of the outermost package of `main`.
+    Installed packages, the standard library and Forebay itself are not the application's.
 
     Args:
         main: the file with the `App`.
@@ -47,14 +47,14 @@ def code_of(sources: Iterable[str]) -> str:
             with open(path, "rb") as file:
                 content = file.read()
         except OSError:
-            content = b""  # it is gone: that is a change too
+            content = b""  # it was removed, which is a change too
         digest.update(os.fsencode(path) + b"\0" + len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
 
 
 @functools.cache
 def _foreign_directories() -> tuple[str, ...]:
-    """Where what is installed lies, each with its separator."""
+    """The directories of installed modules, each with a separator at its end."""
     paths = sysconfig.get_paths()
     named = {PACKAGE, *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
     return tuple(os.path.join(path, "") for path in named)

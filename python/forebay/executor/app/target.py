@@ -22,9 +22,9 @@ class Target:
         text: as it was given.
         kind: how it is imported: "module" by name, "path" by running the file as a module.
         where: the module's name, or the file's absolute path.
-        directory: what has to be first in `sys.path` for that.
-        file: the source file, with symbolic links resolved; what tells two applications apart.
-        attribute: what stands behind the colon, an App or one of its requests; None: nothing.
+        directory: the first entry of `sys.path` for that import.
+        file: the source file, with symbolic links resolved; it identifies the application.
+        attribute: the name after the colon, an App or one of its requests; None: no name.
     """
 
     text: str
@@ -45,8 +45,8 @@ def parse_target(text: str, *, directory: str | os.PathLike[str] | None = None) 
     """Find the source file of an application, without importing it.
 
     Args:
-        text: `path/tune.py`, `package.module`, or one of them with `:name` behind it.
-        directory: what relative paths and modules are looked up from; default: the current one.
+        text: `path/tune.py`, `package.module`, or one of them followed by `:name`.
+        directory: the start for relative paths and modules; default: the current directory.
 
     Raises:
         ConfigError: there is no such file or module; the message says where it was looked for. Or
@@ -81,7 +81,7 @@ def _of_file(text: str, path: Path, attribute: str | None) -> Target:
         )
     if not found:
         raise ConfigError(f"target {text!r}: there is no file {path}; check the path")
-    # The name under which its own package imports it, so that it is there once only.
+    # The name under which its own package imports it, so that it is imported only once.
     names, directory = [path.stem], path.parent
     while (directory / "__init__.py").is_file():
         names.insert(0, directory.name)

@@ -1,7 +1,7 @@
 """Which annotations a parameter or a result of a request may have.
 
-What travels is data: it is checked against a JSON Schema before it is accepted, kept in a database,
-and read by programs that do not have the application.
+Arguments and results are data: they are checked against a JSON Schema before a request is accepted,
+kept in a database, and read by programs that do not have the application.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMED = frozenset(
         ("uuid", "UUID"),
     }
 )
-"""Module and name of scalars, so that nobody imports them who does not use them: 5 ms."""
+"""Module and name of scalars, which are not imported here: that takes 5 ms, and few use them."""
 
 _CONTAINERS = frozenset(
     {
@@ -70,7 +70,7 @@ def check_type(annotation: Any, what: str) -> None:
         what: whose annotation it is, as in "parameter 'image' of request 'classify'".
 
     Raises:
-        ConfigError: values of that type cannot travel; the message says what can.
+        ConfigError: values of that type cannot be sent; the message names the types that can.
 
     Cost: microseconds for plain types; classes and unions load msgspec, which checks what they are
     made of.
@@ -95,7 +95,7 @@ def check_type(annotation: Any, what: str) -> None:
 
 
 def shown(annotation: Any) -> str:
-    """An annotation as a person would write it."""
+    """An annotation as a user would write it."""
     if annotation is type(None):
         return "None"
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
@@ -144,7 +144,7 @@ def _is_data_class(annotation: Any) -> bool:
 
 
 def _is_plain(annotation: Any) -> bool:
-    """Whether msgspec need not be asked: scalars, containers of them, and `| None` of those."""
+    """Whether msgspec need not check it: scalars, containers of them, and `| None` of those."""
     if _is_leaf(annotation):
         return True
     origin = typing.get_origin(annotation)

@@ -7,14 +7,14 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol
 
 RESULT, RAISED, FAILURE, CANCELLED, ERROR = range(5)
-"""How a call has ended, in the dispatcher's numbers; the last is ours: an exception as it is."""
+"""How a call has ended, in the dispatcher's numbers; only the last is ours: an exception object."""
 
 
 class Owner(Protocol):
-    """Who is told how a call has ended, in the collector's thread; returns soon."""
+    """The object that gets the end of a call: a future, or a map."""
 
     def put(self, ticket: int, end: int, payload: Any) -> None:
-        """The call of the ticket has ended."""
+        """Take the end of the ticket's call; in the collector's thread, so it returns soon."""
 
 
 def answer_of(end: int, payload: Any) -> tuple[bool, Any]:
@@ -22,7 +22,7 @@ def answer_of(end: int, payload: Any) -> tuple[bool, Any]:
     if end in (RESULT, RAISED):
         try:
             return end == RESULT, pickle.loads(payload)  # of a worker of this program
-        except BaseException as error:  # what an answer does when it is made is no fault of ours
+        except BaseException as error:  # unpickling runs code of the answer's class
             return False, _unreadable(error)
     if end == FAILURE:
         from forebay.executor.futures.errors import failure
@@ -40,7 +40,7 @@ def _unreadable(error: BaseException) -> BaseException:
 
 
 def unsendable(error: Exception) -> Exception:
-    """What pickling of a call raised, described as the standard library's pool does."""
+    """An error of pickling a call, with its traceback as in the standard library's pool."""
     from traceback import format_exception
 
     from forebay.executor.worker.pickled import rebuild

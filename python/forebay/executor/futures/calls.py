@@ -1,12 +1,12 @@
-"""The calls of one executor: on their way, in the hands of workers, and back.
+"""The calls of one executor, from their submission to their end.
 
 The thread that submits pickles a call and gives it to the dispatcher. One thread of the executor,
-the *collector*, takes what has ended, many calls at a time, and tells their owners: futures, and
-maps. It does not know the executor, so that one that nobody holds any more can go; it ends once it
-may and the last call has ended, and takes workers, dispatcher and keeper with it.
+the *collector*, takes ended calls, many at a time, and gives their ends to their owners: futures
+and maps. It does not refer to the executor, which can be collected when nobody else does. It ends
+after `leave` and the last call, and then ends workers, dispatcher and keeper.
 
-Lock order: `Calls.lock` is the only lock, and nothing is waited for under it but the dispatcher's
-own thread. Owners, and with them callbacks of futures, are told outside of it.
+Lock order: `Calls.lock` is the only lock; a thread that holds it waits only for the thread of the
+dispatcher. Owners, and callbacks of futures, run outside of it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ CALL = "@call"
 
 BUSY_CALLS = 64
 LINGER_S = 0.0005
-"""While more than so many calls wait, the collector takes what has ended once in so many seconds.
+"""While more than `BUSY_CALLS` calls wait, the collector takes ended ones every `LINGER_S` seconds.
 
-Each of them waits for longer anyway. Otherwise the collector is woken for every call or two, at the
-cost of a fifth of the rate on two cores.
+Each of these calls waits longer than that in any case. Otherwise the collector would be woken for
+every call or two, which costs a fifth of the rate on two cores.
 """
 
 _log = logging.getLogger(__name__)
 
 
 class Calls:
-    """Gives calls to a dispatcher and tells their owners how they have ended.
+    """Gives calls to a dispatcher, and their ends to their owners.
 
     Args:
         dispatcher: owned by this object from `start` on.
@@ -49,7 +49,7 @@ class Calls:
     Attributes:
         lock: held around `begin` and the checks before it.
         broken: why no call can be run any more, or empty.
-        leaving: whether the collector ends with the last call; nothing begins from then on.
+        leaving: whether the collector ends after the last call; no call begins from then on.
         inherited: whether this is a forked child's copy.
     """
 
@@ -61,7 +61,7 @@ class Calls:
         self.leaving = False
         self.inherited = False
         self._dispatcher: _core.Dispatcher | None = dispatcher
-        """None once the collector has ended: what it has open goes with it."""
+        """None once the collector has ended, so that its descriptors are closed."""
         self._options = options
         self._close: Callable[[], None] | None = close
         self._pending: dict[int, Owner] = {}
@@ -84,7 +84,7 @@ class Calls:
         return ticket
 
     def withdraw(self, ticket: int) -> bool:
-        """Take a call back that no worker has begun; whether that was so. Its owner is not told."""
+        """Take a call back if no worker has begun it; whether so. Its owner gets no end."""
         with self.lock:
             dispatcher = self._dispatcher
             if ticket not in self._pending or dispatcher is None:
@@ -99,7 +99,7 @@ class Calls:
         """Take every call back that no worker has begun."""
         with self.lock:
             pending = list(self._pending.items())
-        for ticket, owner in reversed(pending):  # so that none of them begins meanwhile
+        for ticket, owner in reversed(pending):  # from the last on, so that none begins meanwhile
             if self.withdraw(ticket):
                 owner.put(ticket, CANCELLED, b"")
 
@@ -128,7 +128,7 @@ class Calls:
             self._collector.join()
 
     def give_up(self, reason: str) -> None:
-        """Fail every call, and those to come: no worker can be had, for this reason."""
+        """Fail every call, and later ones, because no worker can be started, for this reason."""
         with self.lock:
             self.broken = self.broken or reason
             failed = list(self._pending.items())
@@ -154,7 +154,7 @@ class Calls:
                     self.give_up("the dispatcher of this executor was closed")
                 elif len(self._pending) > BUSY_CALLS:
                     time.sleep(LINGER_S)
-        except BaseException as error:  # a thread's last boundary: who waits for a call is told
+        except BaseException as error:  # a thread's last boundary: owners get an error
             _log.exception("the collector has ended by a fault of its own")
             self.give_up(f"the collector has ended by a fault of its own: {error!r}")
         finally:
@@ -168,10 +168,10 @@ class Calls:
             return self.leaving and not self._pending
 
     def _take(self, dispatcher: _core.Dispatcher) -> bool:
-        """Wait for calls that have ended and tell their owners; False once closed.
+        """Wait for calls that have ended and give their ends to their owners; False once closed.
 
-        Everything that refers to one of them is gone when this returns: whoever drops a result
-        has dropped the last reference to it.
+        Nothing here refers to a call after this returns, so that a result is freed when its caller
+        drops it.
         """
         ended = dispatcher.finished(None)
         if ended is None:

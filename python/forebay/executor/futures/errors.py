@@ -1,4 +1,4 @@
-"""What futures fail with: errors of ours that are also what `concurrent.futures` raises.
+"""The errors of futures: ours, which are also those of `concurrent.futures`.
 
 Imported when the first one is raised: the standard library's module of process pools loads
 multiprocessing.
@@ -36,7 +36,7 @@ def failure(payload: bytes) -> Exception:
     """The exception for a call that no worker has answered.
 
     Args:
-        payload: the failure as the dispatcher tells it, in JSON.
+        payload: the dispatcher's description of the failure, in JSON.
     """
     told: dict[str, Any] = json.loads(payload)
     kind = told["kind"]

@@ -39,17 +39,16 @@ class Executor(concurrent.futures.Executor):
     and a few megabytes. A worker that ends takes one call with it, whose future fails with
     `forebay.DiedError` (which is also a `BrokenProcessPool`); the others go on.
     Nothing is kept on disk. Functions and arguments are pickled, by the thread that submits.
-    What a call prints goes where your program prints to.
+    The output of a call goes to the output of your program.
 
     Thread-safe. After `os.fork()` the child's copy is unusable and the parent's is unaffected.
-    A main module needs `if __name__ == "__main__":` around what runs the program.
+    A main module needs `if __name__ == "__main__":` around the code that runs the program.
 
     Args:
         max_workers: calls at once; default: as many as this process may use cores.
-        memory: what one call needs at most, in bytes or as text such as "300MB". Calls wait while
-            that would not fit the machine or the cgroup; without it, what earlier calls were seen
-            to need decides.
-        initializer: called in each worker before its first call; where it raises, the executor is
+        memory: the most that one call needs, in bytes or as text such as "300MB". Calls wait while
+            that does not fit the machine or the cgroup. Default: what earlier calls used.
+        initializer: called in each worker before its first call; if it raises, the executor is
             broken.
         initargs: its arguments.
         max_tasks_per_child: calls after which a worker is replaced; default: any number.
@@ -96,13 +95,13 @@ class Executor(concurrent.futures.Executor):
         """Have `fn(*args, **kwargs)` run in a worker.
 
         Returns:
-            A future. What cannot be pickled, function, arguments or result, is its exception; so is
-            what the function raised, with the worker's traceback as its cause.
+            A future. Its exception is what the function raised, with the worker's traceback as its
+            cause, or the error if function, arguments or result cannot be pickled.
             `cancel` works until a worker has begun.
 
         Raises:
             RuntimeError: the executor or the interpreter is shutting down.
-            BrokenProcessPool: no worker can be had; the message says why.
+            BrokenProcessPool: no worker can be started; the message says why.
             ConfigError: after a fork, in a main module without a guard, or for a function that
                 was typed into an interactive session.
 
@@ -136,13 +135,13 @@ class Executor(concurrent.futures.Executor):
             fn: what is called.
             *iterables: its arguments; the shortest one ends the map.
             timeout: seconds from now within which every result must be there.
-            chunksize: so many calls travel and run as one.
-            buffersize: so many calls (or chunks) are submitted ahead, and the iterables are read
-                no further; default: all of them, at once.
+            chunksize: calls that are sent and run as one.
+            buffersize: calls (or chunks) that are submitted ahead; the iterables are read no
+                further. Default: all of them, at once.
 
         Raises:
-            TimeoutError: the time ran out. What waits is cancelled.
-            What a call raised, at its turn; what waits is cancelled.
+            TimeoutError: the time ran out. Calls that wait are cancelled.
+            What a call raised, at its turn; calls that wait are cancelled.
         """
         if chunksize < 1:
             raise ConfigError("chunksize must be >= 1.")
@@ -183,7 +182,7 @@ class Executor(concurrent.futures.Executor):
                 mapping.add(calls.begin(mapping, call))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the workers once those that there are have ended.
+        """Take no more calls, and end the workers once the last call has ended.
 
         Args:
             wait: return only then.
@@ -203,7 +202,7 @@ class Executor(concurrent.futures.Executor):
             calls.join()
 
     def kill_workers(self) -> None:
-        """End the workers at once, whatever they run, and shut down; as Python 3.14 has it.
+        """End the workers at once, whatever they run, and shut down; as in Python 3.14.
 
         Futures that have not ended fail with a `BrokenProcessPool`.
         """
@@ -253,7 +252,7 @@ class Executor(concurrent.futures.Executor):
                     memory_bytes=self._memory_bytes,
                     uses_max=self._max_tasks_per_child,
                 )
-                # An executor that nobody holds any more is shut down, without a wait.
+                # An executor to which nothing refers any more is shut down, without a wait.
                 self._held = weakref.finalize(self, calls.leave)
                 self._held.atexit = False
             return self._calls

@@ -16,8 +16,8 @@ T = TypeVar("T")
 class CallFuture(Future[T]):
     """A `concurrent.futures.Future` whose call waits in a dispatcher.
 
-    Nobody tells when a worker begins a call, so that a future is pending until it has ended;
-    `cancel` finds out.
+    Nothing reports when a worker begins a call, so a future is pending until it has ended; `cancel`
+    asks the dispatcher.
     """
 
     def __init__(self, calls: Calls) -> None:
@@ -40,7 +40,7 @@ class CallFuture(Future[T]):
         return True
 
     def put(self, ticket: int, end: int, payload: Any) -> None:
-        """End it as its call has ended."""
+        """End it with the end of its call."""
         calls, self._calls = self._calls, None
         if end == CANCELLED or calls is None:
             self._forgo()

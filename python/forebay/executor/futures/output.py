@@ -1,8 +1,8 @@
 """The program's own stdout and stderr for its workers.
 
-What a call prints goes where the program prints to, as with the standard library's pools.
-A keeper's processes inherit nothing of the program, so that the descriptors travel over a socket:
-the template asks for them once, and every worker is its copy.
+The output of a call goes to the output of the program, as with the standard library's pools.
+A keeper's processes inherit nothing of the program, so the descriptors are sent over a socket: the
+template asks for them once, and every worker is a copy of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 
 STREAMS = (1, 2)
 ASK_S = 10.0
-"""Longest wait of a template; the program answers from a thread of its own."""
+"""The longest wait of a template; the program answers from a separate thread."""
 
 
 class OutputDoor:
@@ -37,11 +37,14 @@ class OutputDoor:
                 template, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            with template, contextlib.suppress(OSError):  # it left, or we have no output
+            with (
+                template,
+                contextlib.suppress(OSError),
+            ):  # the template has left, or we have no output
                 socket.send_fds(template, [b"."], STREAMS)
 
     def close(self) -> None:
-        """Give no more."""
+        """Stop giving it."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -49,7 +52,7 @@ class OutputDoor:
 
 
 def ask(path: str) -> tuple[int, ...]:
-    """Descriptors of the program's stdout and stderr; none where it has no output."""
+    """Descriptors of the program's stdout and stderr; none if it has no output."""
     with socket.socket(socket.AF_UNIX) as door:
         door.settimeout(ASK_S)
         door.connect(path)
@@ -58,7 +61,7 @@ def ask(path: str) -> tuple[int, ...]:
 
 
 def use(descriptors: tuple[int, ...]) -> None:
-    """Make them this process's own stdout and stderr, and of programs that it starts."""
+    """Make them stdout and stderr of this process, and of programs that it starts."""
     for descriptor, stream in zip(descriptors, STREAMS, strict=False):
         os.dup2(descriptor, stream)
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What becomes of executors when the program ends or forks.
+"""Finishing executors when the program ends, and disabling their copies when it forks.
 
 At the end of the interpreter, before its threads are waited for, executors take no more calls and
 finish those that they have, as those of `concurrent.futures` do.
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 _calls: set[Calls] = set()
 _inherited: list[Calls] = []
-"""Those of a parent process: what they hold of it is never let go, for its end is not ours."""
+"""Calls of a parent process: a forked child never closes what they hold, which the parent uses."""
 _exiting = False
 
 
 def add(calls: Calls) -> None:
-    """Have these calls finished when the program ends."""
+    """Finish these calls when the program ends."""
     if not _calls:
         _at_exit()
     _calls.add(calls)
 
 
 def discard(calls: Calls) -> None:
-    """They are finished."""
+    """Note that these calls are finished."""
     _calls.discard(calls)
 
 

@@ -25,7 +25,7 @@ from forebay.pool._internal import MAIN_ALIAS
 _logger = logging.getLogger(__name__)
 
 UNKNOWN_BYTES = 1_000_000
-"""Taken as the need of a call that nobody has given: what was measured of earlier ones is more."""
+"""The need of a call if the caller gives none; the use of earlier calls replaces a smaller one."""
 
 FOR_EVER = 2**53
 """Milliseconds, bytes or calls: a worker stays for as long as its executor, unless asked."""
@@ -42,11 +42,11 @@ OPTIONS = {"oom_score": 500}
 def main_module() -> tuple[Literal["main", "path", "none"], str]:
     """What another process imports to have what the main module defines.
 
-    As multiprocessing's spawn has it: nothing where the main module is an interactive session,
-    `python -c`, or the `__main__` of a package, which is a program and no library.
+    As in multiprocessing's spawn: nothing if the main module is an interactive session,
+    `python -c`, or the `__main__` of a package, which is a program and not a library.
     """
     main = sys.modules["__main__"]
-    # What a worker returns may be of a class that has the alias as its module there.
+    # A worker may return an object whose class has the alias as its module.
     sys.modules.setdefault(MAIN_ALIAS, main)
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
@@ -81,7 +81,7 @@ def refuse_unimportable(function: Callable[..., Any]) -> None:
 
 
 class _Watcher:
-    """Tells the calls of an executor what its supervisor finds out."""
+    """Passes what its supervisor finds out to the calls of an executor."""
 
     def __init__(self) -> None:
         self.calls: Calls | None = None
@@ -90,7 +90,7 @@ class _Watcher:
         """The template runs."""
 
     def unfit(self, reason: str, *, serves: bool) -> None:
-        """No worker can be had."""
+        """No worker can be started."""
         if self.calls is not None:
             self.calls.give_up(reason)
 
@@ -107,7 +107,7 @@ class _Watcher:
         """An executor has no socket that others use."""
 
     def warned(self, text: str) -> None:
-        """What the dispatcher has to say; nobody reads it here but the log."""
+        """A notice of the dispatcher, which is only logged here."""
         _logger.warning("%s", text)
 
     def broken(self, error: BaseException) -> None:

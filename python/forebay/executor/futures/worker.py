@@ -1,4 +1,4 @@
-"""The worker of an executor of functions: what the caller's program has, and no App."""
+"""The worker of an executor of functions, which imports the caller's program and no App."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AHEAD = 8
 
 
 def manifest(call: str) -> bytes:
-    """What the dispatcher is told to know: one request, whose arguments nobody reads."""
+    """The manifest for the dispatcher: one request, whose arguments it does not read."""
     request: dict[str, Any] = {
         "name": call,
         "lane": "long",
@@ -40,9 +40,9 @@ class CallWorker(Worker):
     Args:
         kind: how `target` is read, as in `forebay.pool.service.application.Application`.
         target: the caller's main module.
-        modules: what else is imported before the first fork, as far as that works.
+        modules: what else is imported before the first fork; a failed import is ignored.
         output: the socket that gives the caller's stdout and stderr.
-        manifest: what `manifest` tells.
+        manifest: what `manifest` returns.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class CallWorker(Worker):
         output: str,
         manifest: bytes,
     ) -> None:
-        super().__init__("none", "")  # there is no App to be looked for
+        super().__init__("none", "")  # there is no App
         Application(kind, target).load()
         for module in modules:
-            # The call that needs it says what is wrong with it.
+            # The call that needs it will raise the error.
             with contextlib.suppress(Exception):
                 __import__(module)
         self._told = manifest
         self._output = program_output.ask(output)
 
     def manifest(self) -> bytes:
-        """The one request that there is."""
+        """The entry of the only request."""
         return self._told
 
     def _redirect_output(self) -> int:
-        """Print where the program prints to; the pipe that the server reads stays silent."""
+        """Print to the output of the program; nothing comes over the pipe that the server reads."""
         reading = super()._redirect_output()
         program_output.use(self._output)
         return reading

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from forebay._core import Connection
 
 SEGMENT_BYTES_MIN = 64 << 10
-"""From here on a blob travels beside the head."""
+"""A blob of this size or more is sent beside the head."""
 
 CANCELLED = b"\x91\x02"
 RETURNED = b"\x91\x03"
-"""To a call that was given back on the side socket."""
+"""The answer to a call that was given back on the side socket."""
 NOTHING = b"\x92\x00\xc4\x01\xc0"
 """The result None."""
 
@@ -44,7 +44,7 @@ def failure(described: dict[str, str]) -> Answer:
 
 
 def too_long(error: LimitError) -> Answer:
-    """The failure of a request whose result goes beyond a limit."""
+    """The failure of a request whose result is above a limit."""
     told = LimitError(f"the result is too long to be sent: {error}; return the path of a file")
     return failure(failure_of(told))
 
@@ -57,10 +57,10 @@ def in_file(size: int) -> Answer:
 def reply(connection: Connection, number: int, answer: Answer) -> bool:
     """Send an answer without waiting; true if nothing is left to send.
 
-    One that is longer than the server takes becomes a failure that says so.
+    One that is longer than the server accepts becomes a failure that says so.
 
     Raises:
-        ClosedError, BrokenError: the server is gone.
+        ClosedError, BrokenError: the server has ended.
     """
     try:
         return connection.reply(number, 0, *answer)

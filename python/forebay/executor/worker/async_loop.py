@@ -1,10 +1,10 @@
 """The loop of a worker that runs thousands of asynchronous requests side by side.
 
-An interrupt is a record on the side socket alone; it cancels the task of the request that it names,
-by id and attempt. One that names a request which has not come yet waits for it.
+An interrupt is only a record on the side socket. It cancels the task of the request that it names,
+by id and attempt; if that request has not come yet, the interrupt is kept for it.
 What a request prints is attributed to it by a context variable, which its tasks and
 `asyncio.to_thread` inherit; what comes from anywhere else goes to the pipe.
-What requests change in the process (environment, directory) is put back whenever none runs.
+Changes of requests to the process (environment, directory) are undone whenever no request runs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ READABLE, WRITABLE = 1, 2
 def serve_async(
     connection: Connection, entries: dict[str, Entry], side: Side, results: Results
 ) -> None:
-    """Serve until the server is gone.
+    """Serve until the server has ended.
 
     Raises:
-        SystemExit: the server said so.
+        SystemExit: the server told this worker to end.
         Terminated: SIGTERM came while requests ran.
     """
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -81,7 +81,7 @@ class Run:
 
 
 class AsyncLoop(ProgressTeller):
-    """Runs what comes on a connection, all of it at once; in one event loop."""
+    """Runs all requests of a connection side by side, in one event loop."""
 
     def __init__(
         self, connection: Connection, entries: dict[str, Entry], side: Side, results: Results
@@ -95,10 +95,10 @@ class AsyncLoop(ProgressTeller):
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._watched = 0
         self._leaving: SystemExit | None = None
-        """Why the process ends, where it is not that the server is gone."""
+        """Why the process ends; None if it is the end of the server."""
 
     async def serve(self) -> None:
-        """Until the server says so, or is gone; what runs then is cancelled."""
+        """Serve until the server tells it to end, or has ended; then cancel what runs."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, EventLoop)
         self._loop = loop
@@ -123,7 +123,7 @@ class AsyncLoop(ProgressTeller):
     # The connection.
 
     def _step(self, _: int) -> None:
-        """Read and write what can be, and begin what has come."""
+        """Read and write as much as possible, and begin the requests that have come."""
         connection = self._connection
         try:
             connection.flush()
@@ -135,11 +135,12 @@ class AsyncLoop(ProgressTeller):
                 self._finish()
                 return
             self._watch()
-            if calls or connection.holds_received:  # there may be more, of which nothing tells
+            if calls or connection.holds_received:
+                # There may be more, and the socket will not become readable for it.
                 self._loop.call_soon(self._step, READABLE)
         except (BrokenError, ClosedError):
             self._finish()
-        except Exception as error:  # the loop that calls this would only tell of it
+        except Exception as error:  # the loop that calls this would only log it
             if not self._over.done():
                 self._over.set_exception(error)
 
@@ -251,7 +252,7 @@ class AsyncLoop(ProgressTeller):
                 raise  # the loop ends
             return answers.failure(failure_of(error))
 
-    # What the context of a request asks, besides telling progress.
+    # What the context of a request calls, besides `tell_progress`.
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether it was interrupted. Thread-safe."""

@@ -1,4 +1,4 @@
-"""Standard output of requests that run side by side, each to its own log."""
+"""Standard output of requests that run side by side, to the log of each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ output_of_request: contextvars.ContextVar[Output] = contextvars.ContextVar("fore
 
 
 class Output:
-    """What one request prints, line by line, as records on the side socket. Thread-safe enough.
+    """Sends what one request prints, line by line, as records on the side socket.
 
-    Two threads of one request that print at once may have their parts of a line interleaved.
+    Thread-safe, but if two threads of one request print at once, parts of their lines may mix.
     """
 
     __slots__ = ("_attempt", "_id", "_parts", "_side")
@@ -32,13 +32,13 @@ class Output:
         self._parts: list[bytes] = []
 
     def write(self, content: bytes) -> None:
-        """Keep it until its line ends."""
+        """Keep the text until its line ends."""
         self._parts.append(content)
         if b"\n" in content or sum(map(len, self._parts)) >= RECORD_BYTES_MAX:
             self.flush()
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send what was kept."""
         if not self._parts:
             return
         parts, self._parts = self._parts, []
@@ -59,7 +59,7 @@ class _Bytes(io.RawIOBase):
         return True
 
     def write(self, content: Any) -> int:
-        """To the request's log, or to the process's own stream."""
+        """Write to the log of the request that runs here, or else to the process's own stream."""
         output = output_of_request.get(None)
         content = bytes(content)
         if output is None:
@@ -69,7 +69,7 @@ class _Bytes(io.RawIOBase):
         return len(content)
 
     def flush(self) -> None:
-        """Hand on what there is."""
+        """Send what was kept."""
         output = output_of_request.get(None)
         if output is None:
             self._own.flush()
@@ -77,7 +77,7 @@ class _Bytes(io.RawIOBase):
             output.flush()
 
     def fileno(self) -> int:
-        """The process's own, for programs that a request starts."""
+        """The descriptor of the process's own stream, for programs that a request starts."""
         descriptor: int = self._own.fileno()
         return descriptor
 
@@ -98,7 +98,7 @@ class Attributed:
         return made
 
     def remove(self) -> None:
-        """Put them back."""
+        """Restore the old streams."""
         sys.stdout, sys.stderr = self._before
         _hand_over(self.streams, self._before)
 

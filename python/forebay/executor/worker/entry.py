@@ -20,13 +20,13 @@ NO_ARGUMENTS = b"\x80"
 
 
 class Entry:
-    """What a worker keeps of one request, made in the template.
+    """What a worker knows of one request of the application, made in the template.
 
     Attributes:
         name: the request's.
         takes_context: whether the function wants one.
         is_async: whether a call gives a coroutine.
-        is_handed: whether further ones may wait in the worker behind one that runs.
+        is_handed: whether further calls may wait in the worker behind one that runs.
     """
 
     __slots__ = (
@@ -61,10 +61,10 @@ class Entry:
 
         Args:
             blob: the arguments, a map of names to values.
-            context: what it is given where it takes one.
+            context: passed to a function that takes one.
 
         Raises:
-            TypeError: the arguments do not fit the function; the message names what does not.
+            TypeError: an argument does not fit the function; the message names it.
             Whatever the function raises.
         """
         if blob == NO_ARGUMENTS and self._plain is not None:
@@ -86,7 +86,7 @@ class Entry:
 
         Raises:
             TypeError: it is no data; the message names the request, the type and the next step.
-            MemoryError: there is no room for them.
+            MemoryError: there is no memory for them.
         """
         try:
             return how(result)
@@ -97,7 +97,7 @@ class Entry:
 
 
 class Unfit(TypeError):
-    """Arguments or a result that are not as the request declares them. No fault of its code."""
+    """Arguments or a result that are not of the declared types, so no traceback is shown."""
 
     def __init__(self, entry: Entry, error: Exception, *result: Any) -> None:
         told = str(error).replace("`$.", "`")
@@ -114,7 +114,7 @@ class Unfit(TypeError):
 
 
 class Unkept(OSError):
-    """A result that the disk does not take. No fault of the request's code either."""
+    """A result that cannot be written to the disk; no traceback is shown either."""
 
 
 def entries_of(definitions: Any) -> dict[str, Entry]:
@@ -123,7 +123,7 @@ def entries_of(definitions: Any) -> dict[str, Entry]:
 
 
 def unknown(name: str, entries: dict[str, Entry]) -> ConfigError:
-    """For a request that this application does not have (any more)."""
+    """The error for a request that this application does not have (any more)."""
     known = ", ".join(entries) or "none"
     return ConfigError(
         f"this application has no request {name!r} (it has: {known}); it may have been submitted "
@@ -132,7 +132,7 @@ def unknown(name: str, entries: dict[str, Entry]) -> ConfigError:
 
 
 def _arguments_type(definition: Definition) -> Any:
-    """A struct with a field per parameter, which refuses others."""
+    """A struct with a field for each parameter, which refuses other fields."""
     import msgspec
 
     fields: list[Any] = []
@@ -150,7 +150,7 @@ def _given(value: Any) -> Any:
 
 
 def _binder(definition: Definition) -> Callable[[Any, Context | None], Any]:
-    """Call the function with the values of the struct, by position as far as it takes them so."""
+    """Call the function with the values of the struct, by position as far as that is possible."""
     from msgspec.structs import astuple
 
     function, context = definition.function, definition.context

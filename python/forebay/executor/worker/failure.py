@@ -1,4 +1,4 @@
-"""What a request raised, as it is kept and told: without the frames of the worker itself."""
+"""Describing what a request raised, without the frames of the worker itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = os.path.join(PACKAGE, "executor", "")
 def failure_of(error: BaseException) -> dict[str, str]:
     """Describe what a request raised, as `forebay.errors.remote_error` needs it.
 
-    Long texts lose their middle: the innermost frames and the message stand at the end.
+    The middle of a long text is left out: the innermost frames and the message are at its end.
     """
     cls = type(error)
     builtin = next(base.__name__ for base in cls.__mro__ if base.__module__ == "builtins")

@@ -1,4 +1,4 @@
-"""Processes that a request forks: they are no workers, whatever code they run on with."""
+"""Processes that a request forks: they are no workers, though they may run the worker's code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _forked = False
 
 
 def guard_forks() -> None:
-    """From now on, know forked children of this process, and let SIGTERM end them.
+    """From now on, recognise forked children of this process, and let SIGTERM end them.
 
-    What comes for a child before it has handlers of its own waits for them: blocked by its parent
-    before the fork, and let through once they are set.
+    The signals are blocked before a fork and let through once the child has its own handlers, so
+    that one that comes earlier waits for these.
     """
     os.register_at_fork(before=_hold, after_in_parent=_let, after_in_child=_after_fork)
 

@@ -1,8 +1,8 @@
-"""What a request changed in its process is put back before the next one runs.
+"""Undoing what a request changed in its process, before the next one runs.
 
-Everything is compared, and only what differs is put back: a request that changed nothing costs
+Everything is compared, and only what differs is restored: a request that changed nothing costs
 two system calls (the working directory and the file mode mask) and some comparisons.
-What a request leaves in modules of its own is the application's affair.
+State that a request leaves in modules of the application is not restored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from forebay._working_directory import path_to_tell_apart
 
 getsignal: Any = sys.modules["_signal"].getsignal
-"""Without the enumeration that `signal.getsignal` makes of what it returns, a tenth of it."""
+"""`signal.getsignal` without its conversion to an enumeration: a tenth of the time."""
 
 _SIGNALS = tuple(
     int(number)
@@ -46,11 +46,11 @@ _TIMERS = {
 
 
 READER_PAUSES_S = (0.00005,) * 20 + (0.001,) * 999
-"""Between looks at a pipe that somebody is to read."""
+"""Pauses between two checks whether the server has read a pipe."""
 
 
 class Isolation:
-    """The state of this process as it was when this was made; for its main thread.
+    """The state of this process at the time when this object was made; for its main thread.
 
     Environment, working directory, umask, standard streams, signal handlers, and what the
     application has set up of `logging`.
@@ -81,7 +81,7 @@ class Isolation:
         self._logging = LoggingState()
 
     def restore(self) -> None:
-        """Put back what differs, and hand what was printed to the kernel."""
+        """Restore what differs, and write buffered output to the descriptors."""
         if sys.stdout is not self._stdout or sys.stderr is not self._stderr:
             self._restore_streams()
         elif sys.stdin is not self._stdin:
@@ -102,7 +102,7 @@ class Isolation:
         self._logging.restore()
 
     def flush(self) -> None:
-        """Hand what was printed to the kernel."""
+        """Write buffered output to the descriptors."""
         try:
             self._stdout.flush()
             self._stderr.flush()
@@ -114,9 +114,9 @@ class Isolation:
     def wait_for_reader(self) -> None:
         """Wait until the server has read what was printed, for a second at most.
 
-        Where the next request begins at once, the server could not tell whose output it finds.
-        Nothing tells a writer that a pipe is empty, so one that is not is looked at again.
-        Cost: one system call where nothing was printed.
+        If the next request began at once, the server could not know whose output it reads. Nothing
+        notifies a writer that a pipe is empty, so this checks again after a pause.
+        Cost: one system call if nothing was printed.
         """
         unread = bytearray(4)
         for pause_s in READER_PAUSES_S:
@@ -129,31 +129,31 @@ class Isolation:
             time.sleep(pause_s)
 
     def restore_output(self) -> None:
-        """Put back descriptors 1 and 2, where a request has made them something else.
+        """Restore descriptors 1 and 2 if a request has replaced them.
 
-        For a request that did not end well: one that redirects them puts them back itself, unless
-        it is broken off. Cost: two system calls.
+        For a request that failed or was interrupted: one that redirects them restores them itself,
+        unless it is interrupted. Cost: two system calls.
         """
         for descriptor, copy, identity in self._outputs:
             if _identity(descriptor) != identity:
                 os.dup2(copy, descriptor)
 
     def close(self) -> None:
-        """Let go of what it holds; for a process that goes on without it."""
+        """Close its descriptors; for a process that goes on without it."""
         for _, copy, _ in self._outputs:
             os.close(copy)
         self._outputs.clear()
 
     def _restore_streams(self) -> None:
-        """Hand on what lies in the streams that took their place, then put ours back."""
+        """Flush the streams that replaced ours, then restore ours."""
         for stream in (sys.stdout, sys.stderr):
-            # They are the request's: whatever is wrong with them is not the worker's affair.
+            # They belong to the request: an error of theirs is no error of the worker.
             with contextlib.suppress(Exception):
                 stream.flush()
         sys.stdin, sys.stdout, sys.stderr = self._stdin, self._stdout, self._stderr
 
     def _reopen(self) -> None:
-        """Make new streams for those that a request has closed; their descriptors are open."""
+        """Replace streams that a request has closed; their descriptors are still open."""
         if self._stdout.closed:
             sys.stdout = self._stdout = _stream(1, "strict")
         if self._stderr.closed:
@@ -178,7 +178,7 @@ class Isolation:
 
 
 def _duplicate(descriptor: int) -> tuple[int, tuple[int, int] | None]:
-    """Another descriptor of the same file, and which file it is."""
+    """A duplicate of the descriptor, and the identity of its file."""
     return os.dup(descriptor), _identity(descriptor)
 
 
@@ -191,7 +191,7 @@ def _identity(descriptor: int) -> tuple[int, int] | None:
 
 
 def _data(environ: Any) -> dict[bytes, bytes]:
-    """The bytes below `os.environ`: compared in a microsecond, where its items take ten."""
+    """The bytes in `os.environ`: comparing them takes a microsecond, comparing its items ten."""
     below: dict[bytes, bytes] = environ._data
     return below
 
@@ -202,7 +202,7 @@ def _stream(descriptor: int, errors: str) -> io.TextIOWrapper:
 
 
 class LoggingState:
-    """Level and handlers of each logger; nothing where `logging` is not imported."""
+    """Level and handlers of each logger; nothing if `logging` is not imported."""
 
     __slots__ = ("_count", "_disable", "_known", "_root")
 
@@ -221,7 +221,7 @@ class LoggingState:
         }
 
     def restore(self) -> None:
-        """Put back levels and handlers, where the root or the number of handlers has changed."""
+        """Restore levels and handlers if the root or the number of handlers has changed."""
         logging: Any = sys.modules.get("logging")
         if logging is None:
             return
@@ -246,7 +246,7 @@ class LoggingState:
 
 
 def _loggers(logging: Any) -> list[tuple[str, Any]]:
-    """Loggers by name, but for those of the worker itself."""
+    """Loggers by name, without those of the worker itself."""
     known = list(logging.root.manager.loggerDict.items())
     return [
         (name, logger)

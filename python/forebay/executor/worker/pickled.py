@@ -1,4 +1,4 @@
-"""Calls that travel by pickle, for `forebay.Executor`: any function, as in a process pool."""
+"""Pickled calls for `forebay.Executor`: any function, as in a process pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from forebay.executor.worker.failure import without_own_frames
 def run_pickled(blob: Any) -> tuple[bool, bytes]:
     """Run `(function, args, kwargs)`; whether it returned, and its result or its exception.
 
-    Whatever it raises is an answer, `SystemExit` too, and so is what cannot be pickled, either way.
+    An exception of the call is an answer, `SystemExit` too, and so is the error if the call, its
+    result or its exception cannot be pickled or unpickled.
     """
     try:
         function, args, kwargs = pickle.loads(blob)
@@ -25,13 +26,13 @@ def run_pickled(blob: Any) -> tuple[bool, bytes]:
 
 
 def pickled_error(error: BaseException) -> bytes:
-    """An exception with its traceback as its cause; where it cannot be pickled, why not."""
+    """An exception with its traceback as its cause; if it cannot be pickled, one that says why."""
     trace = without_own_frames(error.__traceback__)
     text = "".join(traceback.format_exception(type(error), error, trace))
     error.__traceback__ = None
     told = _Told(error, f'\n"""\n{text}"""')
     try:
-        pickle.loads(pickle.dumps(error, 5))  # some can be pickled and not made again
+        pickle.loads(pickle.dumps(error, 5))  # some can be pickled but not unpickled
         return pickle.dumps(told, 5)
     except Exception as broken:
         broken.__traceback__ = None
@@ -55,7 +56,7 @@ class _Told:
 
 
 def rebuild(error: BaseException, text: str) -> BaseException:
-    """What unpickling such an exception gives: as in concurrent.futures, to its own cause class."""
+    """Make the exception when it is unpickled, with the cause class of concurrent.futures."""
     error.__cause__ = _remote_traceback(text)
     return error
 

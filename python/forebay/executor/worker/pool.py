@@ -9,11 +9,11 @@ from typing import Any
 from forebay.pool._internal import make_default_by
 
 _leases: contextvars.ContextVar[set[Tracked]] = contextvars.ContextVar("forebay_request_leases")
-"""What the running request has acquired and not given back, where requests run side by side."""
+"""What a request has acquired and not given back, for requests that run side by side."""
 
 
 class WorkerPool:
-    """What `forebay.acquire` and `ctx.acquire` lend from inside a request.
+    """The pool of `forebay.acquire` and `ctx.acquire` inside a request.
 
     Connects on first use. A lease ends with the request that acquired it, at the latest.
 
@@ -24,11 +24,11 @@ class WorkerPool:
     def __init__(self, path: str) -> None:
         self.path = path
         self.leases: set[Tracked] = set()
-        """What was acquired and not given back, where one request runs at a time."""
+        """What was acquired and not given back, if one request runs at a time."""
         self._shared: Any = None
 
     def install(self) -> None:
-        """Be the default pool of this process, from its first use on."""
+        """Make this the default pool of this process, from its first use on."""
         make_default_by(lambda: self)
 
     def acquire(self, what: Any, *, timeout: float | None = 30.0, by_value: bool = False) -> Any:
@@ -48,7 +48,7 @@ class WorkerPool:
 
 
 class Tracked:
-    """One acquire to be, noted with the request that makes it."""
+    """A context manager that acquires a service, and notes the lease for the request."""
 
     __slots__ = ("_acquired", "_leases")
 
@@ -75,19 +75,19 @@ class Tracked:
         await self._acquired.__aexit__(*how)
 
     def end(self) -> None:
-        """End the lease for a request that has not."""
-        with contextlib.suppress(Exception):  # its service or the lender is gone
+        """End the lease if the request has not."""
+        with contextlib.suppress(Exception):  # its service or the lender has ended
             self._acquired._end((None, None, None))
 
 
 def begin_leases() -> set[Tracked]:
-    """Note from now on, in this context, what is acquired."""
+    """Note acquired services in this context from now on."""
     leases: set[Tracked] = set()
     _leases.set(leases)
     return leases
 
 
 def end_leases(leases: set[Tracked]) -> None:
-    """End what a request has left."""
+    """End the leases that a request has left."""
     while leases:
         leases.pop().end()

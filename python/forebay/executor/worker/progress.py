@@ -1,4 +1,4 @@
-"""Telling the server how far the requests of a worker are."""
+"""Reporting to the server how far the requests of a worker are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from forebay.executor.worker.side import PROGRESS, Side
 
 
 class ProgressTeller:
-    """What both loops of a worker are to the contexts of their requests, in part.
+    """The part that both loops of a worker share of what a `Context` calls.
 
     Args:
-        side: where it is told; stays the caller's to close.
+        side: the side socket for reports; the caller closes it.
     """
 
     __slots__ = ("_side",)
@@ -20,7 +20,7 @@ class ProgressTeller:
     def tell_progress(
         self, id: str, attempt: int, done: int, total: int | None, message: str, unit: str
     ) -> None:
-        """Send it to the server; dropped where that does not keep up. Thread-safe."""
+        """Send it to the server; dropped if the server reads too slowly. Thread-safe."""
         from forebay.executor.wire.codec import encoder
 
         told = {"done": done, "total": total, "message": message, "unit": unit}

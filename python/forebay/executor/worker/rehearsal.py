@@ -1,7 +1,7 @@
-"""Some requests that run in the template, so that its workers find everything made.
+"""Some requests that run in the template, so that its workers share what the first runs make.
 
-The interpreter rewrites code that it runs for the first times, fills caches and makes objects; done
-in a worker, each page of that is a copy. So the template serves as its workers will, once.
+During first runs the interpreter rewrites code, fills caches and makes objects. In a worker, each
+page that this writes would be copied. So the template serves some requests as its workers will.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forebay._core import Connection
 
 ROUNDS = 32
-"""Enough for the interpreter to have specialised what a worker runs."""
+"""Enough rounds for the interpreter to specialise the code that a worker runs."""
 
 Serve = Callable[["Connection", dict[str, Entry], Side, Results], None]
 
@@ -78,7 +78,7 @@ def _app() -> App:
 
     @app.request()
     def plain(ctx: Context, value: int = 0) -> dict[str, int]:
-        """Return what came, or raise."""
+        """Return the argument, or raise."""
         if value < 0:
             raise ValueError(value)
         for _ in ctx.progress((), message="rehearsal"):

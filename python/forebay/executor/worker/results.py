@@ -1,8 +1,8 @@
 """Where a worker puts what a request returned: into its answer, or into a file of the store.
 
-The worker itself writes a result above `max_result_bytes`, and its answer says the length alone:
-the server looks at the file, gives it its name and commits, and copies nothing. Where a worker dies
-before it has answered, the server removes the file, or the next server where this one died too.
+The worker itself writes a result above `max_result_bytes`, and its answer has only the length. The
+server checks the file, renames it and commits, and copies nothing. If a worker dies before it has
+answered, the server removes the file; if the server died too, the next server does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["LargeResult", "Results"]
 
 FILE_BYTES_MAX: Final = 1 << 30
-"""A longer result fails its request: who does not see the file could not be sent it."""
+"""A longer result fails its request: it could not be sent to a client on another machine."""
 
 _DIRECTORY: Final = "results"
 _UNFINISHED: Final = "new"
@@ -36,11 +36,11 @@ _FILE_MODE: Final = 0o600
 
 
 class Results:
-    """What becomes of the results of one worker.
+    """Makes the answers of one worker from results.
 
     Args:
-        state: the server's state directory; None where it keeps nothing: all are sent.
-        bytes_max: what is longer becomes a file.
+        state: the server's state directory; None if it keeps nothing: all results are sent.
+        bytes_max: longer results become files.
 
     Thread affinity: the worker's main thread.
     """
@@ -53,7 +53,7 @@ class Results:
         self._parts: Callable[[Any], list[Any]] = Encoder().encode
 
     def encode(self, entry: Entry, value: Any) -> answers.Answer | LargeResult:
-        """The answer with a result, or what is to be kept as a file before there is one.
+        """The answer with a result, or a result that must be written to a file before the answer.
 
         Raises:
             Unfit: the result is no data.
@@ -79,14 +79,14 @@ class LargeResult:
         self._size = size
 
     def own(self) -> None:
-        """Copy its arrays, so that whoever has them too may go on writing."""
+        """Copy its arrays, because the application may still write to them."""
         self._parts = [bytes(part) for part in self._parts]
 
     def keep(self, id: str, attempt: int) -> answers.Answer:
-        """Write it to the disk, as the result of this run; blocks until it is there.
+        """Write it to the disk, as the result of this run; blocks until it is on disk.
 
         Raises:
-            Unkept: the disk does not take it; nothing is left there.
+            Unkept: it cannot be written; no part of it is left on the disk.
         """
         if self._size > FILE_BYTES_MAX:
             return answers.too_long(

@@ -1,4 +1,4 @@
-"""The side socket of a worker: what does not wait for an answer.
+"""The side socket of a worker: messages without an answer.
 
 To the server: output of asynchronous requests, progress, warnings. From it: interrupts.
 A record is one packet, so nothing here is framed; crates/executor/src/side.rs is the other end.
@@ -18,7 +18,7 @@ INTERRUPT, RECALL = 1, 2
 """Kinds of records from the server."""
 
 RECORD_BYTES_MAX = 16 << 10
-"""Of a record's payload; longer output is sent in parts."""
+"""The most bytes of a record's payload; longer output is sent in parts."""
 
 _HELLO = struct.Struct("<BIQ")
 _HEAD = struct.Struct("<BQI")
@@ -44,13 +44,13 @@ class Side:
 
     @classmethod
     def connect(cls, path: str, slot: int, nonce: int, output: int) -> Side:
-        """Connect, and say who this is, with the read end of the output pipe.
+        """Connect, and identify this worker, with the read end of the output pipe.
 
         Args:
             path: of the server's side door.
             slot: the number of the worker's slot.
-            nonce: proves that it was told to.
-            output: descriptor of the pipe's read end; stays the caller's to close.
+            nonce: a number from the server, which proves that this is the worker that it means.
+            output: descriptor of the pipe's read end; the caller closes it.
         """
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connected.connect(path)
@@ -58,17 +58,17 @@ class Side:
         return cls(connected)
 
     def send(self, kind: int, id: str, attempt: int, payload: bytes, *, wait: bool = True) -> None:
-        """Send a record; one that nobody takes any more is dropped.
+        """Send a record; it is dropped if the server has closed the socket.
 
-        With `wait` it waits for a slow server, which holds what prints too much back; without, a
-        record that does not fit now is dropped.
+        With `wait` it waits for a slow server, which slows down requests that print too much;
+        without, a record that does not fit now is dropped.
         """
         record = _HEAD.pack(kind, number_of(id), attempt) + payload
         with contextlib.suppress(OSError):  # full, or gone: then the keeper ends this worker
             self._socket.send(record, 0 if wait else socket.MSG_DONTWAIT)
 
     def give_back(self, call: int) -> bool:
-        """Tell that a call which was recalled will not begin; False: nobody knows, so it must."""
+        """Report that a recalled call will not begin; False: that failed, so it must begin."""
         try:
             self._socket.send(_HEAD.pack(RETURNED, call, 0))
         except OSError:
@@ -76,10 +76,10 @@ class Side:
         return True
 
     def interrupts(self, recalls: list[int] | None = None) -> list[tuple[int, int]]:
-        """Take what the server wants ended: number and attempt of each. Never waits.
+        """Take the interrupts of the server: number and attempt of each run. Never waits.
 
         Args:
-            recalls: gets the numbers of calls that it wants back.
+            recalls: gets the numbers of calls that the server recalls.
         """
         found = []
         while True:
@@ -97,12 +97,12 @@ class Side:
         return found
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         self._socket.close()
 
 
 def redirect_output() -> int:
-    """Make stdout and stderr of this process a new pipe; its read end, which is the caller's."""
+    """Make stdout and stderr of this process a new pipe; its read end, which the caller closes."""
     reading, writing = os.pipe()
     for descriptor in (1, 2):
         os.dup2(writing, descriptor)

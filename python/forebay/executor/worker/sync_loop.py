@@ -1,18 +1,18 @@
 """The loop of a worker that runs one request at a time, in its main thread.
 
-An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). Its handler raises
-`Cancelled` where the record names the request *and* the attempt that runs, once for each run; what
-names another one is ignored, and what names one that has not come yet waits for it, so that a
-request cancelled on its way here never runs.
-The server repeats the signal until it has an answer: one that comes between CPython's last look for
-signals and a system call that blocks is seen only once the next one ends that call.
+An interrupt is a record on the side socket and then a signal (SIGRTMIN+7). The signal's handler
+raises `Cancelled` if the record names the request *and* the attempt that runs, once for each run. A
+record that names an earlier run is ignored. One that names a run that has not come yet is kept for
+it, so that a request cancelled on its way here never runs.
+The server repeats the signal until it has an answer: if a signal comes between CPython's last check
+for signals and a system call that blocks, CPython notices it only when the next one ends that call.
 SIGTERM ends the worker while a request runs; an idle one ignores it.
 
-Further calls may lie in the connection's inbox behind the one that runs. They begin in the order of
-their numbers, each after the answer to the one before it, so that the server knows at this
-process's death which one had begun. A recall is a record with a call's number, and the same signal:
-where that call has not begun, the handler tells at once that it will not, and the loop passes it
-over when it comes to it.
+Further calls may wait in the connection's inbox behind the one that runs. They begin in the order
+of their numbers, each after the answer to the one before it, so that the server knows at this
+process's death which one had begun. A recall is a record with a call's number, and the same signal.
+If that call has not begun, the handler reports at once that it will not, and the loop skips it
+later.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from forebay.executor.worker.side import Side
 
 IDLE_S = 0.25
-"""Idle for so long, a worker collects the garbage of the requests that it ran."""
+"""After this idle time, a worker collects the garbage of the requests that it ran."""
 
 EARLY_MAX = 64
 """Interrupts kept for requests that have not come yet."""
 
 NOBODY = ("", 0)
-"""What runs while a call by pickle does; no interrupt names it."""
+"""The id and attempt in place of those of a pickled call; no interrupt names it."""
 
 SIGTERM_EXIT = 128 + signal.SIGTERM
 
 
 class SyncLoop(ProgressTeller):
-    """Runs what comes on a connection, one after another."""
+    """Runs the requests of a connection, one after another."""
 
     __slots__ = (
         "_armed",
@@ -93,16 +93,16 @@ class SyncLoop(ProgressTeller):
         self._leases = set() if pool is None else pool.leases
         self._decode = decoder(tuple[str, list[Any], Any]).decode
         self._running: tuple[str, int] | None = None
-        """Id and attempt of what runs."""
+        """Id and attempt of the run that is under way."""
         self._armed = False
-        """Whether an interrupt of it may be raised now."""
+        """Whether an interrupt of that run may be raised now."""
         self._cancelled = False
-        """Whether what runs was interrupted."""
+        """Whether that run was interrupted."""
         self._early: list[tuple[int, int]] = []
         self._call_number = 0
-        """Of the call that has begun last."""
+        """The number of the call that began last."""
         self._returned: set[int] = set()
-        """Calls that were given back, and lie in the inbox still."""
+        """Calls that were given back, and are still in the inbox."""
         self._dirty = False
         """Whether something ran since the garbage was collected."""
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -111,10 +111,10 @@ class SyncLoop(ProgressTeller):
         self._isolation = Isolation()
 
     def run(self) -> None:
-        """Serve until the server is gone.
+        """Serve until the server has ended.
 
         Raises:
-            SystemExit: the server said so.
+            SystemExit: the server told this worker to end.
             Terminated: SIGTERM came while a request ran.
         """
         sys.unraisablehook = self._on_unraisable
@@ -134,19 +134,19 @@ class SyncLoop(ProgressTeller):
                 else:
                     raise SystemExit(0)
                 if is_forked():
-                    os._exit(0)  # it ran to its end; the answer is its parent's
+                    os._exit(0)  # in a child that the request forked: its parent answers
                 if not answers.reply(self._connection, number, answer):
                     self._connection.drain()
                 # They may be large, and the next may be long to come.
                 del call, head, arguments, segments, answer
         except (BrokenError, ClosedError):
-            pass  # the server is gone; the keeper ends this process
+            pass  # the server has ended; the keeper ends this process
         finally:
             sys.unraisablehook = sys.__unraisablehook__
             self._isolation.close()
 
     def _next(self) -> Any:
-        """The next call; when none has come for a while, first collect garbage."""
+        """The next call; if none comes for `IDLE_S`, garbage is collected first."""
         if self._dirty:
             try:
                 return self._connection.next_call(IDLE_S)
@@ -156,7 +156,7 @@ class SyncLoop(ProgressTeller):
         return self._connection.next_call()
 
     def _run(self, arguments: list[Any], segments: Any) -> answers.Answer:
-        """Run one request; its answer. Whatever it does, what it changed is put back."""
+        """Run one request; its answer. Whatever it does, its changes to the process are undone."""
         name, blob, id, attempt, timeout, traceparent = arguments
         entry = self._entries.get(name)
         self._cancelled = False  # before it can be named
@@ -181,7 +181,7 @@ class SyncLoop(ProgressTeller):
                 end_leases(self._leases)
             self._isolation.restore()
             if entry is not None and entry.is_handed:
-                self._isolation.wait_for_reader()  # what the next one prints is not this one's
+                self._isolation.wait_for_reader()  # output of the next one is not this one's
 
     def _answer(self, entry: Entry, blob: Any, context: Context | None) -> answers.Answer:
         try:
@@ -208,7 +208,7 @@ class SyncLoop(ProgressTeller):
             return answers.failure(failure_of(error))
 
     def _call(self, arguments: list[Any], segments: Any) -> answers.Answer:
-        """Run one call by pickle; what it changes stays, as in a process pool."""
+        """Run one pickled call; its changes to the process stay, as in a process pool."""
         blob = segments[0] if arguments[0] is None else arguments[0]
         self._running, self._cancelled = NOBODY, False
         self._dirty = True
@@ -219,10 +219,10 @@ class SyncLoop(ProgressTeller):
             self._isolation.flush()
         return answers.result(answer) if returned else answers.raised(answer)
 
-    # What the context of a request asks, besides telling progress.
+    # What the context of a request calls, besides `tell_progress`.
 
     def is_cancelled(self, id: str, attempt: int) -> bool:
-        """Whether it was interrupted, if it is what runs."""
+        """Whether the request that runs was interrupted."""
         return self._cancelled and self._running == (id, attempt)
 
     # Signal handlers: they run in the main thread, between two of its instructions.
@@ -254,7 +254,7 @@ class SyncLoop(ProgressTeller):
             raise Terminated(SIGTERM_EXIT)
 
     def _is_early(self) -> bool:
-        """Whether what is to run was cancelled on its way here."""
+        """Whether the request that is about to run was cancelled on its way here."""
         assert self._running is not None
         id, attempt = self._running
         asked = (number_of(id), attempt)

@@ -34,8 +34,8 @@ FAULT_EXIT = 70
 class Worker(Service):
     """A worker of an application; a server's supervisor starts it through its pool.
 
-    The constructor runs in the template: it imports the application, so that each worker finds it
-    imported. What it raises is why the application cannot be run.
+    The constructor runs in the template, where it imports the application, for all workers. Its
+    error says why the application cannot be run.
 
     Args:
         kind: how `target` is read: "module", "path", "main" or "none".
@@ -75,29 +75,29 @@ class Worker(Service):
     def serve(
         self, slot: int, lane: str, side_path: str, nonce: int, options: dict[str, Any]
     ) -> None:
-        """Run requests that come on this connection until the server is gone.
+        """Run requests that come on this connection until the server has ended.
 
         Args:
             slot: the number of the worker's slot.
             lane: "short", "long" or "async".
             side_path: of the server's side door.
-            nonce: told to the side door.
+            nonce: shown to the side door.
             options: "pool": path of the lender's socket; "oom_score": for the kernel, 0 to 1000;
                 "memory_bytes": the limit of which the arena takes its part; "state": the server's
                 state directory, where results above "result_bytes_max" become files.
 
         Raises:
-            SystemExit: the server said so, or SIGTERM came while a request ran.
+            SystemExit: the server told it to end, or SIGTERM came while a request ran.
         """
         try:
             self._serve(current()._connection, slot, lane, side_path, nonce, options)
         except Exception:
-            # A fault of ours, or of what the server said: this process is of no more use.
+            # A fault of ours, or of a message of the server: this process cannot go on.
             _log.exception("worker %d cannot go on", slot)
             raise SystemExit(FAULT_EXIT) from None
 
     def _redirect_output(self) -> int:
-        """Where this process writes to from now on; the read end is the caller's."""
+        """Make a new pipe for the output of this process; its read end, which the caller closes."""
         return redirect_output()
 
     def warm(self, pool: str) -> list[tuple[str, list[int]]]:
@@ -143,7 +143,7 @@ class Worker(Service):
 
 
 def _prefer_as_victim(score: int) -> None:
-    """Have the kernel end this process before the server where memory runs out."""
+    """Have the kernel end this process before the server if memory runs out."""
     if score:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write(str(score))
