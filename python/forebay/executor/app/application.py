@@ -157,10 +157,9 @@ class App:
             concurrency: how many may run at once, for each value of `concurrency_key`.
             concurrency_key: name of a parameter.
             cron: when the server submits it by itself, as in "*/5 * * * *"; it needs no arguments.
-            ahead: how many further requests of its name a worker may get while it runs one, 0 to
-                64; for short work without `await`, which then costs half as much. A request that
-                waits behind a run of more than 25 ms is queued again, unless that run is busy
-                outside Python.
+            ahead: further requests of its name that a worker may get while it runs one, 0 to 64;
+                for short work without `await`, which then costs half as much. One that waits behind
+                a run of over 25 ms is queued again, unless that run is busy outside Python.
 
         Raises:
             ConfigError: an option is wrong, the name is taken, or the type of a parameter is not
