@@ -344,6 +344,55 @@ fn the_guard_goes_on_half_a_second_after_a_worker_that_does_not_end() {
     }
 }
 
+/// A run takes its memory after the reading of its worker, and before that of the machine.
+#[test]
+fn while_no_worker_has_outgrown_its_estimate_the_guard_waits_for_a_reading_of_each() {
+    for (old, young, victim) in [(600 * MB, 50 * MB, 0), (50 * MB, 50 * MB, 1)] {
+        let mut rig = rig(policy());
+        for _ in 0..2 {
+            rig.submit("Long", hint(60));
+        }
+        rig.start_and_dispatch();
+        let expelled = |rig: &mut Rig| {
+            let found = rig.take().into_iter().find_map(|action| match action {
+                Action::Expel { slot, .. } => Some(slot),
+                _ => None,
+            });
+            found
+        };
+        for slot in [0, 1] {
+            rig.machine.measured(rig.now, slot, 50 * MB);
+        }
+        rig.machine.machine_measured(rig.now, 745 * MB, 0.0);
+        assert_eq!(expelled(&mut rig), None, "nobody has outgrown");
+        rig.machine.measured(rig.now, 1, young);
+        rig.machine.machine_measured(rig.now, 745 * MB, 0.0);
+        assert_eq!(expelled(&mut rig), None, "one of two was read");
+        rig.machine.measured(rig.now, 0, old);
+        rig.machine.machine_measured(rig.now, 745 * MB, 0.0);
+        assert_eq!(expelled(&mut rig), Some(victim));
+    }
+}
+
+#[test]
+fn a_worker_that_ends_is_not_waited_for_and_with_its_memory_the_doubt_is_over() {
+    let mut rig = rig(policy());
+    for _ in 0..2 {
+        rig.submit("Long", hint(60));
+    }
+    rig.start_and_dispatch();
+    rig.machine.machine_measured(rig.now, 745 * MB, 0.0);
+    rig.machine.worker_gone(rig.now, 1, death("signal"));
+    rig.machine.machine_measured(rig.now, 100 * MB, 0.0);
+    rig.machine.measured(rig.now, 0, 50 * MB);
+    rig.take();
+    rig.machine.machine_measured(rig.now, 745 * MB, 0.0);
+    assert!(
+        rig.take().is_empty(),
+        "a new doubt begins with new readings"
+    );
+}
+
 #[test]
 fn the_death_by_the_guard_is_told_with_its_figures() {
     let mut rig = rig(policy());

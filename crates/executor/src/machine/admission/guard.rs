@@ -3,6 +3,7 @@
 //! The kernel's OOM killer chooses a victim by size, possibly the server. So the guard acts a little below the limit,
 //! and chooses a worker whose run needs more than it was admitted for (`expulsion_rank`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::part;
@@ -27,6 +28,7 @@ impl Machine {
             return;
         };
         let grown = private_bytes.saturating_sub(worker.private);
+        self.room.read(slot);
         self.room.worker_has(worker.private, private_bytes);
         worker.private = private_bytes;
         // A worker that has run nothing shows what a new one has.
@@ -128,20 +130,24 @@ impl Machine {
 
     /// Above the guard's limit, ends an idle worker that grew, or else the youngest that outgrew its estimate: one at a
     /// time, since each gives its memory back.
+    ///
+    /// A run may take its memory between the reading of its worker and that of the machine: then nobody seems to have
+    /// outgrown an estimate, and the guard waits until every busy worker was read again.
     fn guard(&mut self, now: Millis) {
         let Some(limit) = self.policy.memory_limit else {
             return;
         };
         let leaving =
             |worker: &Worker| worker.expelled.is_some() || worker.stage == Stage::Stopping;
-        // The memory of an ended worker is free only once the kernel has torn it down.
-        let waits = now < self.room.guard_at.saturating_add(GUARD_MS);
-        if self.room.resident() <= part(limit, self.policy.guard_fraction)
-            || waits && self.workers.iter().any(|(_, worker)| leaving(worker))
-        {
+        if self.room.resident() <= part(limit, self.policy.guard_fraction) {
+            self.room.unread = None;
             return;
         }
-        self.room.guard_at = now;
+        // The memory of an ended worker is free only once the kernel has torn it down.
+        let waits = now < self.room.guard_at.saturating_add(GUARD_MS);
+        if waits && self.workers.iter().any(|(_, worker)| leaving(worker)) {
+            return;
+        }
         let up = || {
             let staying = |worker: &Worker| worker.stage == Stage::Up && worker.expelled.is_none();
             self.workers
@@ -153,12 +159,22 @@ impl Machine {
             worker.is_idle() && (worker.burst || grown(worker) > worker.base)
         });
         if let Some((slot, _)) = idle.max_by_key(|(_, worker)| worker.private) {
+            self.room.guard_at = now;
             self.stop(slot);
             return;
         }
-        let busy = up().filter(|(_, worker)| !worker.is_idle());
-        if let Some((slot, _)) = busy.max_by_key(|(_, worker)| self.expulsion_rank(worker)) {
+        let busy = || up().filter(|(_, worker)| !worker.is_idle());
+        let Some((slot, worker)) = busy().max_by_key(|(_, worker)| self.expulsion_rank(worker))
+        else {
+            return;
+        };
+        let all_read = self.room.unread.as_ref().map(BTreeSet::is_empty);
+        if worker.outgrew() || all_read == Some(true) {
+            self.room.unread = None;
+            self.room.guard_at = now;
             self.expel(now, slot, limit);
+        } else if all_read.is_none() {
+            self.room.unread = Some(busy().map(|(slot, _)| slot).collect());
         }
     }
 

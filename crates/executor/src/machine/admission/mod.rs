@@ -12,6 +12,8 @@
 pub(super) mod estimate;
 mod guard;
 
+use std::collections::BTreeSet;
+
 use super::Machine;
 use super::entry::Key;
 use super::policy::Policy;
@@ -47,6 +49,8 @@ pub(super) struct Room {
     short_bytes: u64,
     /// When the guard last ended a worker.
     pub guard_at: Millis,
+    /// Memory was full and no worker had outgrown its estimate: those that have not been read since.
+    pub unread: Option<BTreeSet<Slot>>,
 }
 
 impl Room {
@@ -75,7 +79,15 @@ impl Room {
         self.private = self.private + new - old;
     }
 
+    /// A worker was read, or is gone.
+    pub(super) fn read(&mut self, slot: Slot) {
+        if let Some(unread) = &mut self.unread {
+            unread.remove(&slot);
+        }
+    }
+
     pub(super) fn gone(&mut self, slot: Slot, private: u64) {
+        self.read(slot);
         self.worker_has(private, 0);
         if self.alone == Some(slot) {
             self.alone = None;

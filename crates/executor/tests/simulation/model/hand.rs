@@ -203,6 +203,7 @@ impl Model {
     pub(super) fn forget(&mut self, slot: Slot) {
         if let Some(hand) = self.hands.remove(&slot) {
             self.memory.changed(hand.private, 0);
+            self.memory.heard_of(slot);
         }
         if self.memory.alone.is_some_and(|(alone, _)| alone == slot) {
             self.memory.alone = None;
@@ -239,14 +240,18 @@ impl Model {
         }
     }
 
-    /// The guard ends one worker at a time: an idle one that grew, or else the youngest that outgrew its estimate.
+    /// The guard ends one worker at a time: an idle one that grew, or else the youngest that outgrew its estimate. Where
+    /// none did, all that run are to be heard of first.
     pub(super) fn guard(&mut self) {
         let ends = |hand: &Hand| hand.expelled.is_some() || hand.is_stopping;
         let waits = self.now < self.memory.guarded_at + 500 && self.hands.values().any(ends);
-        if super::memory::is_within(&self.policy, self.resident()) || waits {
+        if super::memory::is_within(&self.policy, self.resident()) {
+            self.memory.awaited = None;
             return;
         }
-        self.memory.guarded_at = self.now;
+        if waits {
+            return;
+        }
         let up = || {
             let up = self.hands.iter();
             up.filter(|(_, hand)| hand.is_up && !hand.is_stopping && hand.expelled.is_none())
@@ -256,6 +261,7 @@ impl Model {
         let idle = up().filter(|(_, hand)| hand.runs.is_empty() && grown(hand));
         if let Some((slot, _)) = idle.max_by_key(|(_, hand)| hand.private) {
             let slot = *slot;
+            self.memory.guarded_at = self.now;
             return self.stop(slot);
         }
         let guilt = |hand: &Hand| {
@@ -272,6 +278,7 @@ impl Model {
             )
         };
         let busy = up().filter(|(_, hand)| !hand.runs.is_empty());
+        let running: Vec<Slot> = busy.clone().map(|(slot, _)| *slot).collect();
         let Some(slot) = busy
             .max_by_key(|(_, hand)| guilt(hand))
             .map(|(slot, _)| *slot)
@@ -279,6 +286,14 @@ impl Model {
             return;
         };
         let hand = self.hands.get_mut(&slot).expect("a worker");
+        if hand.private <= hand.estimate {
+            let awaited = self.memory.awaited.get_or_insert(running);
+            if !awaited.is_empty() {
+                return;
+            }
+        }
+        self.memory.awaited = None;
+        self.memory.guarded_at = self.now;
         hand.is_leaving = true;
         hand.expelled = Some((hand.private, hand.private > hand.estimate));
         let peak = hand.private;

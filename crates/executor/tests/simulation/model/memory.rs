@@ -47,6 +47,8 @@ pub struct Memory {
     short_bytes: u64,
     learnt: HashMap<Arc<str>, Vec<(Arc<str>, Peaks)>>,
     pub guarded_at: u64,
+    /// Whose readings the guard waits for.
+    pub awaited: Option<Vec<Slot>>,
 }
 
 impl Memory {
@@ -87,6 +89,13 @@ impl Memory {
     /// A worker's reading says more than the machine's last one.
     pub fn changed(&mut self, old: u64, new: u64) {
         self.measured = (self.measured + new).saturating_sub(old);
+    }
+
+    /// A worker was read, or is gone.
+    pub fn heard_of(&mut self, slot: Slot) {
+        if let Some(awaited) = &mut self.awaited {
+            awaited.retain(|one| *one != slot);
+        }
     }
 
     pub fn machine_has(&mut self, bytes: u64) {
@@ -239,6 +248,7 @@ impl Model {
         };
         let old = std::mem::replace(&mut hand.private, bytes);
         self.memory.changed(old, bytes);
+        self.memory.heard_of(slot);
         if hand.uses == 0 && hand.runs.is_empty() {
             hand.base = bytes;
             self.memory.base = Some(bytes);
