@@ -354,11 +354,10 @@ fn while_no_worker_has_outgrown_its_estimate_the_guard_waits_for_a_reading_of_ea
         }
         rig.start_and_dispatch();
         let expelled = |rig: &mut Rig| {
-            let found = rig.take().into_iter().find_map(|action| match action {
+            rig.take().into_iter().find_map(|action| match action {
                 Action::Expel { slot, .. } => Some(slot),
                 _ => None,
-            });
-            found
+            })
         };
         for slot in [0, 1] {
             rig.machine.measured(rig.now, slot, 50 * MB);

@@ -257,6 +257,9 @@ impl World {
             let resident = UNIT * self.chance.below(34);
             let pressure = *self.chance.pick(&[0.0, 0.0, 0.0, 0.0, 0.2, 0.5]);
             self.tell(Event::MachineMeasured(resident, pressure))?;
+            if self.chance.one_in(3) {
+                self.tell(Event::MachineMeasured(resident, pressure))?; // no worker was read between
+            }
         }
         if self.chance.one_in(2) {
             self.tell(Event::MachineMeasured(0, 0.0))?;

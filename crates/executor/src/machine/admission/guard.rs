@@ -130,9 +130,6 @@ impl Machine {
 
     /// Above the guard's limit, ends an idle worker that grew, or else the youngest that outgrew its estimate: one at a
     /// time, since each gives its memory back.
-    ///
-    /// A run may take its memory between the reading of its worker and that of the machine: then nobody seems to have
-    /// outgrown an estimate, and the guard waits until every busy worker was read again.
     fn guard(&mut self, now: Millis) {
         let Some(limit) = self.policy.memory_limit else {
             return;
@@ -148,14 +145,8 @@ impl Machine {
         if waits && self.workers.iter().any(|(_, worker)| leaving(worker)) {
             return;
         }
-        let up = || {
-            let staying = |worker: &Worker| worker.stage == Stage::Up && worker.expelled.is_none();
-            self.workers
-                .iter()
-                .filter(move |(_, worker)| staying(worker))
-        };
         let grown = |worker: &Worker| worker.private.saturating_sub(worker.base);
-        let idle = up().filter(|(_, worker)| {
+        let idle = self.staying().filter(|(_, worker)| {
             worker.is_idle() && (worker.burst || grown(worker) > worker.base)
         });
         if let Some((slot, _)) = idle.max_by_key(|(_, worker)| worker.private) {
@@ -163,7 +154,15 @@ impl Machine {
             self.stop(slot);
             return;
         }
-        let busy = || up().filter(|(_, worker)| !worker.is_idle());
+        self.end_busy(now, limit);
+    }
+
+    /// Ends the busy worker that is to blame for the memory being full.
+    ///
+    /// A run may take its memory between the reading of its worker and that of the machine: then nobody seems to have
+    /// outgrown an estimate, and the guard waits until every busy worker was read again.
+    fn end_busy(&mut self, now: Millis, limit: u64) {
+        let busy = || self.staying().filter(|(_, worker)| !worker.is_idle());
         let Some((slot, worker)) = busy().max_by_key(|(_, worker)| self.expulsion_rank(worker))
         else {
             return;
@@ -176,6 +175,12 @@ impl Machine {
         } else if all_read.is_none() {
             self.room.unread = Some(busy().map(|(slot, _)| slot).collect());
         }
+    }
+
+    /// The workers that the guard may end.
+    fn staying(&self) -> impl Iterator<Item = (Slot, &Worker)> {
+        let stays = |worker: &Worker| worker.stage == Stage::Up && worker.expelled.is_none();
+        self.workers.iter().filter(move |(_, worker)| stays(worker))
     }
 
     /// The order in which the guard ends workers: the greatest first.
