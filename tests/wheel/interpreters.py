@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import subprocess
@@ -14,7 +15,9 @@ PROBE = "import platform, venv, ensurepip; print(platform.python_implementation(
 def candidates(minor: int) -> list[Path]:
     """Where a CPython 3.`minor` may be: under pyenv, then on PATH."""
     folder = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
-    found = sorted(folder.glob(f"3.{minor}.*/bin/python3.{minor}"), reverse=True)
+    pattern = f"{glob.escape(str(folder))}/3.{minor}.*/bin/python3.{minor}"
+    # Unlike `Path.glob`, it takes a folder that this user may not enter for an empty one.
+    found = sorted(map(Path, glob.glob(pattern)), reverse=True)
     on_path = shutil.which(f"python3.{minor}")
     return [*found, *([Path(on_path)] if on_path else [])]
 
