@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -73,16 +72,10 @@ class BarDisplay(Display):
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._lock:
-            if self._rest:
-                self._print(self._rest)
-                self._rest = ""
+    def _finish(self) -> None:
+        if self._rest:
+            self._print(self._rest)
+            self._rest = ""
         self._bars.stop()
 
     def _told(self, text: str) -> str:

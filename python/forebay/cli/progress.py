@@ -34,11 +34,13 @@ class Display:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._is_within_line = False
+        """Whether the log's last line has no end yet."""
 
     def write(self, text: str) -> None:
         """Show a piece of a log."""
         with self._lock:
-            murmur(text, is_log=True)
+            self._log(text)
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Show an event of a request."""
@@ -52,7 +54,17 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        return None
+        with self._lock:
+            self._finish()
+
+    def _log(self, text: str) -> None:
+        """Print a piece of a log; under the lock."""
+        if text:
+            murmur(text, is_log=True)
+            self._is_within_line = not text.endswith("\n")
+
+    def _finish(self) -> None:
+        """Show what has waited, and stop; under the lock."""
 
 
 class JsonDisplay(Display):
@@ -64,32 +76,14 @@ class JsonDisplay(Display):
 
     wanted = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._is_within_line = False
-
-    def write(self, text: str) -> None:
-        """Show a piece of a log."""
-        if not text:
-            return
-        with self._lock:
-            murmur(text, is_log=True)
-            self._is_within_line = not text.endswith("\n")
-
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Print the event with the request's id and name."""
         with self._lock:
             self._end_line()
             note(json.dumps({"schema": SCHEMA, "id": id_, "name": name, **event}))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._lock:
-            self._end_line()  # an error in JSON may follow
+    def _finish(self) -> None:
+        self._end_line()  # an error in JSON may follow
 
     def _end_line(self) -> None:
         if self._is_within_line:
@@ -111,7 +105,6 @@ class LineDisplay(Display):
         self._reasons: dict[str, str] = {}
         """Reasons of requests that wait, which were not printed yet."""
         self._timer: threading.Timer | None = None
-        self._is_within_line = False
         self._held: dict[str, str] = {}
 
     def write(self, text: str) -> None:
@@ -119,12 +112,9 @@ class LineDisplay(Display):
         lines, end, rest = text.rpartition("\n")
         with self._lock:
             if end:
-                murmur(lines + end, is_log=True)
+                self._log(lines + end)
                 self._show_held()
-                self._is_within_line = False
-            if rest:
-                murmur(rest, is_log=True)
-                self._is_within_line = True
+            self._log(rest)
 
     def event(self, id_: str, name: str, event: dict[str, Any]) -> None:
         """Print a line if one is due."""
@@ -162,19 +152,13 @@ class LineDisplay(Display):
         for line in held.values():
             note(line)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if self._held:
-                murmur("\n")  # the log ended within a line
-                self._show_held()
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._held:
+            murmur("\n")  # the log ended within a line
+            self._show_held()
 
 
 def called(id_: str, name: str) -> str:
