@@ -83,7 +83,7 @@ impl Returns {
     }
 }
 
-/// Where a segment invalid.
+/// Where a segment lies.
 #[derive(Debug)]
 struct Hold {
     window: Arc<Window>,
@@ -104,7 +104,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// `range` (offset and length) invalid within the window and begins at a page.
+    /// `range` (offset and length) lies within the window and begins at a page.
     pub fn new(
         window: &Arc<Window>,
         returns: &Arc<Returns>,

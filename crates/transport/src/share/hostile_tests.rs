@@ -1,4 +1,4 @@
-//! A server that lends and borrows, and a caller that invalid.
+//! A server that lends and borrows, and a caller that lies.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

@@ -2,10 +2,10 @@
 //!
 //! A connection begins without any of this, and most stay so. When the first long segment arrives as bytes, its receiver
 //! says that it *borrows* (`Kind::Borrow`) and sends its return table, in which it will show what it has released. From
-//! then on the sender copies long segments into its process's pool and sends names; the chunks they invalid in are
+//! then on the sender copies long segments into its process's pool and sends names; the chunks in which they lie are
 //! announced by `Kind::Chunk`. Descriptors travel on the connection's own socket; `local` explains how none is lost.
 //!
-//! A received segment invalid in the sender's memory, mapped privately: the kernel copies a page when it is written, so a
+//! A received segment lies in the sender's memory, mapped privately: the kernel copies a page when it is written, so a
 //! callee may change its arguments as before, and no other process sees it.
 //! The design note, with invariants, limits and the table of failures, is `docs/concepts/rpc.md`.
 //!
