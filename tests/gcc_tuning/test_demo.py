@@ -150,3 +150,29 @@ def test_it_can_be_interrupted_at_any_time(scratch: Path, act: str, words: str) 
 def test_it_can_be_terminated_at_any_time(scratch: Path, act: str, words: str) -> None:
     """A supervisor's SIGTERM is as good as Ctrl-C."""
     stop(scratch, signal.SIGTERM, act, words)
+
+
+SWALLOWED = """
+import os, signal, sys, time
+from examples.gcc_tuning.stopping import Stopped, arm
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+arm()
+try:
+    Finalized()
+    time.sleep(20)
+except Stopped as stopped:
+    sys.exit(stopped.exit_code)
+"""
+
+
+def test_a_signal_within_a_finalizer_stops_it_too() -> None:
+    """Python ignores what a finalizer raises, so that the first Ctrl-C would be lost."""
+    command = [sys.executable, "-c", SWALLOWED]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGINT, "")
