@@ -69,10 +69,10 @@ thread() {
 	printf 'race:%s\n' forebay_blockio::sys::transfer::Transfer stream::sys::Memory >target/sanitize-races.txt
 	local -x TSAN_OPTIONS="suppressions=$PWD/target/sanitize-races.txt" RUSTFLAGS='-Zsanitizer=thread'
 	local run=("$CARGO" +nightly test --locked --no-fail-fast -Zbuild-std --target "$TARGET" --target-dir target/sanitize-thread)
-	# One test at a time: where one region unmaps an address and another test's maps it, the lock that orders two uses of
-	# one region does not order these, and ThreadSanitizer does not see the system calls, which rustix makes by itself.
+	# One test at a time: where one test unmaps a region or a ring and another maps one at that address, the lock that
+	# orders the uses of each does not order these, and ThreadSanitizer does not see the system calls, which rustix makes.
 	step 'thread memory' "${run[@]}" -p forebay-memory --test model -- --test-threads 1
-	step 'thread blockio' "${run[@]}" -p forebay-blockio --test engines
+	step 'thread blockio' "${run[@]}" -p forebay-blockio --test engines -- --test-threads 1
 	step 'thread transport' "${run[@]}" -p forebay-transport --test connection
 	step 'thread pool' "${run[@]}" -p forebay-pool --lib --tests
 	step 'thread tensor' "${run[@]}" -p forebay-tensor --test stream
