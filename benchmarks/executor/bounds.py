@@ -145,7 +145,7 @@ def at_rest() -> float:
 
     The template, which holds the application, is left out: it is as large as the application.
     """
-    settings = {"SHORT_WORKERS": "0", "LONG_WORKERS": "0", "WORKER_IDLE": "100ms"}
+    settings = {"SHORT_WORKERS": "0", "LONG_WORKERS": "0", "WORKER_IDLE_TIMEOUT": "100ms"}
     with (
         tempfile.TemporaryDirectory(prefix="fb-", dir=ON_DISK) as folder,
         Server(folder, **settings).running() as (client, process),
