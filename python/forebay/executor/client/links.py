@@ -23,11 +23,15 @@ _logger = logging.getLogger(__name__)
 PAUSE_S: Final = (0.01, 0.02, 0.05, 0.1, 0.25)
 """Before each attempt to reach a server that is gone; the last one repeats. A server that starts
 again is there within a second, and is noticed a tenth of that later."""
+TIMER_S: Final = 0.002
+"""How much too early the timer of an event loop may come: uvloop rounds to milliseconds."""
 
 
 def ran_out(error: Error, until: float | None) -> bool:
     """Whether a call that failed had no time left, also where an attempt to reconnect used it."""
-    return isinstance(error, DeadlineError) or (until is not None and time.monotonic() >= until)
+    if isinstance(error, DeadlineError):
+        return True
+    return until is not None and time.monotonic() + TIMER_S >= until
 
 
 def not_accepted(name: str, timeout: float | None) -> DeadlineError:
