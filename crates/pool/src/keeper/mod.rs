@@ -16,11 +16,13 @@
 //! | client does not read | events wait in a queue; one death per service bounds it |
 
 mod cgroup;
+mod copies;
 mod deadline;
 mod limits;
 mod memory;
 mod output;
 mod process;
+mod program;
 mod registry;
 mod removal;
 mod scratch;
@@ -46,7 +48,6 @@ use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
 use crate::sys::{Page, close_inherited, raise_open_files};
 use crate::wire::{Event, KeeperRequest, Report};
-use deadline::{DeadlineKind, DeadlineQueue};
 pub use memory::private_bytes;
 use registry::Registry;
 use source::{Poller, Source, Token};

@@ -7,17 +7,19 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::Pid;
 
+use super::output::Output;
+use super::process::{Ended, Process};
+use super::program::program_of;
+use super::report_of;
+use super::scratch::Directory;
+use super::source::{Poller, Source, token, watch};
+use super::spares::{Spare, Spares};
 use crate::confine::Confinement;
-use crate::control::{self, Packet, Receiver};
+use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
-use crate::keeper::output::Output;
-use crate::keeper::process::{Ended, Process};
-use crate::keeper::scratch::Directory;
-use crate::keeper::source::{self, Poller, Source, Token};
-use crate::keeper::spares::Spares;
 use crate::limit::SPARES_FROM;
-use crate::sys::{Program, spawn};
-use crate::wire::{Handle, Launch, Order};
+use crate::sys::spawn;
+use crate::wire::{Handle, Launch, Order, Report};
 
 /// A template as described by the client.
 #[derive(Debug)]
@@ -25,9 +27,9 @@ pub struct Template {
     launch: Launch,
     setup: Vec<u8>,
     /// Processes that are kept forked ahead.
-    pub spares: u32,
+    spares: u32,
     /// The process, while there is one.
-    pub running: Option<Running>,
+    running: Option<Running>,
 }
 
 /// A template's process.
@@ -72,8 +74,65 @@ impl Template {
         }
     }
 
-    /// Start its process and send it what to import.
-    pub fn start(&mut self, serial: u32, directory: Directory) -> Result<&mut Running> {
+    /// Its process, to look at.
+    pub fn running(&self) -> Option<&Running> {
+        self.running.as_ref()
+    }
+
+    /// Its process, while there is one.
+    pub fn running_mut(&mut self) -> Option<&mut Running> {
+        self.running.as_mut()
+    }
+
+    /// Its process, unless an earlier or a later one is asked for.
+    pub fn running_of(&mut self, serial: u32) -> Option<&mut Running> {
+        self.running_mut()
+            .filter(|running| running.serial == serial)
+    }
+
+    /// Take its process, which is its process no more.
+    pub fn take_running(&mut self) -> Option<Running> {
+        self.running.take()
+    }
+
+    /// Take its process, if it is the one that is asked for and has ended.
+    pub fn take_ended(&mut self, serial: u32) -> Option<(Running, Ended)> {
+        let ended = self.running_of(serial)?.process.reap()?;
+        Some((self.running.take()?, ended))
+    }
+
+    /// The process that is to fork a spare when the burst of starts is over, by its serial; None where none is wanted.
+    pub fn lacks_spares(&self) -> Option<u32> {
+        let running = self.running.as_ref()?;
+        let lacks = running.forks >= SPARES_FROM && running.spares.count() < self.spares as usize;
+        lacks.then_some(running.serial)
+    }
+
+    /// Have the process of a serial fork a spare, and say which directory the service after it gets.
+    /// False where that has to wait, because a caller waits for a service of it.
+    pub fn fork_spare(&mut self, serial: u64, next: Directory) -> bool {
+        let wanted = self.spares as usize;
+        let running = self.running.as_mut();
+        let running = running.filter(|running| u64::from(running.serial) == serial);
+        let may_fork = |it: &&mut Running| !it.spares.is_forking() && it.spares.count() < wanted;
+        let Some(running) = running.filter(may_fork) else {
+            return true;
+        };
+        if running.owes_any() {
+            return false;
+        }
+        let _ = running.fork_spare(next); // a template that takes no orders has none to spare
+        true
+    }
+
+    /// Start its process, watch it, and send it what to import.
+    pub fn start(
+        &mut self,
+        poller: &Poller,
+        id: u32,
+        serial: u32,
+        directory: Directory,
+    ) -> Result<()> {
         let (ours, theirs) = control::pair()?;
         let (output, write) = Output::new()?;
         let program = program_of(&self.launch);
@@ -91,18 +150,25 @@ impl Template {
             process.kill();
             Error::system("setup of a template")(errno)
         })?;
-        let pending = BTreeSet::new();
-        Ok(self.running.insert(Running {
+        let running = Running {
             serial,
             socket: ours,
             process,
             output,
-            pending,
+            pending: BTreeSet::new(),
             directory,
             forks: 0,
             spares: Spares::default(),
             unfit: None,
-        }))
+        };
+        if let Err(error) = running.watch(poller, id) {
+            // Its end would not be seen; it is reaped with the orphans.
+            running.unwatch(poller);
+            running.kill();
+            return Err(error);
+        }
+        self.running = Some(running);
+        Ok(())
     }
 }
 
@@ -113,21 +179,33 @@ impl Running {
     }
 
     /// Watch its reports, its exit and its output.
-    pub fn watch(&self, poller: &Poller, of: impl Fn(Source) -> Token) -> Result<()> {
-        source::watch(poller, &self.socket, of(Source::Report))
-            .and_then(|()| source::watch(poller, &self.process, of(Source::TemplateExit)))
-            .and_then(|()| source::watch(poller, &self.output, of(Source::TemplateOutput)))
+    fn watch(&self, poller: &Poller, id: u32) -> Result<()> {
+        let of = |source| token(source, id, self.serial);
+        watch(poller, &self.socket, of(Source::Report))
+            .and_then(|()| watch(poller, &self.process, of(Source::TemplateExit)))
+            .and_then(|()| watch(poller, &self.output, of(Source::TemplateOutput)))
     }
 
-    /// Receive its next report.
-    pub fn receive(&self, receiver: &mut Receiver) -> Result<Option<Packet>> {
-        receiver.receive(&self.socket, RecvFlags::DONTWAIT)
-    }
-
-    /// Receive no more of it, and end its process, whose exit comes next.
-    pub fn end_reports(&self, poller: &Poller) {
-        poller.remove(&self.socket);
-        self.process.kill();
+    /// Its next report. None where there is none, and once it has closed its socket; then it is on its way out, and its
+    /// exit comes next.
+    pub fn next_report(&mut self, poller: &Poller, receiver: &mut Receiver) -> Option<Report> {
+        let report = match receiver.receive(&self.socket, RecvFlags::DONTWAIT) {
+            Ok(Some(packet)) if !packet.bytes.is_empty() => report_of(&packet.bytes),
+            Ok(None) | Err(Error::Interrupted) => return None,
+            Ok(Some(_)) | Err(_) => {
+                poller.remove(&self.socket);
+                self.process.kill();
+                return None;
+            }
+        };
+        match &report {
+            Report::Unfit { reason } => self.unfit = Some(reason.clone()),
+            Report::Forked { handle, .. } | Report::NotForked { handle, .. } => {
+                self.pending.remove(handle);
+            }
+            Report::Ready | Report::HasExitHooks | Report::SpareForked { .. } => {}
+        }
+        Some(report)
     }
 
     /// Read what it has written.
@@ -137,23 +215,13 @@ impl Running {
         }
     }
 
-    /// It has reported why it cannot be a template.
-    pub fn note_unfit(&mut self, reason: Vec<u8>) {
-        self.unfit = Some(reason);
-    }
-
-    /// It has reported the fork of a service, or why there is none.
-    pub fn note_reported(&mut self, handle: Handle) {
-        self.pending.remove(&handle);
-    }
-
     /// Whether it was asked for a service and has not reported it.
     pub fn owes(&self, handle: Handle) -> bool {
         self.pending.contains(&handle)
     }
 
     /// Whether a caller waits for a service of it.
-    pub fn owes_any(&self) -> bool {
+    fn owes_any(&self) -> bool {
         !self.pending.is_empty()
     }
 
@@ -167,19 +235,19 @@ impl Running {
         self.process.pid == pid || self.spares.owns(pid)
     }
 
-    /// Its spares.
-    pub fn spares(&mut self) -> &mut Spares {
-        &mut self.spares
+    /// Take a spare that is to become a service.
+    pub fn take_spare(&mut self) -> Option<Spare> {
+        self.spares.take()
     }
 
-    /// Whether it is asked for services often enough to have spares, and has fewer than `wanted`.
-    pub fn lacks_spares(&self, wanted: u32) -> bool {
-        self.forks >= SPARES_FROM && self.spares.count() < wanted as usize
+    /// It has reported a spare; false if none was asked for, or if it has ended already.
+    pub fn spare_forked(&mut self, pid: i32) -> bool {
+        self.spares.forked(pid)
     }
 
-    /// Whether it can be asked for a spare now, of `wanted` at most.
-    pub fn may_fork_spare(&self, wanted: u32) -> bool {
-        !self.spares.is_forking() && self.spares.count() < wanted as usize
+    /// Let go of spares that have ended by themselves.
+    pub fn reap_spares(&mut self) {
+        self.spares.reap();
     }
 
     /// End its process alone.
@@ -193,13 +261,8 @@ impl Running {
         self.process.kill();
     }
 
-    /// Reap its process, if it has ended.
-    pub fn reap(&self) -> Option<Ended> {
-        self.process.reap()
-    }
-
     /// Watch it no more.
-    pub fn unwatch(&self, poller: &Poller) {
+    fn unwatch(&self, poller: &Poller) {
         poller.remove(&self.socket);
         poller.remove(&self.process);
         poller.remove(&self.output);
@@ -218,7 +281,7 @@ impl Running {
     }
 
     /// Ask for a spare, and say which directory the service after it gets.
-    pub fn fork_spare(&mut self, next: Directory) -> Result<()> {
+    fn fork_spare(&mut self, next: Directory) -> Result<()> {
         let (orders, keeper_link) = control::pair()?;
         let order = Order::Spare {
             next: next.path().as_encoded_bytes().to_vec(),
@@ -260,22 +323,5 @@ impl Running {
         let directory = std::mem::replace(&mut self.directory, next);
         let _ = self.directory.make(); // while the template forks; a service without it has no TMPDIR
         Ok(directory)
-    }
-}
-
-/// A launch as the system wants it.
-pub fn program_of(launch: &Launch) -> Program {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::OsStringExt;
-    let text = |bytes: &Vec<u8>| OsString::from_vec(bytes.clone());
-    Program {
-        arguments: launch.arguments.iter().map(text).collect(),
-        environment: launch
-            .environment
-            .iter()
-            .map(|(name, value)| (text(name), text(value)))
-            .collect(),
-        directory: text(&launch.directory),
-        confinement: None,
     }
 }

@@ -1,69 +1,29 @@
-//! How a process leaves the registry: by its template's report, by its exit, or by a deadline.
+//! How a process leaves the registry: by its exit, by a deadline, or with the client.
+//!
+//! **The orderly end of a service**: it runs its close hook and its exit handlers, within `EXIT_HOOKS_MS`. A service
+//! that has any reports so once over its keeper link, which is read when the service is to end; one without hooks is
+//! killed at once. Its end begins with the end of its connection. Then its process exits, and what is left of its group,
+//! such as a resource tracker of multiprocessing that removes shared memory, has the rest of the time. The leader is not
+//! reaped until then, so that the group keeps its number.
 
 use super::Registry;
+use super::orphans::has_members;
 use crate::clock::now_ms;
 use crate::death::Cause;
-use crate::error::Error;
-use crate::keeper::process::{Ended, Process};
+use crate::keeper::deadline::DeadlineKind;
+use crate::keeper::process::Ended;
 use crate::keeper::service::Service;
 use crate::keeper::source::Poller;
-use crate::keeper::template::Running;
-use crate::keeper::{DeadlineKind, report_of};
-use crate::limit::LIFETIME_LOOK_MS;
-use crate::sys::Cell;
-use crate::wire::{Event, Handle, Report};
-use crate::word::{Stamp, State};
+use crate::keeper::template::{Running, Template};
+use crate::limit::{EXIT_HOOKS_MS, GROUP_CHECK_MS};
+use crate::wire::{Event, Handle};
 
 impl Registry {
-    pub(super) fn take_reports(&mut self, poller: &Poller, id: u32, serial: u32) {
-        loop {
-            let template = self
-                .templates
-                .get_mut(&id)
-                .and_then(|template| template.running.as_mut());
-            let Some(running) = template.filter(|running| running.serial() == serial) else {
-                return;
-            };
-            let packet = match running.receive(&mut self.receiver) {
-                Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
-                Ok(None) | Err(Error::Interrupted) => return,
-                Ok(Some(_)) | Err(_) => {
-                    // Its end closed: it is on its way out, and its exit comes next.
-                    running.end_reports(poller);
-                    return;
-                }
-            };
-            match report_of(&packet.bytes) {
-                Report::Ready | Report::HasExitHooks => {} // the latter is a service's report
-                Report::Unfit { reason } => running.note_unfit(reason),
-                Report::Forked { handle, pid } => {
-                    running.note_reported(handle);
-                    self.forked(poller, handle, pid);
-                }
-                Report::SpareForked { pid } => self.spare_forked(id, pid),
-                Report::NotForked { handle, errno } => {
-                    running.note_reported(handle);
-                    self.services.remove(&handle.slot);
-                    let text = not_forked("the template", errno).into_bytes();
-                    self.report_not_started(handle.slot, Cause::NotStarted, text);
-                }
-            }
-        }
-    }
-
     pub(super) fn template_ended(&mut self, poller: &Poller, id: u32, serial: u32) {
         self.take_reports(poller, id, serial); // what it forked before it ended
-        let Some(template) = self.templates.get_mut(&id) else {
-            return;
-        };
-        let Some(running) = template
-            .running
-            .take_if(|running| running.serial() == serial)
-        else {
-            return;
-        };
-        let Some(Ended { how, code, .. }) = running.reap() else {
-            template.running = Some(running);
+        let template = self.templates.get(id).ok();
+        let ended = template.and_then(|template| template.take_ended(serial));
+        let Some((running, Ended { how, code, .. })) = ended else {
             return;
         };
         let how = if how == Cause::Exit {
@@ -77,14 +37,13 @@ impl Registry {
     /// A template has closed its socket and its exit has not been seen; it is reaped with the
     /// orphans.
     pub(super) fn template_lost(&mut self, poller: &Poller, id: u32) {
-        let running = self.templates.get(&id);
-        let Some(serial) = running.and_then(|template| Some(template.running.as_ref()?.serial()))
-        else {
+        let running = self.templates.running(id);
+        let Some(serial) = running.map(|running| running.serial()) else {
             return;
         };
         self.take_reports(poller, id, serial);
-        let running = self.templates.get_mut(&id);
-        if let Some(running) = running.and_then(|template| template.running.take()) {
+        let template = self.templates.get(id).ok();
+        if let Some(running) = template.and_then(Template::take_running) {
             running.kill();
             self.remove_template(poller, running, "closed its socket");
         }
@@ -98,206 +57,128 @@ impl Registry {
             None => (Cause::TemplateDied, end_of_template(how, &remains.output)),
         };
         for handle in remains.pending {
-            if let Some(service) = self.services.remove(&handle.slot) {
-                let (cause, text) = match service.ending {
+            if let Some(service) = self.services.remove(handle.slot) {
+                let (cause, text) = match service.ending() {
                     Some(cause) => (cause, remains.output.clone()),
                     None => (cause, text.clone()),
                 };
-                self.report_not_started(handle.slot, cause, text);
+                self.events.push_not_started(handle.slot, cause, text);
             }
         }
     }
 
+    /// The process of a service has exited, as far as is known.
     pub(super) fn service_ended(&mut self, poller: &Poller, slot: u32, serial: u32) {
-        let service = self.services.get(&slot);
-        if service.is_none_or(|service| service.serial != serial) || self.awaits_group(poller, slot)
-        {
+        let known = self.services.of_serial(slot, serial).is_some();
+        if !known || self.awaits_group(poller, slot) {
             return;
         }
-        let Some(service) = self.services.get_mut(&slot) else {
+        let Some(status) = self.services.get(slot).and_then(Service::reap) else {
             return;
         };
-        let Some(status) = service.process.as_ref().and_then(Process::reap) else {
-            return;
-        };
-        self.forget_copies(poller, slot, serial);
-        let lease = self.lease_of(slot);
-        let Some(service) = self.services.get_mut(&slot) else {
+        self.give_up_copies(poller, slot, serial);
+        let lease = self.leases.generation(slot);
+        let Some(mut service) = self.services.remove(slot) else {
             return;
         };
         let death = service.death(status, lease);
-        let update = service
-            .output
-            .final_update()
-            .map(|(total, text)| Event::Written {
-                handle: service.followed_by,
-                total,
-                text,
-            });
-        self.events.extend(update.map(|written| (written, None)));
-        poller.remove(&service.output);
-        if let Some(process) = &service.process {
-            poller.remove(process);
+        if let Some(written) = service.last_written() {
+            self.events.push(written);
         }
-        self.events.push((Event::Died { slot, death }, None));
-        self.services.remove(&slot);
+        service.unwatch(poller);
+        self.events.push(Event::Died { slot, death });
     }
 
-    /// End what is past its deadline.
-    pub fn expire(&mut self, poller: &Poller, now: u64) {
-        while let Some((kind, handle)) = self.deadlines.pop_due(now) {
-            let ended = match kind {
-                DeadlineKind::Start => self.expire_unanswered(handle, State::Starting),
-                DeadlineKind::Reset => self.expire_unanswered(handle, State::Resetting),
-                DeadlineKind::Idle => self.expire_idle(handle, now),
-                DeadlineKind::Lifetime => self.expire_old(handle, now),
-                DeadlineKind::Spare => {
-                    self.fork_spare(handle);
-                    None
-                }
-                DeadlineKind::ExitHooks => {
-                    self.expire_exit(handle);
-                    None
-                }
-                DeadlineKind::GroupExit => {
-                    self.check_group(poller, handle);
-                    None
-                }
-            };
-            let Some(cause) = ended else {
-                continue;
-            };
-            self.end_service(poller, handle.slot, cause);
-            let service = self.services.get(&handle.slot);
-            if service.is_some_and(|service| service.process.is_none()) {
-                self.end_template_of(handle);
-            }
-        }
-    }
-
-    /// A service whose answer to a start or a reset is due: retired, unless it has answered in
-    /// time and was not needed since; then it is idle.
-    fn expire_unanswered(&self, handle: Handle, waiting: State) -> Option<Cause> {
-        let service = self.services.get(&handle.slot)?;
-        let cell = self.page.cell(handle.slot);
-        let word = &cell.word;
-        let seen = Stamp::load(word);
-        if seen.generation != handle.generation || seen.state != waiting {
-            return None;
-        }
-        if service.has_answered(was_left(cell)) {
-            let _ = cell.since_ms.compare_exchange(
-                0,
-                now_ms(),
-                std::sync::atomic::Ordering::AcqRel,
-                std::sync::atomic::Ordering::Acquire,
-            ); // idle from now on, where its caller has not let go of it
-            seen.settle(word);
-            return None;
-        }
-        let retired = seen.expire(word);
-        retired.then_some(if waiting == State::Starting {
-            Cause::StartDeadline
-        } else {
-            Cause::ResetDeadline
-        })
-    }
-
-    /// A service that may have been idle for too long; retired where enough others of its key stay.
-    fn expire_idle(&mut self, handle: Handle, now: u64) -> Option<Cause> {
-        let service = self.service_since(handle)?;
-        let deadlines = service.deadlines;
-        let cell = self.page.cell(handle.slot);
-        let seen = Stamp::load(&cell.word);
-        let since = cell.since_ms.load(std::sync::atomic::Ordering::Acquire);
-        let idle = seen.state == State::Idle;
-        let due = if idle { since.min(now) } else { now } + deadlines.idle_ms;
-        let keep = self.keep.get(&deadlines.key).copied().unwrap_or(0) as usize;
-        if due > now || self.idle_of(deadlines.key) <= keep {
-            let next = if due > now {
-                due
-            } else {
-                now + deadlines.idle_ms
-            };
-            self.deadlines.push(next, DeadlineKind::Idle, handle);
-            return None;
-        }
-        seen.expire(&cell.word).then_some(Cause::IdleTimeout)
-    }
-
-    /// A service that has lived its time; one that is in use is ended by the client when it comes back.
-    fn expire_old(&mut self, handle: Handle, now: u64) -> Option<Cause> {
-        self.service_since(handle)?;
-        let word = &self.page.cell(handle.slot).word;
-        let seen = Stamp::load(word);
-        let retired = seen.state == State::Idle && seen.expire(word);
-        if !retired {
-            let next = now + LIFETIME_LOOK_MS;
-            self.deadlines.push(next, DeadlineKind::Lifetime, handle);
-        }
-        retired.then_some(Cause::Lifetime)
-    }
-
-    /// The service that a handle was given for when it was started, not a later one in its slot.
-    pub(super) fn service_since(&self, handle: Handle) -> Option<&Service> {
-        let service = self.services.get(&handle.slot)?;
-        (service.handle == handle).then_some(service)
-    }
-
-    /// Services of a key that are ready and not lent, whether or not their answer was read.
-    fn idle_of(&self, key: u32) -> usize {
-        let of_key = |service: &&Service| service.deadlines.key == key;
-        let is_ready = |service: &&Service| {
-            let cell = self.page.cell(service.handle.slot);
-            match Stamp::load(&cell.word).state {
-                State::Idle => true,
-                State::Starting | State::Resetting => service.has_answered(was_left(cell)),
-                State::Free | State::Leased | State::Retired => false,
-            }
+    /// A service has ended: the copies that it has not reported will not come.
+    fn give_up_copies(&mut self, poller: &Poller, slot: u32, serial: u32) {
+        self.take_copies(poller, slot, serial);
+        let Some(service) = self.services.get_mut(slot) else {
+            return;
         };
-        self.services
-            .values()
-            .filter(of_key)
-            .filter(is_ready)
-            .count()
+        for copy in service.give_up_copies(poller) {
+            self.not_copied(copy, "the service to be copied ended");
+        }
     }
 
-    /// End the template of a service that was not forked in time: it is stopped, or hangs in its imports, and would hang
-    /// for ever.
-    fn end_template_of(&self, handle: Handle) {
-        let running = self
-            .templates
-            .values()
-            .filter_map(|template| template.running.as_ref());
-        for running in running.filter(|running| running.owes(handle)) {
-            running.kill();
+    /// End a service that was retired at a deadline.
+    pub(super) fn end_retired(&mut self, poller: &Poller, handle: Handle, cause: Cause) {
+        self.end_service(poller, handle.slot, cause);
+        let service = self.services.get(handle.slot);
+        if service.is_some_and(|service| service.pid().is_none()) {
+            self.templates.end_owing(handle);
+        }
+    }
+
+    /// End a service: in order where it has asked for that and the cause allows it, at once otherwise.
+    pub(super) fn end_service(&mut self, poller: &Poller, slot: u32, cause: Cause) {
+        let Some(serial) = self.services.get(slot).map(Service::serial) else {
+            return;
+        };
+        if cause.is_orderly() {
+            self.take_copies(poller, slot, serial); // it may have said that it has something to do
+        }
+        let Some(service) = self.services.get_mut(slot) else {
+            return;
+        };
+        if cause.is_orderly() && service.is_exiting() {
+            return; // its end has begun
+        }
+        if cause.is_orderly() && service.has_exit_hooks() {
+            let until = now_ms() + EXIT_HOOKS_MS;
+            service.begin_exit(cause, until);
+            self.deadlines
+                .push(until, DeadlineKind::ExitHooks, service.handle());
+        } else {
+            service.end_at_once(cause);
+        }
+    }
+
+    /// The time of a service for its exit hooks is over.
+    pub(super) fn finish_exit(&mut self, handle: Handle) {
+        if let Some(service) = self.services.since_mut(handle) {
+            service.finish_exit();
+        }
+    }
+
+    /// Whether a process that has exited leaves others that have time to end by themselves; they are looked at again.
+    fn awaits_group(&mut self, poller: &Poller, slot: u32) -> bool {
+        let now = now_ms();
+        let Some(service) = self.services.get(slot) else {
+            return false;
+        };
+        let (Some(until), Some(leader)) = (service.exits_until(now), service.pid()) else {
+            return false;
+        };
+        if service.is_branching() || !has_members(leader) {
+            return false;
+        }
+        service.unwatch_exit(poller);
+        let next = until.min(now + GROUP_CHECK_MS);
+        self.deadlines
+            .push(next, DeadlineKind::GroupExit, service.handle());
+        true
+    }
+
+    /// Look again at a service whose process has exited.
+    pub(super) fn check_group(&mut self, poller: &Poller, handle: Handle) {
+        if let Some(serial) = self.services.since(handle).map(Service::serial) {
+            self.service_ended(poller, handle.slot, serial);
         }
     }
 
     /// End everything; services run their exit hooks, unless the client is gone.
     pub fn end_all(&mut self, poller: &Poller, orderly: bool) {
-        let slots: Vec<u32> = self.services.keys().copied().collect();
-        for slot in slots {
+        for slot in self.services.slots() {
             if orderly {
                 self.end_service(poller, slot, Cause::Closed);
-            } else if let Some(service) = self.services.get_mut(&slot) {
-                service.exit_by = None;
-                service.end(Cause::Closed);
+            } else if let Some(service) = self.services.get_mut(slot) {
+                service.end_at_once(Cause::Closed);
             }
         }
         // What has no process yet will not get one: its template goes too.
-        self.services.retain(|_, service| service.process.is_some());
-        for template in self.templates.values() {
-            if let Some(running) = &template.running {
-                running.end();
-            }
-        }
+        self.services.forget_unstarted();
+        self.templates.end_all();
     }
-}
-
-/// Whether no caller waits for the answer of a service: its last caller has let go of it.
-fn was_left(cell: &Cell) -> bool {
-    cell.since_ms.load(std::sync::atomic::Ordering::Acquire) > 0
 }
 
 fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
@@ -307,18 +188,4 @@ fn end_of_template(how: &str, output: &[u8]) -> Vec<u8> {
         text.extend(output);
     }
     text
-}
-
-/// Why a process could not make another, and what to do.
-pub fn not_forked(who: &str, errno: i32) -> String {
-    let reason = std::io::Error::from_raw_os_error(errno);
-    let next = match rustix::io::Errno::from_raw_os_error(errno) {
-        rustix::io::Errno::MFILE => "; raise ulimit -n, or open fewer files there",
-        rustix::io::Errno::AGAIN => {
-            "; raise ulimit -u, or processes of its limits (a copy is first a process of its original), \
-             or keep fewer services at once"
-        }
-        _ => "",
-    };
-    format!("{who} could not fork: {reason}{next}")
 }

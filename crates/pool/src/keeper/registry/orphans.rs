@@ -1,63 +1,64 @@
 //! What services left behind: the kernel gives it to the keeper, which ends it.
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpgid, kill_process, waitpid};
 
-use super::Registry;
-use crate::keeper::service::Service;
-use crate::keeper::template::Running;
+use super::services::Services;
+use super::templates::Templates;
 use crate::limit::ORPHAN_SCAN_MS;
 
-impl Registry {
-    /// Reap what services left behind and the kernel gave to us; end it where no service is left to own it.
-    pub fn tend_orphans(&mut self, now: u64) {
-        if self.services.is_empty() {
-            self.kill_orphans();
+/// When the keeper last looked for what services left behind.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    scanned_ms: u64,
+}
+
+impl Orphans {
+    /// Milliseconds until the next look, while there are services.
+    pub fn wait_ms(&self, now: u64) -> u64 {
+        (self.scanned_ms + ORPHAN_SCAN_MS).saturating_sub(now)
+    }
+
+    /// Reap them; end them where no service is left to own them.
+    pub fn tend(&mut self, now: u64, services: &Services, templates: &mut Templates) {
+        if services.is_empty() {
+            kill(services, templates);
         } else if now >= self.scanned_ms + ORPHAN_SCAN_MS {
             self.scanned_ms = now;
-            self.reap_spares();
-            self.each_orphan(|_| {});
+            templates.reap_spares();
+            each(services, templates, |_| {});
         }
     }
+}
 
-    /// End and reap them, but for those of a service that is given time for its end.
-    pub fn kill_orphans(&self) {
-        self.each_orphan(|pid| {
-            if !self.is_exiting(pid) {
-                let _ = kill_process(pid, Signal::KILL); // gone already is as good
-            }
-        });
-    }
-
-    fn each_orphan(&self, act: impl Fn(Pid)) {
-        // A child that is not known yet may be a fork that its template has not reported.
-        let forking = self
-            .templates
-            .values()
-            .filter_map(|template| template.running.as_ref());
-        let branching = |service: &Service| !service.branching.is_empty();
-        if forking.into_iter().any(Running::is_forking) || self.services.values().any(branching) {
-            return;
+/// End and reap them, but for those of a service that is given time for its end.
+pub fn kill(services: &Services, templates: &Templates) {
+    each(services, templates, |pid| {
+        if !services.is_given_time(pid) {
+            let _ = kill_process(pid, Signal::KILL); // gone already is as good
         }
-        for pid in children() {
-            if !self.owns(pid) {
-                act(pid);
-                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-            }
+    });
+}
+
+fn each(services: &Services, templates: &Templates, act: impl Fn(Pid)) {
+    // A child that is not known yet may be a fork that its template has not reported.
+    if templates.any_forks() || services.any_branches() {
+        return;
+    }
+    for pid in children() {
+        if !services.owns(pid) && !templates.owns(pid) {
+            act(pid);
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
+}
 
-    fn owns(&self, pid: Pid) -> bool {
-        let services = self
-            .services
-            .values()
-            .filter_map(|service| service.process.as_ref());
-        let mut templates = self
-            .templates
-            .values()
-            .filter_map(|template| template.running.as_ref());
-        services.into_iter().any(|process| process.pid == pid)
-            || templates.any(|running| running.owns(pid))
-    }
+/// Whether a group whose leader has ended has other processes that live. They came to us with its end.
+pub fn has_members(leader: Pid) -> bool {
+    children().into_iter().any(|pid| {
+        pid != leader
+            && getpgid(Some(pid)) == Ok(leader)
+            && !matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_)))
+    })
 }
 
 /// The children of this process; empty where the kernel does not list them (`CONFIG_PROC_CHILDREN`).
