@@ -1,4 +1,10 @@
-//! What the client knows of one service.
+//! What the client knows of each service, by slot.
+//!
+//! ```text
+//!   free -> begin -> asked -> started -> lent <-> given back -> ended -> free
+//! ```
+//! Each step is a method of the entry. A lease is looked up by its handle, and found only while its holder has not given
+//! it back; its generation is the one that was given to that holder.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -7,60 +13,257 @@ use forebay_base::time::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 
-use super::drive::notify;
-use super::{Answer, State, Transition, WATCH};
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
-use crate::machine::Key;
 use crate::sys::kill_group;
 use crate::wire::Handle;
-use crate::word::{Stamp, State as Word};
+
+/// How many bytes a service has written in all, and the newest of them.
+pub type Written = (u64, Vec<u8>);
+
+/// Descriptors of a lent service for a holder in another process.
+#[derive(Debug)]
+pub struct HandedOut {
+    /// The holder's end of the service's socket.
+    pub socket: OwnedFd,
+    /// Process id and pidfd, once the keeper has reported them.
+    pub process: Option<(i32, OwnedFd)>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Entries {
+    by_slot: Vec<Entry>,
+    /// Services that ended, or were given up, while they were idle.
+    dead_idle: Vec<Handle>,
+}
 
 /// A service, by its slot.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
 pub struct Entry {
     /// Of the lease that is out, or of the last one.
-    pub generation: u64,
+    generation: u64,
     /// A caller holds it, and will ask how it ended.
-    pub lent: bool,
+    lent: bool,
     /// Its process; 0 until the keeper reports it.
-    pub pid: i32,
-    /// A duplicate of the client's end of its socket.
-    pub socket: Option<OwnedFd>,
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    /// A duplicate of the client's end of its socket; None until the keeper was asked for it.
+    socket: Option<OwnedFd>,
     /// How it ended.
-    pub death: Option<Death>,
+    death: Option<Death>,
     /// What it wrote, once the keeper has answered.
-    pub output: Option<Vec<u8>>,
+    output: Option<Vec<u8>>,
+    /// Where a caller follows what it writes.
+    written: Option<Written>,
     /// It has more private memory than its pool keeps, and is not lent again.
-    pub heavy: bool,
+    heavy: bool,
     /// It is not ended for how often it was lent: it holds state.
-    pub stateful: bool,
+    stateful: bool,
     /// Its own directory.
-    pub directory: Vec<u8>,
-    /// The newest that it wrote, and how many bytes there were in all; where a caller follows it.
-    pub written: Option<(u64, Vec<u8>)>,
+    directory: Vec<u8>,
     /// Why it is being ended before it could be lent.
-    pub refused: Option<Vec<u8>>,
+    refused: Option<Vec<u8>>,
+    /// It has been noted as one that ended while it was idle.
     dead_idle: bool,
-    pub pidfd: Option<OwnedFd>,
     begun_ms: u64,
     /// When it is too old to be lent again; 0: never.
-    pub expires_ms: u64,
+    expires_ms: u64,
     /// Leases so far.
     uses: u32,
     /// When the lease that is out began.
-    pub leased_ms: u64,
+    leased_ms: u64,
+}
+
+impl Entries {
+    /// The entry of a slot, made on first use.
+    pub fn at(&mut self, slot: u32) -> &mut Entry {
+        let index = slot as usize;
+        if self.by_slot.len() <= index {
+            self.by_slot.resize_with(index + 1, Entry::default);
+        }
+        &mut self.by_slot[index]
+    }
+
+    /// The entry of a slot, if it was ever used.
+    pub fn get(&self, slot: u32) -> Option<&Entry> {
+        self.by_slot.get(slot as usize)
+    }
+
+    /// The entry of a lease, unless that has ended.
+    pub fn lease(&mut self, handle: Handle) -> Result<&mut Entry> {
+        let Handle { slot, generation } = handle;
+        let entry = self.by_slot.get_mut(slot as usize);
+        entry
+            .filter(|entry| entry.lent && entry.generation == generation)
+            .ok_or(Error::Stale { slot, generation })
+    }
+
+    /// How many services have more private memory than the pool keeps.
+    pub fn heavy(&self) -> usize {
+        self.by_slot.iter().filter(|entry| entry.heavy).count()
+    }
+
+    /// A service ends; remember it if it is idle.
+    pub fn note_dead_idle(&mut self, slot: u32) {
+        let entry = self.at(slot);
+        if !entry.lent && !entry.dead_idle && entry.socket.is_some() {
+            entry.dead_idle = true;
+            let handle = entry.handle(slot);
+            self.dead_idle.push(handle);
+        }
+    }
+
+    /// Last leases of services that ended while they were idle, each returned once.
+    pub fn take_dead_idle(&mut self) -> Vec<Handle> {
+        std::mem::take(&mut self.dead_idle)
+    }
+
+    /// Kill the groups of those whose end was not reported, without the keeper.
+    pub fn kill_living(&self) {
+        for entry in self.by_slot.iter().filter(|entry| !entry.is_dead()) {
+            entry.kill();
+        }
+    }
+
+    /// In a forked child: let go of the descriptors.
+    pub fn forget(&mut self) {
+        self.by_slot.clear();
+    }
 }
 
 impl Entry {
+    /// Room was granted: a caller starts a service here. Returns the generation of its lease to be.
+    pub fn begin(&mut self) -> u64 {
+        let now = now_ms();
+        *self = Self {
+            generation: self.next_generation(),
+            lent: true,
+            begun_ms: now,
+            leased_ms: now,
+            ..Self::default()
+        };
+        self.generation
+    }
+
+    /// The keeper was asked for it. `lifetime_ms`: how long it may live; 0: for ever.
+    pub fn asked(&mut self, socket: OwnedFd, stateful: bool, lifetime_ms: u64) {
+        self.socket = Some(socket);
+        self.stateful = stateful;
+        if lifetime_ms > 0 {
+            self.expires_ms = now_ms() + lifetime_ms;
+        }
+    }
+
+    /// The keeper has reported its process.
+    pub fn started(&mut self, pid: i32, pidfd: Option<OwnedFd>, directory: Vec<u8>) {
+        self.pid = pid;
+        self.pidfd = pidfd;
+        self.directory = directory;
+    }
+
+    /// It is being ended before it could be lent; its death is explained so.
+    pub fn refuse(&mut self, reason: Vec<u8>) {
+        self.refused = Some(reason);
+    }
+
+    /// Who started it has it now as a lease. Returns how long the start took, in milliseconds.
+    pub fn lend(&mut self) -> u64 {
+        let now = now_ms();
+        self.uses += 1;
+        self.leased_ms = now;
+        now.saturating_sub(self.begun_ms)
+    }
+
+    /// A lease of the next generation begins.
+    pub fn claim(&mut self, now: u64) {
+        self.generation = self.next_generation();
+        self.lent = true;
+        self.uses += 1;
+        self.leased_ms = now;
+    }
+
+    /// A further lease of the same generation begins.
+    pub fn join(&mut self) {
+        self.uses += 1;
+    }
+
+    /// Its lease, or its start, is over.
+    pub fn give_back(&mut self) {
+        self.lent = false;
+    }
+
+    /// It has ended.
+    pub fn end(&mut self, mut death: Death) {
+        if let Some(reason) = self.refused.take() {
+            death.text = reason;
+        }
+        self.death = Some(death);
+    }
+
+    /// It is given up. The keeper reports no death of a service that it was never asked for.
+    pub fn give_up(&mut self) {
+        if self.socket.is_none() {
+            self.death.get_or_insert_with(|| Death {
+                cause: Cause::NotStarted,
+                pid: 0,
+                text: b"it was never asked for".to_vec(),
+                ..Death::default()
+            });
+        }
+    }
+
+    /// Free its slot, where it is dead and not lent. Returns the generation that the slot keeps.
+    pub fn free(&mut self) -> Option<u64> {
+        if self.lent || self.death.is_none() {
+            return None;
+        }
+        let generation = self.generation;
+        *self = Self {
+            generation,
+            ..Self::default()
+        };
+        Some(generation)
+    }
+
+    /// It has more private memory than its pool keeps.
+    pub fn note_heavy(&mut self) {
+        self.heavy = true;
+    }
+
     /// Its handle.
     pub const fn handle(&self, slot: u32) -> Handle {
         Handle {
             slot,
             generation: self.generation,
         }
+    }
+
+    /// The generation of its next lease.
+    pub const fn next_generation(&self) -> u64 {
+        self.generation + 1
+    }
+
+    /// Whether a caller holds it.
+    pub const fn is_lent(&self) -> bool {
+        self.lent
+    }
+
+    /// Whether its end was reported.
+    pub const fn is_dead(&self) -> bool {
+        self.death.is_some()
+    }
+
+    /// How it ended.
+    pub const fn death(&self) -> Option<&Death> {
+        self.death.as_ref()
+    }
+
+    /// Its process; 0 until the keeper reports it.
+    pub const fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// Process id and pidfd, once the keeper has reported them.
@@ -70,15 +273,34 @@ impl Entry {
             .map(|pidfd| (self.pid, pidfd.as_raw_fd()))
     }
 
-    /// Kill its group without the keeper.
-    pub fn kill(&self) {
-        if let (Some(pidfd), Some(pid)) = (&self.pidfd, Pid::from_raw(self.pid)) {
-            kill_group(pidfd, pid);
+    /// The client's end of its socket, once the keeper was asked for it.
+    pub const fn socket(&self) -> Option<&OwnedFd> {
+        self.socket.as_ref()
+    }
+
+    /// Its directory; empty until the keeper has reported it.
+    pub fn directory(&self) -> &[u8] {
+        &self.directory
+    }
+
+    /// For how long the lease that is out has been so, in milliseconds.
+    pub const fn held_ms(&self, now: u64) -> u64 {
+        now.saturating_sub(self.leased_ms)
+    }
+
+    /// Why it is not to be lent again when it comes back, if so.
+    pub fn worn(&self, max_uses: u32, now: u64) -> Option<Cause> {
+        if max_uses > 0 && !self.stateful && self.uses >= max_uses {
+            return Some(Cause::Uses);
         }
+        if self.heavy {
+            return Some(Cause::Memory);
+        }
+        (self.expires_ms > 0 && now >= self.expires_ms).then_some(Cause::Lifetime)
     }
 
     /// One poll finds a process that ended, and a socket that was closed or has unexpected bytes.
-    fn is_silent(&self, settled: bool) -> bool {
+    pub fn is_silent(&self, settled: bool) -> bool {
         let (Some(pidfd), Some(socket)) = (&self.pidfd, &self.socket) else {
             return !settled;
         };
@@ -93,195 +315,59 @@ impl Entry {
         ];
         matches!(poll(&mut set, Some(&timespec(Duration::ZERO))), Ok(0))
     }
-}
 
-impl State {
-    /// The entry of a slot, made on first use.
-    pub fn entry_of(&mut self, slot: u32) -> &mut Entry {
-        let index = slot as usize;
-        if self.entries.len() <= index {
-            self.entries.resize_with(index + 1, Entry::default);
-        }
-        &mut self.entries[index]
+    /// The keeper is asked for what it wrote.
+    pub fn forget_output(&mut self) {
+        self.output = None;
     }
 
-    /// The entry of a lease, unless that has ended.
-    pub fn entry(&mut self, handle: Handle) -> Result<&mut Entry> {
-        let Handle { slot, generation } = handle;
-        let entry = self.entries.get_mut(slot as usize);
-        entry
-            .filter(|entry| entry.lent && entry.generation == generation)
-            .ok_or(Error::Stale { slot, generation })
+    /// The keeper has sent what it wrote.
+    pub fn note_output(&mut self, text: Vec<u8>) {
+        self.output = Some(text);
     }
 
-    /// Room that was granted under a keeper that is lost is counted as a death: nothing may be started in it by the
-    /// next keeper.
-    pub fn expect_keeper_of(&mut self, handle: Handle) -> Result<()> {
-        match self.entry(handle)?.death {
-            Some(_) => Err(Error::KeeperLost),
-            None => Ok(()),
-        }
+    /// What it wrote, once.
+    pub const fn take_output(&mut self) -> Option<Vec<u8>> {
+        self.output.take()
     }
 
-    /// Room was granted: the caller starts a service here.
-    pub fn begin(&mut self, slot: u32) -> Handle {
-        let generation = self.next_generation(slot);
-        *self.entry_of(slot) = Entry {
-            generation,
-            lent: true,
-            begun_ms: now_ms(),
-            leased_ms: now_ms(),
-            ..Entry::default()
+    /// The keeper has sent what it has written since.
+    pub fn note_written(&mut self, written: Written) {
+        self.written = Some(written);
+    }
+
+    /// A follower has so many bytes. Whether another follower has been sent more; what it has itself is forgotten.
+    pub fn has_written(&mut self, beyond: u64) -> bool {
+        self.written.take_if(|(total, _)| *total <= beyond);
+        self.written.is_some()
+    }
+
+    /// What it has written, where that is more than so many bytes in all.
+    pub fn written(&self, beyond: u64) -> Option<Written> {
+        let written = self.written.as_ref();
+        written.filter(|(total, _)| *total > beyond).cloned()
+    }
+
+    /// What another process needs to use it.
+    pub fn hand_out(&self) -> Result<HandedOut> {
+        let duplicate = |descriptor: &OwnedFd| {
+            descriptor.try_clone().map_err(|source| Error::System {
+                what: "dup for another process".into(),
+                source,
+            })
         };
-        let cell = self.link.cell(slot);
-        cell.since_ms.store(0, std::sync::atomic::Ordering::Release); // its caller waits
-        Stamp::new(Word::Starting, generation).store(&cell.word);
-        self.stats.starts += 1;
-        self.note(slot, Transition::Start);
-        Handle { slot, generation }
-    }
-
-    /// Why a service that comes back is not to be lent again, if so.
-    pub fn worn(&mut self, slot: u32, now: u64) -> Option<Cause> {
-        let max_uses = self.policy.max_uses;
-        let entry = self.entry_of(slot);
-        if max_uses > 0 && !entry.stateful && entry.uses >= max_uses {
-            return Some(Cause::Uses);
-        }
-        if entry.heavy {
-            return Some(Cause::Memory);
-        }
-        (entry.expires_ms > 0 && now >= entry.expires_ms).then_some(Cause::Lifetime)
-    }
-
-    /// Whether a service has been idle for so long that it should be asked whether it answers.
-    pub fn is_quiet(&self, slot: u32, now: u64) -> bool {
-        let since = &self.link.cell(slot).since_ms;
-        let idle = now.saturating_sub(since.load(std::sync::atomic::Ordering::Acquire));
-        self.policy.ping_after_ms > 0 && idle > self.policy.ping_after_ms
-    }
-
-    /// A service was granted: take it from the keeper, if it lives.
-    pub fn claim(&mut self, slot: u32, settled: bool, now: u64) -> Option<Handle> {
-        let generation = self.next_generation(slot);
-        if !self.entry_of(slot).is_silent(settled) {
-            return None;
-        }
-        if !Stamp::claim(&self.link.cell(slot).word, generation) {
-            return None;
-        }
-        let entry = self.entry_of(slot);
-        entry.generation = generation;
-        entry.lent = true;
-        entry.uses += 1;
-        entry.leased_ms = now;
-        self.stats.leases += 1;
-        self.note(slot, Transition::Lease);
-        Some(Handle { slot, generation })
-    }
-
-    /// A further lease of a shared service, if it lives.
-    pub fn join(&mut self, slot: u32) -> Option<Answer> {
-        let entry = self.entry_of(slot);
-        if !entry.lent || entry.death.is_some() || !entry.is_silent(false) {
-            return None;
-        }
-        let handle = entry.handle(slot);
-        entry.uses += 1;
-        if self.worn(slot, now_ms()).is_some() {
-            self.machine.close(slot);
-        }
-        self.stats.leases += 1;
-        self.note(slot, Transition::Lease);
-        Some(Answer::Lent {
-            handle,
-            settled: true,
-            quiet: false,
+        let socket = self.socket.as_ref().ok_or(Error::KeeperLost)?;
+        let pidfd = self.pidfd.as_ref().map(duplicate).transpose()?;
+        Ok(HandedOut {
+            socket: duplicate(socket)?,
+            process: pidfd.map(|pidfd| (self.pid, pidfd)),
         })
     }
 
-    /// A service that was started is ready.
-    pub fn lend(&mut self, handle: Handle, key: Key) -> Result<Option<i32>> {
-        let entry = self.entry(handle)?;
-        if entry.process().is_none() {
-            return Ok(None);
+    /// Kill its group without the keeper.
+    pub fn kill(&self) {
+        if let (Some(pidfd), Some(pid)) = (&self.pidfd, Pid::from_raw(self.pid)) {
+            kill_group(pidfd, pid);
         }
-        let pid = entry.pid;
-        let leased = Stamp::new(Word::Leased, handle.generation);
-        // At its deadline the keeper has seen that it had answered, and made it idle; it is still this caller's.
-        if self.shift(handle, Word::Starting, Word::Leased)
-            || self.shift(handle, Word::Idle, Word::Leased)
-        {
-            self.stats.leases += 1;
-            let entry = self.entry_of(handle.slot);
-            entry.uses += 1;
-            entry.leased_ms = now_ms();
-            self.learn_start(handle, key);
-            self.note(handle.slot, Transition::Lease);
-        } else if Stamp::load(&self.link.cell(handle.slot).word) != leased {
-            return Ok(None); // its deadline came first; the keeper will report its death
-        }
-        Ok(Some(pid))
-    }
-
-    /// Remember how long a start of this key takes, unless its caller left it meanwhile.
-    fn learn_start(&mut self, handle: Handle, key: Key) {
-        let took = now_ms().saturating_sub(self.entry_of(handle.slot).begun_ms);
-        let known = self.start_ms.entry(key).or_insert(took);
-        *known = (3 * *known + took) / 4;
-    }
-
-    /// Change the state of a word, unless the keeper has changed it since.
-    pub fn shift(&self, handle: Handle, from: Word, to: Word) -> bool {
-        let word = &self.link.cell(handle.slot).word;
-        Stamp::new(from, handle.generation).swap(word, Stamp::new(to, handle.generation))
-    }
-
-    /// Never lend this service again.
-    pub fn retire(&self, slot: u32) {
-        Stamp::retire(&self.link.cell(slot).word);
-    }
-
-    /// The keeper has reported the process of a service.
-    pub fn started(&mut self, handle: Handle, pid: i32, pidfd: Option<OwnedFd>) {
-        let entry = self.entry_of(handle.slot);
-        entry.pid = pid;
-        entry.pidfd = pidfd;
-    }
-
-    /// Remember that a service ends while it is idle.
-    pub fn note_dead_idle(&mut self, slot: u32) {
-        let entry = self.entry_of(slot);
-        if !entry.lent && !entry.dead_idle && entry.socket.is_some() {
-            entry.dead_idle = true;
-            let handle = entry.handle(slot);
-            self.dead_idle.push(handle);
-        }
-    }
-
-    /// Free the slot of a service that is dead and not lent.
-    pub fn free_slot(&mut self, slot: u32) {
-        let entry = self.entry_of(slot);
-        if entry.lent || entry.death.is_none() {
-            return;
-        }
-        let generation = entry.generation;
-        *entry = Entry {
-            generation,
-            ..Entry::default()
-        };
-        Stamp::new(Word::Free, generation).store(&self.link.cell(slot).word);
-        self.machine.free_slot(slot);
-    }
-
-    /// Something happened: wake the watchers, which look again.
-    pub fn notify_watchers(&mut self) {
-        for queue in self.watchers.drain(..) {
-            notify(&queue, WATCH);
-        }
-    }
-
-    fn next_generation(&mut self, slot: u32) -> u64 {
-        self.entry_of(slot).generation + 1
     }
 }

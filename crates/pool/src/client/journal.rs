@@ -3,14 +3,9 @@
 //! Nothing is kept unless a caller asked for notes; then the newest `NOTES_MAX` wait to be taken.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_base::Queue;
-
-use super::{Client, State, Wake};
 use crate::death::Cause;
-use crate::error::Result;
 use crate::limit::NOTES_MAX;
 use crate::machine::Key;
 use crate::wire::Handle;
@@ -61,51 +56,47 @@ impl Transition {
     }
 }
 
-impl State {
-    /// Note what happened to a service, if notes are kept.
-    pub fn note(&mut self, slot: u32, transition: Transition) {
-        if self.journal.is_none() {
-            return;
+/// What happened and was not taken yet, if notes are kept.
+#[derive(Debug, Default)]
+pub struct Journal(Option<VecDeque<Note>>);
+
+impl Journal {
+    /// Keep notes from now on, or no longer.
+    pub fn keep(&mut self, wanted: bool) {
+        if wanted != self.is_kept() {
+            self.0 = wanted.then(VecDeque::new);
         }
+    }
+
+    /// Whether notes are kept.
+    pub const fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Note what happens to a service now, if notes are kept.
+    pub fn note(&mut self, transition: Transition, handle: Handle, key: Key, pid: i32) {
+        let Some(notes) = &mut self.0 else {
+            return;
+        };
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let at_ms = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
-        let key = self.machine.key_of(slot);
-        let entry = self.entry_of(slot);
-        let note = Note {
+        if notes.len() == NOTES_MAX {
+            notes.pop_front();
+        }
+        notes.push_back(Note {
             at_ms,
             transition,
-            handle: entry.handle(slot),
+            handle,
             key,
-            pid: entry.pid,
-        };
-        if let Some(journal) = &mut self.journal {
-            if journal.len() == NOTES_MAX {
-                journal.pop_front();
-            }
-            journal.push_back(note);
-        }
-        self.notify_watchers();
-    }
-}
-
-impl Client {
-    /// Keep notes from now on, or no longer.
-    pub fn keep_notes(&self, wanted: bool) -> Result<()> {
-        let mut state = self.enter()?;
-        if wanted != state.journal.is_some() {
-            state.journal = wanted.then(VecDeque::new);
-        }
-        Ok(())
+            pid,
+        });
     }
 
-    /// Take the notes. Where there are none, `WATCH` is pushed to `queue` when there may be.
-    pub fn take_notes(&self, queue: Option<&Arc<Queue<Wake>>>) -> Result<Vec<Note>> {
-        let mut state = self.enter()?;
-        self.drive_with(&mut state)?;
-        let notes: Vec<Note> = state.journal.iter_mut().flat_map(|j| j.drain(..)).collect();
-        if notes.is_empty() {
-            state.watchers.extend(queue.cloned());
-        }
-        Ok(notes)
+    /// Take the notes.
+    pub fn take(&mut self) -> Vec<Note> {
+        self.0
+            .iter_mut()
+            .flat_map(|notes| notes.drain(..))
+            .collect()
     }
 }

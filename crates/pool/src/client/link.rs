@@ -1,6 +1,6 @@
 //! The client's end of the keeper: its control socket, its process, the shared page.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::clock::now_ms;
 use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, CONTROL_WAIT_MS, TEMPLATES_MAX};
+use crate::machine::Key;
 use crate::sys::{Cell, Page};
 use crate::wire::{Event, KeeperRequest, Launch};
 
@@ -42,6 +43,8 @@ pub struct Link {
     epoch: u64,
     /// Templates that the running keeper knows.
     described: BTreeSet<u32>,
+    /// How many idle services of a key stay; sent to each keeper.
+    keep: BTreeMap<Key, u32>,
 }
 
 #[derive(Debug)]
@@ -77,6 +80,7 @@ impl Link {
             receiver: Receiver::default(),
             epoch: 0,
             described: BTreeSet::new(),
+            keep: BTreeMap::new(),
         })
     }
 
@@ -124,6 +128,31 @@ impl Link {
 
     pub fn cell(&self, slot: u32) -> &Cell {
         self.page.cell(slot)
+    }
+
+    /// So many idle services of a key stay.
+    pub fn keep(&mut self, key: Key, min_idle: u32) -> Result<()> {
+        self.keep.insert(key, min_idle);
+        if self.running.is_some() {
+            match self.send(&KeeperRequest::Keep { key, min_idle }, &[]) {
+                Ok(()) | Err(Error::KeeperLost) => {} // the next keeper is sent all of them
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Send a keeper that was attached what the earlier one knew of `keep`.
+    pub fn resend_kept(&self) -> Result<()> {
+        for (&key, &min_idle) in &self.keep {
+            self.send(&KeeperRequest::Keep { key, min_idle }, &[])?;
+        }
+        Ok(())
+    }
+
+    /// How many idle services of a key stay.
+    pub fn min_idle(&self, key: Key) -> usize {
+        self.keep.get(&key).copied().unwrap_or(0) as usize
     }
 
     /// Describe a template, unless the keeper knows as many as it takes.

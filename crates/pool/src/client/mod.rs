@@ -6,39 +6,40 @@
 //! nothing is lost by it: an idle service's death is seen by the poll at the next borrow, a reset's answer is read
 //! by the next holder, and the keeper holds the deadlines.
 //!
-//! Lock order: `state` before `ready`; under them are only non-blocking system calls, and nothing
+//! [`Client`] is the lock: each of its methods takes it once and does its work in `state`, whose parts are the machine,
+//! the entries of services (`entry`), the link to the keeper (`link`), the epoll set (`ready_set`), the callers that
+//! wait (`waiters`), the journal and the times that starts take (`start_times`).
+//!
+//! Lock order: `state` before the epoll set's; under them are only non-blocking system calls, and nothing
 //! is started.
 
-mod ask;
-mod drive;
 mod entry;
-mod hand_out;
 mod journal;
-mod lease;
 mod link;
-mod start;
-mod watch;
+mod ready_set;
+mod start_times;
+mod state;
+mod waiters;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use forebay_base::time::timespec;
 use forebay_base::{Queue, process};
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
-use crate::clock::now_ms;
+use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
-use crate::machine::{Key, Machine, Ticket};
-use crate::wire::Handle;
-use crate::word::{Stamp, State as Word};
-use drive::notify;
-use entry::Entry;
-pub use hand_out::HandedOut;
+use crate::machine::{Key, Ticket};
+use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
+pub use entry::{HandedOut, Written};
 pub use journal::{Note, Transition};
 pub use link::Handover;
-use link::Link;
-pub use watch::Written;
+use ready_set::ReadySet;
+use state::ClientState;
 
 /// How a caller's question was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,34 +131,11 @@ pub struct Policy {
 #[derive(Debug)]
 pub struct Client {
     owner: u64,
-    /// The epoll set; gone once the pool is closed.
-    ready: Mutex<Option<Arc<OwnedFd>>>,
-    state: Mutex<State>,
+    ready: Arc<ReadySet>,
+    state: Mutex<ClientState>,
 }
 
-#[derive(Debug)]
-struct State {
-    machine: Machine,
-    link: Link,
-    entries: Vec<Entry>,
-    wakers: BTreeMap<Ticket, Arc<Queue<Wake>>>,
-    watchers: Vec<Arc<Queue<Wake>>>,
-    start_ms: BTreeMap<Key, u64>,
-    deaths: BTreeMap<&'static str, u64>,
-    /// Services that ended, or were given up, while they were idle.
-    dead_idle: Vec<Handle>,
-    next_ticket: Ticket,
-    closed: bool,
-    stats: Stats,
-    policy: Policy,
-    /// How many idle services of a key stay; sent to each keeper.
-    keep: BTreeMap<Key, u32>,
-    /// Whether services of some key may have several leases.
-    shares: bool,
-    /// What happened and was not taken yet, if notes are kept.
-    journal: Option<VecDeque<Note>>,
-}
-
+/// The life of a pool.
 impl Client {
     /// A pool; nothing is started.
     pub fn new(policy: Policy) -> Result<Self> {
@@ -173,95 +151,39 @@ impl Client {
                 next,
             });
         }
-        let ready =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
-        let state = State {
-            machine: Machine::new(max_size, policy.max_running),
-            link: Link::new()?,
-            entries: Vec::new(),
-            wakers: BTreeMap::new(),
-            watchers: Vec::new(),
-            start_ms: BTreeMap::new(),
-            deaths: BTreeMap::new(),
-            dead_idle: Vec::new(),
-            next_ticket: WATCH + 1,
-            closed: false,
-            stats: Stats::default(),
-            policy,
-            keep: BTreeMap::new(),
-            shares: false,
-            journal: None,
-        };
+        let ready = Arc::new(ReadySet::new()?);
+        let state = ClientState::new(policy, Arc::clone(&ready))?;
         Ok(Self {
             owner: process::epoch(),
-            ready: Mutex::new(Some(Arc::new(ready))),
+            ready,
             state: Mutex::new(state),
         })
     }
 
-    /// A descriptor of the caller's own that is readable when `drive` has something to do. It stays valid when the
-    /// pool is closed, so that a loop can still stop watching it.
-    pub fn watch(&self) -> Result<OwnedFd> {
-        self.ready()?.try_clone().map_err(|source| Error::System {
-            what: "dup of the epoll set".into(),
-            source,
-        })
+    /// What a new keeper process is to be started with; None where one is running.
+    pub fn handover(&self) -> Result<Option<Handover>> {
+        self.enter()?.handover()
     }
 
-    /// The epoll set, which stays open as long as it is used.
-    fn ready(&self) -> Result<Arc<OwnedFd>> {
-        let ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        ready.as_ref().map(Arc::clone).ok_or(Error::Closed)
+    /// A keeper was started with the last handover. Returns its number: each keeper is sent all templates anew.
+    pub fn attach(&self, keeper: OwnedFd) -> Result<u64> {
+        self.enter()?.attach(keeper)
     }
 
-    /// Counters and sizes.
-    pub fn stats(&self) -> Result<Stats> {
-        let mut state = self.enter()?;
-        self.drive_with(&mut state)?;
-        let (live, idle) = (state.machine.live(), state.machine.idle());
-        let (settling, waiters) = (state.machine.settling(), state.machine.waiters());
-        let in_state = |wanted| {
-            let lent = |slot: &u32| state.entries.get(*slot as usize).is_some_and(|e| e.lent);
-            let of = |slot: &u32| Stamp::load(&state.link.cell(*slot).word).state == wanted;
-            state.machine.occupied().filter(lent).filter(of).count()
-        };
-        Ok(Stats {
-            live,
-            idle,
-            settling,
-            waiters,
-            leased: in_state(Word::Leased),
-            starting: in_state(Word::Starting),
-            ..state.stats
-        })
+    /// Number of the running keeper; 0 without one.
+    pub fn epoch(&self) -> Result<u64> {
+        Ok(self.enter()?.epoch())
     }
 
-    /// Deaths so far by cause.
-    pub fn deaths(&self) -> Result<Vec<(&'static str, u64)>> {
-        Ok(self
-            .enter()?
-            .deaths
-            .iter()
-            .map(|(&cause, &count)| (cause, count))
-            .collect())
-    }
-
-    /// Processes and leases, for messages.
-    pub fn services(&self) -> Result<Vec<ServiceInfo>> {
-        let state = self.enter()?;
-        let occupied = state
-            .machine
-            .occupied()
-            .filter_map(|slot| state.entries.get(slot as usize).zip(Some(slot)));
-        let now = now_ms();
-        let seen = occupied.map(|(entry, slot)| ServiceInfo {
-            handle: entry.handle(slot),
-            key: state.machine.key_of(slot),
-            pid: entry.pid,
-            lent: entry.lent,
-            held_ms: now.saturating_sub(entry.leased_ms),
-        });
-        Ok(seen.collect())
+    /// Describe a template to the keeper, which keeps so many processes forked ahead.
+    pub fn describe(
+        &self,
+        template: u32,
+        launch: Launch,
+        setup: Vec<u8>,
+        spares: u32,
+    ) -> Result<()> {
+        self.enter()?.describe(template, launch, setup, spares)
     }
 
     /// End every service and the keeper, and wait for it; waiters are woken and find the pool closed. Idempotent.
@@ -274,24 +196,15 @@ impl Client {
         }
         let keeper = {
             let mut state = self.lock();
-            if state.closed {
+            if state.is_closed() {
                 return Ok(());
             }
-            state.closed = true;
-            *self.ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            for (ticket, queue) in std::mem::take(&mut state.wakers) {
-                notify(&queue, ticket);
-            }
-            state.notify_watchers();
-            state.link.detach()
+            state.close()
         };
         let ended = keeper.is_none_or(|keeper| link::join(&keeper, limit_ms.max(CLOSE_MS_MIN)));
-        let entries = std::mem::take(&mut self.lock().entries);
+        let entries = self.lock().take_entries();
         if !ended {
-            // Killed, it could not kill the groups itself.
-            for entry in entries.iter().filter(|entry| entry.death.is_none()) {
-                entry.kill();
-            }
+            entries.kill_living(); // killed, it could not kill the groups itself
         }
         Ok(())
     }
@@ -299,13 +212,11 @@ impl Client {
     /// In a forked child: let go of what belongs to the parent, as far as it can be done without waiting.
     pub fn forked(&self) {
         if let Ok(mut state) = self.state.try_lock() {
-            state.closed = true;
-            state.link.forget();
-            state.entries.clear();
+            state.forked();
         }
     }
 
-    fn enter(&self) -> Result<MutexGuard<'_, State>> {
+    fn enter(&self) -> Result<MutexGuard<'_, ClientState>> {
         let here = process::epoch();
         if here != self.owner {
             return Err(Error::Forked {
@@ -314,15 +225,271 @@ impl Client {
             });
         }
         let state = self.lock();
-        if state.closed {
+        if state.is_closed() {
             Err(Error::Closed)
         } else {
             Ok(state)
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ClientState> {
         // No foreign code runs under the lock, so a panic there is a fault of ours; the state is used as it is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Driving, and looking at the pool.
+impl Client {
+    /// A descriptor of the caller's own that is readable when `drive` has something to do. It stays valid when the
+    /// pool is closed, so that a loop can still stop watching it.
+    pub fn watch(&self) -> Result<OwnedFd> {
+        let ready = self.ready.descriptor()?;
+        ready.try_clone().map_err(|source| Error::System {
+            what: "dup of the epoll set".into(),
+            source,
+        })
+    }
+
+    /// Handle whatever has happened; never waits.
+    pub fn drive(&self) -> Result<()> {
+        self.enter()?.drive()
+    }
+
+    /// Wait until `queue` has an item or there is something to drive, at most so many
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// `Interrupted` where a signal arrived; the caller runs its handlers and waits again.
+    pub fn wait(&self, queue: &Queue<Wake>, limit_ms: Option<u64>) -> Result<()> {
+        let limit = limit_ms.map(Duration::from_millis).map(timespec);
+        let ready = self.ready.descriptor()?;
+        let mut set = [
+            PollFd::new(&*ready, PollFlags::IN),
+            PollFd::new(queue, PollFlags::IN),
+        ];
+        match poll(&mut set, limit.as_ref()) {
+            Ok(_) => self.drive(),
+            Err(Errno::INTR) => Err(Error::Interrupted),
+            Err(errno) => Err(Error::system("poll")(errno)),
+        }
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> Result<Stats> {
+        self.enter()?.stats()
+    }
+
+    /// Deaths so far by cause.
+    pub fn deaths(&self) -> Result<Vec<(&'static str, u64)>> {
+        Ok(self.enter()?.deaths())
+    }
+
+    /// Processes and leases, for messages.
+    pub fn services(&self) -> Result<Vec<ServiceInfo>> {
+        Ok(self.enter()?.services())
+    }
+
+    /// How many services have more private memory than the pool keeps, and go when they come back.
+    pub fn heavy(&self) -> Result<usize> {
+        self.enter()?.heavy()
+    }
+
+    /// Last leases of services that ended while they were idle, each returned once: what was kept
+    /// for them can go.
+    pub fn dead_idle(&self) -> Result<Vec<Handle>> {
+        Ok(self.enter()?.take_dead_idle())
+    }
+
+    /// Keep notes from now on, or no longer.
+    pub fn keep_notes(&self, wanted: bool) -> Result<()> {
+        self.enter()?.keep_notes(wanted);
+        Ok(())
+    }
+
+    /// Take the notes. Where there are none, `WATCH` is pushed to `queue` when there may be.
+    pub fn take_notes(&self, queue: Option<&Arc<Queue<Wake>>>) -> Result<Vec<Note>> {
+        self.enter()?.take_notes(queue)
+    }
+}
+
+/// Getting a service.
+impl Client {
+    /// An idle service of a key that is settled, where there is one: nothing to wait for.
+    pub fn take(&self, key: Key) -> Result<Option<Handle>> {
+        Ok(self.enter()?.take(key))
+    }
+
+    /// Ask for a service of a key.
+    pub fn ask(&self, key: Key) -> Result<Answer> {
+        self.enter()?.ask(key)
+    }
+
+    /// Set the queue that a waiting ticket is pushed to; it is pushed at once if it has been granted already.
+    pub fn await_on(&self, ticket: Ticket, queue: &Arc<Queue<Wake>>) -> Result<()> {
+        self.enter()?.await_on(ticket, queue);
+        Ok(())
+    }
+
+    /// What a ticket got, or None where it still waits.
+    pub fn collect(&self, ticket: Ticket) -> Result<Option<Answer>> {
+        Ok(self.enter()?.collect(ticket))
+    }
+
+    /// A waiting ticket would rather have a service started than wait for a reset.
+    pub fn hurry(&self, ticket: Ticket) -> Result<()> {
+        self.enter()?.hurry(ticket);
+        Ok(())
+    }
+
+    /// A ticket gives up; what it was granted meanwhile goes to the next.
+    pub fn leave(&self, ticket: Ticket) -> Result<()> {
+        self.enter()?.leave(ticket);
+        Ok(())
+    }
+
+    /// One service of a key may have so many leases at once.
+    pub fn share(&self, key: Key, leases: u32) -> Result<()> {
+        self.enter()?.share(key, leases);
+        Ok(())
+    }
+
+    /// Keep so many idle services of a key.
+    pub fn keep(&self, key: Key, min_idle: u32) -> Result<()> {
+        self.enter()?.keep(key, min_idle)
+    }
+
+    /// Room for one more idle service of a key, which the caller starts and leaves to settle.
+    pub fn refill(&self, key: Key) -> Result<Option<Handle>> {
+        self.enter()?.refill(key)
+    }
+
+    /// Start a service from a template. Returns the caller's end of its socket.
+    pub fn fork(&self, handle: Handle, template: u32, deadlines: Deadlines) -> Result<OwnedFd> {
+        let request = |deadlines| KeeperRequest::Fork {
+            handle,
+            template,
+            deadlines,
+        };
+        self.enter()?.start(handle, deadlines, None, request)
+    }
+
+    /// Start a copy of a lent service, for the same holder. Returns its lease to be, and the caller's end of its
+    /// socket. The holder itself sends the service the call to fork.
+    pub fn branch(
+        &self,
+        parent: Handle,
+        key: Key,
+        deadlines: Deadlines,
+    ) -> Result<(Handle, OwnedFd)> {
+        self.enter()?.branch(parent, key, deadlines)
+    }
+
+    /// Start a program as a service, with a socket of its own where one is given.
+    /// Returns the caller's end of the service's socket.
+    pub fn launch(
+        &self,
+        handle: Handle,
+        launch: Launch,
+        deadlines: Deadlines,
+        own: Option<BorrowedFd<'_>>,
+    ) -> Result<OwnedFd> {
+        let request = |deadlines| KeeperRequest::Start {
+            handle,
+            launch,
+            deadlines,
+        };
+        self.enter()?.start(handle, deadlines, own, request)
+    }
+}
+
+/// A lease from its beginning to its end, and what its holder may ask.
+impl Client {
+    /// A service that the caller started is ready: it is lent. Its process id, or None where the keeper has not
+    /// reported it yet, or has ended it.
+    pub fn lend(&self, handle: Handle, key: Key) -> Result<Option<i32>> {
+        self.enter()?.lend(handle, key)
+    }
+
+    /// A lent service has settled: others may join it, where its key is shared.
+    pub fn open(&self, handle: Handle) -> Result<()> {
+        self.enter()?.open(handle)
+    }
+
+    /// Give a service back: at once, or, with a deadline, once it has answered the reset that the caller sent.
+    pub fn release(&self, handle: Handle, reset_ms: Option<u64>) -> Result<()> {
+        self.enter()?.release(handle, reset_ms)
+    }
+
+    /// One of several leases of a service ends; false where it is the last, which is to be released or discarded.
+    /// With `closed` the service takes no further leases, and ends with its last one.
+    pub fn release_shared(&self, handle: Handle, closed: bool) -> Result<bool> {
+        self.enter()?.release_shared(handle, closed)
+    }
+
+    /// Leave a start to the next caller; the service settles by itself.
+    ///
+    /// `answered`: the caller has read that it is ready, so that nothing will come to its socket.
+    pub fn abandon(&self, handle: Handle, answered: bool) -> Result<()> {
+        self.enter()?.abandon(handle, answered)
+    }
+
+    /// End a lent service; its successor may start at once.
+    pub fn discard(&self, handle: Handle, cause: Cause) -> Result<()> {
+        self.enter()?.discard(handle, cause)
+    }
+
+    /// Have a lent service ended while its holder keeps the lease: its calls end with its death.
+    pub fn end(&self, handle: Handle, cause: Cause) -> Result<()> {
+        self.enter()?.end(handle, cause)
+    }
+
+    /// How a lent service ended, if it has; otherwise `WATCH` is pushed to `queue` when that may have changed.
+    pub fn death(&self, handle: Handle, queue: Option<&Arc<Queue<Wake>>>) -> Result<Option<Death>> {
+        self.enter()?.death(handle, queue)
+    }
+
+    /// The process of a lent service, and its pidfd for a caller that waits for an answer from it.
+    pub fn process(&self, handle: Handle) -> Result<Option<(i32, RawFd)>> {
+        self.enter()?.process(handle)
+    }
+
+    /// What another process needs to use a lent service.
+    pub fn hand_out(&self, handle: Handle) -> Result<HandedOut> {
+        self.enter()?.hand_out(handle)
+    }
+
+    /// The directory of a lent service; empty until the keeper has reported it.
+    pub fn directory(&self, handle: Handle) -> Result<Vec<u8>> {
+        self.enter()?.directory(handle)
+    }
+
+    /// Ask the keeper for what a lent service wrote; the answer comes to `output`.
+    pub fn ask_output(&self, handle: Handle) -> Result<()> {
+        self.enter()?.ask_output(handle)
+    }
+
+    /// What a lent service wrote, once the keeper has answered.
+    pub fn output(
+        &self,
+        handle: Handle,
+        queue: Option<&Arc<Queue<Wake>>>,
+    ) -> Result<Option<Vec<u8>>> {
+        self.enter()?.output(handle, queue)
+    }
+
+    /// Ask the keeper for what a lent service writes beyond so many bytes; the answer comes to `written`.
+    pub fn follow(&self, handle: Handle, beyond: u64) -> Result<()> {
+        self.enter()?.follow(handle, beyond)
+    }
+
+    /// What a lent service has written, once it is more than so many bytes in all; it stays there for others who
+    /// follow the same service. Until then `WATCH` is pushed to `queue` when there may be more.
+    pub fn written(
+        &self,
+        handle: Handle,
+        beyond: u64,
+        queue: Option<&Arc<Queue<Wake>>>,
+    ) -> Result<Option<Written>> {
+        self.enter()?.written(handle, beyond, queue)
     }
 }

@@ -1,0 +1,22 @@
+//! How long starts take, by key: after as long it pays to start a service rather than to wait for a reset.
+
+use std::collections::BTreeMap;
+
+use crate::machine::Key;
+
+/// A moving average of each key, in milliseconds.
+#[derive(Debug, Default)]
+pub struct StartTimes(BTreeMap<Key, u64>);
+
+impl StartTimes {
+    /// A start took so long.
+    pub fn learn(&mut self, key: Key, took_ms: u64) {
+        let known = self.0.entry(key).or_insert(took_ms);
+        *known = (3 * *known + took_ms) / 4;
+    }
+
+    /// At least 1; None where no start has ended yet.
+    pub fn known(&self, key: Key) -> Option<u64> {
+        self.0.get(&key).map(|&known| known.max(1))
+    }
+}
