@@ -371,3 +371,50 @@ impl Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(entries: &mut Entries) -> Handle {
+        entries.at(3).begin();
+        entries.at(3).handle(3)
+    }
+
+    #[test]
+    fn a_lease_is_found_until_it_is_given_back_and_not_by_an_earlier_handle() {
+        let mut entries = Entries::default();
+        let handle = begun(&mut entries);
+        entries.lease(handle).expect("its own").give_back();
+        assert!(entries.lease(handle).is_err());
+        entries.at(3).claim(now_ms());
+        assert!(entries.lease(handle).is_err());
+        let next = entries.at(3).handle(3);
+        assert_eq!(next.generation, handle.generation + 1);
+        assert!(entries.lease(next).is_ok());
+    }
+
+    #[test]
+    fn a_slot_is_free_once_its_service_is_dead_and_not_lent() {
+        let mut entries = Entries::default();
+        let handle = begun(&mut entries);
+        assert_eq!(entries.at(3).free(), None);
+        entries.at(3).end(Death::default());
+        assert_eq!(entries.at(3).free(), None, "its holder asks how it ended");
+        entries.at(3).give_back();
+        assert_eq!(entries.at(3).free(), Some(handle.generation));
+        assert_eq!(entries.at(3).free(), None);
+    }
+
+    #[test]
+    fn who_was_never_asked_for_is_dead_when_given_up() {
+        let mut entries = Entries::default();
+        begun(&mut entries);
+        entries.at(3).give_up();
+        let death = entries.at(3).death().expect("no one else reports it");
+        assert_eq!(death.cause, Cause::NotStarted);
+        entries.at(3).give_back();
+        entries.note_dead_idle(3);
+        assert_eq!(entries.take_dead_idle(), [], "it was never idle");
+    }
+}

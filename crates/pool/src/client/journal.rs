@@ -100,3 +100,30 @@ impl Journal {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(journal: &mut Journal, generation: u64) {
+        let handle = Handle {
+            slot: 0,
+            generation,
+        };
+        journal.note(Transition::Lease, handle, 1, 0);
+    }
+
+    #[test]
+    fn the_newest_notes_are_kept_and_only_where_a_caller_wants_them() {
+        let mut journal = Journal::default();
+        note(&mut journal, 1);
+        journal.keep(true);
+        let count = NOTES_MAX as u64 + 1;
+        (0..count).for_each(|generation| note(&mut journal, generation));
+        journal.keep(true); // keeps what is there
+        let notes = journal.take();
+        assert_eq!(notes.len(), NOTES_MAX);
+        assert_eq!(notes[0].handle.generation, 1);
+        assert!(journal.take().is_empty());
+    }
+}

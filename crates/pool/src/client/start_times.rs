@@ -20,3 +20,19 @@ impl StartTimes {
         self.0.get(&key).map(|&known| known.max(1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_starts_count_less_than_what_is_known() {
+        let mut times = StartTimes::default();
+        assert_eq!(times.known(7), None);
+        times.learn(7, 100);
+        times.learn(7, 200);
+        assert_eq!((times.known(7), times.known(8)), (Some(125), None));
+        times.learn(8, 0);
+        assert_eq!(times.known(8), Some(1));
+    }
+}

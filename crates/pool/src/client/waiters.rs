@@ -88,3 +88,45 @@ impl Waiters {
 fn notify(queue: &Queue<Wake>, wake: Wake) {
     let _ = queue.push(wake);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> Arc<Queue<Wake>> {
+        Arc::new(Queue::new(8).expect("an eventfd"))
+    }
+
+    fn items(queue: &Queue<Wake>) -> Vec<Wake> {
+        let mut items = Vec::new();
+        queue.drain(&mut items).expect("open");
+        items
+    }
+
+    #[test]
+    fn a_ticket_is_woken_once_and_not_after_it_left() {
+        let (mut waiters, queue) = (Waiters::new(), queue());
+        let tickets: Vec<Ticket> = (0..3).map(|_| waiters.next_ticket()).collect();
+        assert!(!tickets.contains(&WATCH));
+        waiters.await_on(tickets[0], &queue, true);
+        assert_eq!(items(&queue), [tickets[0]]);
+        waiters.await_on(tickets[1], &queue, false);
+        waiters.await_on(tickets[2], &queue, false);
+        waiters.leave(tickets[2]);
+        for ticket in tickets.iter().chain(&tickets) {
+            waiters.wake(*ticket);
+        }
+        assert_eq!(items(&queue), [tickets[1]]);
+    }
+
+    #[test]
+    fn a_watcher_is_woken_once_however_often_it_asked() {
+        let (mut waiters, queue) = (Waiters::new(), queue());
+        waiters.watch(Some(&queue));
+        waiters.watch(None);
+        waiters.watch(Some(&queue));
+        waiters.wake_watchers();
+        waiters.wake_watchers();
+        assert_eq!(items(&queue), [WATCH]);
+    }
+}

@@ -95,3 +95,67 @@ impl Copies {
         std::mem::take(&mut self.due)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::keeper::source::{Source, token};
+
+    fn copy(generation: u64) -> Handle {
+        Handle {
+            slot: 1,
+            generation,
+        }
+    }
+
+    fn wakes(poller: &mut Poller) -> bool {
+        poller.wait(Some(Duration::ZERO)).expect("an epoll set");
+        poller.event(0).is_some()
+    }
+
+    #[test]
+    fn the_link_is_watched_while_a_copy_is_due() {
+        let mut poller = Poller::new().expect("an epoll set");
+        let (ours, theirs) = control::pair().expect("sockets");
+        let (handle, pid) = (copy(1), 5);
+        let reported = Report::Forked { handle, pid };
+        control::send(&theirs, &reported.encode(), &[], SendFlags::DONTWAIT).expect("room");
+
+        let mut copies = Copies::default();
+        copies.connect(ours);
+        for handle in [copy(1), copy(2)] {
+            let reports = token(Source::Branched, 0, 0);
+            copies.expect(&poller, reports, handle).expect("watched");
+        }
+        assert!(wakes(&mut poller));
+        copies.settle(&poller, copy(1));
+        assert!(copies.any_due() && wakes(&mut poller));
+        copies.settle(&poller, copy(2));
+        assert!(!copies.any_due() && !wakes(&mut poller));
+    }
+
+    #[test]
+    fn a_program_takes_no_orders_and_has_no_copies_to_skip() {
+        let copies = Copies::default();
+        assert!(copies.order(&Order::Skip { handle: copy(1) }, &[]).is_err());
+        assert!(copies.skip(copy(1)));
+    }
+
+    #[test]
+    fn a_closed_link_is_watched_no_more_and_its_copies_are_given_up() {
+        let mut poller = Poller::new().expect("an epoll set");
+        let (ours, theirs) = control::pair().expect("sockets");
+        let mut copies = Copies::default();
+        copies.connect(ours);
+        let reports = token(Source::Branched, 0, 0);
+        copies.expect(&poller, reports, copy(1)).expect("watched");
+        drop(theirs);
+        assert!(wakes(&mut poller));
+        assert_eq!(copies.receive(&poller, &mut Receiver::default()), None);
+        assert!(!wakes(&mut poller));
+        assert_eq!(copies.give_up(&poller), BTreeSet::from([copy(1)]));
+        assert!(!copies.any_due());
+    }
+}
