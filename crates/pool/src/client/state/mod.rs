@@ -2,7 +2,7 @@
 //!
 //! The machine decides which caller gets which service; the entries say what is known of each service; a word in the
 //! page that the keeper shares decides between a caller and a deadline. This is the one place where the three change
-//! together, and where the journal and the waiters hear of it. Getting a service is in `ask`, a lease in `lease`.
+//! together, and where that is noted in the journal and wakes the waiters. Getting a service is in `ask`, a lease in `lease`.
 
 mod ask;
 mod lease;

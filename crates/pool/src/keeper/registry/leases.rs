@@ -56,9 +56,9 @@ impl Leases {
             return false;
         }
         if service.has_answered(was_left(cell)) {
-            let _ =
-                cell.since_ms
-                    .compare_exchange(0, now_ms(), Ordering::AcqRel, Ordering::Acquire); // idle from now on, where its caller has not let go of it
+            // Idle from now on, where its caller has not let go of it.
+            let since = &cell.since_ms;
+            let _ = since.compare_exchange(0, now_ms(), Ordering::AcqRel, Ordering::Acquire);
             seen.settle(&cell.word);
             return false;
         }

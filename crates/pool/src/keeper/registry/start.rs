@@ -1,8 +1,9 @@
 //! How a process comes into the registry: a fork of a template, a spare, a copy of a lent service, a program.
 //!
-//! All begin by `enter` and end by `register`. In between, a program is started at once; of a template or of a service
-//! that is to be copied the keeper hears later, by a report. The service that is to be copied forks in a call of its
-//! holder; from there on the copy is a service like any other: a child of the keeper, reported and watched alike.
+//! All begin by `enter` and end by `register`. In between, a program is started and a spare is served at once; a template,
+//! or a service that is to be copied, is sent an order and reports the new process later. The service that is to be
+//! copied forks in a call of its holder; from there on the copy is a service like any other: a child of the keeper,
+//! reported and watched alike.
 //!
 //! **Spares** are processes that a template has forked ahead; a start takes one instead of a fork. They are forked when
 //! no caller waits, some time after a start, and only by templates that are asked for more than one service. A spare
