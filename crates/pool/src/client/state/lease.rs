@@ -98,14 +98,15 @@ impl ClientState {
             self.drop_service(slot, Cause::Discarded);
             return Ok(());
         }
-        let mut actions = Vec::new();
-        self.machine.release(slot, false, &mut actions);
-        if answered {
-            self.machine.readable(slot, &mut actions);
-        } else {
+        if !answered {
             self.watch(slot)?;
         }
-        self.act(actions);
+        self.decide(|machine, actions| {
+            machine.release(slot, false, actions);
+            if answered {
+                machine.readable(slot, actions);
+            }
+        });
         Ok(())
     }
 
@@ -183,5 +184,66 @@ impl ClientState {
             self.waiters.watch(queue);
         }
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ready_set::ReadySet;
+    use crate::client::{Answer, Policy};
+    use crate::control;
+
+    const KEY: Key = 1;
+    const POLICY: Policy = Policy {
+        max_size: 1,
+        max_running: 1,
+        max_uses: 0,
+        lifetime_ms: 0,
+        ping_after_ms: 0,
+    };
+
+    /// A pool whose only service is being started, and the ticket of a caller that waits.
+    fn busy(ready: &Arc<ReadySet>) -> (ClientState, Handle, u64) {
+        let mut state = ClientState::new(POLICY, Arc::clone(ready)).expect("a pool");
+        let Ok(Answer::Start { handle }) = state.ask(KEY) else {
+            panic!("there is room");
+        };
+        let (socket, _) = control::stream_pair().expect("sockets");
+        state.entries.at(handle.slot).asked(socket, false, 0);
+        let Ok(Answer::Wait { ticket, .. }) = state.ask(KEY) else {
+            panic!("there is no room");
+        };
+        (state, handle, ticket)
+    }
+
+    #[test]
+    fn a_start_that_is_left_and_cannot_be_watched_makes_room() {
+        let ready = Arc::new(ReadySet::new().expect("an epoll set"));
+        let (mut state, handle, ticket) = busy(&ready);
+        ready.close(); // nothing can be added to it any more
+
+        state.abandon(handle, false).expect_err("not watched");
+        let granted = state.collect(ticket);
+        assert!(matches!(granted, Some(Answer::Start { .. })), "{granted:?}");
+    }
+
+    #[test]
+    fn a_service_whose_reset_cannot_be_watched_makes_room() {
+        let ready = Arc::new(ReadySet::new().expect("an epoll set"));
+        let (mut state, handle, ticket) = busy(&ready);
+        let (pidfd, keeper) = control::stream_pair().expect("sockets"); // stand for processes
+        let _handover = state.handover().expect("a pair").expect("none runs");
+        state.attach(keeper).expect("watched");
+        let entry = state.entries.at(handle.slot);
+        entry.started(i32::MAX, Some(pidfd), Vec::new());
+        let lent = state.lend(handle, KEY).expect("ours");
+        assert_eq!(lent, Some(i32::MAX));
+        ready.close(); // nothing can be added to it any more
+
+        let reset_ms = Some(1_000);
+        state.release(handle, reset_ms).expect_err("not watched");
+        let granted = state.collect(ticket);
+        assert!(matches!(granted, Some(Answer::Start { .. })), "{granted:?}");
     }
 }

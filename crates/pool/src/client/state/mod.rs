@@ -376,12 +376,17 @@ impl ClientState {
         Stamp::new(from, handle.generation).swap(word, Stamp::new(to, handle.generation))
     }
 
-    /// Watch for the answer of a service that settles.
-    fn watch(&self, slot: u32) -> Result<()> {
-        match self.entries.get(slot).and_then(Entry::socket) {
+    /// Watch for the answer of a service that is about to settle. A service that cannot be watched is ended: its
+    /// waiters would not be woken.
+    fn watch(&mut self, slot: u32) -> Result<()> {
+        let watched = match self.entries.get(slot).and_then(Entry::socket) {
             Some(socket) => self.ready.watch(socket, ReadySource::Slot(slot)),
             None => Ok(()),
+        };
+        if watched.is_err() {
+            self.drop_service(slot, Cause::Discarded);
         }
+        watched
     }
 
     fn unwatch(&self, slot: u32) {
