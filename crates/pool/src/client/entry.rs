@@ -31,7 +31,7 @@ pub struct HandedOut {
     pub process: Option<(i32, OwnedFd)>,
 }
 
-/// All of them.
+/// The entries of all slots.
 #[derive(Debug, Default)]
 pub struct Entries {
     by_slot: Vec<Entry>,
@@ -56,7 +56,7 @@ pub struct Entry {
     death: Option<Death>,
     /// What it wrote, once the keeper has answered.
     output: Option<Vec<u8>>,
-    /// Where a caller follows what it writes.
+    /// The newest update, where a caller follows what it writes.
     written: Option<Written>,
     /// It has more private memory than its pool keeps, and is not lent again.
     heavy: bool,
@@ -164,12 +164,12 @@ impl Entry {
         self.directory = directory;
     }
 
-    /// It is being ended before it could be lent; its death is explained so.
+    /// It is being ended before it could be lent; `reason` becomes the text of its death.
     pub fn refuse(&mut self, reason: Vec<u8>) {
         self.refused = Some(reason);
     }
 
-    /// Who started it has it now as a lease. Returns how long the start took, in milliseconds.
+    /// It is ready, and lent to the caller that started it. Returns how long the start took, in milliseconds.
     pub fn lend(&mut self) -> u64 {
         let now = now_ms();
         self.uses += 1;
@@ -336,7 +336,7 @@ impl Entry {
         self.written = Some(written);
     }
 
-    /// A follower has so many bytes. Whether another follower has been sent more; what it has itself is forgotten.
+    /// Whether an update with more than `beyond` bytes has come. One with no more is dropped: its follower has them.
     pub fn has_written(&mut self, beyond: u64) -> bool {
         self.written.take_if(|(total, _)| *total <= beyond);
         self.written.is_some()
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_never_asked_for_is_dead_when_given_up() {
+    fn a_service_that_was_never_asked_for_is_dead_when_it_is_given_up() {
         let mut entries = Entries::default();
         begun(&mut entries);
         entries.at(3).give_up();

@@ -130,7 +130,7 @@ impl Link {
         self.page.cell(slot)
     }
 
-    /// So many idle services of a key stay.
+    /// Keep `min_idle` idle services of a key, under this keeper and each later one.
     pub fn keep(&mut self, key: Key, min_idle: u32) -> Result<()> {
         self.keep.insert(key, min_idle);
         if self.running.is_some() {
@@ -142,7 +142,7 @@ impl Link {
         Ok(())
     }
 
-    /// Send a keeper that was attached what the earlier one knew of `keep`.
+    /// Send a keeper that was attached how many idle services of each key stay.
     pub fn resend_kept(&self) -> Result<()> {
         for (&key, &min_idle) in &self.keep {
             self.send(&KeeperRequest::Keep { key, min_idle }, &[])?;

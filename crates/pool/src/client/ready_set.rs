@@ -1,6 +1,6 @@
 //! The epoll set of a pool: the keeper's socket, and the sockets of services that settle.
 //!
-//! It is waited for without any lock, and stays open as long as it is waited for, also when the pool is closed meanwhile.
+//! Callers wait for it without a lock. It stays open as long as one waits, also when the pool is closed meanwhile.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,12 +25,12 @@ pub enum ReadySource {
     Slot(u32),
 }
 
-/// The set; gone once the pool is closed.
+/// The set; None once the pool is closed.
 #[derive(Debug)]
 pub struct ReadySet(Mutex<Option<Arc<OwnedFd>>>);
 
 impl ReadySet {
-    /// An empty one.
+    /// A set that watches nothing yet.
     pub fn new() -> Result<Self> {
         let set =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("epoll_create1"))?;
@@ -66,7 +66,7 @@ impl ReadySet {
     }
 }
 
-/// A part of what is ready in a set now; None where nothing is.
+/// Some of the sources that are ready in a set now; None where none is.
 pub fn look(set: &OwnedFd) -> Result<Option<impl Iterator<Item = ReadySource> + use<>>> {
     let mut events = Vec::with_capacity(32);
     let now = timespec(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! How long starts take, by key: after as long it pays to start a service rather than to wait for a reset.
+//! How long starts take, by key. A caller that has waited so long for a reset does better to start a service.
 
 use std::collections::BTreeMap;
 

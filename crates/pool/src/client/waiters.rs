@@ -36,9 +36,9 @@ impl Waiters {
         ticket
     }
 
-    /// Push a ticket to a queue when it is granted: `now`, or by `wake`.
-    pub fn await_on(&mut self, ticket: Ticket, queue: &Arc<Queue<Wake>>, now: bool) {
-        if now {
+    /// Push a ticket to a queue: at once where it `is_granted`, else when `wake` is called for it.
+    pub fn await_on(&mut self, ticket: Ticket, queue: &Arc<Queue<Wake>>, is_granted: bool) {
+        if is_granted {
             notify(queue, ticket);
         } else {
             self.of_tickets.insert(ticket, Arc::clone(queue));
@@ -75,7 +75,7 @@ impl Waiters {
         }
     }
 
-    /// The pool is closed: wake all, which find that out.
+    /// The pool is closed: wake all callers, each of which finds that when it asks again.
     pub fn wake_all(&mut self) {
         for (ticket, queue) in std::mem::take(&mut self.of_tickets) {
             notify(&queue, ticket);

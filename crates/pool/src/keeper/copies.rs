@@ -1,6 +1,6 @@
 //! The link from the keeper to one service: orders to it, and what it reports of copies of itself.
 //!
-//! A program has no link. The link is watched exactly while a copy is due.
+//! A program has no link. The link is watched while a copy is due, and not once the service has closed it.
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use crate::control::{self, Receiver};
 use crate::error::{Error, Result};
 use crate::wire::{Handle, Order, Report};
 
-/// A copy of a service was asked for that has ended meanwhile.
+/// The service that was to be copied has ended meanwhile.
 pub const ORIGINAL_ENDED: Error = Error::Malformed {
     what: "the service to be copied has ended",
 };

@@ -3,8 +3,8 @@
 //! ```text
 //!   new -> confined, assigned or prepared -> started -> ready -> (begin_exit ->) end -> death
 //! ```
-//! Each arrow is a method; nothing else changes a service. Invariants: the first cause of an end that is given is
-//! the one that is reported, and a service whose end was asked for before it had a process is ended when it gets one.
+//! Each arrow leads to a method. Invariants: the first cause of an end that is given is the one that is reported, and
+//! a service whose end was asked for before it had a process is ended when it gets one.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -79,7 +79,7 @@ struct Exit {
     by_ms: Option<u64>,
 }
 
-/// A service's private memory, beside what it may have.
+/// A service's private memory, compared with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Within its limit, or not measured: nothing has run since, or it is not known.
@@ -91,7 +91,7 @@ pub enum Memory {
 }
 
 impl Service {
-    /// One that is about to start.
+    /// A service that is about to start.
     pub fn new(handle: Handle, serial: u32, deadlines: Deadlines, output: Output) -> Self {
         Self {
             handle,
@@ -224,7 +224,7 @@ impl Service {
         }
     }
 
-    /// The same, for a caller that asked what it wrote: a copy of the newest.
+    /// Take what it wrote, and return a copy of the newest, for a caller that asked.
     pub fn output(&mut self, lease: u64) -> Vec<u8> {
         self.read_output(lease);
         self.output.text()

@@ -84,18 +84,18 @@ impl Template {
         self.running.as_mut()
     }
 
-    /// Its process, unless an earlier or a later one is asked for.
+    /// Its process, where it has this serial.
     pub fn running_of(&mut self, serial: u32) -> Option<&mut Running> {
         self.running_mut()
             .filter(|running| running.serial == serial)
     }
 
-    /// Take its process, which is its process no more.
+    /// Take its process out.
     pub fn take_running(&mut self) -> Option<Running> {
         self.running.take()
     }
 
-    /// Take its process, if it is the one that is asked for and has ended.
+    /// Take its process out, if it has this serial and has ended.
     pub fn take_ended(&mut self, serial: u32) -> Option<(Running, Ended)> {
         let ended = self.running_of(serial)?.process.reap()?;
         Some((self.running.take()?, ended))

@@ -3,6 +3,8 @@
 //! The machine decides which caller gets which service; the entries say what is known of each service; a word in the
 //! page that the keeper shares decides between a caller and a deadline. This is the one place where the three change
 //! together, and where that is noted in the journal and wakes the waiters. Getting a service is in `ask`, a lease in `lease`.
+//!
+//! Methods that `Client` has by the same name are documented there.
 
 mod ask;
 mod lease;
@@ -28,6 +30,7 @@ use crate::machine::{Action, Machine};
 use crate::wire::{Event, Handle, KeeperRequest, Launch};
 use crate::word::{Stamp, State as Word};
 
+/// What `Client` keeps under its lock.
 #[derive(Debug)]
 pub struct ClientState {
     policy: Policy,
@@ -75,12 +78,12 @@ impl ClientState {
         self.link.detach()
     }
 
-    /// What was known of the services, when the pool was closed.
+    /// Take what was known of the services, after `close`.
     pub fn take_entries(&mut self) -> Entries {
         std::mem::take(&mut self.entries)
     }
 
-    /// Let go of what belongs to the parent.
+    /// In a forked child: let go of what belongs to the parent.
     pub fn forked(&mut self) {
         self.closed = true;
         self.link.forget();
@@ -333,7 +336,7 @@ impl ClientState {
     }
 
     /// Room was granted: the caller starts a service here.
-    pub fn begin(&mut self, slot: u32) -> Handle {
+    fn begin(&mut self, slot: u32) -> Handle {
         let generation = self.entries.at(slot).begin();
         let cell = self.link.cell(slot);
         cell.since_ms.store(0, Ordering::Release); // its caller waits

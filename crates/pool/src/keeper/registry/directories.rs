@@ -12,12 +12,12 @@ pub struct Directories {
     base: PathBuf,
     scratch: Option<Scratch>,
     removal: SharedRemoval,
-    /// When those of ended leases were last looked for.
+    /// When directories of ended leases were last looked for.
     scanned_ms: u64,
 }
 
 impl Directories {
-    /// None yet; all will be below `base`.
+    /// No directory yet; all are made below `base`.
     pub fn new(base: PathBuf) -> Self {
         Self {
             base,
@@ -27,7 +27,7 @@ impl Directories {
         }
     }
 
-    /// Another directory, which is not made yet.
+    /// Reserve another directory, which is not made yet.
     pub fn reserve(&mut self) -> Result<Directory> {
         let scratch = match self.scratch.take() {
             Some(scratch) => scratch,
@@ -36,7 +36,7 @@ impl Directories {
         Ok(self.scratch.insert(scratch).reserve())
     }
 
-    /// Another directory.
+    /// Make another directory.
     pub fn make(&mut self) -> Result<Directory> {
         let directory = self.reserve()?;
         directory.make().map_err(not_made)?;
@@ -60,7 +60,7 @@ impl Directories {
         self.removal.borrow_mut().step(REMOVE_BATCH);
     }
 
-    /// Remove all, with the keeper's own.
+    /// Remove all directories, the keeper's own too.
     pub fn finish(&mut self) {
         self.scratch = None;
         self.removal.borrow_mut().finish();

@@ -67,7 +67,7 @@ impl Registry {
         }
     }
 
-    /// The process of a service has exited, as far as is known.
+    /// The process of a service is said to have exited: reap it and report its death, unless its group has time left.
     pub(super) fn service_ended(&mut self, poller: &Poller, slot: u32, serial: u32) {
         let known = self.services.of_serial(slot, serial).is_some();
         if !known || self.awaits_group(poller, slot) {

@@ -10,12 +10,12 @@ use crate::wire::Event;
 pub struct Events(Vec<(Event, Option<OwnedFd>)>);
 
 impl Events {
-    /// Add one.
+    /// Add an event.
     pub fn push(&mut self, event: Event) {
         self.0.push((event, None));
     }
 
-    /// Add one with a descriptor.
+    /// Add an event with a descriptor.
     pub fn push_with(&mut self, event: Event, descriptor: OwnedFd) {
         self.0.push((event, Some(descriptor)));
     }
@@ -31,7 +31,7 @@ impl Events {
         self.push(Event::Died { slot, death });
     }
 
-    /// Take them all.
+    /// Take all events.
     pub fn take(&mut self) -> Vec<(Event, Option<OwnedFd>)> {
         std::mem::take(&mut self.0)
     }

@@ -17,7 +17,7 @@ use crate::sys::{Cell, Page};
 use crate::wire::Handle;
 use crate::word::{Stamp, State};
 
-/// The page of words, and what the client wants to keep of what is idle.
+/// The page of words, and how many idle services the client wants to keep.
 #[derive(Debug)]
 pub struct Leases {
     page: Page,
@@ -32,7 +32,7 @@ impl Leases {
         Self { page, keep }
     }
 
-    /// So many idle services of a key stay.
+    /// Keep `min_idle` idle services of a key.
     pub fn keep(&mut self, key: u32, min_idle: u32) {
         self.keep.insert(key, min_idle);
     }

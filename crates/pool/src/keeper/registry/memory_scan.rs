@@ -12,7 +12,7 @@ use crate::word::{Stamp, State};
 /// When the next services are measured, and which.
 #[derive(Debug, Default)]
 pub struct MemoryScan {
-    /// Some service has a memory that is to be measured.
+    /// Some service has a limit of private memory.
     wanted: bool,
     due_ms: u64,
     /// The slot that is measured next.

@@ -63,7 +63,7 @@ pub struct Registry {
     limits: LimitEnforcer,
     events: Events,
     receiver: Receiver,
-    /// That of the process that was started last.
+    /// The serial of the process that was started last.
     serial: u32,
 }
 
@@ -252,7 +252,7 @@ impl Registry {
         self.orphans.tend(now, &self.services, &mut self.templates);
     }
 
-    /// End it, but for what is of a service that is given time for its end.
+    /// End what services left behind, except in the group of a service that has time to end by itself.
     pub fn kill_orphans(&self) {
         orphans::kill(&self.services, &self.templates);
     }
@@ -275,7 +275,7 @@ impl Registry {
         self.directories.step(now);
     }
 
-    /// Before the keeper exits: finish it, at the latest at a deadline.
+    /// Before the keeper exits: remove everything, but cgroups that are not empty at the deadline.
     pub fn finish_housekeeping(&mut self, poller: &mut Poller, deadline_ms: u64) {
         self.services.clear();
         while !self.limits.tend() && now_ms() < deadline_ms {

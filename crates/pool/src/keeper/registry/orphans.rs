@@ -18,7 +18,7 @@ impl Orphans {
         (self.scanned_ms + ORPHAN_SCAN_MS).saturating_sub(now)
     }
 
-    /// Reap them; end them where no service is left to own them.
+    /// Reap what services left behind; end it where no service is left to own it.
     pub fn tend(&mut self, now: u64, services: &Services, templates: &mut Templates) {
         if services.is_empty() {
             kill(services, templates);
@@ -30,7 +30,7 @@ impl Orphans {
     }
 }
 
-/// End and reap them, but for those of a service that is given time for its end.
+/// End and reap what services left behind, except in the group of a service that has time to end by itself.
 pub fn kill(services: &Services, templates: &Templates) {
     each(services, templates, |pid| {
         if !services.is_given_time(pid) {

@@ -1,7 +1,7 @@
 //! The services of a keeper, by slot.
 //!
-//! A slot has one service at a time. What was asked of an earlier one carries its handle, and what the kernel queued
-//! for it carries its serial; both find nothing here once it has gone.
+//! A slot has one service at a time. A deadline of an earlier one carries its handle, and an event that the kernel
+//! queued for it carries its serial; neither finds the later one (`since`, `of_serial`).
 
 use std::collections::BTreeMap;
 
@@ -55,22 +55,22 @@ impl Services {
             .filter(|service| service.serial() == serial)
     }
 
-    /// Take a service out: there is none in its slot any more.
+    /// Remove the service of a slot.
     pub fn remove(&mut self, slot: u32) -> Option<Service> {
         self.0.remove(&slot)
     }
 
-    /// Forget those without a process.
+    /// Remove the services that have no process.
     pub fn forget_unstarted(&mut self) {
         self.0.retain(|_, service| service.pid().is_some());
     }
 
-    /// Forget all.
+    /// Remove all services.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Whether there is none.
+    /// Whether there is no service.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,12 +80,12 @@ impl Services {
         self.0.keys().copied().collect()
     }
 
-    /// All of them.
+    /// All services.
     pub fn iter(&self) -> impl Iterator<Item = &Service> {
         self.0.values()
     }
 
-    /// Those from a slot on.
+    /// The services from a slot on.
     pub fn iter_from(&self, slot: u32) -> impl Iterator<Item = &Service> {
         self.0.range(slot..).map(|(_, service)| service)
     }

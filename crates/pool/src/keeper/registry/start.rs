@@ -346,7 +346,7 @@ impl Registry {
         }
     }
 
-    /// There will be no such copy.
+    /// A copy will not come: report why.
     pub(super) fn not_copied(&mut self, copy: Handle, why: &str) {
         if self.services.remove(copy.slot).is_some() {
             let text = why.as_bytes().to_vec();

@@ -35,7 +35,7 @@ impl Templates {
         self.0.get_mut(&id)?.running_mut()
     }
 
-    /// The process of a template, unless it is an earlier or a later one that is asked for.
+    /// The process of a template, where it has this serial.
     pub fn running_of(&mut self, id: u32, serial: u32) -> Option<&mut Running> {
         self.0.get_mut(&id)?.running_of(serial)
     }
@@ -75,7 +75,7 @@ impl Templates {
         self.each_running().for_each(Running::end);
     }
 
-    /// Forget all, and let go of their directories.
+    /// Remove all templates; their directories are removed with them.
     pub fn clear(&mut self) {
         self.0.clear();
     }
