@@ -39,11 +39,13 @@ class Holdings:
         """Describe what was added since; waits up to `SETTLE_S` for it to go."""
         deadline = time.monotonic() + SETTLE_S
         leaks = self._added(now())
-        if leaks:
-            gc.collect()  # an object in a cycle closes its descriptor only now
         while leaks and time.monotonic() < deadline:
-            time.sleep(POLL_S)
+            # An object in a cycle closes its descriptor only now, and a thread that ends may have
+            # held it until a moment ago.
+            gc.collect()
             leaks = self._added(now())
+            if leaks:
+                time.sleep(POLL_S)
         return leaks
 
     def _added(self, later: Holdings) -> list[str]:
