@@ -97,31 +97,27 @@ impl Admission {
         self.was_read(slot);
         let memory = self.worker_mut(slot)?;
         let before = std::mem::replace(&mut memory.private, bytes);
-        // A worker that has run nothing shows what a new one has.
-        let is_new = worker.uses() == 0 && worker.is_idle();
-        if is_new {
-            memory.base = bytes;
-        }
         // Its growth so far is resident now, and no longer promised.
         let left = memory.estimate.saturating_sub(bytes);
-        self.worker_has(before, bytes);
-        if is_new {
-            self.base = Some(bytes);
-        }
         let run = worker.runs().first().copied();
         let run = run.filter(|_| worker.lane() != Lane::Async);
-        let mut learnt = None;
+        let unmeasured = match run {
+            Some(_) => None,
+            None => memory.unmeasured.take(),
+        };
+        // A worker that has run nothing shows what a new one has.
+        if worker.uses() == 0 && worker.is_idle() {
+            memory.base = bytes;
+            self.base = Some(bytes);
+        }
+        self.worker_has(before, bytes);
         if let Some(run) = run {
             self.set_promise(slot, left);
             if let Some(entry) = register.get_mut(run) {
                 entry.note_peak(bytes);
             }
-        } else if let Some((name, code)) = self
-            .worker_mut(slot)
-            .and_then(|memory| memory.unmeasured.take())
-        {
-            learnt = self.learn_peak(name, code, bytes);
         }
+        let learnt = unmeasured.and_then(|(name, code)| self.learn_peak(name, code, bytes));
         if self.alone == Some(slot) {
             let entry = worker.runs().first().and_then(|run| register.get(*run));
             self.watch_level(slot, entry, bytes.saturating_sub(before), bytes);

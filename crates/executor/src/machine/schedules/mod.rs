@@ -43,6 +43,13 @@ struct Schedule {
     said: String,
 }
 
+impl Schedule {
+    fn come_again(&mut self, now: Millis, refusal: &Refusal) {
+        self.said = refusal.to_string();
+        self.next = Some(now.saturating_add(AGAIN_MS));
+    }
+}
+
 /// The schedules of the newest code, and when each name last fired and was last resumed.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
@@ -345,10 +352,3 @@ impl Schedules {
 /// There is no schedule of that name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Missing;
-
-impl Schedule {
-    fn come_again(&mut self, now: Millis, refusal: &Refusal) {
-        self.said = refusal.to_string();
-        self.next = Some(now.saturating_add(AGAIN_MS));
-    }
-}
