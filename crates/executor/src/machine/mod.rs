@@ -313,13 +313,13 @@ impl Machine {
 
     /// Remembers the idempotency key of an ended request that is still in the store.
     pub fn remember_idempotency(&mut self, key: Arc<str>, id: RequestId, name: &Arc<str>) {
-        self.parts.queues.remember_idempotency(key, id, name);
+        let (runs, parts) = (&mut self.runs, &mut self.parts);
+        runs.remember_idempotency(parts, key, id, name);
     }
 
     /// The request with this idempotency key was pruned: the key is free.
     pub fn forget(&mut self, name: &str) {
-        let parts = &mut self.parts;
-        parts.queues.forget_pruned(&parts.register, name);
+        self.runs.forget_pruned(&self.parts, name);
     }
 }
 

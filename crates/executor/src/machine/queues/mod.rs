@@ -10,15 +10,14 @@ mod keys;
 mod queue;
 mod timers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::entry::{Entry, State};
 use crate::machine::policy::LANES;
 use crate::machine::register::{Key, Register};
-use crate::request::{Lane, Millis, Options, Submission};
+use crate::request::{Lane, Millis, Options};
 use keys::{Keys, Name, Names};
 use queue::{FairQueue, Rank};
 use timers::Timers;
@@ -50,11 +49,9 @@ pub(super) struct Queues {
     /// Requests with a `not_before` that was written before this boot: only the wall clock connects that clock with
     /// this one.
     by_wall: HashSet<RequestId>,
-    /// By idempotency key: the request, and the index of its name.
-    idempotency: HashMap<Arc<str>, (RequestId, u32)>,
 }
 
-/// Names and idempotency keys.
+/// Names.
 impl Queues {
     /// The index of a name, which is new or known.
     pub(super) fn index_of(&mut self, name: &Arc<str>) -> u32 {
@@ -88,59 +85,6 @@ impl Queues {
             while let Some(key) = self.names.take(index) {
                 self.make_ready(register, now, key);
             }
-        }
-    }
-
-    /// The request that has the idempotency key of a submission.
-    ///
-    /// # Errors
-    /// `invalid`: it is of another name.
-    pub(super) fn known(&self, submission: &Submission) -> Result<Option<RequestId>, Box<Refusal>> {
-        let Some(key) = &submission.options.idempotency else {
-            return Ok(None);
-        };
-        let Some((id, of)) = self.idempotency.get(key) else {
-            return Ok(None);
-        };
-        let of = self.names.get(*of).text();
-        if *of == submission.name {
-            Ok(Some(*id))
-        } else {
-            Err(Box::new(key_refusal(key, *id, of, &submission.name)))
-        }
-    }
-
-    /// Notes the idempotency key of a request that is entered.
-    pub(super) fn note_idempotency(&mut self, options: &Options, id: RequestId, name: u32) {
-        if let Some(text) = &options.idempotency {
-            self.idempotency.insert(Arc::clone(text), (id, name));
-        }
-    }
-
-    /// Remembers the idempotency key of an ended request that is still in the store.
-    pub(super) fn remember_idempotency(&mut self, key: Arc<str>, id: RequestId, name: &Arc<str>) {
-        let name = self.names.index(name);
-        self.idempotency.entry(key).or_insert((id, name));
-    }
-
-    /// The request with this idempotency key was pruned: the key is free, unless an unfinished request has it.
-    pub(super) fn forget_pruned(&mut self, register: &Register, key: &str) {
-        if let Some((id, _)) = self.idempotency.get(key)
-            && register.key(*id).is_none()
-        {
-            self.idempotency.remove(key);
-        }
-    }
-
-    /// Nothing is kept of a request: its idempotency key is free.
-    pub(super) fn forget_idempotency(&mut self, entry: &Entry) {
-        if let Some(name) = &entry.options().idempotency
-            && self
-                .idempotency
-                .get(name)
-                .is_some_and(|(id, _)| *id == entry.id())
-        {
-            self.idempotency.remove(name);
         }
     }
 }
@@ -463,19 +407,5 @@ impl Queues {
     /// How many submitters' turns come before this one's.
     pub(super) fn turn_of(&self, lane: Lane, submitter: &Arc<str>) -> Option<usize> {
         self.lanes[lane as usize].ready.turn_of(submitter)
-    }
-}
-
-/// The refusal of a key that a request of another name has: the submitter would get a result of another type.
-fn key_refusal(key: &str, id: RequestId, of: &str, name: &str) -> Refusal {
-    Refusal {
-        code: "invalid",
-        message: format!(
-            "{name}: the idempotency key {key:?} is that of request {id}, which is of {of}"
-        ),
-        object: name.into(),
-        limit: String::new(),
-        value: key.into(),
-        next: format!("put the name into the key, such as \"{name}:{key}\""),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! `Runs` owns what is between a decision and the disk, so that nothing is announced before it is on disk: the changes
 //! in flight (`ledger`), the results that become files first, and the requests that are to fail because a predecessor
-//! did. It works with the other parts (`Parts`), which its methods are given.
+//! did. Of ended requests it knows how the latest ended (`recent`) and which idempotency keys they have (`idempotency`).
+//! It works with the other parts (`Parts`), which its methods are given.
 //!
 //! A death counts against a request that ran alone in its worker, unless the worker was ended on purpose: by a cancel,
 //! a time-out, the server's end, or the guard while the request was within its estimate. A request that the guard ended
@@ -10,6 +11,7 @@
 
 mod ahead;
 mod dispatch;
+mod idempotency;
 mod interrupt;
 mod ledger;
 mod recent;
@@ -32,6 +34,7 @@ use crate::op::Op;
 use crate::request::{
     Death, Ending, Failure, Lane, Millis, Outcome, Request, Slot, Status, Submission,
 };
+use idempotency::IdempotencyKeys;
 use ledger::Ledger;
 use recent::Recent;
 
@@ -66,6 +69,7 @@ pub(super) struct Runs {
     last: RequestId,
     ledger: Ledger,
     recent: Recent,
+    idempotency: IdempotencyKeys,
     /// Ended requests whose results are being written to files first.
     filing: HashSet<RequestId>,
     /// Requests that are to fail because a predecessor did not succeed.
@@ -80,6 +84,7 @@ impl Runs {
             last: RequestId(0),
             ledger: Ledger::default(),
             recent: Recent::default(),
+            idempotency: IdempotencyKeys::default(),
             filing: HashSet::new(),
             doomed: Vec::new(),
             counts: Counts::default(),
@@ -118,7 +123,7 @@ impl Runs {
         submission: Submission,
     ) -> Result<Submitted, Box<Refusal>> {
         // Before the checks: a repeated submission gets its answer even while the server drains or is full.
-        if let Some(id) = parts.queues.known(&submission)? {
+        if let Some(id) = self.idempotency.known(&parts.queues, &submission)? {
             return Ok(Submitted::Known(id));
         }
         if let Err(refusal) = self.check(parts, &submission) {
@@ -189,7 +194,7 @@ impl Runs {
         let options = Arc::clone(&request.submission.options);
         let name = parts.queues.index_of(&request.submission.name);
         parts.workers.use_lane(options.lane);
-        parts.queues.note_idempotency(&options, id, name);
+        self.idempotency.note(&options, id, name);
         let key = parts.register.add(Entry::new(request, state, name));
         let mut waits_for = 0;
         // A predecessor that is named twice succeeds once.
@@ -624,7 +629,7 @@ impl Runs {
         self.counts.ended[ending.status as usize] += 1;
         self.recent.add(id, ending.status);
         if !parts.policy.durable {
-            parts.queues.forget_idempotency(&entry); // nothing of it is kept
+            self.idempotency.forget(&entry); // nothing of it is kept
         }
         parts.actions.push(Action::Ended(id, Arc::clone(ending)));
         for dependent in entry.into_dependents() {

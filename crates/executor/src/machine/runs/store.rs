@@ -284,7 +284,7 @@ impl Runs {
         let Some(entry) = parts.register.remove(key) else {
             return;
         };
-        parts.queues.forget_idempotency(&entry);
+        self.idempotency.forget(&entry);
         self.counts.refused += 1;
         self.doomed
             .extend(entry.dependents().iter().map(|one| (*one, id)));
@@ -382,6 +382,23 @@ impl Runs {
     /// Remembers how an ended request ended.
     pub(in crate::machine) fn remember(&mut self, id: RequestId, status: Status) {
         self.recent.add(id, status);
+    }
+
+    /// Remembers the idempotency key of an ended request; see `Machine::remember_idempotency`.
+    pub(in crate::machine) fn remember_idempotency(
+        &mut self,
+        parts: &mut Parts,
+        key: Arc<str>,
+        id: RequestId,
+        name: &Arc<str>,
+    ) {
+        let name = parts.queues.index_of(name);
+        self.idempotency.remember(key, id, name);
+    }
+
+    /// The request with this idempotency key was pruned.
+    pub(in crate::machine) fn forget_pruned(&mut self, parts: &Parts, key: &str) {
+        self.idempotency.forget_pruned(&parts.register, key);
     }
 
     /// Runs an ended request again for an operator; see `Machine::retry`.
