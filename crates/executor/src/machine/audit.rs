@@ -14,6 +14,9 @@ pub(super) fn audit(parts: &Parts) -> Result<(), String> {
     audit_lanes(parts)?;
     audit_names(parts)?;
     audit_states(parts)?;
+    let slots = workers.iter().map(|(slot, _)| slot);
+    let are_known = admission.slots().eq(slots);
+    same("workers whose memory is known", are_known, true)?;
     let promised: u64 = workers
         .iter()
         .map(|(slot, _)| admission.promised_to(slot))

@@ -2,7 +2,11 @@
 //!
 //! Each part keeps its own data private. What is kept here is that they agree: a request that has a worker counts in
 //! its name, in its lane and in its worker, and what it may still grow by is promised to that worker; a worker that
-//! exists is known to the admission.
+//! exists is known to the admission. Only methods of `Parts` call those that would break this alone: to occupy and
+//! release a name or a worker, to promise, to add and remove a worker.
+//!
+//! What only the runs need of it stands with them: handing and recalling (`runs::ahead`), interrupts
+//! (`runs::interrupt`).
 
 use crate::action::Action;
 use crate::machine::admission::{Admission, Blocked, Guarded};

@@ -1,4 +1,5 @@
-//! Admission: whether a request fits by memory as measured or learnt, by cores as asked for.
+//! Admission: whether a request may begin: by memory as measured or learnt, by cores as asked for, and unless the
+//! server holds or drains.
 //!
 //! A request is admitted while resident memory, what running requests may still grow by, and its own estimate stay
 //! within the limit. Only private memory counts: pages shared with the template are resident anyway. If nothing
@@ -55,6 +56,8 @@ impl WorkerMemory {
 }
 
 /// What is in use, and what may begin beside it.
+///
+/// It knows the memory of exactly those workers that `WorkerSet` has; `promised` and `private` are their sums.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     /// Why dispatch is held.
@@ -423,6 +426,12 @@ impl Admission {
     /// What the running requests of each lane asked for.
     pub(super) fn cores_milli(&self) -> [u32; 3] {
         self.cores_milli
+    }
+
+    /// The workers whose memory is known.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        let numbered = (0..).zip(self.memory.iter());
+        numbered.filter_map(|(slot, memory)| memory.as_ref().map(|_| slot))
     }
 
     /// The worker whose run has an unknown need.

@@ -391,12 +391,13 @@ impl WorkerSet {
     }
 
     /// Its death is known: its slot is free.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Worker> {
+    pub(crate) fn remove(&mut self, slot: Slot) {
         // Its death may precede any decision to end it.
         self.leave(slot);
-        let worker = self.slots.get_mut(slot as usize)?.take()?;
-        self.free.insert(slot);
-        Some(worker)
+        let worker = self.slots.get_mut(slot as usize).and_then(Option::take);
+        if worker.is_some() {
+            self.free.insert(slot);
+        }
     }
 
     /// Recounts a lane's workers.
