@@ -100,6 +100,7 @@ pub(crate) struct Entry {
 
 /// What it is and has.
 impl Entry {
+    #[inline] // with `Register::add`: the entry is built in its place, and not copied twice
     pub(crate) fn new(request: Arc<Request>, state: State, name: u32) -> Self {
         Self {
             not_before: request.submission.options.not_before,
@@ -432,12 +433,13 @@ impl Entry {
         self.dependents.push(id);
     }
 
-    /// The requests that wait for it, each once.
-    pub(crate) fn into_dependents(mut self) -> Vec<RequestId> {
+    /// Takes the requests that wait for it, each once.
+    pub(crate) fn take_dependents(&mut self) -> Vec<RequestId> {
+        let mut dependents = std::mem::take(&mut self.dependents);
         // A dependent that was retried waits for this request once.
-        self.dependents.sort_unstable();
-        self.dependents.dedup();
-        self.dependents
+        dependents.sort_unstable();
+        dependents.dedup();
+        dependents
     }
 
     /// It waits for so many requests.

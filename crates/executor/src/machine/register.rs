@@ -50,6 +50,7 @@ impl Register {
         self.index.len()
     }
 
+    #[inline] // where a request enters: see `Entry::new`
     pub(crate) fn add(&mut self, entry: Entry) -> Key {
         let id = entry.id();
         let key = if let Some(key) = self.free.pop() {

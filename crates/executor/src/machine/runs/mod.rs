@@ -116,6 +116,7 @@ impl Runs {
 /// Submissions.
 impl Runs {
     /// Takes a submission; see `Machine::submit`.
+    #[inline] // into its only caller, so that the submission is not copied once more
     pub(super) fn submit(
         &mut self,
         parts: &mut Parts,
@@ -264,6 +265,7 @@ impl Runs {
 /// Ends of runs.
 impl Runs {
     /// A worker has replied. `false`: the slot does not have this run, and the reply is from before a death.
+    #[inline] // into its only caller, so that the outcome is not copied once more
     pub(super) fn finished(
         &mut self,
         parts: &mut Parts,
@@ -623,7 +625,7 @@ impl Runs {
         if parts.register.same(key, id).is_none() {
             return;
         }
-        let Some(entry) = parts.register.remove(key) else {
+        let Some(mut entry) = parts.register.remove(key) else {
             return;
         };
         self.counts.ended[ending.status as usize] += 1;
@@ -632,7 +634,7 @@ impl Runs {
             self.idempotency.forget(&entry); // nothing of it is kept
         }
         parts.actions.push(Action::Ended(id, Arc::clone(ending)));
-        for dependent in entry.into_dependents() {
+        for dependent in entry.take_dependents() {
             if ending.status == Status::Succeeded {
                 one_came_first(parts, now, dependent);
             } else {
@@ -643,6 +645,9 @@ impl Runs {
 
     /// Fails requests whose predecessors did not succeed: in a loop, so that a long chain cannot exhaust the stack.
     pub(super) fn fail_doomed(&mut self, parts: &mut Parts, now: Millis) {
+        if self.doomed.is_empty() {
+            return; // as after nearly every event
+        }
         let mut later = Vec::new();
         while let Some((id, before)) = self.doomed.pop() {
             let Some(key) = parts.register.key(id) else {
