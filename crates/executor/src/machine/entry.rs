@@ -1,16 +1,16 @@
-//! The unfinished requests, each with its state.
+//! One unfinished request: its state, and each transition to another one.
+//!
+//! Its fields are private to this module. A method names the transition and changes all that belongs to it; the lists
+//! that hold the request are their owners' (`queues`, `workers`, `runs`), which change in the same step.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use super::why::Notes;
+use super::notes::Notes;
 use crate::action::Step;
 use crate::id::RequestId;
-use crate::request::{Ending, Lane, Millis, Options, Request, Slot};
-
-/// The index of an unfinished request in the register.
-pub(crate) type Key = u32;
+use crate::request::{
+    Ending, Failure, Lane, Millis, Options, Outcome, Request, Slot, Status, Submission,
+};
 
 /// Why a run is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Stop {
 pub(crate) struct Run {
     pub slot: Slot,
     pub began: Millis,
-    /// It waits in its worker's inbox behind another run, and has not begun (`ahead.rs`).
+    /// It waits in its worker's inbox behind another run, and has not begun (`runs::ahead`).
     pub handed: bool,
     /// Its worker was asked to return it.
     pub recalled: bool,
@@ -73,38 +73,141 @@ pub(crate) enum State {
 /// One unfinished request.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub request: Arc<Request>,
-    pub state: State,
+    request: Arc<Request>,
+    state: State,
     /// Runs that began or were claimed.
-    pub attempts: u32,
+    attempts: u32,
     /// Of them, those before an operator's retry, which count no more.
-    pub forgiven: u32,
-    pub deaths: u32,
+    forgiven: u32,
+    deaths: u32,
     /// The index of its name.
-    pub name: u32,
+    name: u32,
     /// How many requests must succeed before it.
-    pub waits_for: u32,
+    waits_for: u32,
     /// Requests that wait for this one.
-    pub dependents: Vec<RequestId>,
-    pub not_before: Option<Millis>,
+    dependents: Vec<RequestId>,
+    not_before: Option<Millis>,
     /// Its entry among the timers.
-    pub due: Option<Millis>,
+    due: Option<Millis>,
     /// Since when it is in its lane's queue.
-    pub ready_at: Millis,
-    /// Cancelled while its row was being committed.
-    pub cancelled: bool,
+    ready_at: Millis,
+    /// Cancelled while a change of it was being committed.
+    cancelled: bool,
     /// It is one of the holders of its key.
-    pub holds_key: bool,
-    pub notes: Notes,
+    holds_key: bool,
+    notes: Notes,
 }
 
+/// What it is and has.
 impl Entry {
+    #[inline] // with `Register::add`: the entry is built in its place, and not copied twice
+    pub(crate) fn new(request: Arc<Request>, state: State, name: u32) -> Self {
+        Self {
+            not_before: request.submission.options.not_before,
+            request,
+            state,
+            attempts: 0,
+            forgiven: 0,
+            deaths: 0,
+            name,
+            waits_for: 0,
+            dependents: Vec::new(),
+            due: None,
+            ready_at: 0,
+            cancelled: false,
+            holds_key: false,
+            notes: Notes::default(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        self.request.id
+    }
+
+    pub(crate) fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
+    pub(crate) fn submission(&self) -> &Submission {
+        &self.request.submission
+    }
+
     pub(crate) fn options(&self) -> &Options {
         &self.request.submission.options
     }
 
     pub(crate) fn lane(&self) -> Lane {
         self.options().lane
+    }
+
+    /// The index of its name.
+    pub(crate) fn name(&self) -> u32 {
+        self.name
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// As it is reported, of an unfinished request.
+    pub(crate) fn status(&self) -> Status {
+        match &self.state {
+            State::Running(_) => Status::Running,
+            // Nothing has ended before the disk has it.
+            State::Ending(_) if self.attempts > 0 => Status::Running,
+            _ => Status::Queued,
+        }
+    }
+
+    /// Runs that began or were claimed.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Runs that count against its retries.
+    pub(crate) fn counted_attempts(&self) -> u32 {
+        self.attempts - self.forgiven
+    }
+
+    pub(crate) fn deaths(&self) -> u32 {
+        self.deaths
+    }
+
+    /// How many requests must succeed before it.
+    pub(crate) fn waits_for(&self) -> u32 {
+        self.waits_for
+    }
+
+    pub(crate) fn not_before(&self) -> Option<Millis> {
+        self.not_before
+    }
+
+    /// Its entry among the timers.
+    pub(crate) fn due(&self) -> Option<Millis> {
+        self.due
+    }
+
+    /// Since when it is in its lane's queue.
+    pub(crate) fn ready_at(&self) -> Millis {
+        self.ready_at
+    }
+
+    /// It was cancelled while a change of it was being committed, and ends as soon as that is answered.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    pub(crate) fn holds_key(&self) -> bool {
+        self.holds_key
+    }
+
+    /// The requests that wait for it; one that was retried is listed twice.
+    pub(crate) fn dependents(&self) -> &[RequestId] {
+        &self.dependents
+    }
+
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// Whether it may run twice, so that its claim need not be on disk before its run begins.
@@ -115,7 +218,7 @@ impl Entry {
     /// Whether runs are left after the one that failed.
     pub(crate) fn has_retries(&self) -> bool {
         // The first run is not a retry: with two retries the third run is the last.
-        self.attempts - self.forgiven <= self.options().retries
+        self.counted_attempts() <= self.options().retries
     }
 
     /// The worker that has it, or that is reserved for it.
@@ -135,99 +238,229 @@ impl Entry {
         }
     }
 
-    pub(crate) fn run_mut(&mut self) -> Option<&mut Run> {
+    /// Whether it waits in its worker's inbox behind another run.
+    pub(crate) fn is_handed(&self) -> bool {
+        self.run().is_some_and(|run| run.handed)
+    }
+}
+
+/// Its transitions.
+impl Entry {
+    /// A worker is reserved for it while its row is being committed.
+    pub(crate) fn reserve(&mut self, slot: Slot) {
+        self.state = State::Accepting { slot: Some(slot) };
+    }
+
+    /// Its row is on disk, and the claim that was written with it is not yet.
+    pub(crate) fn await_claim(&mut self, slot: Slot) {
+        self.state = State::Claiming { slot };
+    }
+
+    /// Counts the next run, and gives its number.
+    pub(crate) fn claim(&mut self) -> u32 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    /// No worker received the run that was claimed: its number is used again, and no worker is reserved any more.
+    pub(crate) fn unclaim(&mut self) {
+        self.attempts -= 1;
+        if let State::Accepting { slot } = &mut self.state {
+            *slot = None;
+        }
+    }
+
+    /// It waits for other requests.
+    pub(crate) fn wait_for_others(&mut self) {
+        self.state = State::After;
+    }
+
+    /// It waits for its time.
+    pub(crate) fn wait_for_time(&mut self) {
+        self.state = State::Until;
+    }
+
+    /// It waits for its key.
+    pub(crate) fn wait_for_key(&mut self) {
+        self.state = State::Keyed;
+    }
+
+    /// It waits for its name.
+    pub(crate) fn wait_for_name(&mut self) {
+        self.state = State::Named;
+    }
+
+    /// It waits for a worker.
+    pub(crate) fn wait_for_worker(&mut self, now: Millis) {
+        self.state = State::Ready;
+        self.ready_at = now;
+    }
+
+    /// Its worker has it, and begins it at once unless it is `handed`.
+    pub(crate) fn start(&mut self, slot: Slot, now: Millis, handed: bool) {
+        self.state = State::Running(Run {
+            slot,
+            began: now,
+            handed,
+            recalled: false,
+            stop: None,
+            peak: None,
+        });
+    }
+
+    /// Its worker begins the run that was handed to it.
+    pub(crate) fn begin_handed(&mut self, now: Millis) {
+        if let Some(run) = self.run_mut() {
+            run.handed = false;
+            run.began = now;
+        }
+    }
+
+    /// Its handed run is recalled. `None`: it is not handed, or was recalled before.
+    pub(crate) fn recall(&mut self) -> Option<Slot> {
+        let run = self.run_mut().filter(|run| run.handed)?;
+        (!std::mem::replace(&mut run.recalled, true)).then_some(run.slot)
+    }
+
+    /// Its worker will not begin its run: the run's number, which is given, is used again.
+    pub(crate) fn give_back(&mut self) -> u32 {
+        let stop = self.run().and_then(|run| run.stop);
+        self.cancelled |= stop.is_some_and(|stop| stop.reason == Reason::Cancel);
+        self.state = State::Unclaiming;
+        let attempt = self.attempts;
+        self.attempts -= 1;
+        attempt
+    }
+
+    /// Its run is to end. `false`: that has begun before, or it does not run.
+    pub(crate) fn interrupt(&mut self, reason: Reason) -> bool {
+        let Some(run) = self.run_mut() else {
+            return false;
+        };
+        match &mut run.stop {
+            // A cancel of a run that is being ended for its time means that no retry is wanted.
+            Some(stop) if reason == Reason::Cancel => stop.reason = Reason::Cancel,
+            Some(_) => {}
+            None => {
+                let step = Step::Exception;
+                run.stop = Some(Stop { reason, step });
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The end of its run has gone as far as this step.
+    pub(crate) fn reach(&mut self, step: Step) {
+        if let Some(stop) = self.run_mut().and_then(|run| run.stop.as_mut()) {
+            stop.step = step;
+        }
+    }
+
+    /// Its worker had this much private memory during its run.
+    pub(crate) fn note_peak(&mut self, bytes: u64) {
+        if let Some(run) = self.run_mut() {
+            run.peak = run.peak.max(Some(bytes));
+        }
+    }
+
+    /// The death of its worker counts against it.
+    pub(crate) fn blame(&mut self) {
+        self.deaths += 1;
+    }
+
+    /// Its next run is not before this time; `None`: as soon as it can be.
+    pub(crate) fn postpone(&mut self, at: Option<Millis>) {
+        self.not_before = at;
+    }
+
+    /// A cancel that takes effect when the change on its way is answered.
+    pub(crate) fn cancel_later(&mut self) {
+        self.cancelled = true;
+    }
+
+    /// Its end is being written.
+    pub(crate) fn end(&mut self, ending: Arc<Ending>) {
+        self.state = State::Ending(ending);
+    }
+
+    /// The file of its result is not what its worker announced: the end being written is a failure.
+    pub(crate) fn end_unfit(&mut self, why: &str) {
+        if let State::Ending(ending) = &mut self.state {
+            *ending = Arc::new(Ending {
+                status: Status::Failed,
+                outcome: Outcome::Failed(Failure::Unkept(why.into())),
+                ..Ending::clone(ending)
+            });
+        }
+    }
+
+    /// Takes over what the last server knew of it.
+    pub(crate) fn restore(
+        &mut self,
+        attempts: u32,
+        forgiven: u32,
+        deaths: u32,
+        wake_at: Option<Millis>,
+    ) {
+        self.attempts = attempts;
+        self.forgiven = forgiven.min(attempts);
+        self.deaths = deaths;
+        // Its next run may be later than the options say, or its time may have passed: it began once.
+        self.not_before = wake_at;
+    }
+
+    /// An operator's retry: earlier runs count no more.
+    pub(crate) fn retry(&mut self, attempts: u32) {
+        self.attempts = attempts;
+        self.forgiven = attempts;
+        // The operator wants it now: neither its delay nor its last back-off counts.
+        self.not_before = None;
+    }
+
+    /// It is one of the holders of its key, or is not any more; gives what it was.
+    pub(crate) fn set_holds_key(&mut self, holds: bool) -> bool {
+        std::mem::replace(&mut self.holds_key, holds)
+    }
+
+    /// Sets its time among the timers; gives the time before.
+    pub(crate) fn set_due(&mut self, due: Option<Millis>) -> Option<Millis> {
+        std::mem::replace(&mut self.due, due)
+    }
+
+    /// Another request waits for it.
+    pub(crate) fn add_dependent(&mut self, id: RequestId) {
+        self.dependents.push(id);
+    }
+
+    /// Takes the requests that wait for it, each once.
+    pub(crate) fn take_dependents(&mut self) -> Vec<RequestId> {
+        let mut dependents = std::mem::take(&mut self.dependents);
+        // A dependent that was retried waits for this request once.
+        dependents.sort_unstable();
+        dependents.dedup();
+        dependents
+    }
+
+    /// It waits for so many requests.
+    pub(crate) fn set_waits_for(&mut self, count: u32) {
+        self.waits_for = count;
+    }
+
+    /// One predecessor has succeeded. `true`: it was the last.
+    pub(crate) fn one_came_first(&mut self) -> bool {
+        self.waits_for = self.waits_for.saturating_sub(1);
+        self.waits_for == 0
+    }
+
+    pub(crate) fn note(&mut self, at: Millis, text: impl Into<String>) {
+        self.notes.add(at, text);
+    }
+
+    fn run_mut(&mut self) -> Option<&mut Run> {
         match &mut self.state {
             State::Running(run) => Some(run),
             _ => None,
         }
-    }
-}
-
-/// Ids differ in their low bits, and this process generates them: one multiplication spreads them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The map takes its index from the low bits, which the multiplication mixes least.
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-pub(crate) type IdMap<V> = HashMap<RequestId, V, BuildHasherDefault<IdHasher>>;
-
-/// Every unfinished request, by id and by key.
-///
-/// Lists hold the 32-bit key, not the id: it indexes an array, so that a step of a request costs no hash. Keys are
-/// reused. A request leaves every list before the register, and answers of the store, which may come later, name the id
-/// as well (`same`).
-#[derive(Debug, Default)]
-pub(crate) struct Register {
-    index: IdMap<Key>,
-    entries: Vec<Option<Entry>>,
-    free: Vec<Key>,
-}
-
-impl Register {
-    pub(crate) fn len(&self) -> usize {
-        self.index.len()
-    }
-
-    pub(crate) fn add(&mut self, entry: Entry) -> Key {
-        let id = entry.request.id;
-        let key = if let Some(key) = self.free.pop() {
-            self.entries[key as usize] = Some(entry);
-            key
-        } else {
-            self.entries.push(Some(entry));
-            Key::try_from(self.entries.len() - 1).unwrap_or(Key::MAX)
-        };
-        let before = self.index.insert(id, key);
-        debug_assert!(before.is_none(), "{id} is here already");
-        key
-    }
-
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
-        let entry = self.entries.get_mut(key as usize)?.take()?;
-        self.index.remove(&entry.request.id);
-        self.free.push(key);
-        Some(entry)
-    }
-
-    pub(crate) fn key(&self, id: RequestId) -> Option<Key> {
-        self.index.get(&id).copied()
-    }
-
-    pub(crate) fn get(&self, key: Key) -> Option<&Entry> {
-        self.entries.get(key as usize)?.as_ref()
-    }
-
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Entry> {
-        self.entries.get_mut(key as usize)?.as_mut()
-    }
-
-    pub(crate) fn by_id(&self, id: RequestId) -> Option<&Entry> {
-        self.get(self.key(id)?)
-    }
-
-    /// The entry at a key, if it is still the request of that id.
-    pub(crate) fn same(&mut self, key: Key, id: RequestId) -> Option<&mut Entry> {
-        self.get_mut(key).filter(|entry| entry.request.id == id)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &Entry)> {
-        let keyed = self.entries.iter().enumerate();
-        keyed.filter_map(|(key, entry)| Some((Key::try_from(key).ok()?, entry.as_ref()?)))
     }
 }

@@ -3,7 +3,7 @@
 use super::Machine;
 use super::entry::{Entry, State};
 use super::policy::LANES;
-use super::workers::Stage;
+use super::workers::{Stage, Worker};
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Slot, Status};
 
@@ -17,16 +17,6 @@ pub struct RequestView {
     /// Runs that began.
     pub attempt: u32,
     pub slot: Option<Slot>,
-}
-
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub accepted: u64,
-    pub refused: u64,
-    /// Indexed by the number of the status.
-    pub ended: [u64; 6],
-    pub deaths: u64,
 }
 
 /// One lane.
@@ -93,17 +83,17 @@ const LISTED_MAX: usize = 100;
 impl Machine {
     /// A view of an unfinished request.
     pub fn view(&self, id: RequestId) -> Option<RequestView> {
-        let entry = self.register.by_id(id)?;
+        let entry = self.parts.register.by_id(id)?;
         let run = entry.run();
-        let ending = matches!(entry.state, State::Ending(_));
+        let ending = matches!(entry.state(), State::Ending(_));
         Some(RequestView {
             status: if run.is_some() || ending {
                 Status::Running
             } else {
                 Status::Queued
             },
-            accepted: !matches!(entry.state, State::Accepting { .. }),
-            attempt: entry.attempts,
+            accepted: !matches!(entry.state(), State::Accepting { .. }),
+            attempt: entry.attempts(),
             slot: run.map(|run| run.slot),
         })
     }
@@ -111,85 +101,96 @@ impl Machine {
     /// Cost: a look at each unfinished request. Call it once a second, not once a request.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));
-        let waiting = |entry: &Entry| matches!(entry.state, State::Ready);
+        let waiting = |entry: &Entry| matches!(entry.state(), State::Ready);
         let parked = |entry: &Entry| {
             matches!(
-                entry.state,
+                entry.state(),
                 State::After | State::Until | State::Keyed | State::Named
             )
         };
-        let ready_since = self.register.iter().filter(|(_, entry)| waiting(entry));
-        let oldest = ready_since.map(|(_, entry)| entry.ready_at).min();
-        let ended = |status: Status| self.counts.ended[status as usize];
+        let ready_since = self
+            .parts
+            .register
+            .iter()
+            .filter(|(_, entry)| waiting(entry));
+        let oldest = ready_since.map(|(_, entry)| entry.ready_at()).min();
+        let counts = self.runs.counts();
+        let ended = |status: Status| counts.ended[status as usize];
         Figures {
             lanes,
-            unfinished: self.register.len(),
+            unfinished: self.parts.register.len(),
             parked: self
+                .parts
                 .register
                 .iter()
                 .filter(|(_, entry)| parked(entry))
                 .count(),
             oldest_ready_ms: oldest.map(|at| now.saturating_sub(at)),
-            accepted: self.counts.accepted,
-            refused: self.counts.refused,
+            accepted: counts.accepted,
+            refused: counts.refused,
             succeeded: ended(Status::Succeeded),
             failed: ended(Status::Failed),
             cancelled: ended(Status::Cancelled),
             dead: ended(Status::Dead),
-            deaths: self.counts.deaths,
-            store_in_flight: self.ledger.in_flight(),
-            store_kept: self.ledger.kept(),
-            resident_bytes: self.room.resident(),
-            promised_bytes: self.room.promised,
-            memory_limit_bytes: self.policy.memory_limit,
-            low_resource: self.policy.low_resource,
-            held: self.stopped_because(now).map(|(reason, _)| reason),
+            deaths: counts.deaths,
+            store_in_flight: self.runs.store_in_flight(),
+            store_kept: self.runs.store_kept(),
+            resident_bytes: self.parts.admission.resident(),
+            promised_bytes: self.parts.admission.promised(),
+            memory_limit_bytes: self.parts.policy.memory_limit,
+            low_resource: self.parts.policy.low_resource,
+            held: self
+                .runs
+                .stopped_because(&self.parts, now)
+                .map(|(reason, _)| reason),
         }
     }
 
     fn lane_figures(&self, lane: Lane) -> LaneFigures {
-        let lane_workers = self.workers.of_lane(lane);
-        let mine = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| worker.lane == lane);
+        let lane_workers = self.parts.workers.of_lane(lane);
+        let workers = self.parts.workers.iter();
+        let mine = workers.filter(|(_, worker)| worker.lane() == lane);
         // The lane counts handed requests as running, since they occupy a worker; to a person they wait.
         let handed = mine.clone().filter(|_| lane != Lane::Async);
         let handed: usize = handed
-            .map(|(_, worker)| worker.runs.len().saturating_sub(1))
+            .map(|(_, worker)| worker.runs().len().saturating_sub(1))
             .sum();
-        let idle = mine.filter(|(_, worker)| worker.stage == Stage::Up && worker.is_idle());
+        let idle = mine.filter(|(_, worker)| worker.stage() == Stage::Up && worker.is_idle());
         LaneFigures {
             lane,
-            ready: self.lanes[lane as usize].ready.len() + handed,
-            running: self.lanes[lane as usize].running - u32::try_from(handed).unwrap_or_default(),
-            workers_starting: lane_workers.starting,
-            workers_up: lane_workers.alive - lane_workers.starting,
+            ready: self.parts.queues.ready(lane) + handed,
+            running: lane_workers.running() - u32::try_from(handed).unwrap_or_default(),
+            workers_starting: lane_workers.starting(),
+            workers_up: lane_workers.alive() - lane_workers.starting(),
             workers_idle: u32::try_from(idle.count()).unwrap_or(u32::MAX),
         }
     }
 
     /// Every worker whose death is not known.
     pub fn workers(&self) -> Vec<WorkerView> {
-        let seen = self.workers.iter().map(|(slot, worker)| {
-            let runs = worker.runs.iter().take(LISTED_MAX);
-            let ids = runs.filter_map(|key| Some(self.register.get(*key)?.request.id));
-            WorkerView {
-                slot,
-                lane: worker.lane,
-                state: match worker.stage {
-                    Stage::Starting => "starting",
-                    Stage::Stopping => "stopping",
-                    Stage::Up if worker.is_idle() => "idle",
-                    Stage::Up => "busy",
-                },
-                burst: worker.burst,
-                running: ids.collect(),
-                age_ms: self.now.saturating_sub(worker.born),
-                uses: worker.uses,
-                private_bytes: worker.private,
-            }
-        });
-        seen.collect()
+        let workers = self.parts.workers.iter();
+        workers
+            .map(|(slot, worker)| self.worker_view(slot, worker))
+            .collect()
+    }
+
+    fn worker_view(&self, slot: Slot, worker: &Worker) -> WorkerView {
+        let runs = worker.runs().iter().take(LISTED_MAX);
+        let ids = runs.filter_map(|key| Some(self.parts.register.get(*key)?.id()));
+        WorkerView {
+            slot,
+            lane: worker.lane(),
+            state: match worker.stage() {
+                Stage::Starting => "starting",
+                Stage::Stopping => "stopping",
+                Stage::Up if worker.is_idle() => "idle",
+                Stage::Up => "busy",
+            },
+            burst: worker.is_burst(),
+            running: ids.collect(),
+            age_ms: self.now.saturating_sub(worker.born()),
+            uses: worker.uses(),
+            private_bytes: self.parts.admission.private_of(slot),
+        }
     }
 }

@@ -9,9 +9,14 @@
 //!                +-> Claiming --------|----------------|------> Running     |
 //!                                     +--- back-off ---+--- worker lost ----+
 //! ```
-//! A request is in one state, and each state has one list: the lists' modules are `queues::timers` (Until),
-//! `queues::keys` (Keyed, Named), `queues::queue` (Ready), `workers` (Running) and `runs::ledger` (Accepting, Claiming,
-//! Ending). A request that its worker has not begun may come back from Running (`runs::ahead`).
+//! A request is in one state (`entry`), and each state has one list, which one part owns: `queues` those of Until,
+//! Keyed, Named and Ready, `workers` that of Running, `runs` that of Accepting, Claiming and Ending. A request that its
+//! worker has not begun may come back from Running (`runs::ahead`).
+//!
+//! `Machine` turns events into calls of its parts: `queues` knows whose turn is next, `workers` which of them run what,
+//! `admission` what fits, `runs` what is between a decision and the disk, `schedules` what is submitted by itself. Parts
+//! do not know each other's data; what several of them change in one step is in `parts`. After each event `settle` does
+//! what became possible.
 //!
 //! Nothing is announced before it is on disk: an id after the commit of its row, an end after the commit of its end.
 //! Until then the request stays in the register, so that a failed commit can be undone or repeated.
@@ -22,19 +27,22 @@ mod admission;
 mod audit;
 mod entry;
 mod figures;
+mod jitter;
+mod notes;
+mod parts;
 mod policy;
 mod queues;
+mod register;
 mod runs;
 mod schedules;
 mod why;
 mod workers;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
 pub use policy::Policy;
-pub use runs::cancel::Cancelled;
+pub use runs::Cancelled;
 pub use schedules::cron::Cron;
 pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleView};
 pub use why::Why;
@@ -42,16 +50,12 @@ pub use why::Why;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
-use crate::request::{Lane, Millis, Options, Request, Status};
-use entry::{Key, Register, State};
-use policy::Jitter;
-use queues::keys::{Keys, Names};
-use queues::queue::FairQueue;
-use queues::timers::Timers;
-use runs::ledger::Ledger;
-use runs::restore::Recent;
-use workers::Workers;
-use workers::staff::Starts;
+use crate::op::Restored;
+use crate::request::{Death, Millis, Options, Outcome, Request, Slot, Status, Submission};
+use entry::{Entry, State};
+use parts::Parts;
+use runs::Runs;
+use schedules::{Due, Schedules};
 
 /// The application's definition of one kind of request.
 #[derive(Clone, Debug)]
@@ -74,83 +78,24 @@ pub enum Submitted {
     Known(RequestId),
 }
 
-/// One lane's queue, with its share of the workers so far.
-#[derive(Debug, Default)]
-struct LaneQueue {
-    ready: FairQueue,
-    /// Stride scheduling: grows by the inverse of the lane's weight with each dispatched request; the smallest is next.
-    pass: u64,
-    in_use: bool,
-    burst: workers::burst::Burst,
-    /// Its first request if that does not fit, and since when.
-    blocked: Option<(RequestId, Millis)>,
-    running: u32,
-}
-
 /// The decisions of one server.
 #[derive(Debug)]
 pub struct Machine {
-    policy: Policy,
-    jitter: Jitter,
+    /// The latest time of an event.
     now: Millis,
-    last: RequestId,
-    code: Arc<str>,
-    register: Register,
-    names: Names,
-    keys: Keys,
-    /// By idempotency key: the request, and the index of its name.
-    idempotency: HashMap<Arc<str>, (RequestId, u32)>,
-    recent: Recent,
-    lanes: [LaneQueue; 3],
-    /// The pass of the lane that was served last.
-    pass: u64,
-    schedules: schedules::Schedules,
-    wall: schedules::wall::Wall,
-    timers: Timers,
-    workers: Workers,
-    starts: Starts,
-    room: admission::Room,
-    ledger: Ledger,
-    actions: Vec<Action>,
-    /// Ended requests whose results are being written to files first.
-    filing: HashSet<RequestId>,
-    /// Requests that are to fail because a predecessor did not succeed.
-    doomed: Vec<(RequestId, RequestId)>,
-    /// Why dispatch is held.
-    hold: Option<Arc<str>>,
-    draining: bool,
-    counts: figures::Counts,
+    parts: Parts,
+    runs: Runs,
+    schedules: Schedules,
 }
 
 impl Machine {
     /// A machine without requests and workers. Guaranteed workers start with the first definitions of their lane.
     pub fn new(policy: Policy, now: Millis) -> Self {
         Self {
-            jitter: Jitter(policy.seed),
             now,
-            last: RequestId(0),
-            code: "".into(),
-            register: Register::default(),
-            names: Names::default(),
-            keys: Keys::default(),
-            idempotency: HashMap::new(),
-            recent: Recent::default(),
-            lanes: Default::default(),
-            pass: 0,
-            schedules: schedules::Schedules::default(),
-            wall: schedules::wall::Wall::default(),
-            timers: Timers::default(),
-            workers: Workers::new(policy.async_at_once),
-            starts: Starts::default(),
-            room: admission::Room::default(),
-            ledger: Ledger::default(),
-            actions: Vec::new(),
-            filing: HashSet::new(),
-            doomed: Vec::new(),
-            hold: None,
-            draining: false,
-            counts: figures::Counts::default(),
-            policy,
+            runs: Runs::new(policy.seed),
+            parts: Parts::new(policy),
+            schedules: Schedules::default(),
         }
     }
 
@@ -165,154 +110,362 @@ impl Machine {
         definitions: &[Definition],
     ) -> Result<(), Box<Refusal>> {
         // First, because it may refuse: nothing else has changed then.
-        self.schedules.install(self.wall.of(now), definitions)?;
-        self.code = code;
-        for (_, name) in self.names.all_mut() {
-            // A name that the new code does not limit loses the old limit.
-            name.limit = None;
-        }
+        self.schedules.install(now, definitions)?;
+        let parts = &mut self.parts;
+        parts.queues.lift_limits();
         for definition in definitions {
-            let index = self.names.index(&definition.name);
-            self.names.get_mut(index).limit = definition.concurrency;
-            self.lanes[definition.options.lane as usize].in_use = true;
+            parts.queues.limit(&definition.name, definition.concurrency);
+            parts.workers.use_lane(definition.options.lane);
         }
-        // The failures so far were those of the old code.
-        self.starts.recovered();
-        self.replace_old_code();
-        self.reopen_names(now);
+        parts.workers.install(code);
+        parts.replace_old_code();
+        parts.queues.reopen_names(&mut parts.register, now);
         self.settle(now);
         Ok(())
     }
 
-    /// Limits have changed: requests that wait for their name are queued again.
-    fn reopen_names(&mut self, now: Millis) {
-        let full: Vec<u32> = self.names.all_mut().map(|(index, _)| index).collect();
-        for index in full {
-            // Dispatch turns them back if the limit is still reached.
-            while let Some(key) = self.names.get_mut(index).waiting.take(0) {
-                self.make_ready(now, key);
-            }
-        }
-    }
-
     /// Dispatches and starts nothing until it is called with `None`: a reload, or an import that failed.
     pub fn hold(&mut self, now: Millis, reason: Option<Arc<str>>) {
-        self.hold = reason;
+        self.parts.admission.hold(reason);
         self.settle(now);
     }
 
     /// Dispatches nothing and accepts no submission any more; what runs continues to its end.
     pub fn drain(&mut self, now: Millis) {
-        self.draining = true;
+        self.parts.admission.drain();
         // A handed request has not begun: it waits for the next server instead.
-        self.recall_all();
+        self.parts.recall_all();
         self.settle(now);
     }
 
     /// Nothing runs and nothing is on its way to the disk.
     pub fn is_idle(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.running == 0)
-            && self.ledger.in_flight() == 0
-            && self.ledger.kept() == 0
-            && self.filing.is_empty()
+        self.parts.workers.runs_nothing() && self.runs.is_all_written()
     }
 
     /// Nothing runs, and the store cannot write: waiting would not change that.
     pub fn is_stuck(&self) -> bool {
-        self.ledger.down.is_some()
-            && self.ledger.in_flight() == 0
-            && self.filing.is_empty()
-            && self.lanes.iter().all(|lane| lane.running == 0)
-    }
-
-    /// Time has passed.
-    pub fn tick(&mut self, now: Millis) {
-        while let Some(key) = self.timers.pop(now) {
-            if let Some(entry) = self.register.get_mut(key) {
-                entry.due = None;
-                match entry.state {
-                    State::Until => self.advance(now, key),
-                    State::Running(_) => self.time_is_up(now, key),
-                    _ => {}
-                }
-            }
-        }
-        self.fire(now);
-        self.end_idle(now);
-        self.settle(now);
-        // After dispatch, which may have used the free worker.
-        self.recall_late(now);
-    }
-
-    /// When `tick` has something to do, as far as is known now.
-    pub fn next_tick(&self) -> Option<Millis> {
-        let times = [
-            self.timers.first(),
-            self.idle_due(),
-            self.starts_due(),
-            self.recall_due(),
-            self.schedules_due(),
-        ];
-        times.into_iter().flatten().min()
+        self.parts.workers.runs_nothing() && self.runs.is_stuck()
     }
 
     /// Takes out the actions to perform, in their order.
     pub fn actions(&mut self) -> impl Iterator<Item = Action> + '_ {
-        self.actions.drain(..)
+        self.parts.actions.drain(..)
     }
 
     /// An unfinished request.
     pub fn request(&self, id: RequestId) -> Option<&Arc<Request>> {
-        self.register.by_id(id).map(|entry| &entry.request)
+        let entry = self.parts.register.by_id(id);
+        entry.map(Entry::request)
+    }
+
+    /// Recounts everything that is counted incrementally, by a walk over all requests and workers.
+    ///
+    /// # Errors
+    /// What disagrees.
+    #[doc(hidden)]
+    pub fn audit(&self) -> Result<(), String> {
+        audit::audit(&self.parts)
+    }
+
+    /// Bytes that a worker may still grow by, as counted in the sum of all.
+    #[doc(hidden)]
+    pub fn promised_to(&self, slot: Slot) -> u64 {
+        self.parts.admission.promised_to(slot)
     }
 
     /// After each event: does what it made possible.
     fn settle(&mut self, now: Millis) {
         // Events may carry times that go back; the machine's own time does not.
         self.now = self.now.max(now);
-        self.fail_doomed(now);
+        self.runs.fail_doomed(&mut self.parts, now);
         // Doomed requests first, since they free keys and names; workers before dispatch, which may order more of them.
-        self.staff(now);
-        self.dispatch(now);
+        self.parts.staff(now);
+        self.runs.dispatch(&mut self.parts, now);
         // A worker that is still free after dispatch can take over handed requests now. Whether one may be started for
         // them is left to `tick`, since this runs after each event.
-        if self.is_open() {
-            self.recall_late(self.now);
+        if self.parts.is_open() {
+            self.parts.recall_late(self.now);
         }
     }
 
-    fn status(entry: &entry::Entry) -> Status {
-        match &entry.state {
-            State::Running(_) => Status::Running,
-            // Nothing has ended before the disk has it.
-            State::Ending(_) if entry.attempts > 0 => Status::Running,
-            _ => Status::Queued,
+    fn settle_if(&mut self, changed: bool, now: Millis) {
+        if changed {
+            self.settle(now);
+        }
+    }
+}
+
+/// Time.
+impl Machine {
+    /// Time has passed.
+    pub fn tick(&mut self, now: Millis) {
+        let parts = &mut self.parts;
+        while let Some(key) = parts.queues.pop_due(&mut parts.register, now) {
+            match parts.register.get(key).map(Entry::state) {
+                Some(State::Until) => parts.queues.advance(&mut parts.register, now, key),
+                Some(State::Running(_)) => parts.time_is_up(now, key),
+                _ => {}
+            }
+        }
+        self.fire(now);
+        self.parts.end_idle(now);
+        self.settle(now);
+        // After dispatch, which may have used the free worker.
+        self.parts.recall_late(now);
+    }
+
+    /// When `tick` has something to do, as far as is known now.
+    pub fn next_tick(&self) -> Option<Millis> {
+        let parts = &self.parts;
+        let draining = parts.admission.is_draining();
+        let times = [
+            parts.queues.first_due(),
+            parts.workers.idle_due(&parts.policy),
+            parts.starts_due(self.now),
+            parts.recall_due(),
+            self.schedules.due().filter(|_| !draining),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Reports the wall clock at `now`. Cost: a comparison, unless the clock was set since the last time.
+    pub fn set_wall(&mut self, now: Millis, wall: Millis) {
+        if let Some(step) = self.schedules.set_wall(now, wall) {
+            let parts = &mut self.parts;
+            parts.queues.move_waits(&mut parts.register, now, step);
+            self.settle(now);
+        }
+    }
+}
+
+/// Requests.
+impl Machine {
+    /// Takes a submission. `Action::Accepted` or `Action::Refused` follows for a new one.
+    ///
+    /// # Errors
+    /// `draining`, `store`, `limit` (`queued_max`), and `unknown` if a predecessor is neither unfinished nor in the
+    /// recent history.
+    pub fn submit(
+        &mut self,
+        now: Millis,
+        submission: Submission,
+    ) -> Result<Submitted, Box<Refusal>> {
+        let submitted = self.runs.submit(&mut self.parts, now, submission)?;
+        self.settle_if(matches!(submitted, Submitted::New(_)), now);
+        Ok(submitted)
+    }
+
+    /// Ends a request in any state. A second cancel changes nothing.
+    pub fn cancel(&mut self, now: Millis, id: RequestId) -> Cancelled {
+        let cancelled = self.runs.cancel(&mut self.parts, now, id);
+        self.settle_if(cancelled == Cancelled::Now, now);
+        cancelled
+    }
+
+    /// Runs an ended request again for an operator: its retries and deaths count anew, its attempts continue.
+    /// `Action::Retried` follows.
+    ///
+    /// `false`: it has not ended.
+    ///
+    /// # Errors
+    /// `store`: the change would be lost with the server.
+    pub fn retry(&mut self, now: Millis, ended: Restored) -> Result<bool, Box<Refusal>> {
+        let retried = self.runs.retry(&mut self.parts, now, ended)?;
+        self.settle_if(retried, now);
+        Ok(retried)
+    }
+
+    /// Takes over what the last server left, before anything else happens: `last` is the greatest id ever given,
+    /// `learnt` the peaks by name and code, `fired` when each schedule last fired.
+    ///
+    /// What had not begun is queued. What had begun runs again if it may, and fails otherwise, with an unknown outcome
+    /// if the machine was booted since. A predecessor that is neither unfinished nor remembered has been pruned and
+    /// counts as succeeded: call `remember` first for those that ended otherwise.
+    pub fn restore(
+        &mut self,
+        now: Millis,
+        restored: Vec<Restored>,
+        learnt: &[(Arc<str>, Arc<str>, Vec<u64>)],
+        fired: &[(Arc<str>, Millis)],
+        last: RequestId,
+    ) {
+        self.schedules.restore(now, fired);
+        for one in &restored {
+            self.schedules.restored(&one.request);
+        }
+        for (name, code, peaks) in learnt {
+            let index = self.parts.queues.index_of(name);
+            for bytes in peaks {
+                self.parts.admission.remember_peak(index, code, *bytes);
+            }
+        }
+        self.runs.restore(&mut self.parts, now, restored, last);
+        self.settle(now);
+    }
+
+    /// Remembers an ended request that was read back from the store, so that others can come after it.
+    pub fn remember(&mut self, id: RequestId, status: Status) {
+        if status.has_ended() && self.parts.register.key(id).is_none() {
+            self.runs.remember(id, status);
         }
     }
 
-    fn lane_of(&self, key: Key) -> Option<Lane> {
-        self.register.get(key).map(entry::Entry::lane)
+    /// Remembers the idempotency key of an ended request that is still in the store.
+    pub fn remember_idempotency(&mut self, key: Arc<str>, id: RequestId, name: &Arc<str>) {
+        let (runs, parts) = (&mut self.runs, &mut self.parts);
+        runs.remember_idempotency(parts, key, id, name);
     }
 
-    /// Why nothing is dispatched at all, with what a person can do.
-    fn stopped_because(&self, now: Millis) -> Option<(String, String)> {
-        if let Some(reason) = &self.hold {
-            return Some((reason.to_string(), String::new()));
+    /// The request with this idempotency key was pruned: the key is free.
+    pub fn forget(&mut self, name: &str) {
+        self.runs.forget_pruned(&self.parts, name);
+    }
+}
+
+/// Answers of the store.
+impl Machine {
+    /// The oldest `count` changes in flight are on disk.
+    pub fn committed(&mut self, now: Millis, count: usize) {
+        self.runs.committed(&mut self.parts, now, count);
+        self.settle(now);
+    }
+
+    /// The oldest `count` changes in flight are not on disk. Submissions among them are refused; other changes are kept
+    /// for `retry_store`. Until then nothing is dispatched and no submission accepted.
+    pub fn not_committed(&mut self, now: Millis, count: usize, why: &str, permanent: bool) {
+        let (runs, schedules) = (&mut self.runs, &mut self.schedules);
+        runs.not_committed(&mut self.parts, schedules, now, count, why, permanent);
+        self.settle(now);
+    }
+
+    /// The store may work again: gives it the kept changes once more, in order.
+    pub fn retry_store(&mut self, now: Millis) {
+        self.runs.retry_store(&mut self.parts);
+        self.settle(now);
+    }
+
+    /// The file of a result is on disk, or cannot be created: then the store reports why when it is given the end.
+    ///
+    /// With `unfit`, the file that its worker left is not what the worker announced, for this reason: the request has
+    /// failed.
+    pub fn filed(&mut self, now: Millis, id: RequestId, unfit: Option<&str>) {
+        let awaited = self.runs.filed(&mut self.parts, now, id, unfit);
+        self.settle_if(awaited, now);
+    }
+}
+
+/// Events of workers.
+impl Machine {
+    /// A worker can take requests.
+    pub fn worker_ready(&mut self, now: Millis, slot: Slot) {
+        let is_ready = self.parts.worker_ready(now, slot);
+        self.settle_if(is_ready, now);
+    }
+
+    /// A worker could not be started, and there is no process.
+    pub fn worker_failed(&mut self, now: Millis, slot: Slot, why: Arc<str>) {
+        let has_failed = self.runs.worker_failed(&mut self.parts, now, slot, why);
+        self.settle_if(has_failed, now);
+    }
+
+    /// A worker has died, or has exited as it was told to; `death` is its keeper's report.
+    pub fn worker_gone(&mut self, now: Millis, slot: Slot, death: Death) {
+        let is_gone = self.runs.worker_gone(&mut self.parts, now, slot, death);
+        self.settle_if(is_gone, now);
+    }
+
+    /// A worker has replied. Ignored if the slot does not have this run: the reply is from before a death.
+    pub fn finished(
+        &mut self,
+        now: Millis,
+        slot: Slot,
+        id: RequestId,
+        attempt: u32,
+        outcome: Outcome,
+        peak: Option<u64>,
+    ) {
+        let (runs, run) = (&mut self.runs, (id, attempt));
+        let had_it = runs.finished(&mut self.parts, now, slot, run, outcome, peak);
+        self.settle_if(had_it, now);
+    }
+
+    /// A worker has returned a run that it had not begun, and will not begin it. Ignored if the run is not that
+    /// worker's.
+    pub fn returned(&mut self, now: Millis, slot: Slot, id: RequestId, attempt: u32) {
+        let (runs, parts) = (&mut self.runs, &mut self.parts);
+        let had_it = runs.returned(parts, now, slot, id, attempt);
+        self.settle_if(had_it, now);
+    }
+
+    /// Records a worker's private bytes. Call it for all workers before `machine_measured`.
+    pub fn measured(&mut self, now: Millis, slot: Slot, private_bytes: u64) {
+        let (runs, parts) = (&mut self.runs, &mut self.parts);
+        let exists = runs.worker_measured(parts, now, slot, private_bytes);
+        self.settle_if(exists, now);
+    }
+
+    /// Records that the machine or its cgroup has `resident` bytes of anonymous memory, and stalled for memory this
+    /// fraction of the time (0 if the kernel does not say).
+    pub fn machine_measured(&mut self, now: Millis, resident: u64, pressure: f32) {
+        self.parts.admission.machine_measured(resident, pressure);
+        self.parts.guard(now);
+        self.settle(now);
+    }
+}
+
+/// Schedules.
+impl Machine {
+    /// Submits what is due.
+    fn fire(&mut self, now: Millis) {
+        if self.parts.admission.is_draining() || !self.schedules.is_due(now) {
+            return;
         }
-        if self.draining {
-            return Some(("the server drains".into(), "start it again".into()));
+        for index in 0..self.schedules.len() {
+            let parts = &self.parts;
+            let is_unfinished = |id| parts.register.key(id).is_some();
+            let code = parts.workers.code();
+            let op = match self.schedules.take_due(now, index, code, is_unfinished) {
+                Due::Nothing => continue,
+                Due::Skipped(op) => op,
+                Due::Submit(submission) => match self.submit(now, submission) {
+                    Ok(Submitted::New(id) | Submitted::Known(id)) => {
+                        self.schedules.submitted(now, index, id)
+                    }
+                    Err(refusal) => {
+                        self.schedules.not_submitted(now, index, &refusal);
+                        continue;
+                    }
+                },
+            };
+            self.runs.note(&mut self.parts, now, op);
         }
-        if let Some(down) = &self.ledger.down {
-            let next = "make room on the disk of the state directory".into();
-            return Some((format!("the store cannot be written: {down}"), next));
+    }
+
+    /// The schedules of the newest code.
+    pub fn schedules(&self) -> Vec<ScheduleView> {
+        self.schedules.view()
+    }
+
+    /// Pauses a schedule, or resumes it from `now`: times that passed meanwhile are not made up for. `false`: there is
+    /// none of that name.
+    pub fn set_schedule(&mut self, now: Millis, name: &str, paused: bool) -> bool {
+        let Ok(op) = self.schedules.set(now, name, paused) else {
+            return false;
+        };
+        if let Some(op) = op {
+            self.runs.note(&mut self.parts, now, op);
         }
-        if let Some(bytes) = self.ledger.is_behind() {
-            let reason = format!("{bytes} bytes of results are being written to the disk");
-            return Some((
-                reason,
-                "wait; a faster disk for the state directory helps".into(),
-            ));
-        }
-        self.starts.reason(now)
+        true
+    }
+
+    /// Remembers a schedule that was paused when the last server ended.
+    pub fn remember_paused(&mut self, name: Arc<str>) {
+        self.schedules.remember_paused(name);
+    }
+
+    /// Remembers when a schedule was resumed, under any server: times before that are not made up for.
+    pub fn remember_resumed(&mut self, name: Arc<str>, at: Millis) {
+        self.schedules.remember_resumed(name, at);
     }
 }

@@ -1,4 +1,5 @@
-//! Admission: whether a request fits by memory as measured or learnt, by cores as asked for.
+//! Admission: whether a request may begin: by memory as measured or learnt, by cores as asked for, and unless the
+//! server holds or drains.
 //!
 //! A request is admitted while resident memory, what running requests may still grow by, and its own estimate stay
 //! within the limit. Only private memory counts: pages shared with the template are resident anyway. If nothing
@@ -9,90 +10,86 @@
 //! since it must not wait for long ones to end. Requests of the async lane are many in one worker, which is measured as
 //! a whole.
 
-pub(super) mod estimate;
+mod estimate;
 mod guard;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use super::Machine;
-use super::entry::Key;
+use super::entry::Entry;
+use super::notes::megabytes;
 use super::policy::Policy;
-use super::why::megabytes;
+use super::workers::WorkerSet;
 use crate::request::{Lane, Millis, Slot};
+use estimate::Peaks;
+pub(super) use guard::{Guarded, NewPeak, Unmeasured};
 
 /// The part of the limit that the long lane leaves to a short request, at most.
 const KEPT_PART: u64 = 8;
 /// The part of the limit that must be free for a request of unknown need while others run.
 const UNKNOWN_PART: u64 = 2;
 
-/// What is in use now.
+/// What is known of a worker's memory, from its start until its death is known.
+#[derive(Debug)]
+struct WorkerMemory {
+    /// Private bytes as last measured; before that, none.
+    private: u64,
+    /// Private bytes before its first request.
+    base: u64,
+    /// A name whose run ended unmeasured, with the code of that run: the next measurement is its peak.
+    unmeasured: Option<(u32, Arc<str>)>,
+    /// What its run may still grow by beyond `private`, as counted in the sum of all.
+    promise: u64,
+    /// Private bytes that its run was admitted for; 0: unknown.
+    estimate: u64,
+}
+
+impl WorkerMemory {
+    /// Whether its run needs more than it was admitted for, or runs alone and fills the limit.
+    fn outgrew(&self) -> bool {
+        self.private > self.estimate
+    }
+
+    fn grown(&self) -> u64 {
+        self.private.saturating_sub(self.base)
+    }
+}
+
+/// What is in use, and what may begin beside it.
+///
+/// It knows the memory of exactly those workers that `WorkerSet` has; `promised` and `private` are their sums.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Admission {
+    /// Why dispatch is held.
+    hold: Option<Arc<str>>,
+    draining: bool,
     /// Memory of the machine or its cgroup: as measured, corrected by each later measurement of a worker.
     measured: u64,
     /// Of that, what the workers were measured to have.
-    pub private: u64,
+    private: u64,
     /// What running and starting workers may still grow by.
-    pub promised: u64,
+    promised: u64,
     /// Fraction of the time that tasks stalled for memory.
-    pub pressure: f32,
+    pressure: f32,
+    /// By slot.
+    memory: Vec<Option<WorkerMemory>>,
+    /// What runs needed, by the index of the name.
+    peaks: Vec<Peaks>,
     /// The worker whose run has an unknown need.
-    pub alone: Option<Slot>,
+    alone: Option<Slot>,
     /// Readings without growth of that worker.
-    pub level: u32,
+    level: u32,
     /// Private bytes of a worker that has run nothing, as last measured.
-    pub base: Option<u64>,
+    base: Option<u64>,
     /// Thousandths of a core that the running requests of each lane asked for. Lanes are counted apart: a short request
     /// does not wait for the cores of long ones, which the kernel shares out.
     cores_milli: [u32; 3],
     /// What short requests needed lately.
     short_bytes: u64,
     /// When the guard last ended a worker.
-    pub guard_at: Millis,
+    guard_at: Millis,
     /// Memory was full and no worker had outgrown its estimate: those that have not been read since.
-    pub unread: Option<BTreeSet<Slot>>,
-}
-
-impl Room {
-    pub(super) fn base(&self, policy: &Policy) -> u64 {
-        self.base.unwrap_or(policy.worker_bytes)
-    }
-
-    /// What the running requests of each lane asked for.
-    pub(super) fn cores_milli(&self) -> [u32; 3] {
-        self.cores_milli
-    }
-
-    /// Memory in use. A reading of the machine that is older than its workers' growth is not believed.
-    pub(super) fn resident(&self) -> u64 {
-        self.measured.max(self.private)
-    }
-
-    pub(super) fn machine_has(&mut self, bytes: u64) {
-        self.measured = bytes;
-    }
-
-    /// The private bytes of a worker went from `old` to `new`.
-    pub(super) fn worker_has(&mut self, old: u64, new: u64) {
-        // The machine's reading is up to a period old, and this one is new.
-        self.measured = (self.measured + new).saturating_sub(old);
-        self.private = self.private + new - old;
-    }
-
-    /// A worker was read, or is gone.
-    pub(super) fn read(&mut self, slot: Slot) {
-        if let Some(unread) = &mut self.unread {
-            unread.remove(&slot);
-        }
-    }
-
-    pub(super) fn gone(&mut self, slot: Slot, private: u64) {
-        self.read(slot);
-        self.worker_has(private, 0);
-        if self.alone == Some(slot) {
-            self.alone = None;
-        }
-    }
+    unread: Option<BTreeSet<Slot>>,
 }
 
 /// Why a request cannot run now.
@@ -165,80 +162,108 @@ impl Blocked {
     }
 }
 
-impl Machine {
+/// Whether anything may begin at all.
+impl Admission {
+    /// Nothing begins until this is called with `None`.
+    pub(super) fn hold(&mut self, reason: Option<Arc<str>>) {
+        self.hold = reason;
+    }
+
+    /// Nothing begins any more.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.hold.is_some() || self.draining
+    }
+
+    /// Why nothing begins, with what a person can do.
+    pub(super) fn held_because(&self) -> Option<(String, String)> {
+        if let Some(reason) = &self.hold {
+            return Some((reason.to_string(), String::new()));
+        }
+        let drains = || ("the server drains".into(), "start it again".into());
+        self.draining.then(drains)
+    }
+}
+
+/// Whether a request fits.
+impl Admission {
     /// Private bytes of its worker at the peak, as far as they are known.
-    fn estimate(&self, key: Key) -> Option<u64> {
-        let entry = self.register.get(key)?;
-        let base = self.room.base(&self.policy);
+    fn estimate(&self, policy: &Policy, entry: &Entry) -> Option<u64> {
+        let base = self.base(policy);
         let lane = entry.lane();
         if lane == Lane::Async {
             return Some(base);
         }
         let hint = entry.options().memory_bytes;
         let hint = hint.map(|bytes| bytes.saturating_add(base));
-        let peaks = &self.names.get(entry.name).peaks;
         // The larger one: a hint that is too small must not hide what was measured.
-        let known = hint.max(peaks.estimate(&entry.request.submission.code));
-        let taken = (lane == Lane::Short).then_some(self.policy.short_unknown_bytes);
+        let known = hint.max(self.peak(entry.name(), &entry.submission().code));
+        let taken = (lane == Lane::Short).then_some(policy.short_unknown_bytes);
         known.or(taken.map(|bytes| bytes.saturating_add(base)))
     }
 
     /// What a worker that is started for a request will need.
-    pub(super) fn need_of_new(&self, key: Key) -> u64 {
-        let base = self.room.base(&self.policy);
-        self.estimate(key).unwrap_or(base)
+    pub(super) fn need_of_new(&self, policy: &Policy, entry: Option<&Entry>) -> u64 {
+        entry
+            .and_then(|entry| self.estimate(policy, entry))
+            .unwrap_or_else(|| self.base(policy))
     }
 
     /// Whether a request may begin in a worker that has room, or in a new one.
-    pub(super) fn fits(&self, key: Key, slot: Option<Slot>) -> Result<(), Blocked> {
-        let Some(entry) = self.register.get(key) else {
-            return Ok(());
-        };
+    pub(super) fn fits(
+        &self,
+        policy: &Policy,
+        workers: &WorkerSet,
+        entry: &Entry,
+        slot: Option<Slot>,
+    ) -> Result<(), Blocked> {
         let lane = entry.lane();
-        let running = |lane: Lane| self.lanes[lane as usize].running;
+        let running = |lane: Lane| workers.of_lane(lane).running();
+        let starting = |lane: Lane| workers.of_lane(lane).starting_burst();
         let mut busy = running(Lane::Short) + running(Lane::Long);
         if slot.is_none() {
             // A starting worker was started for a request that is about to run.
-            busy +=
-                self.workers.starting_burst(Lane::Short) + self.workers.starting_burst(Lane::Long);
+            busy += starting(Lane::Short) + starting(Lane::Long);
         }
         // One request always runs, whatever it needs: it would otherwise wait for ever.
         if busy == 0 {
             return Ok(());
         }
         if lane != Lane::Async {
-            self.fits_cores(lane, entry.options().cpu_milli)?;
+            self.fits_cores(policy, lane, entry.options().cpu_milli)?;
         }
-        let Some(limit) = self.policy.memory_limit else {
+        let Some(limit) = policy.memory_limit else {
             return Ok(());
         };
-        if self.room.pressure > self.policy.pressure_max {
+        if self.pressure > policy.pressure_max {
             return Err(Blocked::Pressure {
-                part: self.room.pressure,
+                part: self.pressure,
             });
         }
         // No promise covers the growth of that request.
-        if lane == Lane::Long && self.room.alone.is_some() {
+        if lane == Lane::Long && self.alone.is_some() {
             return Err(Blocked::Alone);
         }
-        let long = running(Lane::Long)
-            + u32::from(slot.is_none()) * self.workers.starting_burst(Lane::Long);
-        match self.estimate(key) {
-            Some(estimate) => self.fits_memory(lane, estimate, slot, limit),
-            None if long == 0 => self.fits_memory(lane, self.room.base(&self.policy), slot, limit),
+        let long = running(Lane::Long) + u32::from(slot.is_none()) * starting(Lane::Long);
+        let fits = |need: u64| self.fits_memory(policy, workers, lane, need, slot, limit);
+        match self.estimate(policy, entry) {
+            Some(estimate) => fits(estimate),
+            None if long == 0 => fits(self.base(policy)),
             // Beside others only where half of the limit is free: those others may run for ever.
-            None => self
-                .fits_memory(lane, limit / UNKNOWN_PART, slot, limit)
-                .map_err(|_| Blocked::Unknown { running: long }),
+            None => fits(limit / UNKNOWN_PART).map_err(|_| Blocked::Unknown { running: long }),
         }
     }
 
-    fn fits_cores(&self, lane: Lane, need: u32) -> Result<(), Blocked> {
-        let taken = self.room.cores_milli[lane as usize];
-        let most = self
-            .policy
-            .cores_milli
-            .saturating_mul(self.policy.cpu_factor_max);
+    fn fits_cores(&self, policy: &Policy, lane: Lane, need: u32) -> Result<(), Blocked> {
+        let taken = self.cores_milli[lane as usize];
+        let most = policy.cores_milli.saturating_mul(policy.cpu_factor_max);
         if taken.saturating_add(need) > most {
             return Err(Blocked::Cores { need, taken, most });
         }
@@ -247,16 +272,21 @@ impl Machine {
 
     fn fits_memory(
         &self,
+        policy: &Policy,
+        workers: &WorkerSet,
         lane: Lane,
         estimate: u64,
         slot: Option<Slot>,
         limit: u64,
     ) -> Result<(), Blocked> {
-        let worker = slot.and_then(|slot| self.workers.get(slot));
         // The memory that its worker already has is resident, and not needed again.
-        let need = estimate.saturating_sub(worker.map_or(0, |worker| worker.private));
-        let taken = self.room.resident().saturating_add(self.room.promised);
-        let kept = part(limit, self.policy.memory_free_fraction) + self.kept_for_short(lane, limit);
+        let need = estimate.saturating_sub(slot.map_or(0, |slot| self.private_of(slot)));
+        let taken = self.resident().saturating_add(self.promised);
+        let short = workers.of_lane(Lane::Short);
+        // The other lanes leave memory free, so that the next short request finds room while none runs.
+        let keeps = lane != Lane::Short && short.is_in_use() && short.running() == 0;
+        let for_short = u64::from(keeps) * self.kept_for_short(policy, limit);
+        let kept = part(limit, policy.memory_free_fraction) + for_short;
         let most = limit.saturating_sub(kept);
         let free = most.saturating_sub(taken);
         if taken.saturating_add(need) > most {
@@ -265,95 +295,156 @@ impl Machine {
         Ok(())
     }
 
-    /// Memory that the other lanes leave free, so that the next short request finds room while none runs.
-    fn kept_for_short(&self, lane: Lane, limit: u64) -> u64 {
-        let short = &self.lanes[Lane::Short as usize];
-        if lane == Lane::Short || !short.in_use || short.running > 0 {
-            return 0;
-        }
-        let lately = match self.room.short_bytes {
-            0 => self.policy.short_unknown_bytes,
+    /// Memory that is kept for the next short request.
+    fn kept_for_short(&self, policy: &Policy, limit: u64) -> u64 {
+        let lately = match self.short_bytes {
+            0 => policy.short_unknown_bytes,
             bytes => bytes,
         };
         lately.min(limit / KEPT_PART)
     }
 
-    /// Counts what a request may still grow by as its worker's, with its cores.
-    pub(super) fn promise(&mut self, key: Key, slot: Slot) {
-        let Some(entry) = self.register.get(key) else {
+    /// Whether a request needs no more than what its worker's run was admitted for, as far as that is known.
+    pub(super) fn fits_behind(&self, policy: &Policy, entry: &Entry, slot: Slot) -> bool {
+        if policy.memory_limit.is_none() {
+            return true;
+        }
+        let admitted = self.worker(slot).map_or(0, |memory| memory.estimate);
+        self.alone != Some(slot)
+            && self
+                .estimate(policy, entry)
+                .is_some_and(|need| need <= admitted)
+    }
+}
+
+/// What is promised to workers.
+impl Admission {
+    /// A worker is being started; `need` is that of the request it is started for.
+    pub(super) fn add_worker(&mut self, policy: &Policy, slot: Slot, need: u64) {
+        let index = slot as usize;
+        if self.memory.len() <= index {
+            self.memory.resize_with(index + 1, || None);
+        }
+        self.memory[index] = Some(WorkerMemory {
+            private: 0,
+            base: self.base(policy),
+            unmeasured: None,
+            promise: 0,
+            estimate: 0,
+        });
+        self.set_promise(slot, need);
+    }
+
+    /// The death of a worker is known.
+    pub(super) fn remove_worker(&mut self, slot: Slot) {
+        self.set_promise(slot, 0);
+        let Some(memory) = self.memory.get_mut(slot as usize).and_then(Option::take) else {
             return;
         };
+        self.was_read(slot);
+        self.worker_has(memory.private, 0);
+        if self.alone == Some(slot) {
+            self.alone = None;
+        }
+    }
+
+    /// Counts what a request may still grow by as its worker's, with its cores.
+    pub(super) fn promise(&mut self, policy: &Policy, entry: &Entry, slot: Slot) {
         let lane = entry.lane();
         if lane == Lane::Async {
             return;
         }
-        self.room.cores_milli[lane as usize] += entry.options().cpu_milli;
-        if self.policy.memory_limit.is_none() {
+        self.cores_milli[lane as usize] += entry.options().cpu_milli;
+        if policy.memory_limit.is_none() {
             return;
         }
-        let estimate = self.estimate(key);
+        let estimate = self.estimate(policy, entry);
         if estimate.is_none() {
-            self.room.alone = Some(slot);
-            self.room.level = 0;
+            self.alone = Some(slot);
+            self.level = 0;
         }
-        let Some(worker) = self.workers.get_mut(slot) else {
+        let Some(memory) = self.worker_mut(slot) else {
             return;
         };
-        worker.estimate = estimate.unwrap_or_default();
-        worker.unmeasured = None;
-        let growth = worker.estimate.saturating_sub(worker.private);
+        memory.estimate = estimate.unwrap_or_default();
+        memory.unmeasured = None;
+        let growth = memory.estimate.saturating_sub(memory.private);
         if lane == Lane::Short {
             // It decays slowly, so that one small run does not give the reserve away.
-            self.room.short_bytes = growth.max(self.room.short_bytes / 8 * 7);
+            self.short_bytes = growth.max(self.short_bytes / 8 * 7);
         }
         self.set_promise(slot, growth);
     }
 
     /// A handed request begins: it may grow to what the one before it was admitted for.
-    pub(super) fn promise_next(&mut self, key: Key, slot: Slot) {
-        let Some(entry) = self.register.get(key) else {
-            return;
-        };
-        self.room.cores_milli[entry.lane() as usize] += entry.options().cpu_milli;
-        if self.policy.memory_limit.is_some()
-            && let Some(worker) = self.workers.get(slot)
+    pub(super) fn promise_next(&mut self, policy: &Policy, entry: &Entry, slot: Slot) {
+        self.cores_milli[entry.lane() as usize] += entry.options().cpu_milli;
+        if policy.memory_limit.is_some()
+            && let Some(memory) = self.worker(slot)
         {
-            let growth = worker.estimate.saturating_sub(worker.private);
+            let growth = memory.estimate.saturating_sub(memory.private);
             self.set_promise(slot, growth);
         }
     }
 
-    /// Whether a request needs no more than what its worker's run was admitted for, as far as that is known.
-    pub(super) fn fits_behind(&self, key: Key, slot: Slot) -> bool {
-        if self.policy.memory_limit.is_none() {
-            return true;
-        }
-        let admitted = self.workers.get(slot).map_or(0, |worker| worker.estimate);
-        self.room.alone != Some(slot) && self.estimate(key).is_some_and(|need| need <= admitted)
-    }
-
     /// Takes back what `promise` counted.
-    pub(super) fn unpromise(&mut self, key: Key, slot: Slot) {
-        let Some(entry) = self.register.get(key) else {
-            return;
-        };
+    pub(super) fn unpromise(&mut self, entry: &Entry, slot: Slot) {
         let lane = entry.lane();
         if lane == Lane::Async {
             return;
         }
-        self.room.cores_milli[lane as usize] -= entry.options().cpu_milli;
+        self.cores_milli[lane as usize] -= entry.options().cpu_milli;
         self.set_promise(slot, 0);
-        if self.room.alone == Some(slot) {
-            self.room.alone = None;
+        if self.alone == Some(slot) {
+            self.alone = None;
         }
     }
 
+    /// A worker is not promised anything, as it runs nothing.
+    pub(super) fn clear_promise(&mut self, slot: Slot) {
+        self.set_promise(slot, 0);
+    }
+
     /// Sets what a worker may still grow by.
-    pub(super) fn set_promise(&mut self, slot: Slot, bytes: u64) {
-        if let Some(worker) = self.workers.get_mut(slot) {
-            self.room.promised = self.room.promised - worker.promise + bytes;
-            worker.promise = bytes;
+    fn set_promise(&mut self, slot: Slot, bytes: u64) {
+        if let Some(memory) = self.memory.get_mut(slot as usize).and_then(Option::as_mut) {
+            self.promised = self.promised - memory.promise + bytes;
+            memory.promise = bytes;
         }
+    }
+
+    /// What a worker may still grow by, as counted in the sum of all.
+    pub(super) fn promised_to(&self, slot: Slot) -> u64 {
+        self.worker(slot).map_or(0, |memory| memory.promise)
+    }
+
+    /// What running and starting workers may still grow by.
+    pub(super) fn promised(&self) -> u64 {
+        self.promised
+    }
+
+    /// What the running requests of each lane asked for.
+    pub(super) fn cores_milli(&self) -> [u32; 3] {
+        self.cores_milli
+    }
+
+    /// The workers whose memory is known.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
+        let numbered = (0..).zip(self.memory.iter());
+        numbered.filter_map(|(slot, memory)| memory.as_ref().map(|_| slot))
+    }
+
+    /// The worker whose run has an unknown need.
+    pub(super) fn alone(&self) -> Option<Slot> {
+        self.alone
+    }
+
+    fn worker(&self, slot: Slot) -> Option<&WorkerMemory> {
+        self.memory.get(slot as usize)?.as_ref()
+    }
+
+    fn worker_mut(&mut self, slot: Slot) -> Option<&mut WorkerMemory> {
+        self.memory.get_mut(slot as usize)?.as_mut()
     }
 }
 
@@ -364,6 +455,6 @@ impl Machine {
     clippy::cast_sign_loss,
     reason = "limits are far below 2^53 bytes, and a fraction is positive"
 )]
-pub(super) fn part(bytes: u64, fraction: f32) -> u64 {
+fn part(bytes: u64, fraction: f32) -> u64 {
     (f64::from(fraction) * bytes as f64) as u64
 }

@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::queue::{FairQueue, Rank};
-use crate::machine::admission::estimate::Peaks;
-use crate::machine::entry::Key;
+use crate::machine::register::Key;
 use crate::request::{Options, Submission};
 
 #[derive(Debug, Default)]
@@ -71,16 +70,33 @@ impl Keys {
 /// What is known of one name.
 #[derive(Debug)]
 pub(crate) struct Name {
-    pub text: Arc<str>,
+    text: Arc<str>,
     /// The most that run at once.
-    pub limit: Option<u32>,
-    pub running: u32,
+    limit: Option<u32>,
+    running: u32,
     /// Requests that were turned back at dispatch.
-    pub waiting: FairQueue,
-    pub peaks: Peaks,
+    waiting: FairQueue,
 }
 
 impl Name {
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// The most that run at once.
+    pub(crate) fn limit(&self) -> Option<u32> {
+        self.limit
+    }
+
+    pub(crate) fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// How many requests were turned back at dispatch and wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.running >= limit)
     }
@@ -104,7 +120,6 @@ impl Names {
             limit: None,
             running: 0,
             waiting: FairQueue::default(),
-            peaks: Peaks::default(),
         });
         self.index.insert(Arc::clone(name), index);
         index
@@ -114,15 +129,53 @@ impl Names {
         &self.names[index as usize]
     }
 
-    pub(crate) fn get_mut(&mut self, index: u32) -> &mut Name {
-        &mut self.names[index as usize]
-    }
-
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Name)> {
         (0..).zip(self.names.iter())
     }
 
-    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = (u32, &mut Name)> {
-        (0..).zip(self.names.iter_mut())
+    /// Lifts the limits of all names: those of a new code follow.
+    pub(crate) fn lift_limits(&mut self) {
+        for name in &mut self.names {
+            name.limit = None;
+        }
+    }
+
+    pub(crate) fn limit(&mut self, index: u32, limit: Option<u32>) {
+        self.names[index as usize].limit = limit;
+    }
+
+    /// A request of this name has a worker.
+    pub(crate) fn occupy(&mut self, index: u32) {
+        self.names[index as usize].running += 1;
+    }
+
+    /// A request of this name has left its worker. The next one that waits for the name may be given.
+    pub(crate) fn release(&mut self, index: u32) -> Option<Key> {
+        self.names[index as usize].running -= 1;
+        self.next(index)
+    }
+
+    /// The next request that waits for this name, if the name has room.
+    pub(crate) fn next(&mut self, index: u32) -> Option<Key> {
+        let name = &mut self.names[index as usize];
+        if name.is_full() {
+            return None;
+        }
+        name.waiting.take(0)
+    }
+
+    /// The next request that waits for this name, whether it has room or not.
+    pub(crate) fn take(&mut self, index: u32) -> Option<Key> {
+        self.names[index as usize].waiting.take(0)
+    }
+
+    /// A request waits until fewer of its name run.
+    pub(crate) fn wait(&mut self, index: u32, submitter: &Arc<str>, rank: Rank) {
+        self.names[index as usize].waiting.push(submitter, rank);
+    }
+
+    /// Stops waiting.
+    pub(crate) fn leave(&mut self, index: u32, submitter: &Arc<str>, rank: Rank) {
+        self.names[index as usize].waiting.remove(submitter, rank);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::id::RequestId;
-use crate::machine::entry::Key;
+use crate::machine::register::Key;
 use crate::request::Request;
 
 /// The order of a request among its submitter's own.
@@ -17,7 +17,7 @@ pub(crate) struct Rank {
     /// Negated, so that the higher priority comes first.
     urgency: i64,
     id: RequestId,
-    pub key: Key,
+    key: Key,
 }
 
 impl Rank {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::machine::entry::Key;
+use crate::machine::register::Key;
 use crate::request::Millis;
 
 /// At most one time per request, removed when it no longer matters: requests that end within milliseconds of a time-out
@@ -14,16 +14,15 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Moves a request's time from `old` to `new`.
-    pub(crate) fn set(&mut self, key: Key, old: &mut Option<Millis>, new: Option<Millis>) {
-        if *old == new {
+    pub(crate) fn set(&mut self, key: Key, old: Option<Millis>, new: Option<Millis>) {
+        if old == new {
             return;
         }
-        if let Some(at) = old.take() {
+        if let Some(at) = old {
             self.due.remove(&(at, key));
         }
         if let Some(at) = new {
             self.due.insert((at, key));
-            *old = new;
         }
     }
 
@@ -49,9 +48,8 @@ mod tests {
     #[test]
     fn a_time_that_was_moved_comes_once() {
         let mut timers = Timers::default();
-        let mut due = None;
-        timers.set(1, &mut due, Some(10));
-        timers.set(1, &mut due, Some(5));
+        timers.set(1, None, Some(10));
+        timers.set(1, Some(10), Some(5));
         assert_eq!((timers.first(), timers.pop(4)), (Some(5), None));
         assert_eq!((timers.pop(9), timers.pop(20)), (Some(1), None));
     }

@@ -17,169 +17,92 @@
 //! no change still on its way may then count for the new run.
 
 use crate::action::Action;
-use crate::id::RequestId;
-use crate::machine::Machine;
-use crate::machine::entry::{Entry, Key, Reason, State};
+use crate::machine::entry::Entry;
+use crate::machine::parts::Parts;
+use crate::machine::register::Key;
 use crate::machine::workers::{Stage, Worker};
-use crate::op::Op;
 use crate::request::{Lane, Millis, Slot};
 
-impl Machine {
-    /// A worker has returned a run that it had not begun, and will not begin it. Ignored if the run is not that
-    /// worker's.
-    pub fn returned(&mut self, now: Millis, slot: Slot, id: RequestId, attempt: u32) {
-        let Some(key) = self.register.key(id) else {
-            return;
-        };
-        let mine = self.register.get(key).is_some_and(|entry| {
-            let run = entry.run().filter(|run| run.slot == slot);
-            run.is_some() && entry.attempts == attempt && entry.lane() != Lane::Async
-        });
-        if !mine {
-            return;
-        }
-        // The machine may count it as begun already, since the run before it has ended.
-        let was_next = !self.is_handed(key);
-        self.take_back(now, key, slot);
-        if was_next {
-            self.begin_next(now, slot);
-        }
-        self.after_run(now, slot);
-        self.settle(now);
-    }
-
-    pub(in crate::machine) fn is_handed(&self, key: Key) -> bool {
-        let run = self.register.get(key).and_then(|entry| entry.run());
-        run.is_some_and(|run| run.handed)
-    }
-
+impl Parts {
     /// The first request of a lane with the worker to hand it to: the one with the fewest.
-    pub(in crate::machine) fn behind(&self, now: Millis, lane: Lane) -> Option<(Key, Slot)> {
-        let queue = &self.lanes[lane as usize];
+    pub(super) fn behind(&self, now: Millis, lane: Lane) -> Option<(Key, Slot)> {
         // Only the first in turn: prefetching must not overtake.
-        let key = queue.ready.head(0)?;
+        let key = self.queues.head(lane, 0)?;
         let entry = self.register.get(key)?;
         let ahead = entry.options().ahead;
         if ahead == 0 || lane == Lane::Async {
             return None;
         }
+        let lane_workers = self.workers.of_lane(lane);
         // Starting workers will take as many.
-        if self.workers.of_lane(lane).starting as usize >= queue.ready.len() {
+        if lane_workers.starting() as usize >= self.queues.ready(lane) {
             return None;
         }
-        let most = queue.burst.runs_within(self.policy.ahead_ms_max);
+        let most = lane_workers.burst().runs_within(self.policy.ahead_ms_max);
         let most = most.min(u64::from(ahead));
         let may = |(slot, worker): &(Slot, &Worker)| {
-            worker.lane == lane
-                && (worker.runs.len() as u64) <= most
-                && self.takes_behind(now, entry.name, worker)
-                && self.fits_behind(key, *slot)
+            worker.lane() == lane
+                && (worker.runs().len() as u64) <= most
+                && self.takes_behind(now, entry.name(), worker)
+                && self.admission.fits_behind(&self.policy, entry, *slot)
         };
         let takers = self.workers.iter().filter(may);
-        let (slot, _) = takers.min_by_key(|(_, worker)| worker.runs.len())?;
+        let (slot, _) = takers.min_by_key(|(_, worker)| worker.runs().len())?;
         Some((key, slot))
-    }
-
-    /// Whether each core has a worker of this lane that runs something short: one more that is woken would take a core
-    /// from them, as a started one would (`burst.rs`).
-    pub(in crate::machine) fn is_crowded(&self, lane: Lane) -> bool {
-        let short = self.lanes[lane as usize]
-            .burst
-            .is_short(self.policy.burst_run_ms_min);
-        let busy = |worker: &Worker| worker.lane == lane && !worker.is_idle();
-        let cores = self.policy.cores() as usize;
-        short
-            && self
-                .workers
-                .iter()
-                .filter(|(_, worker)| busy(worker))
-                .count()
-                >= cores
     }
 
     /// Whether a worker runs requests of this name alone, stays, and began its current run recently.
     fn takes_behind(&self, now: Millis, name: u32, worker: &Worker) -> bool {
-        let stays = worker.stage == Stage::Up && !worker.leaving && worker.expelled.is_none();
-        if !stays || worker.uses >= self.policy.worker_uses_max || worker.runs.is_empty() {
+        let stays =
+            worker.stage() == Stage::Up && !worker.is_leaving() && worker.expelled().is_none();
+        if !stays || worker.uses() >= self.policy.worker_uses_max || worker.is_idle() {
             return false;
         }
-        let mut entries = worker.runs.iter().map(|key| self.register.get(*key));
+        let mut entries = worker.runs().iter().map(|key| self.register.get(*key));
         let long = |began: Millis| now.saturating_sub(began) >= self.policy.ahead_ms_max;
         entries.all(|entry| {
             let run = entry
-                .filter(|entry| entry.name == name)
+                .filter(|entry| entry.name() == name)
                 .and_then(Entry::run);
             run.is_some_and(|run| run.stop.is_none() && (run.handed || !long(run.began)))
         })
     }
 
     /// Begins the first handed request of a worker: those before it have ended.
-    pub(in crate::machine) fn begin_next(&mut self, now: Millis, slot: Slot) {
-        let first = self
-            .workers
-            .get(slot)
-            .and_then(|worker| worker.runs.first());
-        let Some(key) = first.copied().filter(|key| self.is_handed(*key)) else {
+    pub(super) fn begin_next(&mut self, now: Millis, slot: Slot) {
+        let worker = self.workers.get(slot);
+        let Some(key) = worker.and_then(|worker| worker.runs().first().copied()) else {
             return;
         };
-        let Some(entry) = self.register.get_mut(key) else {
+        let Some(entry) = self.register.get_mut(key).filter(|entry| entry.is_handed()) else {
             return;
         };
-        let (lane, timeout) = (entry.lane(), entry.options().timeout_ms);
-        let Some(run) = entry.run_mut() else {
-            return;
-        };
-        run.handed = false;
-        run.began = now;
-        let stop = run.stop;
-        self.lanes[lane as usize].burst.began(now);
-        self.promise_next(key, slot);
+        entry.begin_handed(now);
+        self.workers.run_began(entry.lane(), now);
+        self.admission.promise_next(&self.policy, entry, slot);
+        let stop = entry.run().and_then(|run| run.stop);
         if let Some(stop) = stop {
             self.step(now, key, stop.step); // it was cancelled, and its worker did not return it
-        } else if let Some(entry) = self.register.get_mut(key) {
+        } else {
+            let timeout = entry.options().timeout_ms;
             let due = timeout.map(|span| now.saturating_add(span));
-            self.timers.set(key, &mut entry.due, due);
+            self.queues.set_due(key, entry, due);
         }
     }
 
-    /// Takes a run back that its worker will not begin: the request is queued again, or ends if it was recalled for
-    /// that.
-    pub(in crate::machine) fn take_back(&mut self, now: Millis, key: Key, slot: Slot) {
-        self.release(now, key, slot);
-        self.workers.change(slot, |worker| worker.uses -= 1);
-        let Some(entry) = self.register.get_mut(key) else {
-            return;
-        };
-        let stop = entry.run().and_then(|run| run.stop);
-        entry.cancelled |= stop.is_some_and(|stop| stop.reason == Reason::Cancel);
-        entry.state = State::Unclaiming;
-        self.timers.set(key, &mut entry.due, None);
-        let (id, attempt) = (entry.request.id, entry.attempts);
-        // The run never began: its number is used again.
-        entry.attempts -= 1;
-        let text = format!("worker {slot} returned it before it began");
-        entry.notes.add(now, text);
-        self.write(now, key, Op::Unclaim { id, attempt });
-    }
-
     /// Recalls a handed request, once.
-    pub(in crate::machine) fn recall(&mut self, key: Key) {
-        let Some(entry) = self.register.get_mut(key) else {
-            return;
-        };
-        let (id, attempt) = (entry.request.id, entry.attempts);
-        if let Some(run) = entry.run_mut()
-            && run.handed
-            && !std::mem::replace(&mut run.recalled, true)
+    pub(super) fn recall(&mut self, key: Key) {
+        if let Some(entry) = self.register.get_mut(key)
+            && let Some(slot) = entry.recall()
         {
-            let slot = run.slot;
+            let (id, attempt) = (entry.id(), entry.attempts());
             self.actions.push(Action::Recall { slot, id, attempt });
         }
     }
 
     /// Recalls everything that was handed to a worker.
     fn recall_behind(&mut self, slot: Slot) {
-        let runs = self.workers.get(slot).map(|worker| worker.runs.clone());
+        let runs = self.workers.get(slot).map(|worker| worker.runs().to_vec());
         for key in runs.into_iter().flatten() {
             self.recall(key);
         }
@@ -215,7 +138,7 @@ impl Machine {
     fn helped(&self) -> impl Iterator<Item = (Slot, Millis)> + '_ {
         let more = self.policy.burst && self.workers.alive() < self.policy.workers_max;
         self.handing().filter(move |(slot, _)| {
-            let lane = self.workers.get(*slot).map(|worker| worker.lane);
+            let lane = self.workers.get(*slot).map(Worker::lane);
             more || lane.is_some_and(|lane| self.workers.open(lane).is_some())
         })
     }
@@ -225,11 +148,11 @@ impl Machine {
         let sync = self
             .workers
             .iter()
-            .filter(|(_, worker)| worker.lane != Lane::Async && worker.runs.len() > 1);
+            .filter(|(_, worker)| worker.lane() != Lane::Async && worker.runs().len() > 1);
         sync.filter_map(|(slot, worker)| {
             let run = |key: &Key| self.register.get(*key)?.run();
-            let mut behind = worker.runs[1..].iter().rev().filter_map(run);
-            let first = worker.runs.first().and_then(run)?;
+            let mut behind = worker.runs()[1..].iter().rev().filter_map(run);
+            let first = worker.runs().first().and_then(run)?;
             let due = first.began.saturating_add(self.policy.ahead_ms_max);
             // A run is recalled once; its worker answers when it can.
             behind.any(|run| !run.recalled).then_some((slot, due))

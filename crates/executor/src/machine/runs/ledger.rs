@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::id::RequestId;
 use crate::limit::RESULTS_WRITING_BYTES_MAX;
-use crate::machine::entry::Key;
+use crate::machine::register::Key;
 use crate::op::Op;
 use crate::request::Outcome;
 
@@ -48,7 +48,7 @@ pub(crate) struct Ledger {
     /// Answers of the store so far.
     answers: u64,
     /// Why the store cannot write.
-    pub down: Option<Arc<str>>,
+    down: Option<Arc<str>>,
     retry: bool,
     /// Bytes of results that are not on disk yet.
     results_bytes: usize,
@@ -112,6 +112,11 @@ impl Ledger {
 
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
+    }
+
+    /// Why the store cannot write.
+    pub(crate) fn down(&self) -> Option<&Arc<str>> {
+        self.down.as_ref()
     }
 
     /// The store cannot write.
@@ -194,6 +199,6 @@ mod tests {
         assert!(ledger.resume().is_empty(), "not before somebody wants it");
         ledger.retry();
         assert_eq!(attempts(&ledger.resume()), [2, 4, 5, 6]);
-        assert!(ledger.down.is_none() && ledger.kept() == 0);
+        assert!(ledger.down().is_none() && ledger.kept() == 0);
     }
 }

@@ -5,15 +5,14 @@
 //! set: then they are computed anew, as after a restart.
 
 pub(super) mod cron;
-pub(super) mod wall;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::entry::Key;
-use super::{Definition, Machine, Submitted};
+use super::Definition;
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::limit::STEP_MS;
 use crate::op::Op;
 use crate::request::{Millis, Options, Request, Submission};
 use cron::Cron;
@@ -44,6 +43,13 @@ struct Schedule {
     said: String,
 }
 
+impl Schedule {
+    fn come_again(&mut self, now: Millis, refusal: &Refusal) {
+        self.said = refusal.to_string();
+        self.next = Some(now.saturating_add(AGAIN_MS));
+    }
+}
+
 /// The schedules of the newest code, and when each name last fired and was last resumed.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
@@ -53,6 +59,17 @@ pub(super) struct Schedules {
     /// Names that are paused.
     paused: HashSet<Arc<str>>,
     last: HashMap<Arc<str>, RequestId>,
+    /// How far the wall clock was set forward since the machine began. Schedules follow it; other waits do not: a run's
+    /// time-out or a delay is a length, whatever the wall clock is set to meanwhile.
+    ahead: i64,
+}
+
+/// What is due of one schedule.
+pub(super) enum Due {
+    Nothing,
+    /// Its last request has not ended: the change to write.
+    Skipped(Op),
+    Submit(Submission),
 }
 
 /// One schedule for a person.
@@ -78,6 +95,7 @@ impl Schedules {
         now: Millis,
         definitions: &[Definition],
     ) -> Result<(), Box<Refusal>> {
+        let now = self.wall(now);
         let mut schedules = Vec::new();
         for definition in definitions {
             let Some(pattern) = &definition.cron else {
@@ -114,7 +132,9 @@ impl Schedules {
         Ok(())
     }
 
+    /// Takes over when each schedule last fired.
     pub(super) fn restore(&mut self, now: Millis, fired: &[(Arc<str>, Millis)]) {
+        let now = self.wall(now);
         self.fired.extend(fired.iter().cloned());
         let mut all = std::mem::take(&mut self.all);
         for schedule in &mut all {
@@ -126,8 +146,26 @@ impl Schedules {
         self.all = all;
     }
 
+    /// The wall clock's time at a machine time.
+    fn wall(&self, now: Millis) -> Millis {
+        now.saturating_add_signed(self.ahead)
+    }
+
+    /// Takes over the wall clock at `now`. `Some`: it was set ahead by this much since the last time, and the next
+    /// times were computed anew.
+    pub(super) fn set_wall(&mut self, now: Millis, wall: Millis) -> Option<i64> {
+        let ahead = wall.cast_signed() - now.cast_signed();
+        let step = ahead - self.ahead;
+        if step.unsigned_abs() < STEP_MS {
+            return None;
+        }
+        self.ahead = ahead;
+        self.step(wall);
+        Some(step)
+    }
+
     /// The wall clock was set: computes the next times anew.
-    pub(super) fn step(&mut self, wall: Millis) {
+    fn step(&mut self, wall: Millis) {
         let mut all = std::mem::take(&mut self.all);
         for schedule in &mut all {
             // A schedule that is due fires first, and computes its next time then.
@@ -160,13 +198,14 @@ impl Schedules {
 
     /// The request of a schedule was not written: its time comes again.
     pub(super) fn refused(&mut self, now: Millis, request: &Request, refusal: &Refusal) {
+        let wall = self.wall(now);
         let mut all = self.all.iter_mut();
         let Some(schedule) = all.find(|one| one.last == Some(request.id)) else {
             return;
         };
         schedule.last = None;
         schedule.refused = true;
-        schedule.come_again(now, refusal);
+        schedule.come_again(wall, refusal);
         // As if it had not fired, so that a restart makes up for this time.
         match schedule.before {
             Some(before) => self.fired.insert(Arc::clone(&schedule.name), before),
@@ -181,90 +220,88 @@ impl Schedules {
         schedule.is_some_and(|schedule| std::mem::take(&mut schedule.refused))
     }
 
+    /// When the next schedule has something to do, by the machine's time.
     pub(super) fn due(&self) -> Option<Millis> {
+        let due = self.due_by_wall();
+        due.map(|wall| wall.saturating_add_signed(-self.ahead))
+    }
+
+    fn due_by_wall(&self) -> Option<Millis> {
         let going = self.all.iter().filter(|schedule| !schedule.paused);
         going.filter_map(|schedule| schedule.next).min()
     }
-}
 
-impl Schedule {
-    fn come_again(&mut self, now: Millis, refusal: &Refusal) {
-        self.said = refusal.to_string();
-        self.next = Some(now.saturating_add(AGAIN_MS));
-    }
-}
-
-impl Machine {
-    /// Submits what is due.
-    pub(super) fn fire(&mut self, now: Millis) {
-        let wall = self.wall.of(now);
-        if self.schedules.due().is_none_or(|due| due > wall) || self.draining {
-            return;
-        }
-        for index in 0..self.schedules.all.len() {
-            let schedule = &mut self.schedules.all[index];
-            if schedule.paused || schedule.next.is_none_or(|at| at > wall) {
-                continue;
-            }
-            // Once, for all the times that passed.
-            schedule.next = schedule.cron.after(wall);
-            // One request of a schedule at a time, so that slow ones do not pile up.
-            let unfinished = schedule.last.filter(|id| self.register.key(*id).is_some());
-            if let Some(id) = unfinished {
-                schedule.skipped += 1;
-                schedule.said = format!("skipped: {id} of the last time has not ended");
-                self.fired(now, index);
-            } else {
-                self.fire_one(now, index);
-            }
-        }
+    /// Whether a schedule is due.
+    pub(super) fn is_due(&self, now: Millis) -> bool {
+        let wall = self.wall(now);
+        self.due_by_wall().is_some_and(|due| due <= wall)
     }
 
-    fn fire_one(&mut self, now: Millis, index: usize) {
-        let schedule = &self.schedules.all[index];
-        let submission = Submission {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// What is due of a schedule, once for all its times that passed.
+    pub(super) fn take_due(
+        &mut self,
+        now: Millis,
+        index: usize,
+        code: &Arc<str>,
+        is_unfinished: impl FnOnce(RequestId) -> bool,
+    ) -> Due {
+        let wall = self.wall(now);
+        let schedule = &mut self.all[index];
+        if schedule.paused || schedule.next.is_none_or(|at| at > wall) {
+            return Due::Nothing;
+        }
+        schedule.next = schedule.cron.after(wall);
+        // One request of a schedule at a time, so that slow ones do not pile up.
+        if let Some(id) = schedule.last
+            && is_unfinished(id)
+        {
+            schedule.skipped += 1;
+            schedule.said = format!("skipped: {id} of the last time has not ended");
+            return Due::Skipped(self.fired(now, index));
+        }
+        Due::Submit(Submission {
             name: Arc::clone(&schedule.name),
-            code: Arc::clone(&self.code),
+            code: Arc::clone(code),
             submitter: SUBMITTER.into(),
             arguments: NO_ARGUMENTS.into(),
             options: Arc::clone(&schedule.options),
-        };
-        match self.submit(now, submission) {
-            Ok(Submitted::New(id) | Submitted::Known(id)) => {
-                let schedule = &mut self.schedules.all[index];
-                schedule.last = Some(id);
-                schedule.said.clear();
-                self.fired(now, index);
-            }
-            Err(refusal) => self.schedules.all[index].come_again(self.wall.of(now), &refusal),
-        }
+        })
     }
 
-    fn fired(&mut self, now: Millis, index: usize) {
-        let name = Arc::clone(&self.schedules.all[index].name);
-        let at = self.wall.of(now);
-        let before = self.schedules.fired.insert(Arc::clone(&name), at);
-        let schedule = &mut self.schedules.all[index];
-        (schedule.before, schedule.refused) = (before, false);
-        if self.policy.durable {
-            self.write(now, Key::MAX, Op::Fired { name, at });
-        }
+    /// The request of a schedule was taken: the change to write.
+    pub(super) fn submitted(&mut self, now: Millis, index: usize, id: RequestId) -> Op {
+        let schedule = &mut self.all[index];
+        schedule.last = Some(id);
+        schedule.said.clear();
+        self.fired(now, index)
     }
 
-    /// When the next schedule has something to do.
-    pub(super) fn schedules_due(&self) -> Option<Millis> {
-        let due = self.schedules.due().filter(|_| !self.draining);
-        due.map(|wall| self.wall.when(wall))
+    /// The request of a schedule was refused at once: its time comes again.
+    pub(super) fn not_submitted(&mut self, now: Millis, index: usize, refusal: &Refusal) {
+        let wall = self.wall(now);
+        self.all[index].come_again(wall, refusal);
+    }
+
+    fn fired(&mut self, now: Millis, index: usize) -> Op {
+        let at = self.wall(now);
+        let schedule = &mut self.all[index];
+        let name = Arc::clone(&schedule.name);
+        schedule.before = self.fired.insert(Arc::clone(&name), at);
+        schedule.refused = false;
+        Op::Fired { name, at }
     }
 
     /// The schedules of the newest code.
-    pub fn schedules(&self) -> Vec<ScheduleView> {
-        let all = self.schedules.all.iter();
-        let seen = all.map(|schedule| ScheduleView {
+    pub(super) fn view(&self) -> Vec<ScheduleView> {
+        let seen = self.all.iter().map(|schedule| ScheduleView {
             name: Arc::clone(&schedule.name),
             pattern: Arc::clone(&schedule.pattern),
             next_at: schedule.next.filter(|_| !schedule.paused),
-            fired_at: self.schedules.fired.get(&schedule.name).copied(),
+            fired_at: self.fired.get(&schedule.name).copied(),
             paused: schedule.paused,
             skipped: schedule.skipped,
             last: schedule.last,
@@ -273,40 +310,45 @@ impl Machine {
         seen.collect()
     }
 
-    /// Pauses a schedule, or resumes it from `now`: times that passed meanwhile are not made up for. `false`: there is
-    /// none of that name.
-    pub fn set_schedule(&mut self, now: Millis, name: &str, paused: bool) -> bool {
-        let mut all = self.schedules.all.iter_mut();
-        let Some(schedule) = all.find(|schedule| &*schedule.name == name) else {
-            return false;
-        };
+    /// Pauses a schedule, or resumes it from `now`; gives the change to write, if it is one. `Err`: there is none of
+    /// that name.
+    pub(super) fn set(
+        &mut self,
+        now: Millis,
+        name: &str,
+        paused: bool,
+    ) -> Result<Option<Op>, Missing> {
+        let at = self.wall(now);
+        let mut all = self.all.iter_mut();
+        let schedule = all
+            .find(|schedule| &*schedule.name == name)
+            .ok_or(Missing)?;
         if std::mem::replace(&mut schedule.paused, paused) == paused {
-            return true;
+            return Ok(None);
         }
         let name = Arc::clone(&schedule.name);
-        let op = if paused {
-            self.schedules.paused.insert(Arc::clone(&name));
+        Ok(Some(if paused {
+            self.paused.insert(Arc::clone(&name));
             Op::Paused { name }
         } else {
-            let at = self.wall.of(now);
             schedule.next = schedule.cron.after(at);
-            self.schedules.paused.remove(&name);
-            self.schedules.resumed.insert(Arc::clone(&name), at);
+            self.paused.remove(&name);
+            self.resumed.insert(Arc::clone(&name), at);
             Op::Resumed { name, at }
-        };
-        if self.policy.durable {
-            self.write(now, Key::MAX, op);
-        }
-        true
+        }))
     }
 
     /// Remembers a schedule that was paused when the last server ended.
-    pub fn remember_paused(&mut self, name: Arc<str>) {
-        self.schedules.paused.insert(name);
+    pub(super) fn remember_paused(&mut self, name: Arc<str>) {
+        self.paused.insert(name);
     }
 
-    /// Remembers when a schedule was resumed, under any server: times before that are not made up for.
-    pub fn remember_resumed(&mut self, name: Arc<str>, at: Millis) {
-        self.schedules.resumed.insert(name, at);
+    /// Remembers when a schedule was resumed, under any server.
+    pub(super) fn remember_resumed(&mut self, name: Arc<str>, at: Millis) {
+        self.resumed.insert(name, at);
     }
 }
+
+/// There is no schedule of that name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing;

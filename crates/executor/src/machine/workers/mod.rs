@@ -1,13 +1,18 @@
-//! The workers: the stage of each, which of a lane are free.
+//! The workers: the stage of each, what it runs, which of a lane have room.
+//!
+//! The counts of a lane and its lists of workers with room agree with the workers after each method. When workers start
+//! and end is decided in `staff`. What memory they have is the admission's to know.
 
-pub(super) mod burst;
-pub(super) mod staff;
+mod burst;
+mod staff;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::entry::Key;
+use super::register::Key;
 use crate::request::{Lane, Millis, Slot};
+use burst::Burst;
+use staff::Starts;
 
 /// The stage of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,31 +27,21 @@ pub(crate) enum Stage {
 /// One worker, from the decision to start it until its death is known.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub lane: Lane,
+    lane: Lane,
     /// The code that its template had imported.
-    pub code: Arc<str>,
-    pub stage: Stage,
-    pub burst: bool,
-    pub born: Millis,
+    code: Arc<str>,
+    stage: Stage,
+    burst: bool,
+    born: Millis,
     /// When it last became idle.
-    pub idle_since: Millis,
-    pub uses: u64,
+    idle_since: Millis,
+    uses: u64,
     /// Requests that it runs, was handed, or is reserved for while their row is being committed.
-    pub runs: Vec<Key>,
+    runs: Vec<Key>,
     /// It takes nothing more and no longer counts; it is ended once its runs have ended.
-    pub leaving: bool,
-    /// Private bytes as last measured; before that, the assumption for a new worker.
-    pub private: u64,
-    /// Private bytes before its first request.
-    pub base: u64,
-    /// A name whose run ended unmeasured: the next measurement is its peak.
-    pub unmeasured: Option<(u32, Arc<str>)>,
-    /// What its run may still grow by beyond `private`, as counted in the sum of all.
-    pub promise: u64,
-    /// Private bytes that its run was admitted for; 0: unknown.
-    pub estimate: u64,
+    leaving: bool,
     /// Why the guard ended it.
-    pub expelled: Option<Expelled>,
+    expelled: Option<Expelled>,
 }
 
 /// The peak at which the guard ended a worker; `within`: it had not outgrown its estimate.
@@ -58,7 +53,7 @@ pub(crate) struct Expelled {
 }
 
 impl Worker {
-    pub(crate) fn new(lane: Lane, code: Arc<str>, burst: bool, now: Millis, bytes: u64) -> Self {
+    fn new(lane: Lane, code: Arc<str>, burst: bool, now: Millis) -> Self {
         Self {
             lane,
             code,
@@ -69,22 +64,49 @@ impl Worker {
             uses: 0,
             runs: Vec::new(),
             leaving: false,
-            private: 0,
-            base: bytes,
-            unmeasured: None,
-            promise: 0,
-            estimate: 0,
             expelled: None,
         }
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.runs.is_empty()
+    pub(crate) fn lane(&self) -> Lane {
+        self.lane
     }
 
-    /// Whether its run needs more than it was admitted for, or runs alone and fills the limit.
-    pub(crate) fn outgrew(&self) -> bool {
-        self.private > self.estimate
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// It was started on demand, and ends when it has been idle for a while.
+    pub(crate) fn is_burst(&self) -> bool {
+        self.burst
+    }
+
+    pub(crate) fn born(&self) -> Millis {
+        self.born
+    }
+
+    /// Runs that it was given.
+    pub(crate) fn uses(&self) -> u64 {
+        self.uses
+    }
+
+    /// Requests that it runs, was handed, or is reserved for while their row is being committed.
+    pub(crate) fn runs(&self) -> &[Key] {
+        &self.runs
+    }
+
+    /// It takes nothing more, and is ended once its runs have ended.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Why the guard ended it.
+    pub(crate) fn expelled(&self) -> Option<Expelled> {
+        self.expelled
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.runs.is_empty()
     }
 
     fn has_room(&self, at_once: u32) -> bool {
@@ -103,23 +125,63 @@ pub(crate) struct LaneWorkers {
     /// Workers with room for a request, guaranteed ones and burst ones apart. Dispatch takes the last, so that the
     /// first have been idle longest and can end.
     open: [VecDeque<Slot>; 2],
-    pub starting: u32,
+    starting: u32,
     starting_burst: u32,
     /// Workers that are not leaving.
-    pub alive: u32,
-    pub guaranteed: u32,
+    alive: u32,
+    guaranteed: u32,
+    /// The lane has a definition or had a request: it keeps its guaranteed workers, and a slot of its own.
+    in_use: bool,
+    /// Requests that have a worker.
+    running: u32,
+    burst: Burst,
+}
+
+impl LaneWorkers {
+    /// Workers that are being started.
+    pub(crate) fn starting(&self) -> u32 {
+        self.starting
+    }
+
+    /// Burst workers that are being started.
+    pub(crate) fn starting_burst(&self) -> u32 {
+        self.starting_burst
+    }
+
+    /// Workers that are not leaving.
+    pub(crate) fn alive(&self) -> u32 {
+        self.alive
+    }
+
+    /// The lane has a definition or had a request.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.in_use
+    }
+
+    /// Requests that have a worker.
+    pub(crate) fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// What its runs were like lately.
+    pub(crate) fn burst(&self) -> &Burst {
+        &self.burst
+    }
 }
 
 /// All workers by slot.
 #[derive(Debug, Default)]
-pub(crate) struct Workers {
+pub(crate) struct WorkerSet {
     slots: Vec<Option<Worker>>,
     free: BTreeSet<Slot>,
     by_lane: [LaneWorkers; 3],
     async_at_once: u32,
+    /// The code that new workers import.
+    code: Arc<str>,
+    starts: Starts,
 }
 
-impl Workers {
+impl WorkerSet {
     pub(crate) fn new(async_at_once: u32) -> Self {
         Self {
             async_at_once,
@@ -131,11 +193,6 @@ impl Workers {
         &self.by_lane[lane as usize]
     }
 
-    /// Burst workers that are being started.
-    pub(crate) fn starting_burst(&self, lane: Lane) -> u32 {
-        self.of_lane(lane).starting_burst
-    }
-
     /// Workers that are not ending.
     pub(crate) fn alive(&self) -> u32 {
         self.by_lane
@@ -144,11 +201,18 @@ impl Workers {
             .sum()
     }
 
+    /// Whether no request has a worker.
+    pub(crate) fn runs_nothing(&self) -> bool {
+        self.by_lane
+            .iter()
+            .all(|lane_workers| lane_workers.running == 0)
+    }
+
     pub(crate) fn get(&self, slot: Slot) -> Option<&Worker> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
+    fn get_mut(&mut self, slot: Slot) -> Option<&mut Worker> {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
@@ -158,7 +222,7 @@ impl Workers {
     }
 
     /// Puts a worker that is being started into the first free slot.
-    pub(crate) fn add(&mut self, worker: Worker) -> Slot {
+    fn add(&mut self, worker: Worker) -> Slot {
         let lane_workers = &mut self.by_lane[worker.lane as usize];
         lane_workers.starting += 1;
         lane_workers.starting_burst += u32::from(worker.burst);
@@ -174,7 +238,7 @@ impl Workers {
     }
 
     /// Its process is ready.
-    pub(crate) fn up(&mut self, slot: Slot, now: Millis) {
+    fn up(&mut self, slot: Slot, now: Millis) {
         let Some(worker) = self
             .get_mut(slot)
             .filter(|worker| worker.stage == Stage::Starting)
@@ -192,6 +256,59 @@ impl Workers {
             lane_workers.starting_burst -= u32::from(burst);
             self.opened(slot);
         }
+    }
+
+    /// Counts a request as a worker's, before its run begins. `true`: it is behind another one in a worker that runs
+    /// one at a time.
+    pub(crate) fn occupy(&mut self, lane: Lane, slot: Slot, key: Key) -> bool {
+        self.by_lane[lane as usize].running += 1;
+        let behind = self.change(slot, |worker| {
+            worker.runs.push(key);
+            lane != Lane::Async && worker.runs.len() > 1
+        });
+        behind == Some(true)
+    }
+
+    /// Takes a request from its worker, which has room for the next one unless it is leaving.
+    pub(crate) fn release(&mut self, lane: Lane, slot: Slot, key: Key, now: Millis) {
+        self.by_lane[lane as usize].running -= 1;
+        self.change(slot, |worker| {
+            match worker.runs.iter().rposition(|one| *one == key) {
+                // Elsewhere the order is that in which the runs begin; here thousands begin at once.
+                Some(index) if lane == Lane::Async => {
+                    worker.runs.swap_remove(index);
+                }
+                Some(index) => {
+                    worker.runs.remove(index);
+                }
+                None => {}
+            }
+            worker.idle_since = now;
+        });
+    }
+
+    /// A worker was given a run.
+    pub(crate) fn use_once(&mut self, slot: Slot) {
+        if let Some(worker) = self.get_mut(slot) {
+            worker.uses += 1;
+        }
+    }
+
+    /// A worker has returned a run that it had not begun.
+    pub(crate) fn unuse(&mut self, slot: Slot) {
+        if let Some(worker) = self.get_mut(slot) {
+            worker.uses -= 1;
+        }
+    }
+
+    /// A run of a lane begins.
+    pub(crate) fn run_began(&mut self, lane: Lane, now: Millis) {
+        self.by_lane[lane as usize].burst.began(now);
+    }
+
+    /// A run of a lane has ended and took this long; `while_ms` is the greatest mean that any caller asks about.
+    pub(crate) fn run_ended(&mut self, lane: Lane, now: Millis, took: u64, while_ms: u64) {
+        self.by_lane[lane as usize].burst.ended(now, took, while_ms);
     }
 
     /// A worker with room for a request; guaranteed ones first, so that burst ones become idle.
@@ -227,11 +344,7 @@ impl Workers {
     }
 
     /// Changes a worker, and keeps the lists of workers with room correct.
-    pub(crate) fn change<T>(
-        &mut self,
-        slot: Slot,
-        change: impl FnOnce(&mut Worker) -> T,
-    ) -> Option<T> {
+    fn change<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         let at_once = self.async_at_once;
         let worker = self.get_mut(slot)?;
         let before = worker.has_room(at_once);
@@ -255,8 +368,16 @@ impl Workers {
         self.change(slot, |worker| worker.leaving = true);
     }
 
+    /// The guard ends it: it is given nothing more until its death is known.
+    pub(crate) fn expel(&mut self, slot: Slot, expelled: Expelled) {
+        self.leave(slot);
+        if let Some(worker) = self.get_mut(slot) {
+            worker.expelled = Some(expelled);
+        }
+    }
+
     /// It was told to end: its slot stays taken until its death is known.
-    pub(crate) fn stopping(&mut self, slot: Slot) {
+    fn stopping(&mut self, slot: Slot) {
         self.leave(slot);
         self.change(slot, |worker| worker.stage = Stage::Stopping);
     }
@@ -270,12 +391,13 @@ impl Workers {
     }
 
     /// Its death is known: its slot is free.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Worker> {
+    pub(crate) fn remove(&mut self, slot: Slot) {
         // Its death may precede any decision to end it.
         self.leave(slot);
-        let worker = self.slots.get_mut(slot as usize)?.take()?;
-        self.free.insert(slot);
-        Some(worker)
+        let worker = self.slots.get_mut(slot as usize).and_then(Option::take);
+        if worker.is_some() {
+            self.free.insert(slot);
+        }
     }
 
     /// Recounts a lane's workers.
