@@ -8,58 +8,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
-use crate::dispatcher::clients::waiters::Waiter;
+use crate::dispatcher::commits::purpose::{PendingRun, Purpose};
 use crate::dispatcher::hash::{ByNumber, Numbers};
 use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
+use crate::dispatcher::supervisor::protocol::ReplyTo;
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::{Blob, Request, Slot, Submission};
-use crate::store::{Keyed, Pruned, Question, Store};
-
-/// Where the outcome of an order to the store is sent.
-pub type ReplyTo<T> = Sender<std::result::Result<T, String>>;
-
-/// A run that its worker has not received yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PendingRun {
-    pub slot: Slot,
-    pub id: RequestId,
-    pub attempt: u32,
-    /// The number of this dispatch: a run that never began gives its attempt number to the next one, so the attempt
-    /// does not identify it.
-    pub dispatch: u64,
-}
-
-/// A submission that comes after requests which ended long ago: how they ended is read one by one.
-pub struct LateSubmission {
-    pub submission: Submission,
-    pub waiter: Waiter,
-    pub token: Option<u64>,
-    pub left: Vec<RequestId>,
-}
-
-/// Why the store was asked.
-pub enum Purpose {
-    /// A client waits for the end.
-    End(Waiter),
-    /// A client cancels a request that has ended.
-    Cancel(Waiter),
-    /// A client follows it.
-    Follow(StreamKey, StreamKind),
-    /// A run is to begin.
-    Run(PendingRun),
-    After(Box<LateSubmission>),
-    Retry(ReplyTo<()>),
-    Prune(ReplyTo<Pruned>),
-}
+use crate::request::{Blob, Request, Submission};
+use crate::store::{Keyed, Question, Store};
 
 /// The store, with what is on its way to it.
 pub struct PendingWrites {
-    pub store: Store,
+    store: Store,
     batch: Vec<Op>,
     /// Changes given to the store so far; `answered` is how many of them it has answered.
     given: u64,
@@ -117,6 +79,10 @@ impl PendingWrites {
             waiting_for_journal: Vec::new(),
             retry_at: None,
         }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Add a change to the batch of this turn.
