@@ -4,6 +4,10 @@
 //! performs its actions in their order, and flushes each connection once, so that a thousand requests in flight cost
 //! few system calls. Only the epoll blocks, and nothing here attaches to Python.
 //!
+//! [`Driver`] only passes on: an event to the part that owns its data, an action of the machine to the part that performs
+//! it, an answer of the store to the part that asked. A part that needs another one takes it as an argument: workers that
+//! of clients and commits, clients that of commits and reload, never the other way.
+//!
 //! Order within a turn is part of the design. Input comes before time, because a reply that has arrived must count
 //! before the time-out of its run. Actions run until none is left, because performing one may let the machine decide
 //! more. The store's batch is written before the flush, so that a commit is on its way while the kernel takes the

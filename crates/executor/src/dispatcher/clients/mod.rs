@@ -1,8 +1,9 @@
 //! Clients: their connections, what each of their calls waits for, the answers.
 //!
-//! A call is answered once. Until then it is open, and one place knows what it waits for: `waiters` an event of its
-//! request, `admin_calls` the server's main thread, the store by a purpose, `following` the items of a stream. A client
-//! that leaves abandons its calls there; its requests continue.
+//! A call is answered once. Until then it is open in its connection, and stands in one list: in `waiters` if it waits
+//! for an event of a request, in `admin_calls` if the server's main thread answers it, in `following` if it is a stream,
+//! among the purposes of `commits` if the store was asked. When a client leaves, its calls are removed from the first
+//! three, and what the store answers is dropped; its requests continue.
 //!
 //! Answers are collected, and each connection is flushed once a turn.
 

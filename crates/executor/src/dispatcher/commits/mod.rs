@@ -1,11 +1,12 @@
 //! Changes on their way to the store, with what waits for them.
 //!
-//! The machine's changes of one turn are one batch; each is answered, in their order. What waits for the store waits
-//! here: runs that the journal has no room for, arguments that go to the disk, and the purpose of each question. An
-//! answer is only handed out: the driver passes it to the part whose purpose it is.
+//! The machine's changes of one turn are one batch, and the store answers each of them in their order. Until it has, this
+//! part holds what waits for it: runs that the journal has no room for, arguments that go to the disk, and the purpose of
+//! each question. The driver takes the answers, and passes each to the part that its purpose names.
 //!
-//! Without a state directory there is no store. Nothing waits here then, and each method does nothing.
+//! Without a state directory there is no store: then nothing waits here, and submissions keep their arguments in memory.
 
+mod arguments;
 mod pending_writes;
 pub(super) mod purpose;
 mod recovery;
@@ -115,7 +116,7 @@ impl Commits {
     /// Forget the arguments of a request that has ended or was refused.
     pub fn ended(&mut self, id: RequestId) {
         if let Some(pending) = &mut self.pending {
-            pending.ended(id);
+            pending.arguments_mut().forget(id);
         }
     }
 
@@ -142,17 +143,18 @@ impl Commits {
     ) -> Result<Submitted, Box<Refusal>> {
         let bytes = submission.arguments.len();
         let pending = self.pending.as_ref();
-        let detached = pending.and_then(|pending| pending.detach_arguments(&mut submission));
+        let detached = pending.and_then(|pending| pending.arguments().detach(&mut submission));
         let submitted = cx.machine.submit(cx.now, submission)?;
         if let (Submitted::New(id), Some(pending)) = (submitted, &mut self.pending) {
-            pending.track_arguments(id, bytes, detached);
+            pending.arguments_mut().track(id, bytes, detached);
         }
         Ok(submitted)
     }
 
     /// Whether too many bytes are on their way to the disk to accept more.
     pub fn is_behind(&self) -> bool {
-        self.pending.as_ref().is_some_and(PendingWrites::is_behind)
+        let pending = self.pending.as_ref();
+        pending.is_some_and(|pending| pending.arguments().are_behind())
     }
 
     /// Ask the store about a request. False if there is no store.
@@ -204,7 +206,7 @@ impl Commits {
         let Some(pending) = &mut self.pending else {
             return false;
         };
-        let fetches = pending.is_on_disk(run.id);
+        let fetches = pending.arguments().are_on_disk(run.id);
         if fetches {
             pending.fetch(run.id, Question::Arguments, Purpose::Run(run));
         }
@@ -301,7 +303,7 @@ fn restart(
     let mut again = row.restored();
     let submission = &mut again.request.submission;
     let bytes = submission.arguments.len();
-    let detached = pending.detach_arguments(submission);
+    let detached = pending.arguments().detach(submission);
     let reply_to = |refusal: Box<Refusal>| refusal.to_string();
     if !ended || !cx.machine.retry(cx.now, again).map_err(reply_to)? {
         return Err(format!(
@@ -309,8 +311,8 @@ fn restart(
         ));
     }
     match detached {
-        Some(_) => pending.keep_on_disk(id),
-        None => pending.track_arguments(id, bytes, None),
+        Some(_) => pending.arguments_mut().keep_on_disk(id),
+        None => pending.arguments_mut().track(id, bytes, None),
     }
     Ok(())
 }

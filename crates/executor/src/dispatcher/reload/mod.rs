@@ -1,7 +1,7 @@
 //! Reloads the application: the code that checks submissions, and the source files that it was loaded from.
 //!
 //! The dispatcher itself stops when a source changes. Submissions wait from the turn that noticed the change until the
-//! supervisor has installed the new code or said why there is none; [`Reload`] then gives them back in their order.
+//! supervisor has installed the new code or reported why there is none; [`Reload`] then returns them in their order.
 
 mod code;
 mod source_files;

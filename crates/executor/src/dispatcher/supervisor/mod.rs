@@ -1,7 +1,8 @@
 //! What the program's own threads wait for: the ends of the requests that they submitted, the end of a drain, idleness.
 //!
-//! Commands come in and orders, calls and ends go out by the queues of [`shared`]. A ticket is answered once: by its
-//! request's end, by a refusal, or by the cancel that removes it.
+//! Commands come in by the queues of [`shared`]; orders, calls and ends go out by them. The supervisor itself, which
+//! starts and ends workers, is one of these threads. Each ticket is answered once, by its request's end or by a refusal,
+//! unless its request was cancelled before it began.
 
 mod idle;
 mod local;

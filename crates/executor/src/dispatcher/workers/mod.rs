@@ -4,8 +4,8 @@
 //! The order is made here: the output of a run is read before its end is reported, and the last replies of a worker
 //! before its death.
 //!
-//! A run that was dispatched waits in `queue` until the journal has it and its arguments were read, then it is the
-//! process's until its reply. Each part is told once that a worker is gone, by `reap`.
+//! A dispatched run waits in `queue` until the journal has it and its arguments were read; from then until its reply it
+//! is in its worker's `process`. When a worker is gone, `reap` removes it everywhere.
 
 mod dispatch;
 mod dispatch_queue;

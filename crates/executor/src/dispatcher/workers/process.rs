@@ -1,8 +1,8 @@
 //! The process of one worker: its connection, the runs on it, its death.
 //!
-//! It is started, serves, then ends. While it serves, each run that it was sent is in `running` until its reply has
-//! come or the worker has returned it. The calls of a worker that runs one after the other are numbered in the order of
-//! sending, so the lowest is its current run. Nobody else writes these fields: each method names what happened.
+//! It is started, serves, then ends. While it serves, each run that was sent to it is in `running` until its reply has
+//! come or the worker has returned it. Calls are numbered in the order in which they were sent, so the lowest one is the
+//! current run of a worker that runs one after the other. The fields change only here: each method names what happened.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
