@@ -40,7 +40,8 @@ pub struct SideChannels {
     slots: Slots<SideChannel>,
     /// Side sockets whose worker has not identified itself.
     unidentified: Vec<Key>,
-    record_buffer: RecordBuffer,
+    /// `None` while it is in use: a default one would be 64 KiB to allocate and clear.
+    record_buffer: Option<RecordBuffer>,
     buffer: Box<[u8]>,
 }
 
@@ -52,7 +53,7 @@ impl Default for SideChannels {
             resumes: None,
             slots: Slots::default(),
             unidentified: Vec::new(),
-            record_buffer: RecordBuffer::default(),
+            record_buffer: Some(RecordBuffer::default()),
             buffer: vec![0; OUTPUT_READ_BYTES].into_boxed_slice(),
         }
     }
@@ -179,7 +180,7 @@ impl SideChannels {
         key: Key,
     ) -> bool {
         // Taken out, because a record borrows it while this handles the record.
-        let mut record_buffer = std::mem::take(&mut self.record_buffer);
+        let mut record_buffer = self.record_buffer.take().unwrap_or_default();
         let mut more = true;
         for _ in 0..RECORDS_A_TURN {
             let Some(channel) = self.slots.get_mut(key) else {
@@ -203,7 +204,7 @@ impl SideChannels {
                 }
             }
         }
-        self.record_buffer = record_buffer;
+        self.record_buffer = Some(record_buffer);
         more
     }
 
