@@ -250,7 +250,12 @@ impl Clients {
             let next = "it was answered already, or came by another connection";
             Refusal::unknown("submission with the token", &token.to_string(), next)
         })?;
-        self.answer_id(cx, id, waiter);
+        if cx.machine.view(id).is_none() {
+            // It has ended or was refused in this turn: the machine's action, which follows, answers this call too.
+            self.wait_with(id, waiter, None);
+        } else {
+            self.answer_id(cx, id, waiter);
+        }
         Ok(())
     }
 
@@ -350,5 +355,61 @@ impl Clients {
             client.await_request(waiter.call, id, token);
             self.waiters.add(id, waiter);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::action::Action;
+    use crate::dispatcher::poll::Poll;
+    use crate::dispatcher::supervisor::shared::Shared;
+    use crate::machine::{Machine, Policy};
+    use crate::request::Options;
+
+    fn context() -> Context {
+        Context {
+            poll: Poll::new().expect("an epoll"),
+            now: 1,
+            machine: Machine::new(Policy::default(), 1),
+            shared: Arc::new(Shared::new().expect("queues")),
+        }
+    }
+
+    #[test]
+    fn a_submission_that_was_refused_in_this_turn_does_not_count_as_accepted() {
+        let mut cx = context();
+        let mut clients = Clients::new(None, usize::MAX);
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let client = clients.connections.add(&cx.poll, ours.into(), None);
+        let client = client.expect("a client");
+        let waiter = |call, wants| Waiter {
+            client,
+            call,
+            wants,
+        };
+        let submission = Submission {
+            name: Arc::from("work"),
+            code: Arc::from("code"),
+            submitter: Arc::from(""),
+            arguments: Vec::new().into(),
+            options: Arc::new(Options::default()),
+        };
+        let Ok(Submitted::New(id)) = cx.machine.submit(cx.now, submission) else {
+            panic!("it was not taken");
+        };
+        let (run, accepted) = (waiter(1, Awaited::End), waiter(2, Awaited::Accepted));
+        clients.wait_with(id, run, Some(7));
+        let given = cx.machine.actions().count();
+        cx.machine
+            .not_committed(cx.now, given, "the disk is full", false);
+        // The client asks before the driver has performed the refusal.
+        assert!(clients.find_token(&cx, 7, accepted).is_ok());
+        let mut actions = cx.machine.actions();
+        assert!(actions.any(|action| matches!(action, Action::Refused(one, _) if one == id)));
+        assert_eq!(clients.waiters.ended(id), [run, accepted]);
     }
 }

@@ -460,7 +460,8 @@ impl Connections {
         Some(client.open)
     }
 
-    fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<Key> {
+    /// Serve the client of a socket, or refuse it for a shortage. `None`: another user's, or it has gone.
+    pub fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<Key> {
         // The file's mode excludes other users, but another user may have created its directory.
         let uid = peer_uid(&socket).ok()?;
         if uid != geteuid().as_raw() {
