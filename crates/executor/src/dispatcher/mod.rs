@@ -3,12 +3,11 @@
 //! [`Dispatcher`] is its handle, for any thread. A method that only sends a command returns at once; one that asks for
 //! an answer waits for the dispatcher's next turn, and one that takes from a mailbox waits for an item.
 
-mod actions;
 mod clients;
 mod commits;
+mod context;
 mod driver;
 mod hash;
-mod idle;
 pub mod limit;
 mod poll;
 mod rebinding;
@@ -19,12 +18,12 @@ mod workers;
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_base::Queue;
+use forebay_base::Refused;
 
 pub use settings::Settings;
 pub use supervisor::mailbox::{Mailbox, Waited};
@@ -32,57 +31,14 @@ pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, Started
 
 use crate::clock::Clock;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_MAX};
 use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
+use crate::dispatcher::supervisor::shared::Shared;
 use crate::error::{Error, Result};
 use crate::id::RequestId;
-use crate::machine::{Figures, ScheduleView, Why, WorkerView};
+use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
-
-/// What the thread and its handle share.
-struct Shared {
-    pub commands: Queue<Command>,
-    pub orders: Mailbox<Order>,
-    /// Orders about source files that the supervisor has not taken yet.
-    pub sources: AtomicUsize,
-    pub admin_calls: Mailbox<AdminCall>,
-    pub finished: Mailbox<Finished>,
-}
-
-impl Shared {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            commands: Queue::new(COMMANDS_MAX).map_err(supervisor::mailbox::queue_error)?,
-            orders: Mailbox::new(ORDERS_MAX)?,
-            sources: AtomicUsize::new(0),
-            admin_calls: Mailbox::new(TICKETS_MAX)?,
-            finished: Mailbox::new(FINISHED_MAX)?,
-        })
-    }
-
-    /// Send an order to the supervisor. A full mailbox drops it: a supervisor that takes none of so many orders starts
-    /// no worker either.
-    pub fn order(&self, order: Order) {
-        let sources = usize::from(matches!(order, Order::Sources(_)));
-        // Counted before it is pushed, so that the supervisor never takes an order that was not counted.
-        self.sources.fetch_add(sources, Ordering::AcqRel);
-        if !self.orders.push(order) {
-            self.sources.fetch_sub(sources, Ordering::AcqRel);
-        }
-    }
-
-    /// Close every queue.
-    pub fn close(&self) {
-        self.commands.close();
-        // Commands that came after the last look are dropped, and with them the channels that their senders wait on.
-        drop(self.commands.drain(&mut Vec::new()));
-        self.orders.close();
-        self.admin_calls.close();
-        self.finished.close();
-    }
-}
 
 /// A dispatcher that runs. Dropping it closes it.
 pub struct Dispatcher {
@@ -100,7 +56,7 @@ impl Dispatcher {
     pub fn start(settings: Settings) -> Result<Self> {
         let shared = Arc::new(Shared::new()?);
         let driver = Driver::new(settings, Arc::clone(&shared))?;
-        let clock = driver.clock;
+        let clock = driver.clock();
         let thread = std::thread::Builder::new()
             .name("forebay-dispatcher".into())
             .spawn(move || driver.run())
@@ -133,7 +89,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn cancel(&self, ticket: u64) -> Result<bool> {
-        self.ask(move |driver| driver.cancel_ticket(ticket))
+        self.request(|answer| Command::Cancel(ticket, answer))
     }
 
     /// Install the code that this manifest describes: submissions are checked against it from now on.
@@ -142,7 +98,7 @@ impl Dispatcher {
     /// `Config` for an invalid manifest, `Refused` for an invalid schedule, `Closed`.
     pub fn install(&self, manifest: &[u8]) -> Result<()> {
         let manifest = Arc::new(Manifest::parse(manifest)?);
-        self.ask(move |driver| driver.install(manifest))?
+        self.request(|answer| Command::Install(manifest, answer))?
     }
 
     /// Watch these files; `Order::Sources` says which of them have changed.
@@ -150,7 +106,7 @@ impl Dispatcher {
     /// # Errors
     /// `System`, `Closed`.
     pub fn watch_sources(&self, paths: Vec<PathBuf>) -> Result<()> {
-        self.ask(move |driver| driver.source_files.watch(&driver.poll, paths))?
+        self.request(|answer| Command::Watch(paths, answer))?
     }
 
     /// The schedules of the newest code.
@@ -158,7 +114,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn schedules(&self) -> Result<Vec<ScheduleView>> {
-        self.ask(|driver| driver.machine.schedules())
+        self.ask(|machine, _| machine.schedules())
     }
 
     /// Pause a schedule or resume it; false if there is none of that name.
@@ -166,7 +122,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn set_schedule(&self, name: String, paused: bool) -> Result<bool> {
-        self.ask(move |driver| driver.machine.set_schedule(driver.now, &name, paused))
+        self.ask(move |machine, now| machine.set_schedule(now, &name, paused))
     }
 
     /// Stop dispatching for this reason and refuse submissions, or resume with `None`. In force when this returns.
@@ -174,7 +130,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn hold(&self, reason: Option<Arc<str>>) -> Result<()> {
-        self.ask(move |driver| driver.hold(reason))
+        self.request(|answer| Command::Hold(reason, answer))
     }
 
     /// Hand over a worker that has started: from now on the dispatcher reads its connection.
@@ -211,7 +167,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn figures(&self) -> Result<Figures> {
-        self.ask(|driver| driver.machine.figures(driver.now))
+        self.ask(|machine, now| machine.figures(now))
     }
 
     /// Every worker.
@@ -219,7 +175,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn workers(&self) -> Result<Vec<WorkerView>> {
-        self.ask(|driver| driver.machine.workers())
+        self.ask(|machine, _| machine.workers())
     }
 
     /// Why an unfinished request is where it is; `None` if no unfinished request has this id.
@@ -227,7 +183,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn why(&self, id: RequestId) -> Result<Option<Why>> {
-        self.ask(move |driver| driver.machine.why(driver.now, id))
+        self.ask(move |machine, now| machine.why(now, id))
     }
 
     /// Run ended requests again. Waits until that is on disk; an error says why one was refused or could not be
@@ -254,9 +210,7 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn prune(&self, rule: PruneRule) -> Result<std::result::Result<Pruned, String>> {
-        let (reply_to, done) = mpsc::channel();
-        self.send(Command::Prune(rule, reply_to))?;
-        done.recv().map_err(|_| Error::Closed)
+        self.request(|reply_to| Command::Prune(rule, reply_to))
     }
 
     /// Dispatch nothing more and refuse submissions; what runs continues.
@@ -264,8 +218,8 @@ impl Dispatcher {
     /// # Errors
     /// `Closed`.
     pub fn drain(&self) -> Result<Drained> {
-        let (reply_to, reply) = mpsc::channel();
-        self.ask(move |driver| driver.drain(reply_to))?;
+        let (drained, reply) = mpsc::channel();
+        self.request(|begun| Command::Drain { begun, drained })?;
         Ok(Drained(reply))
     }
 
@@ -274,18 +228,12 @@ impl Dispatcher {
     /// # Errors
     /// `System`.
     pub fn orders(&self, timeout: Option<Duration>) -> Result<Waited<Order>> {
-        let waited = self.shared.orders.take(timeout)?;
-        if let Waited::Items(orders) = &waited {
-            let about_sources = |order: &&Order| matches!(order, Order::Sources(_));
-            let sources = orders.iter().filter(about_sources).count();
-            self.shared.sources.fetch_sub(sources, Ordering::AcqRel);
-        }
-        Ok(waited)
+        self.shared.take_orders(timeout)
     }
 
     /// See [`Mailbox::fileno`], for [`Self::orders`].
     pub fn orders_fileno(&self) -> RawFd {
-        self.shared.orders.fileno()
+        self.shared.orders_fileno()
     }
 
     /// Calls for the server's main thread; each is answered once.
@@ -309,9 +257,7 @@ impl Dispatcher {
 
     /// Make every thread that waits on a mailbox return.
     pub fn wake(&self) {
-        self.shared.orders.wake();
-        self.shared.admin_calls.wake();
-        self.shared.finished.wake();
+        self.shared.wake();
     }
 
     /// Close now: release workers and clients. Idempotent; waits for the thread.
@@ -329,7 +275,6 @@ impl Dispatcher {
     }
 
     fn send(&self, command: Command) -> Result<()> {
-        use forebay_base::Refused;
         self.shared
             .commands
             .push(command)
@@ -344,16 +289,23 @@ impl Dispatcher {
             })
     }
 
-    /// Run a closure in the dispatcher's thread and wait for its result.
+    /// Send a command with a channel for its answer, and wait for that.
+    fn request<R>(&self, command: impl FnOnce(mpsc::Sender<R>) -> Command) -> Result<R> {
+        let (answer, answered) = mpsc::channel();
+        self.send(command(answer))?;
+        answered.recv().map_err(|_| Error::Closed)
+    }
+
+    /// Run a closure on the machine in the dispatcher's thread, and wait for its result.
     fn ask<R: Send + 'static>(
         &self,
-        question: impl FnOnce(&mut Driver) -> R + Send + 'static,
+        question: impl FnOnce(&mut Machine, Millis) -> R + Send + 'static,
     ) -> Result<R> {
-        let (answer, answered) = mpsc::channel();
-        self.send(Command::Ask(Box::new(move |driver| {
-            drop(answer.send(question(driver)));
-        })))?;
-        answered.recv().map_err(|_| Error::Closed)
+        self.request(|answer| {
+            Command::Ask(Box::new(move |machine, now| {
+                drop(answer.send(question(machine, now)));
+            }))
+        })
     }
 }
 

@@ -4,60 +4,41 @@ use forebay_base::slots::Key;
 use forebay_transport::Buffer;
 use forebay_transport::calls::Call as Received;
 
-use crate::dispatcher::clients::answers::plain;
-use crate::dispatcher::clients::streams::StreamKind;
+use crate::dispatcher::clients::Clients;
+use crate::dispatcher::clients::connections::plain;
+use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
-use crate::dispatcher::commits::pending_writes::{LateSubmission, PendingWrites, Purpose};
-use crate::dispatcher::commits::store_answers::unknown;
-use crate::dispatcher::driver::Driver;
+use crate::dispatcher::commits::Commits;
+use crate::dispatcher::commits::purpose::{LateSubmission, Purpose};
+use crate::dispatcher::commits::refusals::unknown;
+use crate::dispatcher::context::Context;
 use crate::dispatcher::limit::CALLS_PER_CLIENT_MAX;
+use crate::dispatcher::reload::Reload;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
 use crate::message::{self, Call, Submit};
 use crate::request::Submission;
-use crate::store::Question;
+use crate::store::{Fetched, Question};
 
-impl Driver {
-    /// Take in a turn's worth of a client's input.
-    pub fn read_client(&mut self, key: Key) {
-        let input = self.clients.receive(key);
-        // A source change that preceded a submission must be noticed before the submission is accepted.
-        if self.reloads && !input.calls.is_empty() {
-            self.check_source_files();
-        }
-        let called = !input.calls.is_empty();
-        for call in input.calls {
-            self.take_call(key, call);
-        }
-        // After the calls, which were read already: back-pressure applies to the next ones.
-        if called && self.pending.as_ref().is_some_and(PendingWrites::is_behind) {
-            self.clients.pause(key);
-        }
-        for call in input.cancelled {
-            let client = self.clients.get_mut(key);
-            if let Some(open) = client.and_then(|client| client.close(call)) {
-                self.abandon(key, call, open);
-            }
-        }
-        for call in input.granted {
-            self.pump((key, call));
-        }
-        if input.over {
-            self.client_left(key);
-        }
-    }
-
+impl Clients {
     /// Take in one call.
-    pub fn take_call(&mut self, key: Key, received: Received) {
-        let Some(client) = self.clients.get_mut(key) else {
+    pub(super) fn take_call(
+        &mut self,
+        cx: &mut Context,
+        commits: &mut Commits,
+        reload: &mut Reload,
+        key: Key,
+        received: Received,
+    ) {
+        let Some(client) = self.connections.get_mut(key) else {
             return;
         };
         let call = received.id;
         if let Some(refusal) = client.refusal() {
-            return self.refuse(key, call, &refusal);
+            return self.connections.refuse(key, call, &refusal);
         }
-        let open = client.open.len();
+        let open = client.open_calls();
         if open >= CALLS_PER_CLIENT_MAX {
             let limit = CALLS_PER_CLIENT_MAX as u64;
             let next = "wait for some answers, or use another connection";
@@ -68,7 +49,7 @@ impl Driver {
                 open as u64 + 1,
                 next,
             );
-            return self.refuse(key, call, &refusal);
+            return self.connections.refuse(key, call, &refusal);
         }
         let segment = received.segments.first().map(Buffer::as_slice);
         let asked = match Call::read(received.head.as_slice(), segment) {
@@ -76,61 +57,91 @@ impl Driver {
             Err(error) => {
                 let next = "use a client of this version";
                 let refusal = Refusal::invalid("a call", "its form", &error.to_string(), next);
-                return self.refuse(key, call, &refusal);
+                return self.connections.refuse(key, call, &refusal);
             }
         };
         let streams = matches!(asked, Call::Logs { .. } | Call::Events { .. });
         if streams != received.stream {
             let next = "call `logs` and `events` as streams, and nothing else";
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
-            return self.refuse(key, call, &refusal);
+            return self.connections.refuse(key, call, &refusal);
         }
         // A submission token may name a submission that is parked itself.
         let waits = matches!(
             asked,
             Call::Submit(_) | Call::Run(_) | Call::Accepted { .. }
         );
-        if waits && self.code.is_loading() {
-            return self.code.park(key, received);
+        if waits && reload.code().is_loading() {
+            return reload.park(key, received);
         }
-        match self.serve(key, call, asked) {
+        match self.serve(cx, commits, reload, (key, call), asked) {
             Ok(()) => {}
-            Err(refusal) if streams => self.refuse_stream((key, call), &refusal),
-            Err(refusal) => self.refuse(key, call, &refusal),
+            Err(refusal) if streams => {
+                self.following
+                    .refuse(&mut self.connections, (key, call), &refusal);
+            }
+            Err(refusal) => self.connections.refuse(key, call, &refusal),
         }
     }
 
-    fn serve(&mut self, client: Key, call: u64, asked: Call<'_>) -> Result<(), Refusal> {
+    fn serve(
+        &mut self,
+        cx: &mut Context,
+        commits: &mut Commits,
+        reload: &Reload,
+        (client, call): (Key, u64),
+        asked: Call<'_>,
+    ) -> Result<(), Refusal> {
         let waiter = |wants| Waiter {
             client,
             call,
             wants,
         };
         match asked {
-            Call::Submit(submit) => self.submit(&submit, waiter(Awaited::Accepted)),
-            Call::Run(submit) => self.submit(&submit, waiter(Awaited::End)),
-            Call::Accepted { token } => self.find_token(token, waiter(Awaited::Accepted)),
-            Call::Wait { id, whole: false } => {
-                self.wait(id, waiter(Awaited::End), Question::Ending)
+            Call::Submit(submit) => {
+                self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted))
             }
-            Call::Wait { id, whole: true } => self.wait(id, waiter(Awaited::End), Question::Whole),
+            Call::Run(submit) => self.submit(cx, commits, reload, &submit, waiter(Awaited::End)),
+            Call::Accepted { token } => self.find_token(cx, token, waiter(Awaited::Accepted)),
+            Call::Wait { id, whole } => {
+                let question = if whole {
+                    Question::Whole
+                } else {
+                    Question::Ending
+                };
+                self.wait(cx, commits, id, waiter(Awaited::End), question)
+            }
             Call::Taken { id } => {
-                self.result_read(client, id);
-                self.answer(client, call, plain(message::answered(None)));
+                self.result_read(commits, client, id);
+                self.connections
+                    .answer(client, call, plain(message::answered(None)));
                 Ok(())
             }
-            Call::Cancel { id } => self.cancel(id, waiter(Awaited::Cancelled)),
+            Call::Cancel { id } => self.cancel(cx, commits, id, waiter(Awaited::Cancelled)),
             Call::Other { method, arguments } => {
-                self.forward_to_admin(client, call, method, arguments)
+                let mailbox = &cx.shared.admin_calls;
+                let call = (client, call);
+                self.admin_calls
+                    .forward(&mut self.connections, mailbox, call, method, arguments)
             }
             Call::Logs { id, offset, follow } => {
-                self.follow((client, call), id, StreamKind::Logs { offset, follow })
+                let kind = StreamKind::Logs { offset, follow };
+                self.follow(cx, commits, (client, call), id, kind)
             }
-            Call::Events { id } => self.follow((client, call), id, StreamKind::events()),
+            Call::Events { id } => {
+                self.follow(cx, commits, (client, call), id, StreamKind::events())
+            }
         }
     }
 
-    fn submit(&mut self, submit: &Submit<'_>, waiter: Waiter) -> Result<(), Refusal> {
+    fn submit(
+        &mut self,
+        cx: &mut Context,
+        commits: &mut Commits,
+        reload: &Reload,
+        submit: &Submit<'_>,
+        waiter: Waiter,
+    ) -> Result<(), Refusal> {
         let bytes = submit.arguments.len();
         if bytes > self.arguments_bytes_max {
             let next = "put large data into a file, and submit its path";
@@ -143,38 +154,33 @@ impl Driver {
                 next,
             ));
         }
-        let submission = self.code.check(submit, self.now)?;
-        self.enter(submission, waiter, submit.token)
-            .or_else(|refusal| self.fetch_predecessors(refusal, submit, waiter))
+        let submission = reload.code().check(submit, cx.now)?;
+        let Err(refusal) = self.enter(cx, commits, submission, waiter, submit.token) else {
+            return Ok(());
+        };
+        let submission = reload.code().check(submit, cx.now)?;
+        self.fetch_predecessors(cx, commits, refusal, submission, (waiter, submit.token))
     }
 
     /// Give a submission to the machine, and register what its call waits for.
-    pub fn enter(
+    fn enter(
         &mut self,
-        mut submission: Submission,
+        cx: &mut Context,
+        commits: &mut Commits,
+        submission: Submission,
         waiter: Waiter,
         token: Option<u64>,
     ) -> Result<(), Refusal> {
-        let bytes = submission.arguments.len();
-        let pending = self.pending.as_ref();
-        let detached = pending.and_then(|pending| pending.detach_arguments(&mut submission));
-        match self
-            .machine
-            .submit(self.now, submission)
-            .map_err(|refusal| *refusal)?
-        {
-            Submitted::New(id) => {
-                if let Some(pending) = &mut self.pending {
-                    pending.track_arguments(id, bytes, detached);
-                }
-                self.wait_with(id, waiter, token);
+        match commits.submit(cx, submission).map_err(|refusal| *refusal)? {
+            Submitted::New(id) => self.wait_with(id, waiter, token),
+            Submitted::Known(id) if waiter.wants == Awaited::Accepted => {
+                self.answer_id(cx, id, waiter);
             }
-            Submitted::Known(id) if waiter.wants == Awaited::Accepted => self.answer_id(id, waiter),
             // A client that sends it again after its server was killed asks for it by its submission token as before.
-            Submitted::Known(id) if self.machine.view(id).is_some() => {
+            Submitted::Known(id) if cx.machine.view(id).is_some() => {
                 self.wait_with(id, waiter, token);
             }
-            Submitted::Known(id) => self.wait(id, waiter, Question::Ending)?,
+            Submitted::Known(id) => self.wait(cx, commits, id, waiter, Question::Ending)?,
         }
         Ok(())
     }
@@ -183,106 +189,227 @@ impl Driver {
     /// store has those of long ago.
     fn fetch_predecessors(
         &mut self,
+        cx: &Context,
+        commits: &mut Commits,
         refusal: Refusal,
-        submit: &Submit<'_>,
-        waiter: Waiter,
+        submission: Submission,
+        (waiter, token): (Waiter, Option<u64>),
     ) -> Result<(), Refusal> {
-        let submission = self.code.check(submit, self.now)?;
         let mut left = submission.options.after.clone();
-        left.retain(|id| self.machine.view(*id).is_none());
-        let (Some(first), Some(pending), "unknown") = (left.pop(), &mut self.pending, refusal.code)
-        else {
+        left.retain(|id| cx.machine.view(*id).is_none());
+        let (Some(first), true, "unknown") = (left.pop(), commits.has_store(), refusal.code) else {
             return Err(refusal);
         };
         let late = LateSubmission {
             submission,
             waiter,
-            token: submit.token,
+            token,
             left,
         };
-        pending.fetch(first, Question::Ending, Purpose::After(Box::new(late)));
-        self.clients.await_store(waiter.client, waiter.call);
+        commits.fetch(first, Question::Ending, Purpose::After(Box::new(late)));
+        self.connections.await_store(waiter.client, waiter.call);
         Ok(())
     }
 
-    /// Answer with an id as soon as its row is on disk.
-    fn answer_id(&mut self, id: RequestId, waiter: Waiter) {
-        let view = self.machine.view(id);
-        if view.is_some_and(|view| !view.accepted) {
-            self.wait_for(id, waiter);
-        } else {
-            self.answer(waiter.client, waiter.call, plain(message::accepted(id)));
+    /// Take in how one predecessor of a submission ended, then fetch the next or submit.
+    pub fn submit_late(
+        &mut self,
+        cx: &mut Context,
+        commits: &mut Commits,
+        mut late: LateSubmission,
+        id: RequestId,
+        found: &Fetched,
+    ) {
+        if let Fetched::Ending(ending) = found {
+            cx.machine.remember(id, ending.status);
+        }
+        if let Some(next) = late.left.pop() {
+            commits.fetch(next, Question::Ending, Purpose::After(Box::new(late)));
+            return;
+        }
+        let waiter = late.waiter;
+        if let Err(refusal) = self.enter(cx, commits, late.submission, waiter, late.token) {
+            self.refuse(waiter, &refusal);
         }
     }
 
-    fn find_token(&mut self, token: u64, waiter: Waiter) -> Result<(), Refusal> {
-        let client = self.clients.get_mut(waiter.client);
-        let known = client.and_then(|client| client.tokens.get(&token).copied());
+    /// Answer with an id as soon as its row is on disk.
+    fn answer_id(&mut self, cx: &Context, id: RequestId, waiter: Waiter) {
+        let view = cx.machine.view(id);
+        if view.is_some_and(|view| !view.accepted) {
+            self.wait_with(id, waiter, None);
+        } else {
+            self.answer(waiter, plain(message::accepted(id)));
+        }
+    }
+
+    fn find_token(&mut self, cx: &Context, token: u64, waiter: Waiter) -> Result<(), Refusal> {
+        let client = self.connections.get_mut(waiter.client);
+        let known = client.and_then(|client| client.submitted(token));
         let id = known.ok_or_else(|| {
             let next = "it was answered already, or came by another connection";
             Refusal::unknown("submission with the token", &token.to_string(), next)
         })?;
-        self.answer_id(id, waiter);
+        if cx.machine.view(id).is_none() {
+            // It has ended or was refused in this turn: the machine's action, which follows, answers this call too.
+            self.wait_with(id, waiter, None);
+        } else {
+            self.answer_id(cx, id, waiter);
+        }
         Ok(())
     }
 
-    fn wait(&mut self, id: RequestId, waiter: Waiter, question: Question) -> Result<(), Refusal> {
-        self.spare(waiter.client, id); // the retention may remove it before the answer is sent
-        if self.machine.view(id).is_some() {
-            self.wait_for(id, waiter);
+    fn wait(
+        &mut self,
+        cx: &Context,
+        commits: &Commits,
+        id: RequestId,
+        waiter: Waiter,
+        question: Question,
+    ) -> Result<(), Refusal> {
+        // The retention may remove it before the answer is sent.
+        self.protect_result(commits, waiter.client, id);
+        if cx.machine.view(id).is_some() {
+            self.wait_with(id, waiter, None);
             return Ok(());
         }
-        if self.pending.is_none() {
+        if !commits.has_store() {
             return Err(unknown(id));
         }
-        self.clients
+        self.connections
             .fetch_later(waiter.client, waiter.call, id, question);
         Ok(())
     }
 
     /// Ask the store for the answers that a client can take now.
-    pub fn fetch_more(&mut self, client: Key) {
-        let Some(pending) = &mut self.pending else {
-            return;
-        };
-        while let Some((call, id, question)) = self.clients.next_fetch(client) {
+    pub(super) fn fetch_more(&mut self, commits: &mut Commits, client: Key) {
+        while let Some((call, id, question)) = self.connections.next_fetch(client) {
             let waiter = Waiter {
                 client,
                 call,
                 wants: Awaited::End,
             };
-            pending.fetch(id, question, Purpose::End(waiter));
+            commits.fetch(id, question, Purpose::End(waiter));
         }
     }
 
-    fn cancel(&mut self, id: RequestId, waiter: Waiter) -> Result<(), Refusal> {
-        let how = match self.machine.cancel(self.now, id) {
+    fn cancel(
+        &mut self,
+        cx: &mut Context,
+        commits: &mut Commits,
+        id: RequestId,
+        waiter: Waiter,
+    ) -> Result<(), Refusal> {
+        let how = match cx.machine.cancel(cx.now, id) {
             // Answered once the end is on disk: until then a restart would run the request.
             Cancelled::Now => {
-                self.wait_for(id, waiter);
+                self.wait_with(id, waiter, None);
                 return Ok(());
             }
             Cancelled::Asked => "asked",
             Cancelled::AlreadyEnded => "ended",
             Cancelled::Unknown => {
-                return self.ask_store(id, Question::Ending, Purpose::Cancel(waiter), waiter);
+                let call = (waiter.client, waiter.call);
+                return self.ask_store(commits, id, Purpose::Cancel(waiter), call);
             }
         };
-        self.answer(waiter.client, waiter.call, plain(message::cancelled(how)));
+        self.answer(waiter, plain(message::cancelled(how)));
         Ok(())
     }
 
-    /// Ask the store about a request that is not unfinished.
+    /// Begin a stream about a request.
+    fn follow(
+        &mut self,
+        cx: &Context,
+        commits: &mut Commits,
+        key: StreamKey,
+        id: RequestId,
+        kind: StreamKind,
+    ) -> Result<(), Refusal> {
+        let Some(view) = cx.machine.view(id) else {
+            return self.ask_store(commits, id, Purpose::Follow(key, kind), key);
+        };
+        self.following
+            .follow(&mut self.connections, cx, key, id, kind, view);
+        Ok(())
+    }
+
+    /// Ask the store how a request ended that is not unfinished.
     fn ask_store(
         &mut self,
+        commits: &mut Commits,
         id: RequestId,
-        question: Question,
         purpose: Purpose,
-        waiter: Waiter,
+        (client, call): (Key, u64),
     ) -> Result<(), Refusal> {
-        let pending = self.pending.as_mut().ok_or_else(|| unknown(id))?;
-        pending.fetch(id, question, purpose);
-        self.clients.await_store(waiter.client, waiter.call);
+        if !commits.fetch(id, Question::Ending, purpose) {
+            return Err(unknown(id));
+        }
+        self.connections.await_store(client, call);
         Ok(())
+    }
+
+    /// Let a call wait for an event of a request. Other calls may name a submission by its token until it is answered.
+    fn wait_with(&mut self, id: RequestId, waiter: Waiter, token: Option<u64>) {
+        if let Some(client) = self.connections.get_mut(waiter.client) {
+            client.await_request(waiter.call, id, token);
+            self.waiters.add(id, waiter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::action::Action;
+    use crate::dispatcher::poll::Poll;
+    use crate::dispatcher::supervisor::shared::Shared;
+    use crate::machine::{Machine, Policy};
+    use crate::request::Options;
+
+    fn context() -> Context {
+        Context {
+            poll: Poll::new().expect("an epoll"),
+            now: 1,
+            machine: Machine::new(Policy::default(), 1),
+            shared: Arc::new(Shared::new().expect("queues")),
+        }
+    }
+
+    #[test]
+    fn a_submission_that_was_refused_in_this_turn_does_not_count_as_accepted() {
+        let mut cx = context();
+        let mut clients = Clients::new(None, usize::MAX);
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let client = clients.connections.add(&cx.poll, ours.into(), None);
+        let client = client.expect("a client");
+        let waiter = |call, wants| Waiter {
+            client,
+            call,
+            wants,
+        };
+        let submission = Submission {
+            name: Arc::from("work"),
+            code: Arc::from("code"),
+            submitter: Arc::from(""),
+            arguments: Vec::new().into(),
+            options: Arc::new(Options::default()),
+        };
+        let Ok(Submitted::New(id)) = cx.machine.submit(cx.now, submission) else {
+            panic!("it was not taken");
+        };
+        let (run, accepted) = (waiter(1, Awaited::End), waiter(2, Awaited::Accepted));
+        clients.wait_with(id, run, Some(7));
+        let given = cx.machine.actions().count();
+        cx.machine
+            .not_committed(cx.now, given, "the disk is full", false);
+        // The client asks before the driver has performed the refusal.
+        assert!(clients.find_token(&cx, 7, accepted).is_ok());
+        let mut actions = cx.machine.actions();
+        assert!(actions.any(|action| matches!(action, Action::Refused(one, _) if one == id)));
+        assert_eq!(clients.waiters.ended(id), [run, accepted]);
     }
 }

@@ -1,598 +1,232 @@
-//! The connections of clients: accepted, read in bounded turns, flushed once a turn.
+//! Clients: their connections, what each of their calls waits for, the answers.
+//!
+//! A call is answered once. Until then it is open in its connection, and stands in one list: in `waiters` if it waits
+//! for an event of a request, in `admin_calls` if the server's main thread answers it, in `following` if it is a stream,
+//! among the purposes of `commits` if the store was asked. When a client leaves, its calls are removed from the first
+//! three, and what the store answers is dropped; its requests continue.
+//!
+//! Answers are collected, and each connection is flushed once a turn.
 
-pub(super) mod admin_calls;
-pub(super) mod answers;
+mod admin_calls;
+mod answers;
 mod calls;
-pub(super) mod following;
+mod connections;
+mod following;
 mod refused;
 pub(super) mod streams;
 pub(super) mod waiters;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use forebay_base::accept::ACCEPTS_PER_TURN;
-use forebay_base::slots::{Key, Slots};
-use forebay_transport::calls::{Call, Connection, Options};
-use forebay_transport::limit::Limits;
-use forebay_transport::link::{Head, Payload};
-use forebay_transport::stream::unix::{Listener, peer_uid};
-use forebay_transport::wire::{Codec, Role};
-use rustix::process::geteuid;
+use forebay_base::slots::Key;
 
-use crate::dispatcher::clients::refused::{Refusals, Shortage};
-use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
-    CLIENT_RESULTS_BYTES_MAX, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS,
-    REFUSED_MAX, REFUSED_MS,
-};
-use crate::dispatcher::poll::{Poll, Ready, Source, Token};
-use crate::dispatcher::rebinding::RebindReports;
-use crate::error::{Error, Refusal, Result};
+use crate::dispatcher::clients::admin_calls::AdminCalls;
+use crate::dispatcher::clients::connections::{Connections, OpenCall, plain};
+use crate::dispatcher::clients::following::Following;
+use crate::dispatcher::clients::waiters::Waiters;
+use crate::dispatcher::commits::Commits;
+use crate::dispatcher::context::Context;
+use crate::dispatcher::poll::Poll;
+use crate::dispatcher::reload::{Parked, Reload};
+use crate::dispatcher::supervisor::protocol::Order;
+use crate::error::Result;
 use crate::id::RequestId;
-use crate::message::Message;
-use crate::store::Question;
+use crate::logs::Logs;
+use crate::request::Status;
 
-/// What an unanswered call waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenCall {
-    /// An event of this request, which came with this submission token.
-    Request(RequestId, Option<u64>),
-    /// The server's main thread.
-    Ticket(u64),
-    /// The store, which was asked for the answer.
-    Stored,
-    /// The store, which was asked for an end with its result.
-    Fetching,
-    /// Its client: the store is asked once the client has read earlier answers.
-    Later,
-    /// Nothing: a stream answers it.
-    Stream,
-}
-
-/// One client.
-pub struct Client {
-    pub connection: Connection,
-    pub key: Key,
-    watched: Ready,
-    touched: bool,
-    /// Nothing more is read from it for now.
-    paused: bool,
-    /// An answer came while it had too many bytes unread: it is disconnected at the end of the turn.
-    behind: bool,
-    /// The longest answer since it had read everything.
-    longest: usize,
-    /// It is refused for this shortage, and is disconnected at this time.
-    refused: Option<(Shortage, Instant)>,
-    /// Questions that the store has not answered, also those whose call was abandoned: they occupy the store all the
-    /// same.
-    fetching: usize,
-    /// Questions that the store was not asked yet.
-    later: VecDeque<(u64, RequestId, Question)>,
-    /// Of these, the abandoned ones: at most half, so that their removal costs a constant per call.
-    dead: usize,
-    /// Unanswered calls.
-    pub open: ByNumber<u64, OpenCall>,
-    /// Requests whose end it received without the result, which it has not fetched.
-    pub unread: BTreeSet<RequestId>,
-    /// Unanswered submissions by their submission tokens: a keyed hash, since the client could choose colliding ones.
-    pub tokens: HashMap<u64, RequestId>,
-}
-
-/// What a client sent in one turn.
-#[derive(Default)]
-pub struct Input {
-    pub calls: Vec<Call>,
-    /// Calls that it cancelled.
-    pub cancelled: Vec<u64>,
-    /// Streams that have credit again.
-    pub granted: Vec<u64>,
-    /// It has disconnected.
-    pub over: bool,
-}
-
-/// All clients, with the listener.
-#[derive(Default)]
+/// All clients, with their calls.
 pub struct Clients {
-    listener: Option<Listener>,
-    accepting: Ready,
-    resumes: Option<Instant>,
-    slots: Slots<Client>,
-    touched: Vec<Key>,
-    again: Vec<Key>,
-    paused: Vec<Key>,
-    awaiting_fetch: Vec<Key>,
-    rebind_reports: RebindReports,
-    /// A spare descriptor: closing it makes room to accept a client that can then be refused.
-    spare: Option<File>,
-    refused: Vec<Key>,
-    refusals: Refusals,
+    connections: Connections,
+    waiters: Waiters,
+    admin_calls: AdminCalls,
+    following: Following,
+    arguments_bytes_max: usize,
 }
 
 impl Clients {
+    pub fn new(logs: Option<Logs>, arguments_bytes_max: usize) -> Self {
+        Self {
+            connections: Connections::default(),
+            waiters: Waiters::default(),
+            admin_calls: AdminCalls::default(),
+            following: Following::new(logs),
+            arguments_bytes_max,
+        }
+    }
+
     /// Listen at `path`, for this user alone.
     ///
     /// # Errors
-    /// `Transport` if another process listens there, or the path is invalid for a socket.
+    /// Those of [`Connections::listen`].
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
-        self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
-        self.accepting = Ready::default();
-        self.set_spare();
-        self.set_accepting(poll, true)
-    }
-
-    /// Bind the socket again if its file was removed; the outcome, if there is one to report.
-    pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        self.listener
-            .as_ref()
-            .filter(|listener| listener.is_gone())?;
-        drop(self.set_accepting(poll, false));
-        let listener = self.listener.as_mut()?;
-        let attempt = listener.bind_again().map_err(Error::Transport);
-        let report = self.rebind_reports.report(listener.path(), attempt);
-        if self.set_accepting(poll, true).is_err() {
-            let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
-            self.resumes = Instant::now().checked_add(pause);
-        }
-        report
+        self.connections.listen(poll, path)
     }
 
     /// Accept no more clients.
     pub fn stop_listening(&mut self, poll: &Poll) {
-        drop(self.set_accepting(poll, false));
-        self.listener = None;
+        self.connections.stop_listening(poll);
     }
 
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
-        self.slots.get_mut(key)
+    /// Bind the socket again if its file was removed; the outcome, if there is one to report.
+    pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
+        self.connections.rebind_if_removed(poll)
+    }
+}
+
+/// A turn.
+impl Clients {
+    /// Accept the clients that wait, and read from them.
+    pub fn accept(&mut self, cx: &mut Context, commits: &mut Commits, reload: &mut Reload) {
+        for key in self.connections.accept(&cx.poll) {
+            self.read(cx, commits, reload, key);
+        }
     }
 
-    /// Accept the clients that wait; their keys.
-    pub fn accept(&mut self, poll: &Poll) -> Vec<Key> {
-        let mut came = Vec::new();
-        for _ in 0..ACCEPTS_PER_TURN {
-            if self.slots.len() >= CLIENTS_MAX + REFUSED_MAX {
-                drop(self.set_accepting(poll, false));
-                break;
-            }
-            let shortage = (self.slots.len() >= CLIENTS_MAX).then_some(Shortage::Clients);
-            let Some(listener) = &self.listener else {
-                break;
-            };
-            match listener.accept() {
-                Ok(Some(socket)) => came.extend(self.add(poll, socket, shortage)),
-                Ok(None) => break,
-                // The spare descriptor makes room for one client, which is then told the reason.
-                Err(_) if self.spare.take().is_some() => {
-                    if let Ok(Some(socket)) = listener.accept() {
-                        came.extend(self.add(poll, socket, Some(Shortage::Descriptors)));
-                    }
-                }
-                Err(_) => {
-                    // The process has no descriptor left, and no event reports when it has one again.
-                    self.set_spare();
-                    self.refusals.add(Shortage::Descriptors);
-                    drop(self.set_accepting(poll, false));
-                    let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
-                    self.resumes = Instant::now().checked_add(pause);
-                    break;
-                }
+    /// Take in a turn's worth of a client's input.
+    pub fn read(&mut self, cx: &mut Context, commits: &mut Commits, reload: &mut Reload, key: Key) {
+        let input = self.connections.receive(key);
+        let called = !input.calls.is_empty();
+        if called {
+            reload.check_before_submissions(cx);
+        }
+        for call in input.calls {
+            self.take_call(cx, commits, reload, key, call);
+        }
+        // After the calls, which were read already: back-pressure applies to the next ones.
+        if called && commits.is_behind() {
+            self.connections.pause(key);
+        }
+        for call in input.cancelled {
+            let client = self.connections.get_mut(key);
+            if let Some(open) = client.and_then(|client| client.close(call)) {
+                self.abandon(key, call, open);
             }
         }
-        came
-    }
-
-    /// Accept again if a pause is over.
-    pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
-        if self.resumes.is_some_and(|resumes| resumes > now) {
-            return;
+        for call in input.granted {
+            self.following.pump(&mut self.connections, (key, call));
         }
-        self.resumes = None;
-        self.set_spare();
-        if self.slots.len() < CLIENTS_MAX + REFUSED_MAX {
-            drop(self.set_accepting(poll, true));
+        if input.over {
+            self.left(&cx.poll, commits, key);
         }
     }
 
-    /// When accepting resumes, or a refused client is disconnected.
-    pub fn resumes(&self) -> Option<Instant> {
-        let refused = self.refused.iter();
-        let refused = refused.filter_map(|key| self.slots.get(*key)?.refused);
-        refused.map(|(_, leaves)| leaves).chain(self.resumes).min()
-    }
-
-    /// The refused clients to disconnect now.
-    pub fn take_overdue(&mut self, now: Instant) -> Vec<Key> {
-        let slots = &self.slots;
-        let leaves = |key: &mut Key| {
-            let client = slots.get(*key).and_then(|client| client.refused);
-            client.is_none_or(|(_, leaves)| leaves <= now)
-        };
-        self.refused.extract_if(.., leaves).collect()
-    }
-
-    /// A warning about refused clients, for the server's log.
-    pub fn take_warning(&mut self, now: Instant) -> Option<String> {
-        self.refusals.take_warning(now)
-    }
-
-    fn set_spare(&mut self) {
-        if self.spare.is_none() {
-            self.spare = File::open("/dev/null").ok();
+    /// Take in the submissions that waited for the code.
+    pub fn take_parked(
+        &mut self,
+        cx: &mut Context,
+        commits: &mut Commits,
+        reload: &mut Reload,
+        parked: Parked,
+    ) {
+        for (client, call) in parked {
+            self.take_call(cx, commits, reload, client, call);
         }
     }
 
-    /// Read a turn's worth of input from a client.
-    pub fn receive(&mut self, key: Key) -> Input {
-        let mut input = Input::default();
-        let Some(client) = self.slots.get_mut(key) else {
-            return input;
-        };
-        let connection = &client.connection;
-        let read = connection.receive().and_then(|_| {
-            input.cancelled = connection.take_cancelled()?;
-            input.granted = connection.take_granted()?;
-            input.calls = connection.poll_calls(CALLS_A_TURN)?;
-            Ok(())
-        });
-        input.over = read.is_err() || connection.is_over();
-        // The epoll does not report again what the connection has already read from its socket.
-        if input.calls.len() == CALLS_A_TURN && !input.over {
-            self.again.push(key);
+    /// A client can be written to again: continue its streams.
+    pub fn is_writable(&mut self, key: Key) {
+        self.connections.flush_now(key);
+        self.following.pump_client(&mut self.connections, key);
+    }
+
+    /// Continue with the clients and the streams that had more than a turn's worth.
+    pub fn take_more(&mut self, cx: &mut Context, commits: &mut Commits, reload: &mut Reload) {
+        for key in self.connections.take_again() {
+            self.read(cx, commits, reload, key);
         }
-        self.touch(key);
-        input
+        self.following.pump_more(&mut self.connections);
     }
 
-    /// The clients whose input exceeded a turn's worth.
-    pub fn take_again(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.again)
-    }
-
-    /// Stop reading from a client until `resume`. Its sends block once the kernel's buffers are full.
-    pub fn pause(&mut self, key: Key) {
-        let Some(client) = self.slots.get_mut(key) else {
-            return;
-        };
-        if !std::mem::replace(&mut client.paused, true) {
-            self.paused.push(key);
-        }
-        self.again.retain(|one| *one != key);
-        self.touch(key);
-    }
-
-    /// Read from all clients again.
-    pub fn resume(&mut self) {
-        for key in std::mem::take(&mut self.paused) {
-            if let Some(client) = self.slots.get_mut(key) {
-                client.paused = false;
-                self.again.push(key);
-            }
-            self.touch(key);
-        }
-    }
-
-    /// Whether a client's input exceeded a turn's worth.
+    /// Whether there is more than a turn's worth.
     pub fn has_more(&self) -> bool {
-        !self.again.is_empty()
+        self.connections.has_more() || self.following.has_more()
     }
 
-    /// Note that a call waits for an answer of the store.
-    pub fn await_store(&mut self, key: Key, call: u64) {
-        if let Some(client) = self.slots.get_mut(key) {
-            client.open.insert(call, OpenCall::Stored);
+    /// Read from all clients again that were paused.
+    pub fn resume(&mut self) {
+        self.connections.resume();
+    }
+
+    /// Accept again after a pause, and disconnect the clients that were refused.
+    pub fn run_timers(&mut self, cx: &Context, commits: &Commits, now: Instant) {
+        self.connections.resume_accepting(&cx.poll, now);
+        for key in self.connections.take_overdue(now) {
+            self.left(&cx.poll, commits, key);
+        }
+        if let Some(warning) = self.connections.take_warning(now) {
+            cx.shared.order(Order::Warn(warning));
         }
     }
 
-    /// Whether a client has read enough to be sent another large answer.
-    pub fn takes_results(&mut self, key: Key) -> bool {
-        self.slots
-            .get_mut(key)
-            .is_some_and(|client| client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX)
+    /// Check the reasons of all followed requests that wait, if that is due.
+    pub fn notify_reasons(&mut self, cx: &Context, now: Instant) {
+        self.following
+            .notify_reasons(&mut self.connections, cx, now);
     }
 
-    /// Queue a question to the store until the client has read enough.
-    pub fn fetch_later(&mut self, key: Key, call: u64, id: RequestId, question: Question) {
-        if let Some(client) = self.slots.get_mut(key) {
-            client.open.insert(call, OpenCall::Later);
-            client.later.push_back((call, id, question));
-            self.awaiting_fetch.push(key);
+    /// When the next of these is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        let due = [self.connections.resumes(), self.following.deadline()];
+        due.into_iter().flatten().min()
+    }
+
+    /// Flush each client that has answers, then ask the store for those that a client can take now.
+    pub fn flush(&mut self, cx: &Context, commits: &mut Commits) {
+        for key in self.connections.flush(&cx.poll) {
+            self.left(&cx.poll, commits, key);
+        }
+        for key in self.connections.take_awaiting_fetch() {
+            self.fetch_more(commits, key);
         }
     }
 
-    /// Clients with queued questions that may take an answer now.
-    pub fn take_awaiting_fetch(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.awaiting_fetch)
-    }
-
-    /// The next queued question of a client that takes results; the caller asks the store.
-    pub fn next_fetch(&mut self, key: Key) -> Option<(u64, RequestId, Question)> {
-        let client = self.slots.get_mut(key)?;
-        while client.fetching < CLIENT_FETCHES_MAX
-            && client.connection.outbox_bytes() <= CLIENT_RESULTS_BYTES_MAX
-        {
-            let (call, id, question) = client.later.pop_front()?;
-            // Otherwise the call was abandoned.
-            if client.open.get(&call) == Some(&OpenCall::Later) {
-                client.open.insert(call, OpenCall::Fetching);
-                client.fetching += 1;
-                return Some((call, id, question));
-            }
-            client.dead = client.dead.saturating_sub(1);
-        }
-        None
-    }
-
-    /// The store has answered a question of a client.
-    pub fn fetched(&mut self, key: Key) {
-        if let Some(client) = self.slots.get_mut(key) {
-            client.fetching -= 1;
-        }
-        self.touch(key); // for its next one
-    }
-
-    /// Answer a call if its client is connected. The answer is flushed at the end of the turn.
-    pub fn answer(&mut self, key: Key, call: u64, message: Message) {
-        let Some(client) = self.slots.get_mut(key) else {
-            return;
-        };
-        client.close(call);
-        let unsent_bytes = client.connection.outbox_bytes();
-        // One large answer alone is no reason to disconnect.
-        let longest = if unsent_bytes == 0 { 0 } else { client.longest };
-        client.behind |= unsent_bytes > CLIENT_OUTBOX_BYTES_MAX + longest;
-        client.longest = longest.max(message.segment.as_ref().map_or(0, |blob| blob.len()));
-        let segments = message.segment.into_iter();
-        let segments = segments.map(|blob| Box::new(blob) as Payload).collect();
-        let head = Head::Borrowed(&message.head);
-        let sent = client
-            .connection
-            .reply(call, Codec::Msgpack, head, segments);
-        if let Err(error) = sent {
-            let refusal = crate::message::refused(&crate::error::Refusal::invalid(
-                "the answer",
-                "one that both ends take",
-                &error.to_string(),
-                "ask for less at once",
-            ));
-            let head = Head::Borrowed(&refusal);
-            drop(
-                client
-                    .connection
-                    .reply(call, Codec::Msgpack, head, Vec::new()),
-            );
-        }
-        self.touch(key);
-    }
-
-    /// Flush a client now.
-    pub fn flush_now(&mut self, key: Key) {
-        if let Some(client) = self.slots.get_mut(key) {
-            // A broken connection is found at the end of the turn.
-            drop(client.connection.flush());
-        }
-        self.touch(key);
-    }
-
-    /// Have a client flushed at the end of the turn.
-    pub fn touch(&mut self, key: Key) {
-        if let Some(client) = self.slots.get_mut(key)
-            && !std::mem::replace(&mut client.touched, true)
-        {
-            self.touched.push(key);
+    /// Remove a client that has gone or is to be disconnected: its calls end, its requests continue.
+    fn left(&mut self, poll: &Poll, commits: &Commits, key: Key) {
+        let open = self.connections.remove(poll, key, commits.unread());
+        for (call, open) in open.into_iter().flatten() {
+            self.abandon(key, call, open);
         }
     }
 
-    /// Flush each touched client once; the keys of those to disconnect, since they read too little or have gone.
-    pub fn flush(&mut self, poll: &Poll) -> Vec<Key> {
-        let mut behind = Vec::new();
-        for key in std::mem::take(&mut self.touched) {
-            let Some(client) = self.slots.get_mut(key) else {
-                continue;
-            };
-            client.touched = false;
-            drop(client.connection.flush());
-            // A connection that a write found broken is not watched again.
-            if client.behind || client.connection.is_over() {
-                behind.push(key);
-                continue;
-            }
-            if !client.later.is_empty() {
-                self.awaiting_fetch.push(key);
-            }
-            let (read, write) = client.connection.wants().unwrap_or_default();
-            let read = read && !client.paused;
-            client.watch(poll, Ready { read, write });
-        }
-        behind
-    }
-
-    /// Disconnect a client; its requests continue.
-    pub fn remove(&mut self, poll: &Poll, key: Key) -> Option<Client> {
-        let mut client = self.slots.remove(key)?;
-        client.watch(poll, Ready::default());
-        client.connection.close();
-        if self.resumes.is_none() {
-            drop(self.set_accepting(poll, true));
-        }
-        Some(client)
-    }
-
-    fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<Key> {
-        // The file's mode excludes other users, but another user may have created its directory.
-        let uid = peer_uid(&socket).ok()?;
-        if uid != geteuid().as_raw() {
-            return None;
-        }
-        // A program may submit for a long time before it reads its first result: it is made to wait before it is
-        // disconnected.
-        let limits = Limits {
-            answers_bytes_max: CLIENT_UNREAD_BYTES_MAX,
-            ..Limits::default()
-        };
-        let options = Options {
-            limits,
-            lends: false, // a result may outlive the request whose memory it would be
-            ..Options::new(Role::Server, "a client")
-        };
-        let connection = Connection::new(socket, options).ok()?;
-        connection.attach().ok()?;
-        // Answers are collected until `flush`: one write for each turn.
-        connection.cork().ok()?;
-        let key = self.slots.insert_with(|key| Client {
-            connection,
-            key,
-            watched: Ready::default(),
-            touched: false,
-            paused: false,
-            behind: false,
-            longest: 0,
-            refused: None,
-            fetching: 0,
-            later: VecDeque::new(),
-            dead: 0,
-            open: ByNumber::default(),
-            unread: BTreeSet::new(),
-            tokens: HashMap::new(),
-        });
-        let client = self.slots.get_mut(key)?;
-        client.watch(poll, Ready::READ);
-        if let Some(shortage) = shortage {
-            let leaves = Instant::now() + Duration::from_millis(REFUSED_MS);
-            client.refused = Some((shortage, leaves));
-            self.refused.push(key);
-            self.refusals.add(shortage);
-        }
-        Some(key)
-    }
-
-    fn set_accepting(&mut self, poll: &Poll, accepting: bool) -> Result<()> {
-        let Some(listener) = &self.listener else {
-            return Ok(());
-        };
-        let wanted = Ready {
-            read: accepting,
-            write: false,
-        };
-        poll.change(
-            listener,
-            Token::only(Source::ClientListener),
-            self.accepting,
-            wanted,
-        )
-        .map_err(Error::system("epoll_ctl"))?;
-        self.accepting = wanted;
-        Ok(())
-    }
-}
-
-impl Client {
-    /// The refusal of a client that is not served; it is disconnected soon after its first answer.
-    pub fn refusal(&mut self) -> Option<Refusal> {
-        let (shortage, leaves) = self.refused.as_mut()?;
-        let soon = Instant::now() + Duration::from_millis(REFUSED_ANSWERED_MS);
-        *leaves = soon.min(*leaves);
-        Some(shortage.refusal())
-    }
-
-    /// Forget a call that was answered or abandoned.
-    pub fn close(&mut self, call: u64) -> Option<OpenCall> {
-        let open = self.open.remove(&call)?;
-        if open == OpenCall::Later {
-            self.dead += 1;
-            if 2 * self.dead > self.later.len() {
-                let open = &self.open;
-                self.later
-                    .retain(|(call, ..)| open.get(call) == Some(&OpenCall::Later));
-                self.dead = 0;
-            }
-        }
-        if let OpenCall::Request(id, Some(token)) = open
-            && self.tokens.get(&token) == Some(&id)
-        {
-            self.tokens.remove(&token); // unless a later submission has it
-        }
-        Some(open)
-    }
-
-    fn watch(&mut self, poll: &Poll, wanted: Ready) {
-        let Some(socket) = self.connection.socket() else {
-            return;
-        };
-        let token = Token::new(Source::Client, self.key);
-        let socket: BorrowedFd<'_> = socket.as_fd();
-        if poll.change(socket, token, self.watched, wanted).is_ok() {
-            self.watched = wanted;
+    /// Drop what an abandoned call waits for.
+    fn abandon(&mut self, client: Key, call: u64, open: OpenCall) {
+        match open {
+            OpenCall::Request(id, _) => self.waiters.leave(id, client, call),
+            OpenCall::Ticket(ticket) => self.admin_calls.forget(ticket),
+            OpenCall::Stored | OpenCall::Fetching | OpenCall::Later => {} // its answer is dropped when it comes
+            OpenCall::Stream => self.following.leave(&mut self.connections, (client, call)),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-
-    /// A client, with the peer's socket, which must stay open.
-    fn connected(clients: &mut Clients) -> (Key, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let poll = Poll::new().expect("a poll");
-        let key = clients.add(&poll, ours.into(), None).expect("a key");
-        (key, theirs)
+/// News for the clients.
+impl Clients {
+    /// Pass the main thread's answer on.
+    pub fn answer_ticket(&mut self, ticket: u64, head: Vec<u8>) {
+        if let Some((client, call)) = self.admin_calls.take(ticket) {
+            self.connections.answer(client, call, plain(head));
+        }
     }
 
-    fn ask(clients: &mut Clients, key: Key, call: u64) {
-        clients.fetch_later(key, call, RequestId(7), Question::Whole);
+    /// Append a run's output to its log.
+    pub fn log(&mut self, id: RequestId, bytes: &[u8]) {
+        self.following.log(&mut self.connections, id, bytes);
     }
 
-    fn abandon(clients: &mut Clients, key: Key, call: u64) {
-        clients.get_mut(key).expect("a client").close(call);
+    /// Record the progress of a run.
+    pub fn progress(&mut self, id: RequestId, map: &[u8]) {
+        self.following.progress(&mut self.connections, id, map);
     }
 
-    #[test]
-    fn questions_that_were_given_up_take_no_memory() {
-        let mut clients = Clients::default();
-        let (key, _theirs) = connected(&mut clients);
-        let most = CLIENT_FETCHES_MAX as u64;
-        for call in 0..most + 2 {
-            ask(&mut clients, key, call);
-        }
-        while clients.next_fetch(key).is_some() {}
-        for call in 100..100_000 {
-            ask(&mut clients, key, call);
-            abandon(&mut clients, key, call);
-            let waiting = clients.get_mut(key).expect("a client").later.len();
-            assert!(waiting <= 4, "{waiting} questions wait, and two are wanted");
-        }
-        // The two that are wanted are still asked, in their order.
-        for call in most..most + 2 {
-            clients.fetched(key);
-            let next = clients.next_fetch(key).expect("a question");
-            assert_eq!(next.0, call);
-        }
-        clients.fetched(key);
-        assert!(clients.next_fetch(key).is_none());
+    /// Notify followers that the status of a request has changed.
+    pub fn notify_status(&mut self, id: RequestId, now: Status, attempt: u32) {
+        self.following
+            .notify_status(&mut self.connections, id, now, attempt);
     }
 
-    #[test]
-    fn a_client_that_abandons_its_questions_has_no_more_of_them_at_the_store() {
-        let mut clients = Clients::default();
-        let (key, _theirs) = connected(&mut clients);
-        for call in 0..100 {
-            ask(&mut clients, key, call);
-        }
-        let mut asked = 0;
-        while let Some((call, ..)) = clients.next_fetch(key) {
-            abandon(&mut clients, key, call);
-            asked += 1;
-        }
-        assert_eq!(asked, CLIENT_FETCHES_MAX);
-        clients.fetched(key);
-        assert!(clients.next_fetch(key).is_some());
-        assert!(clients.next_fetch(key).is_none());
+    /// End the streams about a request that has ended, once they have sent everything.
+    pub fn end_streams(&mut self, id: RequestId, now: Status, attempt: u32) {
+        self.following.end(&mut self.connections, id, now, attempt);
     }
 }

@@ -2,64 +2,22 @@
 //!
 //! The machine's changes of one turn are one batch, so that the store's writer can commit the batches of several turns
 //! as one transaction. Changes are counted, not named: the store answers them in their order.
-//!
-//! Arguments have a budget in memory (`queue_bytes_max`). Beyond it they travel with their row to the disk, are dropped
-//! here once written, and are read back before the run.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
-use crate::dispatcher::clients::waiters::Waiter;
-use crate::dispatcher::hash::{ByNumber, Numbers};
-use crate::dispatcher::limit::{STORE_AGAIN_MS, WRITING_BYTES_MAX};
+use crate::dispatcher::commits::arguments::Arguments;
+use crate::dispatcher::commits::purpose::{PendingRun, Purpose};
+use crate::dispatcher::hash::ByNumber;
+use crate::dispatcher::limit::STORE_AGAIN_MS;
+use crate::dispatcher::supervisor::protocol::ReplyTo;
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::{Blob, Request, Slot, Submission};
-use crate::store::{Keyed, Pruned, Question, Store};
-
-/// Where the outcome of an order to the store is sent.
-pub type ReplyTo<T> = Sender<std::result::Result<T, String>>;
-
-/// A run that its worker has not received yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PendingRun {
-    pub slot: Slot,
-    pub id: RequestId,
-    pub attempt: u32,
-    /// The number of this dispatch: a run that never began gives its attempt number to the next one, so the attempt
-    /// does not identify it.
-    pub dispatch: u64,
-}
-
-/// A submission that comes after requests which ended long ago: how they ended is read one by one.
-pub struct LateSubmission {
-    pub submission: Submission,
-    pub waiter: Waiter,
-    pub token: Option<u64>,
-    pub left: Vec<RequestId>,
-}
-
-/// Why the store was asked.
-pub enum Purpose {
-    /// A client waits for the end.
-    End(Waiter),
-    /// A client cancels a request that has ended.
-    Cancel(Waiter),
-    /// A client follows it.
-    Follow(StreamKey, StreamKind),
-    /// A run is to begin.
-    Run(PendingRun),
-    After(Box<LateSubmission>),
-    Retry(ReplyTo<()>),
-    Prune(ReplyTo<Pruned>),
-}
+use crate::store::{Keyed, Question, Store};
 
 /// The store, with what is on its way to it.
 pub struct PendingWrites {
-    pub store: Store,
+    store: Store,
     batch: Vec<Op>,
     /// Changes given to the store so far; `answered` is how many of them it has answered.
     given: u64,
@@ -68,17 +26,7 @@ pub struct PendingWrites {
     /// The callers of `retry`, until their retry is on disk.
     retries: ByNumber<RequestId, ReplyTo<()>>,
     last_ticket: u64,
-    /// Requests whose arguments are on disk alone.
-    on_disk: Numbers<RequestId>,
-    /// Arguments that are dropped from memory once they are written with their request's row.
-    arguments_to_write: ByNumber<RequestId, Blob>,
-    /// Bytes of the arguments in memory, by request.
-    arguments_bytes: ByNumber<RequestId, usize>,
-    held_bytes: usize,
-    /// Bytes of arguments on their way to the disk alone, each with the number of the change that carries them.
-    writing: VecDeque<(u64, usize)>,
-    writing_bytes: usize,
-    queue_bytes_max: usize,
+    arguments: Arguments,
     /// Idempotency keys of the requests in the store.
     keys: ByNumber<RequestId, Arc<str>>,
     /// Runs for which the journal had no room: each begins when this many changes were answered, its claim among them.
@@ -88,15 +36,8 @@ pub struct PendingWrites {
 }
 
 impl PendingWrites {
-    /// The state after a restart: `held` are the bytes of the arguments that were read, `on_disk` the requests whose
-    /// arguments were not.
-    pub fn new(
-        store: Store,
-        held: Vec<(RequestId, usize)>,
-        on_disk: Vec<RequestId>,
-        known: &[Keyed],
-    ) -> Self {
-        let queue_bytes_max = usize::try_from(store.config().queue_bytes_max);
+    /// The state after a restart: `known` are the requests in the store that have an idempotency key.
+    pub fn new(store: Store, arguments: Arguments, known: &[Keyed]) -> Self {
         let known = known.iter().map(|(key, id, _)| (*id, Arc::clone(key)));
         Self {
             store,
@@ -106,24 +47,35 @@ impl PendingWrites {
             purposes: ByNumber::default(),
             retries: ByNumber::default(),
             last_ticket: 0,
-            on_disk: on_disk.into_iter().collect(),
-            arguments_to_write: ByNumber::default(),
-            held_bytes: held.iter().map(|(_, bytes)| bytes).sum(),
-            arguments_bytes: held.into_iter().collect(),
-            writing: VecDeque::new(),
-            writing_bytes: 0,
-            queue_bytes_max: queue_bytes_max.unwrap_or(usize::MAX),
+            arguments,
             keys: known.collect(),
             waiting_for_journal: Vec::new(),
             retry_at: None,
         }
     }
 
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn arguments(&self) -> &Arguments {
+        &self.arguments
+    }
+
+    pub fn arguments_mut(&mut self) -> &mut Arguments {
+        &mut self.arguments
+    }
+
     /// Add a change to the batch of this turn.
     pub fn add(&mut self, op: Op) {
         self.given += 1;
         let op = match op {
-            Op::Accept(request) => Op::Accept(self.complete(request)),
+            Op::Accept(request) => {
+                if let Some(key) = &request.submission.options.idempotency {
+                    self.keys.insert(request.id, Arc::clone(key));
+                }
+                Op::Accept(self.arguments.attach(request, self.given))
+            }
             other => other,
         };
         self.batch.push(op);
@@ -134,46 +86,6 @@ impl PendingWrites {
         if !self.batch.is_empty() {
             self.store.write(std::mem::take(&mut self.batch));
         }
-    }
-
-    /// Take the arguments out of a submission that exceeds the budget in memory. The caller passes them to
-    /// [`Self::track_arguments`] once the request has an id.
-    pub fn detach_arguments(&self, submission: &mut Submission) -> Option<Blob> {
-        let bytes = submission.arguments.len();
-        let fits = self.held_bytes + bytes <= self.queue_bytes_max;
-        (!fits && bytes > 0).then(|| std::mem::replace(&mut submission.arguments, Blob::from([])))
-    }
-
-    /// Account for the arguments of a submission that the machine has accepted.
-    pub fn track_arguments(&mut self, id: RequestId, bytes: usize, detached: Option<Blob>) {
-        if let Some(arguments) = detached {
-            self.arguments_to_write.insert(id, arguments);
-        } else if bytes > 0 {
-            self.held_bytes += bytes;
-            self.arguments_bytes.insert(id, bytes);
-        }
-    }
-
-    /// The arguments of a retried request stay on disk, where they are.
-    pub fn keep_on_disk(&mut self, id: RequestId) {
-        self.on_disk.insert(id);
-    }
-
-    /// Whether too many bytes are on their way to the disk to accept more.
-    pub fn is_behind(&self) -> bool {
-        self.writing_bytes > WRITING_BYTES_MAX
-    }
-
-    /// Forget the arguments of a request that has ended or was refused.
-    pub fn ended(&mut self, id: RequestId) {
-        self.held_bytes -= self.arguments_bytes.remove(&id).unwrap_or(0);
-        self.on_disk.remove(&id);
-        self.arguments_to_write.remove(&id);
-    }
-
-    /// Whether the arguments of a request must be read before it runs.
-    pub fn is_on_disk(&self, id: RequestId) -> bool {
-        self.on_disk.contains(&id)
     }
 
     /// Ask the store about a request.
@@ -223,12 +135,7 @@ impl PendingWrites {
         waits: impl Fn(PendingRun) -> bool,
     ) -> Vec<PendingRun> {
         self.answered += count as u64;
-        while let Some((at, bytes)) = self.writing.front()
-            && *at <= self.answered
-        {
-            self.writing_bytes -= bytes;
-            self.writing.pop_front();
-        }
+        self.arguments.written(self.answered);
         if !on_disk {
             // The claim of any of them may be among the changes that failed, so only room in the journal lets them begin.
             let retry_at = Duration::from_millis(STORE_AGAIN_MS);
@@ -258,21 +165,5 @@ impl PendingWrites {
     /// The idempotency key of a request that was removed from the store.
     pub fn take_key(&mut self, id: RequestId) -> Option<Arc<str>> {
         self.keys.remove(&id)
-    }
-
-    /// The request as the store is to write it, with detached arguments put back.
-    fn complete(&mut self, request: Arc<Request>) -> Arc<Request> {
-        if let Some(key) = &request.submission.options.idempotency {
-            self.keys.insert(request.id, Arc::clone(key));
-        }
-        let Some(arguments) = self.arguments_to_write.remove(&request.id) else {
-            return request;
-        };
-        self.on_disk.insert(request.id);
-        self.writing.push_back((self.given, arguments.len()));
-        self.writing_bytes += arguments.len();
-        let mut whole = Request::clone(&request);
-        whole.submission.arguments = arguments;
-        Arc::new(whole)
     }
 }

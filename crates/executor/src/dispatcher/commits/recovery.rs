@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::dispatcher::commits::arguments::Arguments;
 use crate::dispatcher::commits::pending_writes::PendingWrites;
 use crate::error::Result;
 use crate::id::RequestId;
@@ -41,12 +42,9 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<P
     for (key, id, name) in &recovery.known {
         machine.remember_idempotency(key.clone(), *id, name);
     }
-    Ok(PendingWrites::new(
-        store,
-        held,
-        recovery.on_disk,
-        &recovery.known,
-    ))
+    let queue_bytes_max = usize::try_from(store.config().queue_bytes_max).unwrap_or(usize::MAX);
+    let arguments = Arguments::new(queue_bytes_max, held, recovery.on_disk);
+    Ok(PendingWrites::new(store, arguments, &recovery.known))
 }
 
 /// How the predecessors of unfinished requests ended.

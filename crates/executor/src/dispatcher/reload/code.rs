@@ -2,16 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use forebay_base::slots::Key;
 use forebay_transport::calls::Call as Received;
 
-use crate::dispatcher::driver::Driver;
 use crate::dispatcher::limit::{PARKED_BYTES_MAX, PARKED_MAX};
-use crate::error::{Refusal, Result};
-use crate::machine::Definition;
-use crate::manifest::{Described, Manifest};
+use crate::error::Refusal;
+use crate::manifest::Manifest;
 use crate::message::{self, Submit};
 use crate::request::Submission;
 
@@ -52,6 +49,27 @@ impl Code {
         self.parked.push_back((client, call));
     }
 
+    /// Check submissions against this manifest from now on.
+    pub fn install(&mut self, manifest: Arc<Manifest>) {
+        self.manifest = Some(manifest);
+    }
+
+    pub fn is_installed(&self) -> bool {
+        self.manifest.is_some()
+    }
+
+    /// Another code is being loaded: submissions wait for it.
+    pub fn load(&mut self) {
+        self.gate = Gate::Loading;
+    }
+
+    /// Accept or refuse submissions; those that waited for it, in their order.
+    pub fn open(&mut self, gate: Gate) -> VecDeque<(Key, Received)> {
+        self.gate = gate;
+        self.parked_bytes = 0;
+        std::mem::take(&mut self.parked)
+    }
+
     /// The code's hash, for requests of this process.
     pub fn name(&self) -> Arc<str> {
         let manifest = self.manifest.as_ref();
@@ -62,7 +80,7 @@ impl Code {
     ///
     /// # Errors
     /// The application cannot be loaded, has no such request, or does not take such arguments or options.
-    pub fn check(&self, submit: &Submit<'_>, now: u64) -> std::result::Result<Submission, Refusal> {
+    pub fn check(&self, submit: &Submit<'_>, now: u64) -> Result<Submission, Refusal> {
         let manifest = match (&self.gate, &self.manifest) {
             (Gate::Closed(reason), _) => return Err(held(reason)),
             (_, None) => return Err(held("the application is being loaded")),
@@ -89,72 +107,6 @@ impl Code {
         })
     }
 }
-
-impl Driver {
-    /// Install new code: submissions are checked against it from now on.
-    ///
-    /// # Errors
-    /// `Refused` for an invalid schedule.
-    pub fn install(&mut self, manifest: Arc<Manifest>) -> Result<()> {
-        let definitions: Vec<_> = manifest.requests().iter().map(definition).collect();
-        let code = Arc::clone(&manifest.code);
-        self.machine
-            .install(self.now, code, &definitions)
-            .map_err(|refusal| *refusal)?;
-        self.code.manifest = Some(manifest);
-        if !self.is_outdated() {
-            self.open(Gate::Open);
-        }
-        Ok(())
-    }
-
-    /// Stop dispatching for this reason and refuse submissions, or resume with `None`.
-    pub fn hold(&mut self, reason: Option<Arc<str>>) {
-        if reason.is_none() && self.is_outdated() {
-            return; // the supervisor will load what has changed, and call this again
-        }
-        self.machine.hold(self.now, reason.clone());
-        if self.code.manifest.is_some() || reason.is_some() {
-            self.open(reason.map_or(Gate::Open, Gate::Closed));
-        }
-    }
-
-    /// Whether a source has changed since the supervisor last took such an order: then what it installs is already out
-    /// of date.
-    fn is_outdated(&mut self) -> bool {
-        if self.reloads {
-            self.check_source_files();
-        }
-        self.reloads && self.shared.sources.load(Ordering::Acquire) > 0
-    }
-
-    /// Begin a reload: submissions wait for the new code from now on.
-    pub fn load(&mut self, reason: Arc<str>) {
-        self.machine.hold(self.now, Some(reason));
-        self.code.gate = Gate::Loading;
-    }
-
-    fn open(&mut self, gate: Gate) {
-        self.code.gate = gate;
-        self.code.parked_bytes = 0;
-        for (client, call) in std::mem::take(&mut self.code.parked) {
-            self.take_call(client, call);
-        }
-    }
-}
-
-fn definition(described: &Described) -> Definition {
-    // Without a keyed parameter a limit applies to all requests of the name.
-    let by_name = described.key(EMPTY_MAP).as_ref() == Some(&described.name);
-    Definition {
-        name: Arc::clone(&described.name),
-        options: Arc::clone(&described.options),
-        concurrency: described.concurrency.filter(|_| by_name),
-        cron: described.cron.as_deref().map(Arc::from),
-    }
-}
-
-const EMPTY_MAP: &[u8] = &[0x80];
 
 fn held(reason: &str) -> Refusal {
     Refusal {

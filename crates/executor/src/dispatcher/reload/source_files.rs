@@ -17,9 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use crate::dispatcher::driver::Driver;
 use crate::dispatcher::poll::{Poll, Source, watch_only};
-use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::{Error, Result};
 
 const EVENTS_BYTES: usize = 16 << 10;
@@ -132,24 +130,6 @@ fn names_of(path: &Path) -> BTreeSet<PathBuf> {
     }
     names.insert(path);
     names
-}
-
-impl Driver {
-    /// Check for changed source files. With `reload`, a change stops dispatch and acceptance until the new code is
-    /// installed.
-    pub fn check_source_files(&mut self) {
-        let changed = self.source_files.changed();
-        let Some(first) = changed.first() else {
-            return;
-        };
-        if self.reloads {
-            let name = first.file_name().unwrap_or(first.as_os_str());
-            let reason = format!("reloading: {} changed", name.display());
-            self.load(reason.into());
-        }
-        let paths = changed.into_iter().map(|path| path.display().to_string());
-        self.shared.order(Order::Sources(paths.collect()));
-    }
 }
 
 #[cfg(test)]

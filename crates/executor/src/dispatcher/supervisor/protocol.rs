@@ -1,15 +1,24 @@
 //! The messages between the dispatcher and the threads of its program.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use forebay_transport::calls::Connection;
 
-use crate::dispatcher::commits::pending_writes::ReplyTo;
-use crate::dispatcher::driver::Driver;
+use crate::error::Result;
 use crate::id::RequestId;
-use crate::request::{Blob, Death, Lane, Options, Slot};
+use crate::machine::Machine;
+use crate::manifest::Manifest;
+use crate::request::{Blob, Death, Lane, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
+
+/// Where the outcome of an order to the store is sent.
+pub type ReplyTo<T> = Sender<std::result::Result<T, String>>;
+
+/// A question to the machine, at the time of the turn; it sends its own answer.
+pub type AskMachine = Box<dyn FnOnce(&mut Machine, Millis) + Send>;
 
 /// A request that this process submits to its own dispatcher.
 #[derive(Clone, Debug)]
@@ -29,20 +38,30 @@ pub struct StartedWorker {
 }
 
 /// A command to the dispatcher.
-pub(in crate::dispatcher) enum Command {
+pub enum Command {
     /// The server's main thread has answered a call.
     Answer {
         ticket: u64,
         head: Vec<u8>,
     },
     Submit(LocalSubmission),
+    /// Cancel the request of a ticket if it has not begun; whether it was.
+    Cancel(u64, Sender<bool>),
     Ready(Slot, StartedWorker),
     Failed(Slot, Arc<str>),
     Died(Slot, Death),
     Retry(RequestId, ReplyTo<()>),
     Prune(PruneRule, ReplyTo<Pruned>),
-    /// Run this in the dispatcher's thread.
-    Ask(Box<dyn FnOnce(&mut Driver) + Send>),
+    Install(Arc<Manifest>, Sender<Result<()>>),
+    /// Watch these source files.
+    Watch(Vec<PathBuf>, Sender<Result<()>>),
+    Hold(Option<Arc<str>>, Sender<()>),
+    /// Refuse further work: answered at once, and notified when nothing runs.
+    Drain {
+        begun: Sender<()>,
+        drained: Sender<()>,
+    },
+    Ask(AskMachine),
     Close,
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::dispatcher::commits::pending_writes::PendingRun;
+use crate::dispatcher::commits::purpose::PendingRun;
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::workers::RunId;
 use crate::id::RequestId;

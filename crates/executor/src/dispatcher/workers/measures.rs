@@ -5,9 +5,10 @@ use std::sync::Arc;
 use forebay_base::Queue;
 use forebay_base::host::Host;
 
-use crate::dispatcher::driver::Driver;
+use crate::dispatcher::context::Context;
 use crate::dispatcher::poll::{Poll, Source, watch_only};
 use crate::dispatcher::supervisor::mailbox::queue_error;
+use crate::dispatcher::workers::processes::Processes;
 use crate::error::Result;
 use crate::gauge::{Gauge, Memory, Reading};
 use crate::limit::READINGS_MAX;
@@ -15,7 +16,7 @@ use crate::request::Slot;
 
 /// The gauge, with the queue of its readings.
 pub struct Measures {
-    pub gauge: Gauge,
+    gauge: Gauge,
     readings: Arc<Queue<Reading>>,
     batch: Vec<Reading>,
 }
@@ -38,6 +39,43 @@ impl Measures {
             readings,
             batch: Vec::new(),
         })
+    }
+
+    /// Begin to measure a worker.
+    pub fn watch(&self, slot: Slot, pid: i32) {
+        self.gauge.watch(slot, pid);
+    }
+
+    /// A worker has ended.
+    pub fn unwatch(&self, slot: Slot) {
+        self.gauge.unwatch(slot);
+    }
+
+    /// Measure a worker now.
+    pub fn measure(&self, slot: Slot) {
+        self.gauge.measure(slot);
+    }
+
+    /// Measure often while there is work.
+    pub fn pace(&self, busy: bool) {
+        self.gauge.pace(busy);
+    }
+
+    /// Pass the readings that have come to the machine.
+    ///
+    /// Workers first: the guard judges the machine's memory by what each of them is known to have.
+    pub fn take_readings(&mut self, cx: &mut Context, processes: &mut Processes) {
+        let (machine, now) = (&mut cx.machine, cx.now);
+        let of_machine = self.take(|slot, pid, private_bytes| {
+            let worker = processes.get_mut(slot);
+            if let Some(worker) = worker.filter(|worker| worker.is_process(pid)) {
+                worker.measured(private_bytes);
+                machine.measured(now, slot, private_bytes);
+            }
+        });
+        if let Some((resident_bytes, pressure)) = of_machine {
+            machine.machine_measured(now, resident_bytes, pressure);
+        }
     }
 
     /// Take the readings that have come: each worker's private bytes, then memory and pressure of the machine.
@@ -64,23 +102,6 @@ impl Measures {
             }
         }
         of_machine
-    }
-}
-
-impl Driver {
-    /// Workers first: the guard judges the machine's memory by what each of them is known to have.
-    pub fn take_readings(&mut self) {
-        let (workers, machine, now) = (&mut self.workers, &mut self.machine, self.now);
-        let of_machine = self.measures.take(|slot, pid, private_bytes| {
-            let worker = workers.get_mut(slot);
-            if let Some(worker) = worker.filter(|worker| worker.is_process(pid)) {
-                worker.measured(private_bytes);
-                machine.measured(now, slot, private_bytes);
-            }
-        });
-        if let Some((resident_bytes, pressure)) = of_machine {
-            machine.machine_measured(now, resident_bytes, pressure);
-        }
     }
 }
 

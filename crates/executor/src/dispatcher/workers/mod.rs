@@ -1,510 +1,291 @@
-//! Worker processes: their connections, the runs on them, their exits.
+//! Workers: their processes, the runs on the way to them, their output, their memory, their ends.
+//!
+//! Replies, output and the death of one worker come by different descriptors, between which the kernel keeps no order.
+//! The order is made here: the output of a run is read before its end is reported, and the last replies of a worker
+//! before its death.
+//!
+//! A dispatched run waits in `queue` until the journal has it and its arguments were read; from then until its reply it
+//! is in its worker's `process`. When a worker is gone, `reap` removes it everywhere.
 
-pub(super) mod dispatch_queue;
+mod dispatch;
+mod dispatch_queue;
 mod exits;
 mod growth;
-pub(super) mod interrupts;
-pub(super) mod measures;
-pub(super) mod output;
-pub(super) mod reply;
+mod interrupts;
+mod measures;
+mod output;
+mod process;
+mod processes;
+mod reply;
 mod tail;
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::time::Instant;
 
 use forebay_base::slots::Key;
-use forebay_transport::Error as Fault;
-use forebay_transport::calls::{Connection, Outcome as Reply, Outgoing, Taker};
-use forebay_transport::link::{Head, Payload};
-use forebay_transport::wire::Codec;
+use forebay_transport::calls::Outcome as Reply;
 
-use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
-use crate::dispatcher::poll::{Poll, Ready, Source, Token};
-use crate::dispatcher::supervisor::protocol::StartedWorker;
-use crate::dispatcher::workers::growth::Mark;
-use crate::dispatcher::workers::tail::Tail;
-use crate::error::{Error, Result};
+use crate::dispatcher::clients::Clients;
+use crate::dispatcher::context::Context;
+use crate::dispatcher::limit::OUTPUT_BYTES_A_TURN;
+use crate::dispatcher::poll::{Poll, Ready};
+use crate::dispatcher::supervisor::protocol::{Order, StartedWorker};
+use crate::dispatcher::workers::dispatch_queue::DispatchQueue;
+use crate::dispatcher::workers::interrupts::Interrupts;
+use crate::dispatcher::workers::measures::Measures;
+use crate::dispatcher::workers::output::SideChannels;
+use crate::dispatcher::workers::process::WorkerProcess;
+use crate::dispatcher::workers::processes::Processes;
+use crate::dispatcher::workers::reply::outcome_of;
+use crate::error::Result;
 use crate::id::RequestId;
-use crate::message::Message;
 use crate::request::{Lane, Slot};
 
 /// One run on a worker.
 pub type RunId = (RequestId, u32);
 
-/// A worker whose process runs.
-pub struct Serving {
-    pub connection: Arc<Connection>,
-    pub pid: i32,
-    pub pidfd: OwnedFd,
-    generation: u32,
-    watched: Ready,
-    running: ByNumber<u64, RunId>,
-    /// Recalled runs by their calls, until the worker has either returned or ended them.
-    recalled: ByNumber<u64, RunId>,
-    /// Its socket has ended: nothing more comes from it.
-    over: bool,
-    /// When a process that outlives its socket is killed.
-    kill_at: Option<Instant>,
+/// All workers.
+pub struct Workers {
+    processes: Processes,
+    sides: SideChannels,
+    /// Dispatched runs that their workers have not received.
+    queue: DispatchQueue,
+    interrupts: Interrupts,
+    measures: Measures,
+    /// Scratch space, kept so that a turn allocates nothing.
+    replies: Vec<(RunId, Reply)>,
+    memory_limit: Option<u64>,
+    /// There is a store, which keeps the files of results.
+    keeps_files: bool,
 }
 
-enum Stage {
-    /// The supervisor starts it.
-    Starting,
-    Serving(Serving),
-    /// Its process has ended; the supervisor has until then to report how.
-    Ended(Instant),
-}
-
-/// The worker of one slot.
-pub struct WorkerProcess {
-    key: Key,
-    pub lane: Lane,
-    pub nonce: u64,
-    stage: Stage,
-    /// The peak and the limit of a worker that was killed for using too much memory.
-    pub expelled: Option<(u64, u64)>,
-    touched: bool,
-    /// Its side socket, once it has identified itself.
-    pub side: Option<Key>,
-    pub tail: Tail,
-    /// The most private memory measured since its last run began.
-    pub peak_bytes: Option<u64>,
-    /// Its private memory before its last long run; `mark` is the kernel's high-water mark then.
-    base_bytes: Option<u64>,
-    mark: Option<Mark>,
-    began: Instant,
-    /// Runs that it has replied to, while their last output is being read.
-    pub closing: Vec<RunId>,
-}
-
-/// The workers by slot.
-#[derive(Default)]
-pub struct WorkerProcesses {
-    slots: Vec<Option<WorkerProcess>>,
-    generation: u32,
-    touched: Vec<Slot>,
-}
-
-impl WorkerProcesses {
-    /// A worker is being started in `slot`.
-    pub fn start(&mut self, slot: Slot, lane: Lane, nonce: u64) {
-        let index = slot as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
-        self.generation = self.generation.wrapping_add(1);
-        let key = Key {
-            index: slot,
-            generation: self.generation,
-        };
-        self.slots[index] = Some(WorkerProcess {
-            // As an event token carries it, so that the key of an event equals this one.
-            key: Key::from_bits(key.to_bits()),
-            lane,
-            nonce,
-            stage: Stage::Starting,
-            expelled: None,
-            touched: false,
-            side: None,
-            tail: Tail::default(),
-            peak_bytes: None,
-            base_bytes: None,
-            mark: None,
-            began: Instant::now(),
-            closing: Vec::new(),
-        });
-    }
-
-    pub fn get(&self, slot: Slot) -> Option<&WorkerProcess> {
-        self.slots.get(slot as usize)?.as_ref()
-    }
-
-    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut WorkerProcess> {
-        self.slots.get_mut(slot as usize)?.as_mut()
-    }
-
-    /// The slot of `key`, if it still holds the same worker.
-    pub fn slot_of(&self, key: Key) -> Option<Slot> {
-        let worker = self.get(key.index)?;
-        (worker.key == key).then_some(key.index)
-    }
-
-    /// Every worker, with its slot.
-    pub fn iter(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
-        let taken = self.slots.iter().flatten();
-        taken.map(|worker| (worker.key.index, worker))
-    }
-
-    /// Take over a worker that has started. False if the slot no longer waits for one.
+impl Workers {
+    /// Begin to measure, and listen for side sockets at a path.
     ///
     /// # Errors
-    /// `System` if the kernel watches no further descriptor; `Transport` if the connection is in use.
-    pub fn adopt(&mut self, poll: &Poll, slot: Slot, started: StartedWorker) -> Result<bool> {
-        let Some(worker) = self.get_mut(slot) else {
-            return Ok(false);
-        };
-        if !matches!(worker.stage, Stage::Starting) {
-            return Ok(false);
+    /// `System`; those of [`SideChannels::listen`].
+    pub fn new(
+        poll: &Poll,
+        side_socket: Option<&Path>,
+        memory_limit: Option<u64>,
+        keeps_files: bool,
+    ) -> Result<Self> {
+        let measures = Measures::start(poll, memory_limit)?;
+        let mut sides = SideChannels::default();
+        if let Some(path) = side_socket {
+            sides.listen(poll, path)?;
         }
-        let StartedWorker {
-            connection,
-            pid,
-            pidfd,
-            generation,
-        } = started;
-        connection.attach().map_err(Error::Transport)?;
-        connection.cork().map_err(Error::Transport)?;
-        let mut serving = Serving {
-            connection,
-            pid,
-            pidfd,
-            generation,
-            watched: Ready::default(),
-            running: ByNumber::default(),
-            recalled: ByNumber::default(),
-            over: false,
-            kill_at: None,
-        };
-        let death = Token::new(Source::Death, worker.key);
-        poll.add(&serving.pidfd, death, Ready::READ)
-            .map_err(Error::system("epoll_ctl"))?;
-        serving.watch(poll, worker.key, Ready::READ);
-        worker.stage = Stage::Serving(serving);
-        if worker.lane != Lane::Async {
-            worker.set_mark();
-        }
-        Ok(true)
+        Ok(Self {
+            processes: Processes::default(),
+            sides,
+            queue: DispatchQueue::default(),
+            interrupts: Interrupts::default(),
+            measures,
+            replies: Vec::new(),
+            memory_limit,
+            keeps_files,
+        })
     }
 
-    /// Send a run to a worker. False if its process is exiting: its death will be reported.
-    ///
-    /// # Errors
-    /// `Transport` if the connection refuses it, such as a frame that is too long.
-    pub fn dispatch(&mut self, slot: Slot, run: RunId, message: Message) -> Result<bool> {
-        let call = self.send(slot, message, false)?;
-        if let Some(call) = call
-            && let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut)
-        {
-            serving.running.insert(call, run);
-        }
-        Ok(call.is_some())
+    /// Order the start of a worker.
+    pub fn start(&mut self, cx: &Context, slot: Slot, lane: Lane) {
+        // Unpredictable, and a new one for each worker, so that a late side socket of the slot's last worker is not
+        // taken for this one's.
+        let nonce = RandomState::new().hash_one(cx.now);
+        self.processes.start(slot, lane, nonce);
+        cx.shared.order(Order::Start { slot, lane, nonce });
     }
 
-    /// A run of a worker has ended.
-    pub fn ended(&mut self, slot: Slot, run: RunId) {
-        let Some(worker) = self.get_mut(slot) else {
-            return;
-        };
-        if let Some(serving) = worker.serving_mut() {
-            serving.ended(run);
-        }
-        if worker.lane != Lane::Async && worker.serving().is_some_and(|one| !one.is_idle()) {
-            worker.begin(); // its next run has begun
+    /// A worker has started: read its connection from now on.
+    pub fn ready(&mut self, cx: &mut Context, slot: Slot, started: StartedWorker) {
+        let pid = started.pid;
+        match self.processes.adopt(&cx.poll, slot, started) {
+            Ok(true) => {
+                self.measures.watch(slot, pid);
+                cx.machine.worker_ready(cx.now, slot);
+            }
+            // The machine has given this worker up meanwhile.
+            Ok(false) => cx.shared.order(Order::Stop { slot }),
+            Err(error) => {
+                if let Some(worker) = self.processes.remove(&cx.poll, slot) {
+                    self.reap(&cx.poll, slot, &worker);
+                }
+                cx.shared.order(Order::Stop { slot });
+                let why = error.to_string();
+                cx.machine.worker_failed(cx.now, slot, why.into());
+            }
         }
     }
 
     /// Ask a worker to leave.
-    pub fn dismiss(&mut self, slot: Slot) {
-        let leave = Message {
-            head: crate::message::leave(),
-            segment: None,
-        };
-        // Fails if it has gone already.
-        drop(self.send(slot, leave, true));
+    pub fn stop(&mut self, cx: &Context, slot: Slot) {
+        self.processes.dismiss(slot);
+        cx.shared.order(Order::Stop { slot });
     }
 
-    fn send(&mut self, slot: Slot, message: Message, one_way: bool) -> Result<Option<u64>> {
-        let Some(worker) = self.get_mut(slot) else {
-            return Ok(None);
-        };
-        let Stage::Serving(serving) = &mut worker.stage else {
-            return Ok(None);
-        };
-        let segments = message.segment.into_iter();
-        let outgoing = Outgoing {
-            codec: Codec::Msgpack,
-            one_way,
-            remaining: None,
-            generation: serving.generation,
-            head: Head::Borrowed(&message.head),
-            segments: segments.map(|blob| Box::new(blob) as Payload).collect(),
-        };
-        let started = serving.connection.start(outgoing, Taker::Queue);
-        if !std::mem::replace(&mut worker.touched, true) {
-            self.touched.push(slot);
-        }
-        match started {
-            Ok(call) => Ok(Some(call)),
-            // Its death will be reported, and ends its runs.
-            Err(Fault::Broken { .. } | Fault::Closed { .. } | Fault::Protocol { .. }) => Ok(None),
-            Err(error) => Err(Error::Transport(error)),
-        }
+    /// Measure a worker now.
+    pub fn measure(&self, slot: Slot) {
+        self.measures.measure(slot);
     }
 
-    /// Read the replies of a worker, each with its run.
-    pub fn receive(&mut self, slot: Slot, replies: &mut Vec<(RunId, Reply)>) {
-        let Some(serving) = self.get_mut(slot).and_then(WorkerProcess::serving_mut) else {
-            return;
-        };
-        let Ok(finished) = serving.connection.receive() else {
-            return;
-        };
-        serving.take(finished, replies);
-        // Usually its process ends at the same moment, which its pidfd reports; one that lives on is killed.
-        if serving.connection.is_over() && !serving.over {
-            serving.over = true;
-            serving.kill_at = Instant::now().checked_add(Duration::from_millis(HALF_DEAD_MS));
-            self.touch(slot);
-        }
+    /// Measure often while there is work.
+    pub fn pace(&self, busy: bool) {
+        self.measures.pace(busy);
     }
 
-    /// The process of a worker has ended: read its last replies.
-    pub fn end(&mut self, poll: &Poll, slot: Slot, replies: &mut Vec<(RunId, Reply)>) {
-        let Some(worker) = self.get_mut(slot) else {
-            return;
-        };
-        let report_until = Instant::now() + Duration::from_millis(DEATH_REPORT_MS);
-        let key = worker.key;
-        let Stage::Serving(mut serving) =
-            std::mem::replace(&mut worker.stage, Stage::Ended(report_until))
-        else {
-            return;
-        };
-        // Replies that it sent before its death are still in the socket.
-        drop(serving.connection.peer_died());
-        if let Ok(finished) = serving.connection.receive() {
-            serving.take(finished, replies);
-        }
-        serving.watch(poll, key, Ready::default());
-        poll.remove(&serving.pidfd);
-        serving.connection.close();
+    /// Measurements have come.
+    pub fn take_readings(&mut self, cx: &mut Context) {
+        self.measures.take_readings(cx, &mut self.processes);
     }
 
-    /// Free a slot.
-    pub fn remove(&mut self, poll: &Poll, slot: Slot) -> Option<WorkerProcess> {
-        let worker = self.slots.get_mut(slot as usize)?.take()?;
-        if let Stage::Serving(serving) = &worker.stage {
-            // Explicitly: a descriptor that was duplicated stays in the epoll after it is closed here.
-            serving.unwatch(poll);
-            serving.connection.close();
-        }
-        Some(worker)
-    }
-
-    /// Flush each touched worker once.
+    /// Flush each worker that something was sent to.
     pub fn flush(&mut self, poll: &Poll) {
-        for slot in std::mem::take(&mut self.touched) {
-            let Some(worker) = self.get_mut(slot) else {
-                continue;
-            };
-            worker.touched = false;
-            let key = worker.key;
-            if let Stage::Serving(serving) = &mut worker.stage {
-                let write = !serving.connection.flush().unwrap_or(true);
-                let read = !serving.over;
-                serving.watch(poll, key, Ready { read, write });
-            }
-        }
+        self.processes.flush(poll);
     }
 
-    /// Have a worker flushed at the end of the turn.
-    pub fn touch(&mut self, slot: Slot) {
-        if let Some(worker) = self.get_mut(slot)
-            && !std::mem::replace(&mut worker.touched, true)
-        {
-            self.touched.push(slot);
-        }
+    /// Bind the side socket again if its file was removed; the outcome, if there is one to report.
+    pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
+        self.sides.rebind_if_removed(poll)
     }
 
-    /// When the next worker is overdue.
+    /// Accept side sockets again after a pause, end what is overdue, repeat interrupts.
+    pub fn run_timers(&mut self, cx: &mut Context, clients: &mut Clients, now: Instant) {
+        self.sides.resume_accepting(&cx.poll, now);
+        for (slot, ended) in self.processes.overdue(now) {
+            self.overdue(cx, clients, slot, ended);
+        }
+        self.interrupts.repeat(&self.processes, &self.sides, now);
+    }
+
+    /// When the next of these is due.
     pub fn deadline(&self) -> Option<Instant> {
-        self.iter()
-            .filter_map(|(_, worker)| worker.deadline())
-            .min()
-    }
-
-    /// The workers that are overdue at `now`: to be killed, or ended for an unknown reason (true).
-    pub fn overdue(&self, now: Instant) -> Vec<(Slot, bool)> {
-        let overdue = self.iter().filter(|(_, worker)| {
-            let deadline = worker.deadline();
-            deadline.is_some_and(|deadline| deadline <= now)
-        });
-        let ended = |worker: &WorkerProcess| matches!(worker.stage, Stage::Ended(_));
-        overdue
-            .map(|(slot, worker)| (slot, ended(worker)))
-            .collect()
+        let due = [
+            self.processes.deadline(),
+            self.sides.resumes(),
+            self.interrupts.deadline(),
+        ];
+        due.into_iter().flatten().min()
     }
 }
 
-impl WorkerProcess {
-    pub fn serving(&self) -> Option<&Serving> {
-        match &self.stage {
-            Stage::Serving(serving) => Some(serving),
-            Stage::Starting | Stage::Ended(_) => None,
-        }
-    }
-
-    pub fn serving_mut(&mut self) -> Option<&mut Serving> {
-        match &mut self.stage {
-            Stage::Serving(serving) => Some(serving),
-            Stage::Starting | Stage::Ended(_) => None,
-        }
-    }
-
-    /// A run begins.
-    pub fn begin(&mut self) {
-        self.tail.clear();
-        self.peak_bytes = None;
-        self.began = Instant::now();
-    }
-
-    /// Record a measurement.
-    pub fn measured(&mut self, private_bytes: u64) {
-        self.peak_bytes = self.peak_bytes.max(Some(private_bytes));
-        if self
-            .serving()
-            .is_some_and(|serving| serving.running.is_empty())
-        {
-            self.base_bytes = Some(private_bytes);
-        }
-    }
-
-    /// The peak of private memory of a run that has ended, if it was measured.
-    pub fn peak_of_run(&mut self) -> Option<u64> {
-        let long = Duration::from_millis(GROWTH_RUN_MS);
-        if self.lane == Lane::Async || self.began.elapsed() < long {
-            return self.peak_bytes;
-        }
-        let growth = self.mark.and_then(|mark| mark.growth());
-        // Without the private memory at its beginning, the growth alone would be too small a peak.
-        let grown = growth
-            .zip(self.base_bytes)
-            .map(|(growth, base)| base + growth);
-        self.set_mark();
-        self.peak_bytes.max(grown)
-    }
-
-    fn set_mark(&mut self) {
-        self.mark = self.serving().and_then(|serving| Mark::set(serving.pid));
-    }
-
-    /// Whether this process runs here.
-    pub fn is_process(&self, pid: i32) -> bool {
-        self.serving().is_some_and(|serving| serving.pid == pid)
-    }
-
-    /// Whether the worker has this run.
-    pub fn runs(&self, run: RunId) -> bool {
-        let runs = self.serving().is_some_and(|serving| serving.runs(run));
-        runs || self.closing.contains(&run)
-    }
-
-    /// The run that the worker's output belongs to, if that is a single one. Of several runs that it has replied to and
-    /// whose output was not read, it is the last: the pipe was empty before it replied to each of the others.
-    pub fn only_run(&self) -> Option<RunId> {
-        if self.lane == Lane::Async {
-            return None;
-        }
-        let running = || self.serving()?.first().map(|(_, run)| run);
-        self.closing.last().copied().or_else(running)
-    }
-
-    /// Whether it was handed further runs behind the current one.
-    pub fn has_handed(&self) -> bool {
-        let running = self.serving().map_or(0, |serving| serving.running.len());
-        self.lane != Lane::Async && running > 1
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match &self.stage {
-            Stage::Starting => None,
-            Stage::Serving(serving) => serving.kill_at,
-            Stage::Ended(report_until) => Some(*report_until),
-        }
-    }
-}
-
-impl Serving {
-    /// Whether the worker has this run.
-    pub fn runs(&self, run: RunId) -> bool {
-        self.running.values().any(|&one| one == run)
-    }
-
-    /// The current run of a worker that runs one after the other, with its call.
-    fn first(&self) -> Option<(u64, RunId)> {
-        // Calls are numbered in the order in which they were sent.
-        let first = self.running.iter().min_by_key(|(call, _)| **call);
-        first.map(|(call, run)| (*call, *run))
-    }
-
-    /// Whether this run is the current one, as far as the replies show.
-    pub fn has_begun(&self, run: RunId) -> bool {
-        self.first().is_some_and(|(_, first)| first == run)
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.running.is_empty()
-    }
-
-    /// Note that a run is being recalled; its call, unless it is the current run.
-    pub fn recall(&mut self, run: RunId) -> Option<u64> {
-        let mut running = self.running.iter();
-        let call = running.find(|(_, one)| **one == run).map(|(call, _)| *call);
-        let call = call.filter(|call| self.first().is_some_and(|(first, _)| first != *call))?;
-        self.recalled.insert(call, run);
-        Some(call)
-    }
-
-    /// The worker has returned a call: the run that will not begin.
-    pub fn returned(&mut self, call: u64) -> Option<RunId> {
-        let run = self.recalled.remove(&call)?;
-        self.running.remove(&call);
-        Some(run)
-    }
-
-    /// A run has ended, so it was not returned.
-    pub fn ended(&mut self, run: RunId) {
-        if !self.recalled.is_empty() {
-            self.recalled.retain(|_, one| *one != run);
-        }
-    }
-
-    /// It was killed for closing its socket: kill it once only.
-    pub fn killed(&mut self) {
-        self.kill_at = None;
-    }
-
-    fn take(
-        &mut self,
-        finished: impl IntoIterator<Item = (u64, Reply)>,
-        replies: &mut Vec<(RunId, Reply)>,
-    ) {
-        for (call, reply) in finished {
-            if let Some(run) = self.running.remove(&call) {
-                replies.push((run, reply));
-            }
-        }
-    }
-
-    fn watch(&mut self, poll: &Poll, key: Key, wanted: Ready) {
-        let Some(socket) = self.connection.socket() else {
+/// What comes from workers.
+impl Workers {
+    /// The connection of a worker is ready.
+    pub fn is_ready(&mut self, cx: &mut Context, clients: &mut Clients, key: Key, ready: Ready) {
+        let Some(slot) = self.processes.slot_of(key) else {
             return;
         };
-        let token = Token::new(Source::Worker, key);
-        if poll
-            .change(socket.as_fd(), token, self.watched, wanted)
-            .is_ok()
-        {
-            self.watched = wanted;
+        if ready.write {
+            self.processes.touch(slot);
+        }
+        if ready.read {
+            self.read(cx, clients, slot);
         }
     }
 
-    fn unwatch(&self, poll: &Poll) {
-        if let Some(socket) = self.connection.socket() {
-            poll.remove(socket.as_fd());
+    /// Take in the replies of a worker.
+    fn read(&mut self, cx: &mut Context, clients: &mut Clients, slot: Slot) {
+        let mut replies = std::mem::take(&mut self.replies);
+        self.processes.receive(slot, &mut replies);
+        self.read_output_before(cx, clients, slot, &replies);
+        self.take_replies(cx, slot, &mut replies);
+    }
+
+    /// Take in what a worker wrote before it replied, so that the output of a run precedes its end.
+    fn read_output_before(
+        &mut self,
+        cx: &mut Context,
+        clients: &mut Clients,
+        slot: Slot,
+        replies: &[(RunId, Reply)],
+    ) {
+        let worker = self.processes.get_mut(slot);
+        let Some(worker) = worker.filter(|_| !replies.is_empty()) else {
+            return;
+        };
+        worker.replied(replies);
+        if worker.side().is_none() {
+            // A worker connects its side socket before it takes its first run, but this epoll may report the reply
+            // first.
+            self.accept_sides(cx, clients);
         }
-        poll.remove(&self.pidfd);
+        match self.processes.get(slot) {
+            // It has begun its next run, and its pipe was empty when it replied: what is there now belongs to that run.
+            Some(worker) if worker.has_runs() => {
+                if let Some(key) = worker.side() {
+                    self.read_side(cx, clients, key);
+                }
+            }
+            _ => self.drain_side(cx, clients, slot),
+        }
+        if let Some(worker) = self.processes.get_mut(slot) {
+            worker.output_read();
+        }
+    }
+
+    /// Take in the last output and the last replies of a worker whose process has ended.
+    pub fn ended(&mut self, cx: &mut Context, clients: &mut Clients, key: Key) {
+        let Some(slot) = self.processes.slot_of(key) else {
+            return;
+        };
+        let mut replies = std::mem::take(&mut self.replies);
+        // Before the connection closes: closing it ends the runs whose output this still is.
+        self.read_final_output(cx, clients, slot);
+        if let Some(worker) = self.processes.get_mut(slot) {
+            worker.end(&cx.poll, &mut replies);
+        }
+        self.take_replies(cx, slot, &mut replies);
+        cx.shared.order(Order::Died { slot });
+    }
+
+    fn take_replies(&mut self, cx: &mut Context, slot: Slot, replies: &mut Vec<(RunId, Reply)>) {
+        for ((id, attempt), reply) in replies.drain(..) {
+            if let Some(outcome) = outcome_of(&reply, self.keeps_files) {
+                let worker = self.processes.get_mut(slot);
+                let peak = worker.and_then(|worker| {
+                    let peak = worker.peak_of_run();
+                    worker.run_ended((id, attempt));
+                    peak
+                });
+                cx.machine
+                    .finished(cx.now, slot, id, attempt, outcome, peak);
+            }
+        }
+        self.replies = std::mem::take(replies);
+    }
+
+    /// Workers connect their side sockets.
+    pub fn accept_sides(&mut self, cx: &mut Context, clients: &mut Clients) {
+        self.sides.accept(cx, &mut self.processes, clients);
+    }
+
+    /// The side socket of a worker is readable.
+    pub fn read_side(&mut self, cx: &mut Context, clients: &mut Clients, key: Key) {
+        self.sides.read(cx, &mut self.processes, clients, key);
+    }
+
+    /// The pipe of a worker is readable.
+    pub fn read_output(&mut self, cx: &mut Context, clients: &mut Clients, key: Key) {
+        let slot = self.sides.slot_of(key);
+        let worker = slot.and_then(|slot| self.processes.get(slot));
+        let handed = worker.is_some_and(WorkerProcess::has_handed);
+        let mut bytes_max = OUTPUT_BYTES_A_TURN;
+        if let Some(slot) = slot.filter(|_| handed) {
+            // The pipe is empty whenever such a worker replies. So the bytes that are there before its replies are
+            // taken belong to the run that is the current one afterwards. At the end of the pipe nothing is there; the
+            // read then finds the end.
+            bytes_max = self.sides.bytes_in_pipe(key).unwrap_or(bytes_max).max(1);
+            self.read(cx, clients, slot);
+        }
+        self.sides
+            .read_output(&cx.poll, &mut self.processes, clients, key, bytes_max);
+    }
+
+    /// Read everything that a worker sent and wrote before the end of its run or its process.
+    fn drain_side(&mut self, cx: &mut Context, clients: &mut Clients, slot: Slot) {
+        if let Some(key) = self.processes.side_of(slot) {
+            self.sides.drain(cx, &mut self.processes, clients, key);
+        }
     }
 }

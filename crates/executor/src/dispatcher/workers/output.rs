@@ -8,22 +8,23 @@ use forebay_base::accept::ACCEPTS_PER_TURN;
 use forebay_base::slots::{Key, Slots};
 use rustix::io::Errno;
 
-use crate::dispatcher::driver::Driver;
+use crate::dispatcher::clients::Clients;
+use crate::dispatcher::context::Context;
 use crate::dispatcher::limit::{
     ACCEPT_PAUSE_MS, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END, RECORDS_A_TURN,
     SIDES_MAX,
 };
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::rebinding::RebindReports;
-use crate::dispatcher::workers::WorkerProcess;
+use crate::dispatcher::workers::RunId;
+use crate::dispatcher::workers::processes::Processes;
 use crate::error::Result;
-use crate::id::RequestId;
 use crate::request::Slot;
 use crate::side::{Received, Record, RecordBuffer, Side, SideListener};
 
 /// The side socket of one worker, with the pipe of its output.
-pub struct SideChannel {
-    pub side: Side,
+struct SideChannel {
+    side: Side,
     key: Key,
     /// The worker's slot, once it has identified itself.
     slot: Option<Slot>,
@@ -39,7 +40,8 @@ pub struct SideChannels {
     slots: Slots<SideChannel>,
     /// Side sockets whose worker has not identified itself.
     unidentified: Vec<Key>,
-    record_buffer: RecordBuffer,
+    /// `None` while it is in use: a default one would be 64 KiB to allocate and clear.
+    record_buffer: Option<RecordBuffer>,
     buffer: Box<[u8]>,
 }
 
@@ -51,7 +53,7 @@ impl Default for SideChannels {
             resumes: None,
             slots: Slots::default(),
             unidentified: Vec::new(),
-            record_buffer: RecordBuffer::default(),
+            record_buffer: Some(RecordBuffer::default()),
             buffer: vec![0; OUTPUT_READ_BYTES].into_boxed_slice(),
         }
     }
@@ -81,11 +83,23 @@ impl SideChannels {
         self.rebind_reports.report(listener.path(), attempt)
     }
 
-    pub fn get(&mut self, key: Key) -> Option<&mut SideChannel> {
-        self.slots.get_mut(key)
+    /// The side socket of this key.
+    pub fn side(&self, key: Key) -> Option<&Side> {
+        Some(&self.slots.get(key)?.side)
     }
 
-    fn accept(&mut self, poll: &Poll) {
+    /// Accept workers, and read the records by which they identify themselves.
+    pub fn accept(&mut self, cx: &mut Context, processes: &mut Processes, clients: &mut Clients) {
+        self.accept_waiting(&cx.poll);
+        for key in std::mem::take(&mut self.unidentified) {
+            self.read(cx, processes, clients, key);
+            if self.slots.get(key).is_some_and(|one| one.slot.is_none()) {
+                self.unidentified.push(key);
+            }
+        }
+    }
+
+    fn accept_waiting(&mut self, poll: &Poll) {
         for _ in 0..ACCEPTS_PER_TURN {
             let Some(listener) = &self.listener else {
                 return;
@@ -135,7 +149,8 @@ impl SideChannels {
         self.resumes
     }
 
-    fn remove(&mut self, poll: &Poll, key: Key) {
+    /// Close the side socket of a worker.
+    pub fn close(&mut self, poll: &Poll, key: Key) {
         if let Some(channel) = self.slots.remove(key) {
             poll.remove(&channel.side);
             if let Some(output) = &channel.output {
@@ -154,184 +169,171 @@ impl SideChannel {
     }
 }
 
-impl Driver {
-    /// Accept workers, and read the records by which they identify themselves.
-    pub fn accept_sides(&mut self) {
-        self.side_channels.accept(&self.poll);
-        for key in std::mem::take(&mut self.side_channels.unidentified) {
-            self.read_side(key);
-            let is_unidentified = |channel: &mut SideChannel| channel.slot.is_none();
-            if self.side_channels.get(key).is_some_and(is_unidentified) {
-                self.side_channels.unidentified.push(key);
-            }
-        }
-    }
-
+/// What comes from workers.
+impl SideChannels {
     /// Read a turn's worth of records from a worker; true if there may be more.
-    pub fn read_side(&mut self, key: Key) -> bool {
-        // Taken out, because a record borrows it while the driver handles the record.
-        let mut record_buffer = std::mem::take(&mut self.side_channels.record_buffer);
+    pub fn read(
+        &mut self,
+        cx: &mut Context,
+        processes: &mut Processes,
+        clients: &mut Clients,
+        key: Key,
+    ) -> bool {
+        // Taken out, because a record borrows it while this handles the record.
+        let mut record_buffer = self.record_buffer.take().unwrap_or_default();
         let mut more = true;
         for _ in 0..RECORDS_A_TURN {
-            let Some(channel) = self.side_channels.slots.get_mut(key) else {
+            let Some(channel) = self.slots.get_mut(key) else {
                 more = false;
                 break;
             };
             match channel.side.receive(&mut record_buffer) {
-                Ok(Received::Record(record)) => self.take_record(key, record),
+                Ok(Received::Record(record)) => {
+                    self.take_record(cx, processes, clients, key, record);
+                }
                 Ok(Received::Nothing) => {
                     more = false;
                     break;
                 }
                 Ok(Received::End) | Err(_) => {
                     // Its last output is still in the pipe.
-                    self.read_output(key, OUTPUT_BYTES_A_TURN);
-                    self.close_side(key);
+                    self.read_output(&cx.poll, processes, clients, key, OUTPUT_BYTES_A_TURN);
+                    self.close(&cx.poll, key);
                     more = false;
                     break;
                 }
             }
         }
-        self.side_channels.record_buffer = record_buffer;
+        self.record_buffer = Some(record_buffer);
         more
     }
 
-    fn take_record(&mut self, key: Key, record: Record<'_>) {
+    fn take_record(
+        &mut self,
+        cx: &mut Context,
+        processes: &mut Processes,
+        clients: &mut Clients,
+        key: Key,
+        record: Record<'_>,
+    ) {
+        let is_of = |id, attempt| self.is_of(processes, key, (id, attempt));
         match record {
             Record::Hello {
                 slot,
                 nonce,
                 output,
-            } => self.identify(key, slot, nonce, output),
-            Record::Log { id, attempt, bytes } if self.is_of(key, id, attempt) => {
-                self.log(id, bytes);
+            } => self.identify(&cx.poll, processes, key, (slot, nonce), output),
+            Record::Log { id, attempt, bytes } if is_of(id, attempt) => clients.log(id, bytes),
+            Record::Returned { call } => self.take_returned(cx, processes, key, call),
+            Record::Progress { id, attempt, map } if is_of(id, attempt) => {
+                clients.progress(id, map);
             }
-            Record::Returned { call } => self.take_returned(key, call),
-            Record::Progress { id, attempt, map } if self.is_of(key, id, attempt) => {
-                self.progress(id, map);
-            }
-            Record::Warning { id, attempt, text } if self.is_of(key, id, attempt) => {
-                self.log(id, format!("[forebay: {text}]\n").as_bytes());
+            Record::Warning { id, attempt, text } if is_of(id, attempt) => {
+                clients.log(id, format!("[forebay: {text}]\n").as_bytes());
             }
             // Records of a run that has ended, or of another worker's.
             Record::Log { .. } | Record::Progress { .. } | Record::Warning { .. } => {}
         }
     }
 
-    fn identify(&mut self, key: Key, slot: Slot, nonce: u64, output: OwnedFd) {
-        let worker = self.workers.get_mut(slot);
-        let Some(worker) = worker.filter(|worker| worker.nonce == nonce) else {
-            return self.close_side(key); // from another server's worker, or one that was given up
-        };
-        worker.side = Some(key);
-        if let Some(channel) = self.side_channels.get(key) {
+    fn identify(
+        &mut self,
+        poll: &Poll,
+        processes: &mut Processes,
+        key: Key,
+        (slot, nonce): (Slot, u64),
+        output: OwnedFd,
+    ) {
+        let worker = processes.get_mut(slot);
+        if !worker.is_some_and(|worker| worker.identify(nonce, key)) {
+            return self.close(poll, key); // from another server's worker, or one that was given up
+        }
+        if let Some(channel) = self.slots.get_mut(key) {
             channel.slot = Some(slot);
-            channel.read_from(&self.poll, output);
+            channel.read_from(poll, output);
         }
     }
 
-    fn is_of(&mut self, key: Key, id: RequestId, attempt: u32) -> bool {
-        let slot = self.side_channels.get(key).and_then(|channel| channel.slot);
-        let worker = slot.and_then(|slot| self.workers.get(slot));
-        worker.is_some_and(|worker| worker.side == Some(key) && worker.runs((id, attempt)))
+    fn is_of(&self, processes: &Processes, key: Key, run: RunId) -> bool {
+        let worker = self.slot_of(key).and_then(|slot| processes.get(slot));
+        worker.is_some_and(|worker| worker.side() == Some(key) && worker.writes_for(run))
+    }
+
+    /// The slot of the worker that has identified itself on this side socket.
+    pub fn slot_of(&self, key: Key) -> Option<Slot> {
+        self.slots.get(key)?.slot
     }
 
     /// A worker has returned a run that it had not begun.
-    fn take_returned(&mut self, key: Key, call: u64) {
-        let Some(slot) = self.side_channels.get(key).and_then(|channel| channel.slot) else {
+    fn take_returned(&self, cx: &mut Context, processes: &mut Processes, key: Key, call: u64) {
+        let Some(slot) = self.slot_of(key) else {
             return;
         };
-        let serving = self
-            .workers
-            .get_mut(slot)
-            .and_then(WorkerProcess::serving_mut);
-        if let Some((id, attempt)) = serving.and_then(|serving| serving.returned(call)) {
-            self.machine.returned(self.now, slot, id, attempt);
+        let worker = processes.get_mut(slot);
+        if let Some((id, attempt)) = worker.and_then(|worker| worker.returned(call)) {
+            cx.machine.returned(cx.now, slot, id, attempt);
         }
     }
 
-    /// A worker's pipe is readable.
-    pub fn output_is_readable(&mut self, key: Key) {
-        let channel = self.side_channels.get(key);
-        let slot = channel.as_ref().and_then(|channel| channel.slot);
-        let handed = slot.and_then(|slot| self.workers.get(slot));
-        let handed = handed.is_some_and(WorkerProcess::has_handed);
-        let Some(slot) = slot.filter(|_| handed) else {
-            return self.read_output(key, OUTPUT_BYTES_A_TURN);
-        };
-        // The pipe is empty whenever such a worker replies. So the bytes that are there before its replies are taken
-        // belong to the run that is the current one afterwards.
-        let output = channel.and_then(|channel| channel.output.as_ref());
-        let there = output.and_then(|output| rustix::io::ioctl_fionread(output).ok());
-        self.read_worker(slot);
-        let there = there.map_or(OUTPUT_BYTES_A_TURN, |there| {
-            usize::try_from(there).unwrap_or(OUTPUT_BYTES_A_TURN)
-        });
-        // At the end of the pipe nothing is there; the read then finds the end.
-        self.read_output(key, there.max(1));
+    /// How many bytes are in a worker's pipe; `None` if that is unknown.
+    pub fn bytes_in_pipe(&self, key: Key) -> Option<usize> {
+        let output = self.slots.get(key)?.output.as_ref()?;
+        let there = rustix::io::ioctl_fionread(output).ok()?;
+        Some(usize::try_from(there).unwrap_or(OUTPUT_BYTES_A_TURN))
     }
 
     /// Read a worker's output, which belongs to its run if that is a single one.
-    fn read_output(&mut self, key: Key, bytes_max: usize) {
-        let mut buffer = std::mem::take(&mut self.side_channels.buffer);
+    pub fn read_output(
+        &mut self,
+        poll: &Poll,
+        processes: &mut Processes,
+        clients: &mut Clients,
+        key: Key,
+        bytes_max: usize,
+    ) {
         let mut left = bytes_max;
         while left > 0 {
-            let Some(channel) = self.side_channels.slots.get_mut(key) else {
+            let Some(channel) = self.slots.get_mut(key) else {
                 break;
             };
             let (Some(output), slot) = (&channel.output, channel.slot) else {
                 break;
             };
-            match rustix::io::read(output, &mut buffer[..left.min(OUTPUT_READ_BYTES)]) {
+            match rustix::io::read(output, &mut self.buffer[..left.min(OUTPUT_READ_BYTES)]) {
                 Ok(count) if count > 0 => {
                     left = left.saturating_sub(count);
-                    self.take_output(slot, &buffer[..count]);
+                    let (bytes, _) = self.buffer.split_at(count);
+                    let worker = slot.and_then(|slot| processes.get_mut(slot));
+                    if let Some((id, _)) = worker.and_then(|worker| worker.wrote(bytes)) {
+                        clients.log(id, bytes);
+                    }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Ok(_) | Err(_) => {
                     if let Some(output) = channel.output.take() {
-                        self.poll.remove(output.as_fd());
+                        poll.remove(output.as_fd());
                     }
                     break;
                 }
             }
         }
-        self.side_channels.buffer = buffer;
-    }
-
-    fn take_output(&mut self, slot: Option<Slot>, bytes: &[u8]) {
-        let Some(worker) = slot.and_then(|slot| self.workers.get_mut(slot)) else {
-            return;
-        };
-        worker.tail.add(bytes);
-        if let Some((id, _)) = worker.only_run() {
-            self.log(id, bytes);
-        }
     }
 
     /// Read everything that a worker sent and wrote before the end of its run or its process.
-    pub fn drain_side(&mut self, slot: Slot) {
-        let side = self.workers.get(slot).and_then(|worker| worker.side);
-        if let Some(key) = side {
-            // Many runs of one worker may send at once: a run that never stops sending delays its own end by this much
-            // at most.
-            for _ in 0..RECORD_TURNS_AT_END {
-                if !self.read_side(key) {
-                    break;
-                }
+    pub fn drain(
+        &mut self,
+        cx: &mut Context,
+        processes: &mut Processes,
+        clients: &mut Clients,
+        key: Key,
+    ) {
+        // Many runs of one worker may send at once: a run that never stops sending delays its own end by this much at
+        // most.
+        for _ in 0..RECORD_TURNS_AT_END {
+            if !self.read(cx, processes, clients, key) {
+                break;
             }
-            self.read_output(key, OUTPUT_BYTES_A_TURN);
         }
-    }
-
-    /// Read a turn's worth of a worker's records.
-    pub fn read_side_of(&mut self, slot: Slot) {
-        if let Some(key) = self.workers.get(slot).and_then(|worker| worker.side) {
-            self.read_side(key);
-        }
-    }
-
-    pub fn close_side(&mut self, key: Key) {
-        self.side_channels.remove(&self.poll, key);
+        self.read_output(&cx.poll, processes, clients, key, OUTPUT_BYTES_A_TURN);
     }
 }
