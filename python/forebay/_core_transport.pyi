@@ -222,7 +222,12 @@ class Connection:
     def resume(descriptor: int, peer: str, is_open: bool) -> Connection:
         """Go on as caller with a socket on which another process has said the preface.
 
-        `is_open`: it has also read the server's.
+        `is_open`: it has also read the server's. What is lent is renewed, see `renew`.
+        """
+    def renew(self) -> None:
+        """Go on after another process has used the socket: both ends forget what they lent.
+
+        Segments that are held stay as they are. Nothing is sent before the next call.
         """
     def is_quiescent(self, outstanding: int) -> bool:
         """Whether another process could go on: no partial frame, `outstanding` calls in flight."""

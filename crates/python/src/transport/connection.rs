@@ -103,6 +103,11 @@ impl Connection {
         })
     }
 
+    /// Go on after another process has used the socket.
+    fn renew(&self) -> Result<()> {
+        Ok(self.core.renew()?)
+    }
+
     /// Whether another process could go on from here, with `outstanding` calls in flight.
     fn is_quiescent(&self, outstanding: usize) -> Result<bool> {
         Ok(self.core.is_quiescent(outstanding)?)

@@ -5,7 +5,8 @@
 //! ([`Connection::is_quiescent`]), and passes on whether the server's preface was read and which call has no answer yet.
 //! The next process continues from there: it sends no preface, and reads that answer as one to its own call.
 //!
-//! A connection that may be handed on is made without lending ([`Options::lends`]): lent memory belongs to one process.
+//! Lent memory belongs to one process, so whoever takes over from another one has both ends forget what was lent: a new
+//! process by [`Connection::resume`], one that used the connection earlier by [`Connection::renew`].
 //!
 //! Ids do not repeat between processes: each continues from the clock. A call that one process has cancelled may still
 //! run, and a one-way call may still be queued, when another process calls.
@@ -25,24 +26,32 @@ impl Connection {
     /// # Errors
     /// `Config` if the descriptor is no connected Unix socket.
     pub fn resume(socket: OwnedFd, options: Options, preface_read: bool) -> Result<Self> {
-        let options = Options {
-            lends: false,
-            ..options
-        };
         let connection = Self::unconnected(options);
         connection.adopt(socket)?;
         connection.step(|state| {
             state.resume(preface_read);
-            state.calls.skip_ids_to(now_ns());
+            let now = now_ns();
+            state.calls.skip_ids_to(now);
+            state.renew(now);
         })?;
         Ok(connection)
+    }
+
+    /// Continue after another process has used the connection. The frame that says so goes out before the next call.
+    pub fn renew(&self) -> Result<()> {
+        self.step(|state| state.renew(now_ns()))
     }
 
     /// Whether another process could continue from here: nothing is half written or half read, and no calls are in flight
     /// but the `owed` ones whose answers the next process will read.
     pub fn is_quiescent(&self, owed: usize) -> Result<bool> {
         self.step(|state| {
-            matches!(state.stream, Some(Wire::Socket(_)))
+            let between_frames = match &state.stream {
+                Some(Wire::Socket(_)) => true,
+                Some(Wire::Local(stream)) => stream.is_between_frames(),
+                _ => false,
+            };
+            between_frames
                 && state.fault.is_none()
                 && state.outbox.is_empty()
                 && state.decoder.at_boundary()
@@ -83,8 +92,8 @@ impl Connection {
 /// The monotonic clock is the same in every process of the machine, and outruns ids: no process calls each nanosecond.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    let close_local = |value: i64| u64::try_from(value).unwrap_or(0);
-    close_local(now.tv_sec) * 1_000_000_000 + close_local(now.tv_nsec)
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 #[cfg(test)]

@@ -349,9 +349,13 @@ impl<S: Stream> ConnectionState<S> {
             }
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
+            Kind::Borrow | Kind::Chunk | Kind::Gone if self.is_renewing() => {
+                self.skip_descriptors(kind)
+            }
             Kind::Borrow => self.begin_lending()?,
             Kind::Chunk => self.map_chunk(id)?,
             Kind::Gone => self.forget_chunk(id)?,
+            Kind::Renew => self.accept_renewal(id),
             Kind::Cancel | Kind::Ping => {}
             Kind::Token | Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
         }

@@ -145,6 +145,7 @@ pub fn lending() -> Vec<Vec<u8>> {
             control(Kind::Chunk, 4),
             frame(header, b"lent", &[&table]),
             control(Kind::Gone, 4),
+            control(Kind::Renew, 5),
         ]
     };
     vec![

@@ -47,6 +47,11 @@ impl Local {
         &self.socket
     }
 
+    /// Whether no descriptor waits to be sent, or for its frame.
+    pub fn is_between_frames(&self) -> bool {
+        self.outgoing.is_empty() && self.incoming.is_empty()
+    }
+
     fn send_with_descriptors(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let given: Vec<BorrowedFd<'_>> = self.outgoing.iter().map(AsFd::as_fd).collect();
         let mut space =

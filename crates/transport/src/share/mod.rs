@@ -5,6 +5,10 @@
 //! then on the sender copies long segments into its process's pool and sends names; the chunks in which they lie are
 //! announced by `Kind::Chunk`. Descriptors travel on the connection's own socket; `local` explains how none is lost.
 //!
+//! A connection that one process after another calls on (`calls::handoff`) is *renewed* by each that takes it over: what
+//! was lent belongs to the process before. The server forgets it as if that process had disconnected, and answers; until
+//! then the caller ignores what is announced to it.
+//!
 //! A received segment lies in the sender's memory, mapped privately: the kernel copies a page when it is written, so a
 //! callee may change its arguments as before, and no other process sees it.
 //! The design note, with invariants, limits and the table of failures, is `docs/concepts/rpc.md`.
@@ -53,9 +57,37 @@ pub(crate) struct Lending {
     due: Option<Vec<OwnedFd>>,
     /// There was no memory for a return table; it is not tried again.
     refused: bool,
+    renewal: Renewal,
+}
+
+/// How far the two ends are with a [`Kind::Renew`].
+///
+/// It goes out before the next frame, and its answer too: neither end has anything to send or to read while no call is
+/// made, so that the connection can be handed on.
+///
+/// [`Kind::Renew`]: crate::wire::frame::Kind::Renew
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Renewal {
+    /// There is none.
+    #[default]
+    None,
+    /// Ours, with this id, precedes our next frame.
+    Due(u64),
+    /// A caller's is sent. What the server announces until it answers with the id is for the process that called before.
+    Asked(u64),
+    /// The server has answered the caller, which it does only if it lends.
+    Done,
 }
 
 impl Lending {
+    /// Nothing lent, and a renewal to send.
+    fn renewed(id: u64) -> Self {
+        Self {
+            renewal: Renewal::Due(id),
+            ..Self::default()
+        }
+    }
+
     /// Copies long segments before they are sent, once the peer borrows.
     pub fn writer(&self) -> Option<ShareWriter> {
         self.lender.as_ref().map(Lender::writer)

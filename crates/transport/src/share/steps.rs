@@ -7,6 +7,7 @@ use crate::link::outbox::Payload;
 use crate::messages::named::{self, FOLLOWS, NAMED};
 use crate::share::borrower::Borrower;
 use crate::share::lender::Lender;
+use crate::share::{Lending, Renewal};
 use crate::stream::Stream;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
@@ -21,6 +22,15 @@ impl<S: Stream> ConnectionState<S> {
         let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
             return;
         };
+        if let Renewal::Due(id) = lending.renewal {
+            lending.renewal = if self.role == Role::Server {
+                Renewal::None
+            } else {
+                Renewal::Asked(id)
+            };
+            let word = Header::control(Kind::Renew, id).encode();
+            self.outbox.push_copy(&word);
+        }
         if let Some(descriptors) = lending.due.take()
             && stream.attach(descriptors)
         {
@@ -125,15 +135,18 @@ impl<S: Stream> ConnectionState<S> {
 
     fn consider_borrowing(&mut self, frame: &Incoming) {
         let is_short = |segment: &Buffer| segment.len() < LEND_BYTES_MIN;
-        if frame.segments.iter().all(is_short)
-            || self.peer.is_none_or(|peer| peer.features & LENDS == 0)
-        {
+        if frame.segments.iter().all(is_short) {
             return;
         }
         let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
             return;
         };
-        if lending.borrower.is_some() || lending.refused {
+        // What a caller knows of the server that it took over is that it answers a renewal.
+        let lends = match lending.renewal {
+            Renewal::Done => true,
+            _ => self.peer.is_some_and(|peer| peer.features & LENDS != 0),
+        };
+        if !lends || lending.borrower.is_some() || lending.refused {
             return;
         }
         match Borrower::new() {
@@ -176,6 +189,48 @@ impl<S: Stream> ConnectionState<S> {
         let chunk = chunk_of(id)?;
         self.borrower()?.remove(chunk);
         Ok(())
+    }
+
+    /// Have both ends forget what was lent, because another process called here before. Nothing, if this end does not lend.
+    pub fn renew(&mut self, id: u64) {
+        let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
+            return;
+        };
+        **lending = Lending::renewed(id);
+        stream.ask_for_descriptors(); // what the server has sent already may come with some
+    }
+
+    /// The caller is another process from here on, or the server answers one. An answer to the process that called before
+    /// is ignored.
+    pub fn accept_renewal(&mut self, id: u64) {
+        let Some(lending) = &mut self.lending else {
+            return; // nothing was lent
+        };
+        if self.role == Role::Server {
+            **lending = Lending::renewed(id);
+        } else if lending.renewal == Renewal::Asked(id) {
+            lending.renewal = Renewal::Done;
+        }
+    }
+
+    /// Whether what the server announces is still for the process that called before.
+    pub fn is_renewing(&self) -> bool {
+        self.role != Role::Server
+            && self.lending.as_ref().is_some_and(|lending| {
+                matches!(lending.renewal, Renewal::Due(_) | Renewal::Asked(_))
+            })
+    }
+
+    /// Drop what came with a frame for the process that called before.
+    pub fn skip_descriptors(&mut self, kind: Kind) {
+        let count = match kind {
+            Kind::Borrow => 2,
+            Kind::Chunk => 1,
+            _ => 0,
+        };
+        for _ in 0..count {
+            drop(self.next_descriptor());
+        }
     }
 
     fn next_descriptor(&mut self) -> Option<std::os::fd::OwnedFd> {

@@ -1,5 +1,6 @@
 //! Two ends in one process over a real socket.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use forebay_base::process::in_child;
@@ -356,4 +357,83 @@ fn nothing_is_lent_where_either_end_does_not() {
             assert!(!arguments[0].is_shared() && !results[0].is_shared());
         }
     }
+}
+
+/// The answer to a call whose arguments are long.
+fn long_exchange(caller: &Connection, server: &Connection, fill: u8) -> (Vec<bool>, Vec<bool>) {
+    let long = || vec![vec![fill; LEND_BYTES_MIN]];
+    let (arguments, results) = exchange((caller, server), long(), long());
+    for received in arguments.iter().chain(&results) {
+        assert!(received.as_slice().iter().all(|&byte| byte == fill));
+    }
+    (is_lent(&arguments), is_lent(&results))
+}
+
+/// A caller that has called before, the duplicate of its socket, and the server.
+fn shared_caller() -> (Connection, OwnedFd, Connection) {
+    let (ours, theirs) = unix::pair().expect("sockets");
+    let duplicate = ours.try_clone().expect("a duplicate");
+    let first = Connection::new(ours, Options::new(Role::Caller, "service")).expect("a caller");
+    let server = Connection::new(theirs, Options::new(Role::Server, "caller")).expect("a server");
+    (first, duplicate, server)
+}
+
+/// Another process that goes on where `first` has stopped.
+fn take_over(first: &Connection, socket: OwnedFd) -> Connection {
+    let preface_read = first.is_open().expect("open");
+    let options = Options::new(Role::Caller, "service");
+    Connection::resume(socket, options, preface_read).expect("a caller")
+}
+
+#[test]
+fn a_process_that_takes_over_lends_and_borrows_anew() {
+    let _alone = alone();
+    let (first, socket, server) = shared_caller();
+    let (kept, _) = exchange((&first, &server), vec![vec![9; LEND_BYTES_MIN]], Vec::new());
+    for _ in 0..2 {
+        long_exchange(&first, &server, 1);
+    }
+    let both = (vec![true], vec![true]);
+    assert_eq!(long_exchange(&first, &server, 2), both);
+    assert!(first.is_quiescent(0).expect("open"));
+
+    let second = take_over(&first, socket);
+    assert!(
+        second.is_quiescent(0).expect("open"),
+        "nothing is to be sent"
+    );
+    let as_bytes = (vec![false], vec![false]);
+    assert_eq!(long_exchange(&second, &server, 3), as_bytes);
+    long_exchange(&second, &server, 4);
+    assert_eq!(long_exchange(&second, &server, 5), both);
+    assert!(second.is_quiescent(0).expect("open"));
+
+    first.renew().expect("open");
+    assert!(first.is_quiescent(0).expect("open"));
+    assert_eq!(long_exchange(&first, &server, 6), as_bytes);
+    long_exchange(&first, &server, 7);
+    assert_eq!(long_exchange(&first, &server, 8), both);
+    assert!(kept[0].as_slice().iter().all(|&byte| byte == 9));
+}
+
+#[test]
+fn what_was_announced_to_the_process_before_is_ignored() {
+    let _alone = alone();
+    let (first, socket, server) = shared_caller();
+    let id = call(&first, vec![vec![1; LEND_BYTES_MIN]]);
+    drop(taken(&first, &server));
+    // The answer comes behind the words by which the server borrows from the first process.
+    first.forget_call(id).expect("open");
+    let second = take_over(&first, socket);
+    second.expect_reply(id).expect("open");
+    answer(&second, &server, id, Vec::new());
+    assert!(
+        second.is_quiescent(0).expect("open"),
+        "no descriptor is left"
+    );
+    for fill in 2..5 {
+        long_exchange(&second, &server, fill);
+    }
+    let both = (vec![true], vec![true]);
+    assert_eq!(long_exchange(&second, &server, 5), both);
 }

@@ -41,6 +41,8 @@ pub enum Kind {
     Chunk = 15,
     /// The sender has dropped a chunk.
     Gone = 16,
+    /// From a caller: another process calls from here on, so both ends forget what was lent. From the server: it did.
+    Renew = 17,
 }
 
 /// How the head is encoded.
@@ -178,6 +180,7 @@ impl Header {
             14 => Kind::Borrow,
             15 => Kind::Chunk,
             16 => Kind::Gone,
+            17 => Kind::Renew,
             other => return Err(Violation::Kind(other)),
         };
         let misplaced = flags & STREAM != 0 && (kind != Kind::Call || flags & ONE_WAY != 0);
