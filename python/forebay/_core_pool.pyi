@@ -350,11 +350,13 @@ _Told = tuple[Any, ...]
 
 1 status: sizes and counters, deaths by cause. 2 kind: its number.
 3 lent: handle, process id (0: not known yet), owed call (0: none), whether its preface was read,
-socket and pidfd (-1 where this program has them). 4 start: handle, socket.
+socket and pidfd (-1 where this program has them), whether another program held it last.
+4 start: handle, socket.
 5 met: process id, pidfd. 6 died: cause, process id, code, text. 7 output: text.
 8 services: rows of slot, process id, name, state, holder and age in seconds; where to go on, or 0.
 9 drained: services ended, services marked. 10 refused: limit, maximum, value, what to do.
-11 failed: why. Descriptors are the caller's to close.
+11 failed: why. 12 written: bytes written in all, the newest of them. 13 directory: its path.
+Descriptors are the caller's to close.
 """
 
 class _LenderConfig(TypedDict):
@@ -434,6 +436,12 @@ class Borrower:
         """Ask how a lent service ended: 6, once it has."""
     def output(self, handle: Handle) -> int:
         """Ask what a lent service wrote: 7."""
+    def branch(self, parent: Handle) -> int:
+        """Ask for a copy of a lent service: (4, handle, socket)."""
+    def follow(self, handle: Handle, seen: int) -> int:
+        """Ask what a lent service writes beyond `seen` bytes: 12, or 6 once it has ended."""
+    def directory(self, handle: Handle) -> int:
+        """Ask where the directory of a lent service is: 13."""
     def status(self) -> int:
         """Ask for sizes and counters: 1."""
     def services(self, from_: int) -> int:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,15 @@ import forebay
 from tests.pool.shared.lender import Lending
 
 
-@pytest.fixture
-def pool() -> Iterator[forebay.ServicePool]:
-    """A pool of two services, closed at the end."""
-    with forebay.ServicePool(max_size=2, name="test") as made:
-        yield made
+@pytest.fixture(params=["own", "lent"])
+def pool(request: pytest.FixtureRequest, path: Path) -> Iterator[Any]:
+    """A pool of two services, closed at the end: a program's own, and one that is lent to it."""
+    if request.param == "own":
+        with forebay.ServicePool(max_size=2, name="test") as made:
+            yield made
+        return
+    with Lending(path, "--max-size", "2"), forebay.SharedPool(path) as lent:
+        yield lent
 
 
 @pytest.fixture

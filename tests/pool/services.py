@@ -64,6 +64,18 @@ class Echo(forebay.Service):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
+class Arrays(forebay.Service):
+    """Takes and gives large arrays."""
+
+    def first_and_sum(self, array: Any) -> tuple[int, int]:
+        return int(array[0]), int(array.sum()) // 10
+
+    def made(self, size: int, value: int) -> Any:
+        import numpy
+
+        return numpy.full(size, value, numpy.uint8)
+
+
 class Ledger(forebay.Service):
     """Keeps what it is told for later leases."""
 

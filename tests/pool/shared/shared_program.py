@@ -43,6 +43,13 @@ def hold() -> None:
     sys.stdin.readline()
 
 
+def branch(count: str) -> None:
+    """Hold copies of a service until the test ends this."""
+    with pool.acquire(Echo) as echo, echo.lease.fork(int(count)) as copies:
+        tell([echo.lease.pid, *(copy.lease.pid for copy in copies)])
+        sys.stdin.readline()
+
+
 def wait() -> None:
     """Ask for a service, and tell when it is lent."""
     tell("asking")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import forebay
@@ -21,7 +22,7 @@ from tests.pool.faults.soak_services import Forked, Shared
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
 from tests.pool.scripts import ECHO, python
-from tests.pool.services import Echo
+from tests.pool.services import Arrays, Echo
 from tests.pool.shared.lender import Lending, Program
 
 
@@ -81,15 +82,56 @@ def test_several_services_are_called_at_once(pool: forebay.SharedPool) -> None:
     assert answers == [11, 12]
 
 
-def test_a_copy_of_a_lease_is_refused(pool: forebay.SharedPool) -> None:
-    """The service stays as it is, and the caller learns where copies are made."""
-    with pool.acquire(Echo.spec(1)) as echo:
-        with pytest.raises(forebay.ConfigError, match=r"fork of Echo .* use a ServicePool"):
-            echo.lease.fork(2).__enter__()
+def test_copies_of_a_lease_are_of_its_holder_alone(
+    pool: forebay.SharedPool, path: Path
+) -> None:
+    """Another program would get a service in the middle of somebody's work."""
+    with forebay.SharedPool(path) as other, pool.acquire(Echo.spec(1)) as echo:
+        with echo.lease.fork(8) as copies:
+            assert [copy.add(number) for number, copy in enumerate(copies)] == list(range(1, 9))
+            pids = {echo.lease.pid, *(copy.lease.pid for copy in copies)}
+            assert len(pids) == 9
+            assert pool.stats()["held"] == 1
+            with other.acquire(Echo.spec(1)) as another:
+                assert another.lease.pid not in pids
+        assert eventually(lambda: sum(map(alive, pids)) == 1)
         assert echo.add(1) == 2
-        pid = echo.lease.pid
+
+
+def test_copies_end_with_their_program(path: Path) -> None:
+    """What a killed program leaves would fill the machine."""
+    with Lending(path, "--max-size", "2"), Program(path, "branch", 4) as program:
+        pids = program.told()
+        assert all(map(alive, pids))
+        program.kill()
+        assert eventually(lambda: not any(map(alive, pids)))
+
+
+def test_a_copy_of_a_lease_that_ended_is_refused(pool: forebay.SharedPool) -> None:
+    """The next holder's state would be copied."""
     with pool.acquire(Echo.spec(1)) as echo:
-        assert echo.lease.pid == pid
+        copies = echo.lease.fork(2)
+    with pytest.raises(forebay.StaleError):
+        copies.__enter__()
+
+
+@pytest.mark.parametrize("programs", [1, 2])
+def test_a_large_array_comes_by_reference(
+    pool: forebay.SharedPool, path: Path, programs: int
+) -> None:
+    """A service that moves between programs would copy ten megabytes for every call."""
+    with forebay.SharedPool(path) as other:
+        for number, each in enumerate([pool, other, pool, other][: 2 * programs : 3 - programs]):
+            with each.acquire(Arrays) as arrays:
+                for value in range(1, 4):
+                    array = numpy.full(10 << 20, value + number, numpy.uint8)
+                    assert arrays.first_and_sum(array) == (value + number, (value + number) << 20)
+                channel = arrays.lease._record.channel
+                before = channel.metrics()["sent_bytes"]
+                arrays.first_and_sum(array)
+                assert channel.metrics()["sent_bytes"] - before < 1000
+                assert (arrays.made(10 << 20, value) == value).all()
+    assert pool.stats()["starts"] == 1
 
 
 def test_a_factory_is_refused(pool: forebay.SharedPool) -> None:
@@ -222,12 +264,13 @@ def test_each_lease_has_a_directory_of_its_own(pool: forebay.SharedPool, path: P
             assert not first.exists()
 
 
-def test_what_only_a_pool_can_tell_of_a_lease_is_refused(
+def test_a_program_has_a_directory_for_its_lease(
     pool: forebay.SharedPool, command: forebay.Command
 ) -> None:
-    """An AttributeError from inside would say nothing."""
+    """It may be told where to put its files."""
     with pool.acquire(command) as backend:
-        with pytest.raises(forebay.ConfigError, match="directory of a program"):
-            _ = backend.lease.directory
-        with pytest.raises(forebay.ConfigError, match=r"lease\.follow"):
-            backend.lease.follow()
+        directory = backend.lease.directory
+        (directory / "left").touch()
+    with pool.acquire(command) as backend:
+        assert backend.lease.directory == directory
+        assert list(directory.iterdir()) == []

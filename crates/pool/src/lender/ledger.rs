@@ -28,6 +28,8 @@ struct ServiceRecord {
     unanswered: u64,
     /// Its preface was read.
     preface_read: bool,
+    /// The program that held it last.
+    holder: Option<BorrowerId>,
     /// It is ended when it is given back.
     retiring: bool,
     /// Monotonic milliseconds of its last change of hands.
@@ -45,6 +47,8 @@ pub(super) struct Lendable {
     pub preface_read: bool,
     /// The program has the descriptors of its process.
     pub seen: bool,
+    /// Another program held it last.
+    pub changes_hands: bool,
 }
 
 /// What a program holds in a slot.
@@ -56,6 +60,8 @@ struct Lease {
     ticket: QuestionId,
     /// The program makes it: it is not ready yet.
     starting: bool,
+    /// It is a copy, which counts against no limit and ends with its lease.
+    copied: bool,
 }
 
 /// A program and what it has.
@@ -74,9 +80,15 @@ struct Session {
 }
 
 impl Session {
+    /// Services that it holds, without copies.
+    fn held(&self) -> usize {
+        let held = self.leases.values().filter(|lease| !lease.copied);
+        held.count()
+    }
+
     /// What it holds, or asked of the pool.
     fn charged(&self) -> usize {
-        self.leases.len() + self.asked.len()
+        self.held() + self.asked.len()
     }
 
     /// Tickets without an answer.
@@ -269,6 +281,7 @@ impl Ledger {
             pid: 0,
             unanswered: 0,
             preface_read: false,
+            holder: None,
             retiring: false,
             since_ms: now_ms,
         };
@@ -289,6 +302,7 @@ impl Ledger {
             unanswered: service.unanswered,
             preface_read: service.preface_read,
             seen: session.is_some_and(|session| session.seen.contains(&slot)),
+            changes_hands: service.holder != Some(program),
         })
     }
 
@@ -304,14 +318,35 @@ impl Ledger {
         let Handle { slot, generation } = handle;
         if let Some(service) = self.services.get_mut(&slot) {
             service.since_ms = now_ms;
+            service.holder = Some(program);
         }
         if let Some(session) = self.sessions.get_mut(&program) {
             let lease = Lease {
                 generation,
                 ticket,
                 starting,
+                copied: false,
             };
             session.leases.insert(slot, lease);
+        }
+    }
+
+    /// A program has a copy made of a service that it holds; the copy is never lent again.
+    pub fn hold_copy(
+        &mut self,
+        program: BorrowerId,
+        handle: Handle,
+        ticket: QuestionId,
+        now_ms: u64,
+    ) {
+        self.hold(program, handle, ticket, true, now_ms);
+        if let Some(session) = self.sessions.get_mut(&program)
+            && let Some(lease) = session.leases.get_mut(&handle.slot)
+        {
+            lease.copied = true;
+        }
+        if let Some(service) = self.services.get_mut(&handle.slot) {
+            service.retiring = true;
         }
     }
 
@@ -444,7 +479,7 @@ impl Ledger {
     /// How many services a program holds.
     pub fn held_by(&self, program: BorrowerId) -> usize {
         let session = self.sessions.get(&program);
-        session.map_or(0, |session| session.leases.len())
+        session.map_or(0, Session::held)
     }
 
     /// At most `count` services from a slot on, for people; and where to go on.

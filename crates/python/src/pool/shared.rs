@@ -188,6 +188,25 @@ impl Borrower {
         self.ask(|ticket| Request::Output { ticket, handle })
     }
 
+    fn branch(&self, parent: &PyHandle) -> Result<u64> {
+        let handle = parent.0;
+        self.ask(|ticket| Request::Branch { ticket, handle })
+    }
+
+    fn follow(&self, handle: &PyHandle, seen: u64) -> Result<u64> {
+        let handle = handle.0;
+        self.ask(|ticket| Request::Follow {
+            ticket,
+            handle,
+            seen,
+        })
+    }
+
+    fn directory(&self, handle: &PyHandle) -> Result<u64> {
+        let handle = handle.0;
+        self.ask(|ticket| Request::Directory { ticket, handle })
+    }
+
     fn status(&self) -> Result<u64> {
         self.ask(|ticket| Request::Status { ticket })
     }
@@ -308,8 +327,12 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
             pid,
             unanswered,
             preface_read,
+            changes_hands,
             ..
-        } => lent_to_python(py, handle, pid, unanswered, preface_read, [next(), next()]),
+        } => {
+            let owed = (unanswered, preface_read);
+            lent_to_python(py, (handle, pid), owed, changes_hands, [next(), next()])
+        }
         Reply::Start { handle, .. } => (4, PyHandle(handle), next()).into_pyobject(py),
         Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
         Reply::Died { death, .. } => (6, death_to_python(py, &death)).into_pyobject(py),
@@ -326,20 +349,33 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
             ..
         } => (10, text(&limit), maximum, value, text(&next)).into_pyobject(py),
         Reply::Failed { reason, .. } => (11, text(&reason)).into_pyobject(py),
+        Reply::Written { total, text, .. } => {
+            (12, total, PyBytes::new(py, &text)).into_pyobject(py)
+        }
+        Reply::Directory { path, .. } => (13, PyBytes::new(py, &path)).into_pyobject(py),
     }
 }
 
 /// A lent process; its descriptors in the order of the packet.
 fn lent_to_python(
     py: Python<'_>,
-    handle: Handle,
-    pid: i32,
-    unanswered: u64,
-    preface_read: bool,
+    (handle, pid): (Handle, i32),
+    (unanswered, preface_read): (u64, bool),
+    changes_hands: bool,
     [first, second]: [RawFd; 2],
 ) -> PyResult<Bound<'_, PyTuple>> {
     let handle = PyHandle(handle);
-    (3, handle, pid, unanswered, preface_read, first, second).into_pyobject(py)
+    (
+        3,
+        handle,
+        pid,
+        unanswered,
+        preface_read,
+        first,
+        second,
+        changes_hands,
+    )
+        .into_pyobject(py)
 }
 
 fn counts_of(deaths: &[(Cause, u64)]) -> Vec<(&'static str, u64)> {

@@ -15,7 +15,6 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.pool.lend.lease import AsyncLease, Lease
-from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import Record
 from forebay.pool.lend.step import Settle, Steps, Until, awaited, block
 from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
@@ -208,7 +207,7 @@ class Borrow:
         try:
             yield Settle(record, deadline.left())
             if starting:
-                yield from learn_process(self._pool, record, self._deadline)
+                yield from self._pool.learn_process(record, self._deadline)
         except DeadlineError:
             if quiet and not self._deadline.passed():
                 self._pool.discard(record)

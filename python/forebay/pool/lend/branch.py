@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, BusyError, DeadlineError
-from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import PythonRecord
 from forebay.pool.lend.step import Answer, Settle, Steps, awaited, block
 from forebay.pool.lend.wait import Deadline
@@ -105,7 +104,7 @@ class Branches:
                     yield from self._order(copies, deadline)
             for waited in copies:
                 yield Settle(waited, deadline.left())
-                yield from learn_process(self._pool, waited, deadline)
+                yield from self._pool.learn_process(waited, deadline)
         except DeadlineError:
             self._discard(copies)
             raise DeadlineError(
@@ -132,7 +131,7 @@ class Branches:
         count = min(self._count - before, COPIES_ORDERED_MAX)
         try:
             while len(copies) < before + count:
-                copies.append(self._pool.branch(record))
+                copies.append((yield from self._pool.branch(record, deadline)))
             channel.generation = record.handle.tag
             call = channel.begin("@fork", (count, self._same_seed))
             yield Answer(channel, call, deadline.left())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
 from forebay.pool.lend.record import PythonRecord, Record, socket_of
-from forebay.pool.lend.step import awaited, block
+from forebay.pool.lend.step import Steps, awaited, block
 from forebay.pool.programs.program import ProgramRecord
 from forebay.pool.service.directory import LeaseDirectory
 
@@ -103,8 +103,8 @@ class Lease:
         """
         if not hasattr(self, "_directory"):
             self._check()
-            told = self._own_directory() or self.call("@directory", (), {}, None)
-            self._directory = Path(told)
+            told = block(self._pool, self._own_directory())
+            self._directory = Path(told or self.call("@directory", (), {}, None))
         return self._directory
 
     @property
@@ -304,11 +304,11 @@ class Lease:
         if not self._open:
             self._check()
 
-    def _own_directory(self) -> str | None:
+    def _own_directory(self) -> Steps[str | None]:
         """The directory of a program's lease, which this process manages; None for others."""
         if isinstance(self._record, PythonRecord):
             return None
-        service = self._pool.directory(self._handle)
+        service = yield from self._pool.directory(self._handle)
         own = LeaseDirectory(service)
         own.begin(self._handle.generation)
         return own.path
@@ -405,6 +405,6 @@ class AsyncLease(Lease):
     async def _ask_directory(self) -> Path:
         if not hasattr(self, "_directory"):
             self._check()
-            told = self._own_directory() or await self.call("@directory", (), {}, None)
-            self._directory = Path(told)
+            told = await awaited(self._pool, self._own_directory())
+            self._directory = Path(told or await self.call("@directory", (), {}, None))
         return self._directory

@@ -15,6 +15,7 @@ from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitEr
 from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.keeper import start_keeper
 from forebay.pool.lend.kind import CommandKind, Kind, PythonKind
+from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import PythonRecord, Record
 from forebay.pool.lend.step import Steps, Until
 from forebay.pool.lend.stock import Stocks
@@ -29,7 +30,7 @@ from forebay.pool.service.service import Service
 from forebay.pool.service.spec import S, Spec
 from forebay.pool.watch.death import KEEPER_WAIT, DeathNotice, LastWords, died_error
 from forebay.pool.watch.events import Events, Journal
-from forebay.pool.watch.follow import Follow
+from forebay.pool.watch.follow import LOOK_AGAIN, Follow, NewOutput, Output
 from forebay.pool.watch.watched import Watched
 
 if TYPE_CHECKING:
@@ -322,8 +323,13 @@ class ServicePool:
         """The name of a kind, for a message."""
         return self._numbered[key].name
 
-    def branch(self, record: PythonRecord) -> PythonRecord:
+    def learn_process(self, record: Record, deadline: Deadline) -> Steps[None]:
+        """Wait until the process of a service that has answered its start is known, and lend it."""
+        yield from learn_process(self.core, record, deadline)
+
+    def branch(self, record: PythonRecord, deadline: Deadline) -> Steps[PythonRecord]:
         """Have a lent service copied; its holder tells it to fork."""
+        yield from ()  # the core has the copy ordered at once
         start_ms = int(self.config.start_timeout * 1000)
         copied = record.kind.copies.branch(self.core, record.handle, start_ms=start_ms)
         with self._lock:
@@ -427,8 +433,16 @@ class ServicePool:
         """The lines of a service, as it writes them."""
         return Follow(self, handle)
 
-    def directory(self, handle: _core.Handle) -> str:
+    def written(self, handle: _core.Handle, seen: int) -> Steps[Output]:
+        """What a service wrote beyond the bytes that were seen, once there is some."""
+        output = NewOutput(self.core, handle, seen)
+        self.core.follow(handle, seen)
+        yield Until(output.found, Deadline(LOOK_AGAIN))
+        return output.told
+
+    def directory(self, handle: _core.Handle) -> Steps[str]:
         """The directory of a service."""
+        yield from ()  # it is known
         return self.core.directory(handle)
 
     def waiter(self) -> LoopWaiter:

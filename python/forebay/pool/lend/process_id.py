@@ -10,14 +10,12 @@ from forebay.pool.watch.death import DeathNotice
 
 if TYPE_CHECKING:
     from forebay import _core
-    from forebay.pool.lend.pool import ServicePool
     from forebay.pool.lend.record import Record
     from forebay.pool.lend.wait import Deadline
 
 
-def learn_process(pool: ServicePool, record: Record, deadline: Deadline) -> Steps[None]:
+def learn_process(core: _core.Pool, record: Record, deadline: Deadline) -> Steps[None]:
     """Wait until the process of a service that has answered its start is known, and lend it."""
-    core = pool.core
     notice = DeathNotice(core, record.handle)
 
     def known(queue: _core.WakeQueue) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from forebay.config import parse_timeout
@@ -20,8 +19,7 @@ from forebay.pool.lend.step import Settle, Steps, awaited, block
 from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.service.spec import S
-from forebay.pool.shared.link import DIED, LENT, Answer, Link, check, status_of
-from forebay.pool.watch.death import died_error
+from forebay.pool.shared.link import LENT, Answer, Link, check, status_of
 
 if TYPE_CHECKING:
     from forebay.pool.shared.kind import SharedKind
@@ -195,7 +193,7 @@ class SharedBorrow:
         try:
             yield Settle(record, self._deadline.left())
             if starting:
-                yield from self._meet(record)
+                yield from self.link.learn_process(record, self._deadline)
         except DeadlineError:
             leave(self.link, record, starting=starting)
             raise (yield from self._too_late()) from None
@@ -209,20 +207,6 @@ class SharedBorrow:
             leave(self.link, record, starting=starting)
             raise
         return True
-
-    def _meet(self, record: SharedRecord) -> Steps[None]:
-        """Tell the lender that the service is ready, and learn its process."""
-        assert self._deadline is not None
-        question = self.link.core.lend(record.handle)
-        answer = yield from self.link.ask(question, self._deadline)
-        if answer is None:
-            raise DeadlineError(
-                "the lender did not report a process id in time", timeout=self._timeout
-            )
-        if answer[0] == DIED:
-            raise died_error(self._kind.name, answer[1])
-        _, pid, process = answer
-        known(record, pid, process)
 
     def _too_late(self) -> Steps[DeadlineError]:
         """The error that says why no service was free, with the holders that the lender reports."""
@@ -247,14 +231,6 @@ class SharedBorrow:
             "see: forebay pool leases",
             timeout=timeout,
         )
-
-
-def known(record: SharedRecord, pid: int, process: int) -> None:
-    """Note the process of a new service; takes the pidfd over."""
-    try:
-        record.known(pid, process)
-    finally:
-        os.close(process)
 
 
 def _holders(rows: list[tuple[Any, ...]]) -> str:

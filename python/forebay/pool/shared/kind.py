@@ -9,6 +9,7 @@ the template, which makes the service.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import marshal
 import os
@@ -43,6 +44,7 @@ class SharedKind:
         name: for messages.
         resets: how a service is made clean.
         proxy: what holders of a lease see.
+        copies: the kind of copies of its services, which end with their lease.
         call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
         make: arguments of the call that makes a Python service; None for a program.
         told: what the lender is told: digest, name, digest of the template (empty for a program),
@@ -79,6 +81,11 @@ class SharedKind:
         self.make = make
         self.digest = _digest(template, identity, terms)
         self.told = (self.digest, os.fsencode(name), template, *launch, setup, terms)
+        self.copies = self
+        if resets is not Reset.NEVER:
+            self.copies = copy.copy(self)
+            self.copies.resets = Reset.NEVER
+            self.copies.copies = self.copies
 
 
 def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:

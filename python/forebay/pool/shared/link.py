@@ -14,21 +14,26 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError, DiedError, Error, LimitError
+from forebay.errors import (
+    BrokenError,
+    ClosedError,
+    DeadlineError,
+    DiedError,
+    Error,
+    LimitError,
+)
 from forebay.pool.lend.step import Steps
 from forebay.pool.lend.unsettled import DiscardCause
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool.service.reset import ENDED
-from forebay.pool.shared.kind import not_offered
-from forebay.pool.shared.record import SharedRecord, begun, taken_on
+from forebay.pool.shared.record import SharedPythonRecord, SharedRecord, begun, taken_on
 from forebay.pool.watch.death import died_error
+from forebay.pool.watch.follow import LOOK_AGAIN, Follow, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.pool.lend.record import PythonRecord
     from forebay.pool.shared.kind import SharedKind
-    from forebay.pool.watch.follow import Follow
 
 STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
 """Answers of the lender, by their first number."""
@@ -161,10 +166,12 @@ class Link:
             record = begun(kind, handle, descriptor)
             self._keep(handle.slot, record)
             return record
-        _, handle, pid, owed, met, connected, process = answer
+        _, handle, pid, owed, met, connected, process, changes_hands = answer
         if connected < 0:
             record = self._records[handle.slot]
             record.handle = handle  # every call of the lease carries its generation
+            if changes_hands:
+                record.renew()
         else:
             record = taken_on(kind, handle, (connected, process), pid=pid, met=met)
             self._keep(handle.slot, record)
@@ -212,17 +219,48 @@ class Link:
         self._forget(record)
         record.part()
 
+    def learn_process(self, record: SharedRecord, deadline: Deadline) -> Steps[None]:
+        """Tell the lender that a service is ready, and learn its process."""
+        answer = yield from self.ask(self.core.lend(record.handle), deadline)
+        if answer is None:
+            raise DeadlineError(
+                "the lender did not report a process id in time", timeout=deadline.timeout
+            )
+        if answer[0] == DIED:
+            raise died_error(record.kind.name, answer[1])
+        _, pid, process = answer
+        try:
+            record.known(pid, process)
+        finally:
+            os.close(process)
+
     def follow(self, handle: _core.Handle) -> Follow:
-        """Refuse to follow a service."""
-        raise not_offered("lease.follow")
+        """The lines of a service, as it writes them."""
+        return Follow(self, handle)
 
-    def directory(self, handle: _core.Handle) -> str:
-        """Refuse to report the directory of a program."""
-        raise not_offered("lease.directory of a program")
+    def written(self, handle: _core.Handle, seen: int) -> Steps[Output]:
+        """What a service wrote beyond the bytes that were seen, once there is some."""
+        answer = yield from self.ask(self.core.follow(handle, seen), Deadline(LOOK_AGAIN))
+        if answer is None:
+            return Output()
+        if answer[0] == DIED:
+            return Output(death=answer[1])
+        return Output((answer[1], answer[2]))
 
-    def branch(self, record: PythonRecord) -> PythonRecord:
-        """Refuse to copy a service: the lender could not distinguish a copy from its services."""
-        raise not_offered(f"lease.fork of {record.kind.name}")
+    def directory(self, handle: _core.Handle) -> Steps[str]:
+        """The directory of a service."""
+        answer = yield from self._told(self.core.directory(handle))
+        return os.fsdecode(answer[1])
+
+    def branch(self, record: SharedPythonRecord, deadline: Deadline) -> Steps[SharedPythonRecord]:
+        """Have a lent service copied; its holder tells it to fork."""
+        answer = yield from self.ask(self.core.branch(record.handle), deadline)
+        if answer is None:
+            raise DeadlineError("the lender did not order a copy in time", timeout=deadline.timeout)
+        _, handle, descriptor = answer
+        copied = SharedPythonRecord.copied(record.kind.copies, handle, descriptor)
+        self._keep(handle.slot, copied)
+        return copied
 
     def explain(
         self, handle: _core.Handle, name: str, error: BaseException
@@ -239,10 +277,7 @@ class Link:
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """The last output of a service."""
-        question = self.ask(self.core.output(handle), Deadline(EXPLAIN_WAIT))
-        answer = yield from question
-        if answer is None:
-            raise BrokenError(f"pool {self.name!r} did not answer within {EXPLAIN_WAIT:g} s")
+        answer = yield from self._told(self.core.output(handle))
         text: bytes = answer[1]
         return text.decode(errors="replace")
 
@@ -276,6 +311,13 @@ class Link:
         self._waiters.forked()
         self.core.forked()
 
+    def _told(self, ticket: int) -> Steps[Answer]:
+        """The answer to a question about a lease, which the lender gives at once."""
+        answer = yield from self.ask(ticket, Deadline(EXPLAIN_WAIT))
+        if answer is None:
+            raise BrokenError(f"pool {self.name!r} did not answer within {EXPLAIN_WAIT:g} s")
+        return answer
+
     def _is_over(self) -> bool:
         try:
             return self.core.over
@@ -299,7 +341,7 @@ class Link:
         """Give back what was granted while the caller left."""
         if answer is None or answer[0] not in (LENT, START):
             return
-        for descriptor in answer[2:3] if answer[0] == START else answer[5:]:
+        for descriptor in answer[2:3] if answer[0] == START else answer[5:7]:
             if descriptor >= 0:
                 os.close(descriptor)
         self.core.discard(answer[1])

@@ -8,7 +8,7 @@ stopped: the call whose answer is owed, and whether the service's preface was re
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay import _core
 from forebay.errors import BrokenError
@@ -39,14 +39,27 @@ class SharedPythonRecord(PythonRecord):
     @classmethod
     def begun(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
         """The record of a service that this program makes; takes the descriptor over."""
-        record = cls(
-            kind,
-            handle,
-            _core.Connection(descriptor, peer=f"service {kind.name}", by_reference=False),
-        )
         assert kind.make is not None
+        return cls._told(kind, handle, descriptor, "@start", kind.make)
+
+    @classmethod
+    def copied(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
+        """The record of a copy that its original is to make; takes the descriptor over."""
+        return cls._told(kind, handle, descriptor, "@branched", ())
+
+    @classmethod
+    def _told(
+        cls,
+        kind: SharedKind,
+        handle: _core.Handle,
+        descriptor: int,
+        call: str,
+        args: tuple[Any, ...],
+    ) -> SharedPythonRecord:
+        """The record of a service that answers its first call when it is ready."""
+        record = cls(kind, handle, _core.Connection(descriptor, peer=f"service {kind.name}"))
         try:
-            record.pending = record.channel.begin("@start", kind.make)
+            record.pending = record.channel.begin(call, args)
         except BrokenError:
             record.pending = NEVER_BEGUN  # it has ended already: taking its answer raises why
         return record
@@ -111,6 +124,10 @@ class SharedPythonRecord(PythonRecord):
         self._connection.forget_call(call)
         return call
 
+    def renew(self) -> None:
+        """Go on after another program has used the service: what was lent to that one is its own."""
+        self._connection.renew()
+
     def part(self) -> None:
         """Close this program's duplicate of the socket without notifying the service."""
         self._connection.close_local()
@@ -137,6 +154,9 @@ class SharedProgramRecord(ProgramRecord):
     def reset(self) -> int | None:
         """Nothing resets a program; it owes nothing."""
         return 0
+
+    def renew(self) -> None:
+        """Nothing is lent to a program."""
 
     def leave_start(self) -> tuple[int, bool] | None:
         """Stop waiting for a start: 1 if the byte that reports it ready is owed, else 0."""

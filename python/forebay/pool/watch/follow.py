@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from forebay.errors import BrokenError, ClosedError, StaleError
-from forebay.pool.lend.step import Steps, Until, awaited, block
-from forebay.pool.lend.wait import Deadline
+from forebay.pool.lend.step import Steps, awaited, block
 
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool.lend.pool import ServicePool
+    from forebay.pool.watch.death import Told
 
 LOOK_AGAIN = 1.0
 """Seconds after which a follower checks whether its lease has ended, which nobody reports to it."""
+
+
+class Output(NamedTuple):
+    """What a service wrote beyond the bytes that were seen, or how it ended."""
+
+    written: tuple[int, bytes] | None = None
+    """How many bytes it has written in all, and the newest of them; None: no more than seen."""
+    death: Told | None = None
+    """How it ended, if it did."""
+
+
+class NewOutput:
+    """Looks for what a service of this program's pool wrote, or how it ended."""
+
+    __slots__ = ("_core", "_handle", "_seen", "told")
+
+    def __init__(self, core: _core.Pool, handle: _core.Handle, seen: int) -> None:
+        self._core = core
+        self._handle = handle
+        self._seen = seen
+        self.told = Output()
+
+    def found(self, queue: _core.WakeQueue) -> bool:
+        """Look for it; `queue` is told when it pays to look again."""
+        # The death is read first: the last output came before the end.
+        death = self._core.death(self._handle, queue)
+        self.told = Output(self._core.written(self._handle, self._seen, queue), death)
+        return self.told != Output()
 
 
 class Follow:
@@ -65,24 +93,17 @@ class Follow:
 
     def _look(self) -> Steps[None]:
         """Wait until there is more, or nothing will come any more."""
-        core, handle = self._pool.core, self._handle
         try:
-            core.follow(handle, self._seen)
-            yield Until(self._found, Deadline(LOOK_AGAIN))
+            told = yield from self._pool.written(self._handle, self._seen)
         except (StaleError, ClosedError, BrokenError):  # the lease, the pool or the keeper ended
             self._end()
-
-    def _found(self, queue: _core.WakeQueue) -> bool:
-        core, handle = self._pool.core, self._handle
-        death = core.death(handle, queue)  # read first: the last output came before the end
-        written = core.written(handle, self._seen, queue)
-        if written is not None:
-            self._keep(*written)
-        elif death is not None and self._seen == 0:  # nobody had followed it
-            self._keep(len(death[3]), death[3])
-        if death is not None:
+            return
+        if told.written is not None:
+            self._keep(*told.written)
+        elif told.death is not None and self._seen == 0:  # nobody had followed it
+            self._keep(len(told.death[3]), told.death[3])
+        if told.death is not None:
             self._end()
-        return self._ended or written is not None
 
     def _keep(self, total: int, newest: bytes) -> None:
         unseen = total - self._seen

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use super::Loans;
 use crate::client::Answer;
 use crate::clock::now_ms;
+use crate::confine::Limits;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::lender::ledger::{Admission, Asked, BorrowerId};
@@ -154,6 +155,7 @@ impl Loans {
             pid,
             unanswered: service.unanswered,
             preface_read: service.preface_read,
+            changes_hands: service.changes_hands,
         };
         self.borrowers.reply(program, &reply, &descriptors);
         Ok(true)
@@ -218,6 +220,40 @@ impl Loans {
         self.ledger.forget(handle.slot);
         let _ = self.pool.discard(handle, Cause::Discarded); // fails where the keeper is lost, and the service with it
         self.borrowers.refuse(program, ticket, &error.explained());
+    }
+
+    /// A program copies a service that it holds: it tells the service to fork.
+    pub(super) fn branch(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        parent: Handle,
+    ) -> Result<()> {
+        let held = self.ledger.holds(program, parent);
+        let Some(key) = self.ledger.key_of(parent.slot).filter(|_| held) else {
+            self.borrowers.fail(program, ticket, "the lease has ended");
+            return Ok(());
+        };
+        self.forget_dead_idle()?; // as for any start
+        let limits = Limits {
+            stateful: false, // a copy ends with its lease
+            ..self.kinds.get(key).limits
+        };
+        let deadlines = Deadlines {
+            start_ms: self.config.start_ms,
+            limits,
+            ..Deadlines::default()
+        };
+        match self.pool.branch(parent, key, deadlines) {
+            Ok((handle, socket)) => {
+                self.ledger.begin(handle.slot, key, now_ms());
+                self.ledger.hold_copy(program, handle, ticket, now_ms());
+                let reply = Reply::Start { ticket, handle };
+                self.borrowers.reply(program, &reply, &[socket.as_fd()]);
+            }
+            Err(error) => self.borrowers.refuse(program, ticket, &error.explained()),
+        }
+        Ok(())
     }
 
     fn start(&mut self, handle: Handle) -> Result<std::os::fd::OwnedFd> {

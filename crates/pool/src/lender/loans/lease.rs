@@ -126,7 +126,8 @@ impl Loans {
         let answered = match what {
             Pending::Lend => self.look_started(program, ticket, handle, starting)?,
             Pending::Death => self.look_dead(program, ticket, handle)?,
-            Pending::Output => self.look_written(program, ticket, handle)?,
+            Pending::Output => self.look_output(program, ticket, handle)?,
+            Pending::Follow { seen } => self.look_written(program, ticket, handle, seen)?,
         };
         if !answered {
             self.pending.push((program, ticket, handle, what));
@@ -180,7 +181,7 @@ impl Loans {
     }
 
     /// Whether the keeper has reported what a service wrote.
-    fn look_written(
+    fn look_output(
         &mut self,
         program: BorrowerId,
         ticket: QuestionId,
@@ -193,5 +194,45 @@ impl Loans {
                 .reply(program, &Reply::Output { ticket, text }, &[]);
         }
         Ok(answered)
+    }
+
+    /// Whether a service wrote more than was seen, or ended.
+    fn look_written(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+        seen: u64,
+    ) -> Result<bool> {
+        let death = self.pool.death(handle, Some(&self.queue))?; // read first: the last output came before the end
+        let written = self.pool.written(handle, seen, Some(&self.queue))?;
+        let reply = match (written, death) {
+            (Some((total, text)), _) => Reply::Written {
+                ticket,
+                total,
+                text,
+            },
+            (None, Some(death)) => Reply::Died { ticket, death },
+            (None, None) => return Ok(false),
+        };
+        self.borrowers.reply(program, &reply, &[]);
+        Ok(true)
+    }
+
+    /// Answer where the directory of a lent service is.
+    pub(super) fn directory(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+    ) -> Result<()> {
+        if !self.ledger.holds(program, handle) {
+            self.borrowers.fail(program, ticket, "the lease has ended");
+            return Ok(());
+        }
+        let path = self.pool.directory(handle)?;
+        self.borrowers
+            .reply(program, &Reply::Directory { ticket, path }, &[]);
+        Ok(())
     }
 }

@@ -33,6 +33,10 @@ enum Pending {
     Lend,
     Death,
     Output,
+    /// It is answered with what goes beyond so many bytes.
+    Follow {
+        seen: u64,
+    },
 }
 
 /// What a program has sent.
@@ -203,6 +207,18 @@ impl Loans {
                 }
                 self.look(program, ticket, handle, Pending::Output)
             }
+            Request::Branch { ticket, handle } => self.branch(program, ticket, handle),
+            Request::Follow {
+                ticket,
+                handle,
+                seen,
+            } => {
+                if self.ledger.holds(program, handle) {
+                    self.pool.follow(handle, seen)?;
+                }
+                self.look(program, ticket, handle, Pending::Follow { seen })
+            }
+            Request::Directory { ticket, handle } => self.directory(program, ticket, handle),
             Request::Hello { ticket, version } => self.handshake(program, ticket, version),
             Request::Kind { ticket, kind } => {
                 self.name_kind(program, ticket, *kind);

@@ -20,13 +20,15 @@ pub enum Reply {
     /// The number of a kind.
     Kind { ticket: QuestionId, key: u32 },
     /// A service is lent. Its socket and pidfd come along where the program does not know this process yet; the
-    /// socket alone where the pid is 0, that is not known yet, which `Lend` mends.
+    /// socket alone where the pid is 0, that is not known yet, which `Lend` mends. `changes_hands`: another program held
+    /// it last.
     Lent {
         ticket: QuestionId,
         handle: Handle,
         pid: i32,
         unanswered: u64,
         preface_read: bool,
+        changes_hands: bool,
     },
     /// The program makes a service: its socket comes along.
     Start { ticket: QuestionId, handle: Handle },
@@ -58,6 +60,14 @@ pub enum Reply {
     },
     /// It could not be done.
     Failed { ticket: QuestionId, reason: Vec<u8> },
+    /// The newest that a service wrote, and how many bytes it has written in all.
+    Written {
+        ticket: QuestionId,
+        total: u64,
+        text: Vec<u8>,
+    },
+    /// The directory of a service.
+    Directory { ticket: QuestionId, path: Vec<u8> },
 }
 
 impl Reply {
@@ -74,7 +84,9 @@ impl Reply {
             | Self::Services { ticket, .. }
             | Self::Drained { ticket, .. }
             | Self::Refused { ticket, .. }
-            | Self::Failed { ticket, .. } => *ticket,
+            | Self::Failed { ticket, .. }
+            | Self::Written { ticket, .. }
+            | Self::Directory { ticket, .. } => *ticket,
         }
     }
 
@@ -99,10 +111,13 @@ impl Reply {
                 pid,
                 unanswered,
                 preface_read,
+                changes_hands,
                 ..
             } => {
                 let writer = writer.handle(*handle).i32(*pid).u64(*unanswered);
-                writer.u8(u8::from(*preface_read))
+                writer
+                    .u8(u8::from(*preface_read))
+                    .u8(u8::from(*changes_hands))
             }
             Self::Start { handle, .. } => writer.handle(*handle),
             Self::Started { pid, .. } => writer.i32(*pid),
@@ -121,6 +136,8 @@ impl Reply {
                 ..
             } => writer.bytes(limit).u64(*maximum).u64(*value).bytes(next),
             Self::Failed { reason, .. } => writer.bytes(reason),
+            Self::Written { total, text, .. } => writer.u64(*total).bytes(text),
+            Self::Directory { path, .. } => writer.bytes(path),
         }
         .0
     }
@@ -138,6 +155,8 @@ impl Reply {
             Self::Drained { .. } => 9,
             Self::Refused { .. } => 10,
             Self::Failed { .. } => 11,
+            Self::Written { .. } => 12,
+            Self::Directory { .. } => 13,
         }
     }
 
@@ -153,6 +172,7 @@ impl Reply {
                 pid: reader.i32()?,
                 unanswered: reader.u64()?,
                 preface_read: reader.flag()?,
+                changes_hands: reader.flag()?,
             },
             4 => Self::Start {
                 ticket,
@@ -220,6 +240,15 @@ impl Reply {
                 ticket,
                 ended: reader.u32()?,
                 marked: reader.u32()?,
+            },
+            12 => Self::Written {
+                ticket,
+                total: reader.u64()?,
+                text: reader.bytes()?,
+            },
+            13 => Self::Directory {
+                ticket,
+                path: reader.bytes()?,
             },
             _ => return Err(UNKNOWN),
         })

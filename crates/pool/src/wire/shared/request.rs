@@ -5,6 +5,9 @@ use crate::death::Cause;
 use crate::error::Result;
 use crate::wire::field::{Reader, UNKNOWN, Writer};
 
+/// The first number of a message that is about a lease and has no answer.
+const NOTICES: u8 = 32;
+
 /// From a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -26,6 +29,16 @@ pub enum Request {
     Services { ticket: QuestionId, from: u32 },
     /// End the services of a name, or all: at once, or when they come back.
     Drain { ticket: QuestionId, name: Vec<u8> },
+    /// Copy a lent service: its holder tells it to fork, and gets the copy's lease.
+    Branch { ticket: QuestionId, handle: Handle },
+    /// What does a lent service write beyond the bytes that were seen? Answered once there is some.
+    Follow {
+        ticket: QuestionId,
+        handle: Handle,
+        seen: u64,
+    },
+    /// Where is the directory of a lent service?
+    Directory { ticket: QuestionId, handle: Handle },
     /// A question was given up; a service that was granted meanwhile goes to the next caller.
     Leave { ticket: QuestionId },
     /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
@@ -70,17 +83,24 @@ impl Request {
             Self::Services { ticket, from } => writer.u8(8).u64(*ticket).u32(*from),
             Self::Drain { ticket, name } => writer.u8(9).u64(*ticket).bytes(name),
             Self::Leave { ticket } => writer.u8(10).u64(*ticket),
-            Self::Release { handle, unanswered } => writer.u8(11).handle(*handle).u64(*unanswered),
+            Self::Branch { ticket, handle } => writer.u8(11).u64(*ticket).handle(*handle),
+            Self::Follow {
+                ticket,
+                handle,
+                seen,
+            } => writer.u8(12).u64(*ticket).handle(*handle).u64(*seen),
+            Self::Directory { ticket, handle } => writer.u8(13).u64(*ticket).handle(*handle),
+            Self::Release { handle, unanswered } => writer.u8(32).handle(*handle).u64(*unanswered),
             Self::Abandon {
                 handle,
                 unanswered,
                 preface_read,
             } => {
-                let writer = writer.u8(12).handle(*handle).u64(*unanswered);
+                let writer = writer.u8(33).handle(*handle).u64(*unanswered);
                 writer.u8(u8::from(*preface_read))
             }
-            Self::Discard { handle, cause } => writer.u8(13).handle(*handle).u8(cause.code()),
-            Self::Overdue { handle } => writer.u8(14).handle(*handle),
+            Self::Discard { handle, cause } => writer.u8(34).handle(*handle).u8(cause.code()),
+            Self::Overdue { handle } => writer.u8(35).handle(*handle),
         }
         .0
     }
@@ -89,26 +109,26 @@ impl Request {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader(bytes);
         let number = reader.u8()?;
-        let request = if number <= 10 {
+        let request = if number < NOTICES {
             let ticket = reader.u64()?;
             Self::question(number, ticket, &mut reader)?
         } else {
             let handle = reader.handle()?;
             match number {
-                11 => Self::Release {
+                32 => Self::Release {
                     handle,
                     unanswered: reader.u64()?,
                 },
-                12 => Self::Abandon {
+                33 => Self::Abandon {
                     handle,
                     unanswered: reader.u64()?,
                     preface_read: reader.flag()?,
                 },
-                13 => Self::Discard {
+                34 => Self::Discard {
                     handle,
                     cause: Cause::from_code(reader.u8()?)?,
                 },
-                14 => Self::Overdue { handle },
+                35 => Self::Overdue { handle },
                 _ => return Err(UNKNOWN),
             }
         };
@@ -151,6 +171,19 @@ impl Request {
                 name: reader.bytes()?,
             },
             10 => Self::Leave { ticket },
+            11 => Self::Branch {
+                ticket,
+                handle: reader.handle()?,
+            },
+            12 => Self::Follow {
+                ticket,
+                handle: reader.handle()?,
+                seen: reader.u64()?,
+            },
+            13 => Self::Directory {
+                ticket,
+                handle: reader.handle()?,
+            },
             _ => return Err(UNKNOWN),
         })
     }

@@ -44,6 +44,13 @@ pub(crate) fn requests() -> Vec<Request> {
         Request::Services { ticket, from },
         Request::Drain { ticket, name },
         Request::Leave { ticket },
+        Request::Branch { ticket, handle },
+        Request::Follow {
+            ticket,
+            handle,
+            seen: 1 << 40,
+        },
+        Request::Directory { ticket, handle },
         Request::Release { handle, unanswered },
         Request::Abandon {
             handle,
@@ -94,6 +101,7 @@ pub(crate) fn replies() -> Vec<Reply> {
             pid,
             unanswered,
             preface_read,
+            changes_hands: true,
         },
         Reply::Start { ticket, handle },
         Reply::Started { ticket, pid },
@@ -120,6 +128,15 @@ pub(crate) fn replies() -> Vec<Reply> {
             next: text,
         },
         Reply::Failed { ticket, reason },
+        Reply::Written {
+            ticket,
+            total: 1 << 40,
+            text: b"line".to_vec(),
+        },
+        Reply::Directory {
+            ticket,
+            path: b"/tmp/service".to_vec(),
+        },
     ]
 }
 
