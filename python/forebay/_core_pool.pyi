@@ -350,8 +350,9 @@ _Told = tuple[Any, ...]
 
 1 status: sizes and counters, deaths by cause. 2 kind: its number.
 3 lent: handle, process id (0: not known yet), owed call (0: none), whether its preface was read,
-socket and pidfd (-1 where this program has them), whether another program held it last.
-4 start: handle, socket.
+whether another program held it last, and a tuple: socket and pidfd (-1 where this program has
+them), our end of its own socket (-1: none), port (0: none), what its starter reported.
+4 start: handle, socket (-1 for a program that is to be launched).
 5 met: process id, pidfd. 6 died: cause, process id, code, text. 7 output: text.
 8 services: rows of slot, process id, name, state, holder and age in seconds; where to go on, or 0.
 9 drained: services ended, services marked. 10 refused: limit, maximum, value, what to do.
@@ -425,13 +426,33 @@ class Borrower:
         environment: _Pairs,
         directory: bytes,
         setup: bytes,
+        private: bool,
         limits: _Limits | None,
     ) -> int:
-        """Ask for the number of a kind; `template` is a digest, empty for a program."""
+        """Ask for the number of a kind; `template` is a digest, empty for a program.
+
+        `private`: this program alone can use its services, which end with it.
+        """
     def take(self, key: int, patience: float) -> _Told | int:
         """Ask for a service and wait so many seconds: the answer, or else the ticket."""
-    def lend(self, handle: Handle) -> int:
-        """Say that a started service is ready: 5 or 6."""
+    def launch(
+        self,
+        handle: Handle,
+        arguments: list[bytes],
+        environment: _Pairs,
+        directory: bytes,
+        readiness: tuple[int, bytes],
+        caller_looks: bool,
+        stdio: bool,
+        port: int,
+        own: tuple[int, int] | None,
+    ) -> int:
+        """Ask for a program to be started: 4.
+
+        `own`: its end of its socket and a duplicate of ours for later holders; both are taken.
+        """
+    def lend(self, handle: Handle, report: bytes) -> int:
+        """Say that a started service is ready, and what later holders must know: 5 or 6."""
     def death(self, handle: Handle) -> int:
         """Ask how a lent service ended: 6, once it has."""
     def output(self, handle: Handle) -> int:

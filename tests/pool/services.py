@@ -15,6 +15,11 @@ from typing import Any
 import forebay
 
 
+def made_list(count: int) -> list[int]:
+    """What a factory makes; it has methods that no class of a service names."""
+    return list(range(count))
+
+
 class Echo(forebay.Service):
     """Keeps nothing between leases."""
 

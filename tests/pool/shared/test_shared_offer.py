@@ -17,12 +17,11 @@ import pytest
 
 import forebay
 from forebay.config import PoolConfig
-from forebay.pool import Http, Line
 from tests.pool.faults.soak_services import Forked, Shared
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
 from tests.pool.scripts import ECHO, python
-from tests.pool.services import Arrays, Echo
+from tests.pool.services import Arrays, Echo, made_list
 from tests.pool.shared.lender import Lending, Program
 
 
@@ -82,9 +81,7 @@ def test_several_services_are_called_at_once(pool: forebay.SharedPool) -> None:
     assert answers == [11, 12]
 
 
-def test_copies_of_a_lease_are_of_its_holder_alone(
-    pool: forebay.SharedPool, path: Path
-) -> None:
+def test_copies_of_a_lease_are_of_its_holder_alone(pool: forebay.SharedPool, path: Path) -> None:
     """Another program would get a service in the middle of somebody's work."""
     with forebay.SharedPool(path) as other, pool.acquire(Echo.spec(1)) as echo:
         with echo.lease.fork(8) as copies:
@@ -134,30 +131,18 @@ def test_a_large_array_comes_by_reference(
     assert pool.stats()["starts"] == 1
 
 
-def test_a_factory_is_refused(pool: forebay.SharedPool) -> None:
-    """Without it, a program would find no methods on what another one made."""
-    with pytest.raises(forebay.ConfigError, match="not offered by the shared pool"):
-        pool.acquire(forebay.factory(dict))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"arguments": ["cat"], "stdio": True},
-        {"arguments": ["cat", "{fd}"], "connect": lambda started: started.pid},
-        {"arguments": ["cat", "{socket}"]},
-        {"arguments": ["cat", "{port}"], "ready": Http("/")},
-        {"arguments": ["cat", "{dir}"], "ready": Line("ready")},
-        {"arguments": ["cat"], "ready": "started"},
-    ],
-    ids=lambda options: " ".join(map(str, options)),
-)
-def test_a_program_that_needs_more_than_its_socket_is_refused(
-    pool: forebay.SharedPool, options: dict[str, Any]
+def test_what_a_factory_made_is_used_by_another_program(
+    pool: forebay.SharedPool, path: Path
 ) -> None:
-    """It would never be ready, or be there without its client."""
-    with pytest.raises(forebay.ConfigError, match="not offered by the shared pool"):
-        pool.acquire(forebay.Command(**options))
+    """Without its methods, a program would find nothing on what another one made."""
+    spec = forebay.factory(made_list, 3)
+    with pool.acquire(spec) as made:
+        made.append(3)
+        pid = made.lease.pid
+    with forebay.SharedPool(path) as other, other.acquire(spec) as made:
+        assert made.lease.pid == pid
+        assert made.pop() == 3
+        assert made.index(2) == 2
 
 
 def test_a_program_that_an_exception_leaves_is_ended(

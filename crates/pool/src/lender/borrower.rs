@@ -9,7 +9,7 @@
 //! out before later messages. The outbox is bounded by what this program holds and has asked for.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,8 @@ struct State {
     receiver: Receiver,
     expected: BTreeMap<QuestionId, Waiter>,
     answers: BTreeMap<QuestionId, Response>,
-    outbox: VecDeque<Vec<u8>>,
+    /// Messages, with what comes along.
+    outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     next_ticket: QuestionId,
     leader: bool,
     /// Why nothing more comes.
@@ -115,6 +116,18 @@ impl Borrower {
     /// # Errors
     /// `Gone`, `Limit` for a question that is too long, `Closed`.
     pub fn ask(&self, question: impl FnOnce(QuestionId) -> Request) -> Result<QuestionId> {
+        self.ask_with(question, Vec::new())
+    }
+
+    /// The same with descriptors that come along.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_with(
+        &self,
+        question: impl FnOnce(QuestionId) -> Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<QuestionId> {
         let mut state = self.enter()?;
         state.expect_alive()?;
         let ticket = state.next_ticket;
@@ -129,7 +142,7 @@ impl Borrower {
         }
         state.next_ticket += 1;
         state.expected.insert(ticket, Waiter::Thread);
-        state.send(bytes)?;
+        state.send(bytes, descriptors)?;
         Ok(ticket)
     }
 
@@ -137,7 +150,7 @@ impl Borrower {
     pub fn send_notice(&self, notice: &Request) -> Result<()> {
         let mut state = self.enter()?;
         state.expect_alive()?;
-        state.send(notice.encode())
+        state.send(notice.encode(), Vec::new())
     }
 
     /// The answer to a question, if it has come; otherwise the ticket is pushed to `queue`, if given, when it comes.
@@ -196,7 +209,7 @@ impl Borrower {
             return Ok(Some(answer));
         }
         if known && state.ended.is_none() {
-            state.send(Request::Leave { ticket }.encode())?;
+            state.send(Request::Leave { ticket }.encode(), Vec::new())?;
         }
         Ok(None)
     }
@@ -388,8 +401,8 @@ impl State {
         self.expect_alive().map(|()| None)
     }
 
-    fn send(&mut self, bytes: Vec<u8>) -> Result<()> {
-        self.outbox.push_back(bytes);
+    fn send(&mut self, bytes: Vec<u8>, descriptors: Vec<OwnedFd>) -> Result<()> {
+        self.outbox.push_back((bytes, descriptors));
         self.flush();
         self.expect_alive()
     }
@@ -399,8 +412,9 @@ impl State {
         let Some(socket) = self.socket.clone() else {
             return;
         };
-        while let Some(bytes) = self.outbox.front() {
-            match control::send(&*socket, bytes, &[], SendFlags::DONTWAIT) {
+        while let Some((bytes, descriptors)) = self.outbox.front() {
+            let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+            match control::send(&*socket, bytes, &descriptors, SendFlags::DONTWAIT) {
                 Ok(()) => drop(self.outbox.pop_front()),
                 Err(Errno::AGAIN) => return,
                 Err(_) => {

@@ -82,20 +82,19 @@ impl Borrowers {
     }
 
     /// Receive one message of a program, if there is one. After an invalid one the program is disconnected.
-    pub fn receive(&mut self, program: BorrowerId) -> Option<Request> {
+    pub fn receive(&mut self, program: BorrowerId) -> Option<(Request, Vec<OwnedFd>)> {
         let connection = self.connections.get(&program)?;
-        let bytes = match self
+        let received = self
             .receiver
-            .receive(&connection.socket, RecvFlags::DONTWAIT)
-        {
-            Ok(None) | Err(Error::Interrupted) => return None,
-            Ok(Some(packet)) => packet.bytes,
-            Err(_) => Vec::new(),
-        };
-        if let Ok(request) = Request::decode(&bytes)
+            .receive(&connection.socket, RecvFlags::DONTWAIT);
+        if matches!(received, Ok(None) | Err(Error::Interrupted)) {
+            return None;
+        }
+        if let Ok(Some(packet)) = received
+            && let Ok(request) = Request::decode(&packet.bytes)
             && (connection.is_open || matches!(request, Request::Hello { .. }))
         {
-            return Some(request);
+            return Some((request, packet.descriptors));
         }
         self.disconnect(program); // its end of file, or an invalid message
         None

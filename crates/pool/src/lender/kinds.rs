@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ledger::BorrowerId;
 use crate::error::{Error, Result};
 use crate::limit::KINDS_MAX;
 use crate::machine;
@@ -17,16 +18,34 @@ pub(super) struct Kinds {
     templates: BTreeMap<Vec<u8>, u32>,
     /// Templates that were described, to which keeper.
     described: Vec<(u64, u32)>,
+    /// Private kinds, and the program whose they are; the number of one that has left is given out again.
+    private: BTreeMap<machine::Key, Option<BorrowerId>>,
 }
 
 impl Kinds {
-    /// The number of a kind, new or known.
+    /// The number of a kind that a program names, new or known. No service of a kind that is not `in_use` lives.
     ///
     /// # Errors
     /// `Limit` for a new one above `KINDS_MAX`.
-    pub fn intern(&mut self, kind: Kind) -> Result<machine::Key> {
+    pub fn intern(
+        &mut self,
+        program: BorrowerId,
+        kind: Kind,
+        in_use: impl Fn(machine::Key) -> bool,
+    ) -> Result<machine::Key> {
         if let Some(&key) = self.keys.get(&kind.digest) {
             return Ok(key);
+        }
+        if kind.private {
+            let left = |(&key, &owner): (_, &Option<BorrowerId>)| {
+                (owner.is_none() && !in_use(key)).then_some(key)
+            };
+            if let Some(key) = self.private.iter().find_map(left) {
+                self.private.insert(key, Some(program));
+                self.keys.insert(kind.digest.clone(), key);
+                self.by_number[key as usize] = kind;
+                return Ok(key);
+            }
         }
         if self.by_number.len() >= KINDS_MAX {
             return Err(Error::Limit {
@@ -43,9 +62,25 @@ impl Kinds {
                 .entry(kind.template.clone())
                 .or_insert(number);
         }
+        if kind.private {
+            self.private.insert(key, Some(program));
+        }
         self.keys.insert(kind.digest.clone(), key);
         self.by_number.push(kind);
         Ok(key)
+    }
+
+    /// A program has left: the kinds that nobody else can use.
+    pub fn leave(&mut self, program: BorrowerId) -> Vec<machine::Key> {
+        let mut left = Vec::new();
+        for (&key, owner) in &mut self.private {
+            if *owner == Some(program) {
+                *owner = None;
+                self.keys.remove(&self.by_number[key as usize].digest);
+                left.push(key);
+            }
+        }
+        left
     }
 
     /// How many there are: their numbers are below that.
@@ -92,9 +127,31 @@ mod tests {
             digest: vec![2],
             ..first.clone()
         };
-        let numbers = [&first, &other, &first].map(|kind| kinds.intern(kind.clone()).ok());
+        let numbers =
+            [&first, &other, &first].map(|kind| kinds.intern(1, kind.clone(), |_| false).ok());
         assert_eq!(numbers, [Some(0), Some(1), Some(0)]);
         assert_eq!(kinds.templates.len(), 1);
+    }
+
+    #[test]
+    fn the_number_of_a_private_kind_is_given_out_again_once_its_services_are_gone() {
+        let mut kinds = Kinds::default();
+        let private = |digest| Kind {
+            digest: vec![digest],
+            private: true,
+            ..Kind::default()
+        };
+        let intern = |kinds: &mut Kinds, program, digest, in_use: bool| {
+            let key = kinds.intern(program, private(digest), |_| in_use);
+            key.expect("below the limit")
+        };
+        assert_eq!(intern(&mut kinds, 1, 1, true), 0);
+        assert_eq!(intern(&mut kinds, 2, 2, true), 1);
+        assert_eq!(kinds.leave(1), [0]);
+        assert!(kinds.leave(1).is_empty());
+        assert_eq!(intern(&mut kinds, 2, 3, true), 2);
+        assert_eq!(intern(&mut kinds, 3, 1, false), 0);
+        assert_eq!(kinds.leave(3), [0]);
     }
 
     #[test]

@@ -293,6 +293,11 @@ impl Ledger {
         Some(self.services.get(&slot)?.key)
     }
 
+    /// Whether a service of a kind lives.
+    pub fn has_services(&self, key: machine::Key) -> bool {
+        self.services.values().any(|service| service.key == key)
+    }
+
     /// The service in a slot, for a program; `None` where there is none, or where it is to be ended.
     pub fn lendable(&self, program: BorrowerId, slot: u32) -> Option<Lendable> {
         let service = self.services.get(&slot)?;
@@ -633,7 +638,9 @@ mod tests {
     fn rows_say_who_holds_what_since_when_and_where_to_go_on() {
         let mut ledger = sample();
         let mut kinds = Kinds::default();
-        kinds.intern(Kind::default()).expect("the first");
+        kinds
+            .intern(1, Kind::default(), |_| false)
+            .expect("the first");
         ledger.begin(9, 0, 0);
         ledger.hold(1, IDLE, 11, false, 0);
         assert_eq!(ledger.give_back(1, IDLE, 5, 0), GivenBack::Lendable);

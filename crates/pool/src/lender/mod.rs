@@ -19,6 +19,7 @@ mod kinds;
 mod ledger;
 mod listener;
 mod loans;
+mod programs;
 mod socket_watch;
 mod source;
 

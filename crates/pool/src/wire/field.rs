@@ -131,6 +131,11 @@ impl<'a> Reader<'a> {
     pub fn flag(&mut self) -> Result<bool> {
         Ok(self.u8()? != 0)
     }
+    pub fn port(&mut self) -> Result<u16> {
+        u16::try_from(self.u32()?).map_err(|_| Error::Malformed {
+            what: "a port above 65,535",
+        })
+    }
     pub fn handle(&mut self) -> Result<Handle> {
         Ok(Handle {
             slot: self.u32()?,

@@ -31,10 +31,12 @@ pub struct Kind {
     pub name: Vec<u8>,
     /// Of everything that the template is started with; empty for a program.
     pub template: Vec<u8>,
-    /// The template, or the program itself.
+    /// How the template is started; a program is launched by whoever is granted its start.
     pub launch: Launch,
     /// What the template imports.
     pub setup: Vec<u8>,
+    /// No other program can use its services: they end with the program that named the kind.
+    pub private: bool,
     /// What each process may use.
     pub limits: Limits,
 }
@@ -90,6 +92,7 @@ impl Writer {
             .bytes(&kind.template)
             .launch(&kind.launch)
             .bytes(&kind.setup)
+            .u8(u8::from(kind.private))
             .limits(&kind.limits)
     }
     fn row(self, row: &Row) -> Self {
@@ -110,6 +113,7 @@ impl Reader<'_> {
             template: self.bytes()?,
             launch: self.launch()?,
             setup: self.bytes()?,
+            private: self.flag()?,
             limits: self.limits()?,
         })
     }

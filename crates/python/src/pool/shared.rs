@@ -11,6 +11,7 @@ use forebay_pool::Error;
 use forebay_pool::death::Cause;
 use forebay_pool::lender::borrower::{Borrower as Core, Response};
 use forebay_pool::lender::{Config, Lender as CoreLender, Turn};
+use forebay_pool::readiness::Readiness;
 use forebay_pool::wire::shared::{Kind, Reply, Request, Row};
 use forebay_pool::wire::{Handle, Launch};
 use pyo3::IntoPyObjectExt;
@@ -136,6 +137,7 @@ impl Borrower {
         environment: Pairs,
         directory: Vec<u8>,
         setup: Vec<u8>,
+        private: bool,
         limits: Option<PyLimits>,
     ) -> Result<u64> {
         let launch = Launch {
@@ -150,6 +152,7 @@ impl Borrower {
             template,
             launch,
             setup,
+            private,
             limits: limits_of(limits),
         };
         let kind = Box::new(kind);
@@ -173,9 +176,51 @@ impl Borrower {
         }
     }
 
-    fn lend(&self, handle: &PyHandle) -> Result<u64> {
+    /// Ask for a program to be started; `own` are its end of its socket and ours, which are taken.
+    #[allow(clippy::too_many_arguments)] // they are Python's
+    fn launch(
+        &self,
+        handle: &PyHandle,
+        arguments: Vec<Vec<u8>>,
+        environment: Pairs,
+        directory: Vec<u8>,
+        readiness: (u8, Vec<u8>),
+        caller_looks: bool,
+        stdio: bool,
+        port: u16,
+        own: Option<(RawFd, RawFd)>,
+    ) -> Result<u64> {
+        let mut ends = Vec::new();
+        if let Some((theirs, ours)) = own {
+            ends = vec![take(theirs)?, take(ours)?];
+        }
+        let (code, text) = readiness;
+        let launch = Box::new(Launch {
+            arguments,
+            environment,
+            directory,
+            readiness: Readiness::from_parts(code, text)?,
+            caller_looks,
+            stdio,
+        });
+        let (handle, own) = (handle.0, own.is_some());
+        let question = |ticket| Request::Launch {
+            ticket,
+            handle,
+            launch,
+            port,
+            own,
+        };
+        Ok(self.0.ask_with(question, ends)?)
+    }
+
+    fn lend(&self, handle: &PyHandle, report: Vec<u8>) -> Result<u64> {
         let handle = handle.0;
-        self.ask(|ticket| Request::Lend { ticket, handle })
+        self.ask(|ticket| Request::Lend {
+            ticket,
+            handle,
+            report,
+        })
     }
 
     fn death(&self, handle: &PyHandle) -> Result<u64> {
@@ -328,10 +373,17 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
             unanswered,
             preface_read,
             changes_hands,
+            has_own,
+            port,
+            report,
             ..
         } => {
-            let owed = (unanswered, preface_read);
-            lent_to_python(py, (handle, pid), owed, changes_hands, [next(), next()])
+            let connected = next();
+            let own = if has_own { next() } else { -1 };
+            let descriptors = (connected, next(), own);
+            let owed = (unanswered, preface_read, changes_hands);
+            let report = PyBytes::new(py, &report);
+            lent_to_python(py, (handle, pid), owed, descriptors, (port, report))
         }
         Reply::Start { handle, .. } => (4, PyHandle(handle), next()).into_pyobject(py),
         Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
@@ -356,24 +408,24 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
     }
 }
 
-/// A lent process; its descriptors in the order of the packet.
-fn lent_to_python(
-    py: Python<'_>,
+/// A lent process; its socket, pidfd and own socket are -1 where they did not come.
+fn lent_to_python<'py>(
+    py: Python<'py>,
     (handle, pid): (Handle, i32),
-    (unanswered, preface_read): (u64, bool),
-    changes_hands: bool,
-    [first, second]: [RawFd; 2],
-) -> PyResult<Bound<'_, PyTuple>> {
+    (unanswered, preface_read, changes_hands): (u64, bool, bool),
+    (connected, process, own): (RawFd, RawFd, RawFd),
+    (port, report): (u16, Bound<'py, PyBytes>),
+) -> PyResult<Bound<'py, PyTuple>> {
     let handle = PyHandle(handle);
+    let service = (connected, process, own, port, report);
     (
         3,
         handle,
         pid,
         unanswered,
         preface_read,
-        first,
-        second,
         changes_hands,
+        service,
     )
         .into_pyobject(py)
 }

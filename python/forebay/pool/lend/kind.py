@@ -6,7 +6,7 @@ import copy
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay import _core
 from forebay._working_directory import path_to_enter
@@ -41,6 +41,7 @@ class PythonKind:
         methods: names that calls may use; those of a factory are known once one was made.
         proxy: what holders of a lease see.
         template: number of the template in its pool.
+        told_at_start: whether its methods are known only once a service was made.
         max_leases: leases that one service may have at once.
         copies: the kind of copies of its services, which end with their lease.
         acquires: how one is acquired.
@@ -62,7 +63,7 @@ class PythonKind:
         service = spec.service
         self.key = key
         self.name = service.__name__
-        told_at_start = isinstance(spec, Factory)
+        self.told_at_start = told_at_start = isinstance(spec, Factory)
         self.methods = frozenset() if told_at_start else public_methods(service)
         self.limits, self.call_timeout = parts_of(spec.limits, stateful=is_stateful(service))
         streams = frozenset() if told_at_start else streaming_methods(service)
@@ -130,6 +131,28 @@ class PythonKind:
         return PythonRecord(self, handle, channel, begun)
 
 
+class Launch(NamedTuple):
+    """How one program is started, in the keeper's form; and our end of its socket, and its port.
+
+    The caller owns `own`, the program's end of its socket; None if it has none.
+    """
+
+    arguments: list[bytes]
+    environment: list[tuple[bytes, bytes]]
+    directory: bytes
+    readiness: tuple[int, bytes]
+    caller_looks: bool
+    own: int | None
+    stream: socket.socket | None
+    port: int | None
+
+    def ends(self) -> tuple[int, int] | None:
+        """The program's end of its socket, and a duplicate of ours; both are the caller's."""
+        if self.own is None or self.stream is None:
+            return None
+        return self.own, os.dup(self.stream.fileno())
+
+
 class CommandKind:
     """Services that are programs, started by the keeper.
 
@@ -163,45 +186,58 @@ class CommandKind:
         private_bytes_max: int,
     ) -> ProgramRecord:
         """Have the keeper start the program, with its end of a socket where it has one."""
-        command = self.command
-        port = choose_port() if command.takes("{port}") else None
-        stream, own = self._stream()
+        launch = self.launch()
         try:
             descriptor = core.launch(
                 handle,
-                [os.fsencode(command.program())]
-                + [command.filled(argument, port) for argument in command.arguments[1:]],
-                self._environment(port),
-                command.filled(command.cwd or path_to_enter(), port),
+                launch.arguments,
+                launch.environment,
+                launch.directory,
                 start_ms=start_ms,
                 idle_ms=idle_ms,
-                readiness=self._readiness(),
-                caller_looks=self._caller_looks(),
-                own=own,
-                stdio=command.stdio,
+                readiness=launch.readiness,
+                caller_looks=launch.caller_looks,
+                own=launch.own,
+                stdio=self.command.stdio,
                 private_bytes_max=private_bytes_max,
                 limits=self.limits,
             )
         except BaseException:
-            if stream is not None:
-                stream.close()
+            if launch.stream is not None:
+                launch.stream.close()
             raise
-        return ProgramRecord(self, handle, ProgramSocket(descriptor), stream, port)
+        return ProgramRecord(self, handle, ProgramSocket(descriptor), launch.stream, launch.port)
 
-    def _stream(self) -> tuple[socket.socket | None, int | None]:
-        """A socket pair for the program: our end, and the program's, which the caller owns."""
+    def launch(self) -> Launch:
+        """How the next program is started: with a port and a socket of its own, if it has them."""
         command = self.command
-        if command.speaks_on_link or not (command.stdio or command.takes("{fd}")):
-            return None, None
-        ours, theirs = socket.socketpair()
-        return ProgramSocket(ours.detach()), theirs.detach()
-
-    def _environment(self, port: int | None) -> list[tuple[bytes, bytes]]:
-        filled = {
-            os.fsencode(name): self.command.filled(value, port)
-            for name, value in self.command.env.items()
+        port = choose_port() if command.takes("{port}") else None
+        arguments = [command.filled(argument, port) for argument in command.arguments[1:]]
+        environment = {
+            os.fsencode(name): command.filled(value, port) for name, value in command.env.items()
         }
+        stream = own = None
+        if not command.speaks_on_link and (command.stdio or command.takes("{fd}")):
+            ours, theirs = socket.socketpair()
+            stream, own = ProgramSocket(ours.detach()), theirs.detach()
+        return Launch(
+            arguments=[os.fsencode(command.program()), *arguments],
+            environment=self.environment(environment),
+            directory=command.filled(command.cwd or self.directory(), port),
+            readiness=self._readiness(),
+            caller_looks=self._caller_looks(),
+            own=own,
+            stream=stream,
+            port=port,
+        )
+
+    def environment(self, filled: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        """The environment of a program: this program's, replaced by what its command says."""
         return list({**os.environb, **filled}.items())
+
+    def directory(self) -> str:
+        """The current directory of a program whose command says none."""
+        return path_to_enter()
 
     def _caller_looks(self) -> bool:
         """Whether the caller checks that it is ready, because the keeper cannot."""

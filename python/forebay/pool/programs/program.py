@@ -45,6 +45,7 @@ class ProgramRecord:
         "kind",
         "owes",
         "pid",
+        "report",
         "starting",
         "stream",
     )
@@ -66,6 +67,8 @@ class ProgramRecord:
         self.pid = 0
         self.starting = True
         self.owes = True
+        self.report = b""
+        """What the keeper reported of it when it was ready."""
         self._link = link
         self._port = port
         self._facts: Started | None = None
@@ -105,10 +108,16 @@ class ProgramRecord:
             self._protect(facts)
             self._facts = self._without_notifier(facts)
             self._link.recv(len(told))
+            self.report = told
         self.owes = False
         for connected in (self._link, self.stream):
             if connected is not None:
                 connected.setblocking(True)
+
+    def learn(self, report: bytes) -> None:
+        """Note what the keeper reported when it was ready, to the program that waited for that."""
+        self._facts = self._without_notifier(self._facts_of(report))
+        self.report = report
 
     def _facts_of(self, told: bytes) -> Started:
         pid, directory, text = read_report(told)

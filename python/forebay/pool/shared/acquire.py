@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from forebay.config import parse_timeout
 from forebay.errors import (
     BrokenError,
-    BusyError,
     ClosedError,
     DeadlineError,
     RemoteError,
-    StaleError,
 )
+from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.step import Settle, Steps, awaited, block
 from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
 from forebay.pool.lend.wait import Deadline
+from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.service.spec import S
-from forebay.pool.shared.link import LENT, Answer, Link, check, status_of
+from forebay.pool.shared.link import LENT, START, Answer, Link, check, status_of
 
 if TYPE_CHECKING:
-    from forebay.pool.shared.kind import SharedKind
+    from forebay.pool.shared.kind import SharedCommandKind, SharedKind
     from forebay.pool.shared.pool import SharedPool
     from forebay.pool.shared.record import SharedRecord
 
@@ -35,71 +33,58 @@ LOOP_PATIENCE = 0.00002
 ASK_WAIT = 0.25
 """Seconds that a caller whose time ran out waits for the list of holders, for its error."""
 
+NO_LINK = cast("Any", None)
+"""In place of the link of an acquire that was not entered."""
+
 HOLDERS_TOLD = 5
 """The number of programs that a message names; it names those that hold most services."""
 
 
-class SharedAcquire(Generic[S]):
+class SharedAcquire(Acquire[S]):
     """A context manager that acquires a service of a shared pool; used as `Acquire`."""
 
-    __slots__ = ("_kind", "_lease", "_pool", "_timeout")
+    __slots__ = ("_shared",)
 
-    def __init__(self, pool: SharedPool, kind: SharedKind, timeout: str | float | None) -> None:
-        self._pool = pool
-        self._kind = kind
-        self._timeout = parse_timeout(timeout) if isinstance(timeout, str) else timeout
-        self._lease: Lease | None = None
+    def __init__(self, shared: SharedPool, kind: Any, timeout: str | float | None) -> None:
+        super().__init__(NO_LINK, kind, timeout)
+        self._shared = shared
 
     def __enter__(self) -> S:
         borrow = self._begin(THREAD_PATIENCE)
         if borrow.record is None:
-            block(cast("Any", borrow.link), borrow.steps())
-        return self._lent(borrow, asyncio=False)  # type: ignore[no-any-return]
-
-    def __exit__(self, *how: object) -> None:
-        self._end(how)
+            block(self._pool, borrow.steps())
+        return self._lent(Lease, borrow)  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> Any:
         borrow = self._begin(LOOP_PATIENCE)
         if borrow.record is None:
-            await awaited(cast("Any", borrow.link), borrow.steps())
-        return self._lent(borrow, asyncio=True)
-
-    async def __aexit__(self, *how: object) -> None:
-        self._end(how)
+            await awaited(self._pool, borrow.steps())
+        return self._lent(AsyncLease, borrow)
 
     def _begin(self, patience: float) -> SharedBorrow:
         if self._lease is not None:
-            raise BusyError(
-                f"this acquire of {self._kind.name} has been entered and not left; "
-                "for a second lease at the same time, call acquire again"
-            )
-        link = self._pool.link()
+            self._refuse()
+        link, kind = self._shared.link(), cast("SharedKind | SharedCommandKind", self._kind)
         if link.watched:
             link.watched.end(link)
-        borrow = SharedBorrow(link, self._kind, self._timeout)
+        borrow = SharedBorrow(link, kind, self._timeout)
         try:
             borrow.at_once(patience)
         except BrokenError:
             # The lender of this link has ended; another one may have been started since.
-            borrow = SharedBorrow(self._pool.link(), self._kind, self._timeout)
+            borrow = SharedBorrow(self._shared.link(), kind, self._timeout)
+        self._pool = cast("Any", borrow.link)
         return borrow
 
-    def _lent(self, borrow: SharedBorrow, *, asyncio: bool) -> Any:
-        made = AsyncLease if asyncio else Lease
-        lease = made(cast("Any", borrow.link), cast("Any", borrow.record))
-        self._lease = lease
+    def _lent(self, made: type[Lease], borrow: SharedBorrow) -> Any:
+        self._lease = lease = made(self._pool, cast("Any", borrow.record))
         return self._kind.proxy(lease)
 
-    def _end(self, how: tuple[object, ...]) -> None:
-        lease, self._lease = self._lease, None
-        if lease is None:
-            return
-        if self._kind.make is None and how and how[0] is not None:
-            # The program may still send an answer that nobody will read.
-            with contextlib.suppress(StaleError):  # its holder has ended it
-                lease.discard()
-        lease.close()
+
+class SharedProgramAcquire(ProgramAcquire, SharedAcquire[Any]):
+    """The same for a program: its client is made first, as `ProgramAcquire` says."""
+
+    __slots__ = ()
 
 
 class SharedBorrow:
@@ -111,7 +96,9 @@ class SharedBorrow:
 
     __slots__ = ("_asked", "_deadline", "_kind", "_timeout", "link", "record")
 
-    def __init__(self, link: Link, kind: SharedKind, timeout: float | None) -> None:
+    def __init__(
+        self, link: Link, kind: SharedKind | SharedCommandKind, timeout: float | None
+    ) -> None:
         self.link = link
         self.record: SharedRecord | None = None
         """The service, once it is lent."""
@@ -144,7 +131,11 @@ class SharedBorrow:
         for attempt in range(1, TRIES + 1):
             last = attempt == TRIES
             try:
-                record = self.link.taken(self._kind, (yield from self._answer()))
+                answer = yield from self._answer()
+                if answer[0] == START:
+                    record = yield from self.link.start(self._kind, answer, self._deadline)
+                else:
+                    record = self.link.taken(self._kind, answer)
             except BrokenError:
                 if last or self.link.core.over:
                     raise

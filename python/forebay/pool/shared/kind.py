@@ -9,7 +9,6 @@ the template, which makes the service.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import marshal
 import os
@@ -18,137 +17,134 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay._working_directory import path_to_tell_apart, working_directory
-from forebay.errors import ConfigError
-from forebay.pool.lend.kind import is_stateful, parts_of
-from forebay.pool.lend.proxy import proxy_class, public_methods, streaming_methods
-from forebay.pool.programs.backend import Backend
+from forebay.pool.lend.kind import CommandKind, PythonKind
 from forebay.pool.programs.command import Command
 from forebay.pool.service import identity, template
 from forebay.pool.service.application import Application, application_of, reference_of
-from forebay.pool.service.factory import Factory
-from forebay.pool.service.limits import Limits
+from forebay.pool.service.limits import Terms
 from forebay.pool.service.reset import Reset
 from forebay.pool.service.spec import Spec
 from forebay.pool.service.threads import template_variables
+from forebay.pool.shared.acquire import SharedAcquire, SharedProgramAcquire
+
+NO_NUMBER = 0
+"""In place of the numbers that a pool of one's own gives to kinds and templates."""
+
+SEPARATOR = "\0"
+"""Between the names of methods."""
 
 Pairs = list[tuple[bytes, bytes]]
 
+Told = tuple[bytes, bytes, bytes, list[bytes], Pairs, bytes, bytes, bool, Terms | None]
 
-class SharedKind:
+
+class SharedKind(PythonKind):
     """One kind of service of a shared pool.
 
     A service has one lease at a time, whatever `max_leases` its class allows.
 
-    Attributes:
+    Attributes beyond those of a kind of a pool of one's own:
         digest: of everything that makes two services interchangeable.
-        name: for messages.
-        resets: how a service is made clean.
-        proxy: what holders of a lease see.
-        copies: the kind of copies of its services, which end with their lease.
-        call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
-        make: arguments of the call that makes a Python service; None for a program.
+        make: arguments of the call that makes a service.
         told: what the lender is told: digest, name, digest of the template (empty for a program),
-            command line, environment, directory, what a template is to import, limits.
+            command line, environment and directory of the template, what it is to import, whether
+            this program alone can use its services, limits.
     """
 
-    speaks_on_link = True
-    """A program gets nothing but its socket."""
+    acquires = SharedAcquire
 
-    faces = None
-    """A program has no client."""
+    def __init__(self, spec: Spec[Any], *, by_value: bool) -> None:
+        service = spec.service
+        application = application_of(service, by_value=by_value)
+        made = (reference_of(service, by_value=by_value), spec.arguments)
+        super().__init__(NO_NUMBER, spec, made, NO_NUMBER)
+        self.max_leases = 1
+        self.make = (*made, False, self.told_at_start)  # without a canary
+        in_template = made if spec.resets is Reset.FORK else None
+        launch = (template.command_line(), _environment(template_variables(os.environ)), _here())
+        path, argv = _import_path(), _arguments(application)
+        # Of the values: the bytes that a template is told depend on who else holds an object.
+        imported = (launch, tuple(application), path, argv, _source(service), in_template)
+        of_template = _digest(*imported)
+        setup = template.setup_of(application, in_template, path=path, argv=argv)
+        self.digest = _digest(of_template, made, self.limits)
+        name = os.fsencode(self.name)
+        self.told: Told = (self.digest, name, of_template, *launch, setup, False, self.limits)
 
-    def __init__(
-        self,
-        name: str,
-        resets: Reset,
-        *,
-        methods: frozenset[str] | None = None,
-        streams: frozenset[str] = frozenset(),
-        limits: Limits | None = None,
-        stateful: bool = False,
-        make: tuple[Any, ...] | None = None,
-        template: bytes = b"",
-        launch: tuple[list[bytes], Pairs, bytes],
-        setup: bytes = b"",
-        identity: Any,
-    ) -> None:
-        self.name = name
-        self.resets = resets
-        terms, self.call_timeout = parts_of(limits, stateful=stateful)
-        self.proxy: type[Any] = Backend
-        if methods is not None:
-            self.proxy = proxy_class(name, methods, self.call_timeout, streams)
-        self.make = make
-        self.digest = _digest(template, identity, terms)
-        self.told = (self.digest, os.fsencode(name), template, *launch, setup, terms)
-        self.copies = self
-        if resets is not Reset.NEVER:
-            self.copies = copy.copy(self)
-            self.copies.resets = Reset.NEVER
-            self.copies.copies = self.copies
+    def report(self) -> bytes:
+        """What the next program must know of a service: the methods of what a factory made."""
+        return SEPARATOR.join(sorted(self.methods)).encode() if self.told_at_start else b""
+
+    def learn_report(self, report: bytes) -> None:
+        """Note what the program that started a service has reported."""
+        if report:
+            self.learn(report.decode().split(SEPARATOR))
 
 
-def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind:
+class SharedCommandKind(CommandKind):
+    """One kind of programs of a shared pool.
+
+    A program whose client speaks on the socket that it inherited is kept for this program alone:
+    the client may hold the beginning of what comes next. So are programs with `connect` and
+    `stdio`, whose clients read as soon as they are made.
+
+    Attributes beyond those of the kind: as of `SharedKind`.
+    """
+
+    acquires = SharedProgramAcquire
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(NO_NUMBER, command)
+        program = command.program()
+        speaks = command.stdio or command.takes("{fd}")
+        private = command.connect is not None and speaks and not command.only_notifies
+        variables = [(name, os.fsencode(value)) for name, value in command.env.items()]
+        identity_of = (
+            list(command.arguments),
+            self.environment({os.fsencode(name): value for name, value in variables}),
+            os.fsencode(command.cwd or self.directory()),
+            repr(command.ready),
+            command.stdio,
+            command.reuse,
+            identity.executable(program),
+            _this_program() if private else None,
+        )
+        self.digest = _digest(b"", identity_of, self.limits)
+        self.told: Told = (
+            *(self.digest, os.fsencode(self.name), b"", [], [], b"", b""),
+            private,
+            self.limits,
+        )
+
+    def environment(self, filled: Mapping[bytes, bytes]) -> Pairs:
+        """Without what distinguishes terminals, since programs share it."""
+        return _environment({os.fsdecode(name): value for name, value in filled.items()})
+
+    def directory(self) -> str:
+        """The same for programs of one directory."""
+        return working_directory()
+
+
+def _this_program() -> tuple[int, bytes]:
+    """Stands for this program in a digest."""
+    global _program
+    if _program[0] != os.getpid():
+        _program = (os.getpid(), os.urandom(16))
+    return _program
+
+
+_program = (0, b"")
+
+
+def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind | SharedCommandKind:
     """The kind of a spec or of a command.
 
     Raises:
-        ConfigError: another process could not import the class, the program does not exist, or it
-            needs something that only a `ServicePool` offers.
+        ConfigError: another process could not import the class, or the program does not exist.
     """
     if isinstance(spec, Command):
-        return _program_kind(spec)
-    if isinstance(spec, Factory):
-        raise not_offered(
-            f"{spec!r}: a program could not know the methods of what another one made"
-        )
-    service = spec.service
-    application = application_of(service, by_value=by_value)
-    made = (reference_of(service, by_value=by_value), spec.arguments)
-    in_template = made if spec.resets is Reset.FORK else None
-    launch = (template.command_line(), _environment(template_variables(os.environ)), _here())
-    path, argv = _import_path(), _arguments(application)
-    # Of the values: the bytes that a template is told depend on who else holds an object.
-    imported = (launch, tuple(application), path, argv, _source(service), in_template)
-    return SharedKind(
-        service.__name__,
-        spec.resets,
-        methods=public_methods(service),
-        streams=streaming_methods(service),
-        limits=spec.limits,
-        stateful=is_stateful(service),
-        make=(*made, False, False),  # without a canary; the methods are known
-        template=_digest(*imported),
-        launch=launch,
-        setup=template.setup_of(application, in_template, path=path, argv=argv),
-        identity=made,
-    )
-
-
-def _program_kind(command: Command) -> SharedKind:
-    name = os.path.basename(command.arguments[0])
-    if not command.speaks_on_link:
-        raise not_offered(
-            f"Command {list(command.arguments)}: a program that is not ready by a byte to {{fd}}, "
-            "or that has connect=, stdio=True, or a directory, socket or port of its own,"
-        )
-    program = command.program()
-    arguments = [os.fsencode(program)]
-    arguments += [command.filled(argument, None) for argument in command.arguments[1:]]
-    env = {variable: command.filled(value, None) for variable, value in command.env.items()}
-    directory = command.filled(command.cwd or working_directory(), None)
-    launch = (arguments, _environment(env), directory)
-    return SharedKind(
-        name,
-        Reset.STATELESS if command.reuse else Reset.NEVER,
-        limits=command.limits,
-        launch=launch,
-        identity=(launch, identity.executable(program), command.reuse),
-    )
-
-
-def not_offered(what: str) -> ConfigError:
-    """The error for something that a `ServicePool` offers and the shared pool does not."""
-    return ConfigError(f"{what} is not offered by the shared pool; use a ServicePool")
+        return SharedCommandKind(spec)
+    return SharedKind(spec, by_value=by_value)
 
 
 def _environment(extra: Mapping[str, str | bytes]) -> Pairs:

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from forebay import _core
 from forebay.errors import (
@@ -22,18 +22,26 @@ from forebay.errors import (
     Error,
     LimitError,
 )
+from forebay.pool.lend.kind import CommandKind
 from forebay.pool.lend.step import Steps
 from forebay.pool.lend.unsettled import DiscardCause
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
+from forebay.pool.programs.socket import ProgramSocket
 from forebay.pool.service.reset import ENDED
-from forebay.pool.shared.record import SharedPythonRecord, SharedRecord, begun, taken_on
+from forebay.pool.shared.record import (
+    Given,
+    SharedProgramRecord,
+    SharedPythonRecord,
+    SharedRecord,
+    taken_on,
+)
 from forebay.pool.watch.death import died_error
 from forebay.pool.watch.follow import LOOK_AGAIN, Follow, Output
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from forebay.pool.shared.kind import SharedKind
+    from forebay.pool.shared.kind import SharedCommandKind, SharedKind
 
 STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
 """Answers of the lender, by their first number."""
@@ -159,25 +167,64 @@ class Link:
         answer = step.answer or self.core.leave(ticket)
         return answer if answer is None else check(answer)
 
-    def taken(self, kind: SharedKind, answer: Answer) -> SharedRecord:
-        """The record of a service that is lent, or that this program starts."""
-        if answer[0] == START:
-            _, handle, descriptor = answer
-            record = begun(kind, handle, descriptor)
-            self._keep(handle.slot, record)
-            return record
-        _, handle, pid, owed, met, connected, process, changes_hands = answer
-        if connected < 0:
+    def taken(self, kind: SharedKind | SharedCommandKind, answer: Answer) -> SharedRecord:
+        """The record of a service that is lent."""
+        _, handle, pid, owed, met, changes_hands, given = answer
+        if given[0] < 0:
             record = self._records[handle.slot]
             record.handle = handle  # every call of the lease carries its generation
             if changes_hands:
                 record.renew()
         else:
-            record = taken_on(kind, handle, (connected, process), pid=pid, met=met)
+            record = taken_on(kind, handle, Given(*given), pid=pid, met=met)
             self._keep(handle.slot, record)
         if owed:
             record.owe(owed)
         return record
+
+    def start(
+        self, kind: SharedKind | SharedCommandKind, answer: Answer, deadline: Deadline
+    ) -> Steps[SharedRecord]:
+        """The record of a service that this program starts."""
+        _, handle, descriptor = answer
+        record: SharedRecord
+        if isinstance(kind, CommandKind):
+            record = yield from self._launch(kind, handle, deadline)
+        else:
+            record = SharedPythonRecord.begun(kind, handle, descriptor)
+        self._keep(handle.slot, record)
+        return record
+
+    def _launch(
+        self, kind: SharedCommandKind, handle: _core.Handle, deadline: Deadline
+    ) -> Steps[SharedProgramRecord]:
+        """Have a program started that this program makes up."""
+        stream = None
+        try:
+            launch = kind.launch()
+            stream = launch.stream
+            ticket = self.core.launch(
+                handle,
+                launch.arguments,
+                launch.environment,
+                launch.directory,
+                launch.readiness,
+                launch.caller_looks,
+                kind.command.stdio,
+                launch.port or 0,
+                launch.ends(),
+            )
+            answer = yield from self.ask(ticket, deadline)
+            if answer is None:
+                raise DeadlineError(
+                    f"the lender did not start {kind.name} in time", timeout=deadline.timeout
+                )
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            self.core.discard(handle)
+            raise
+        return SharedProgramRecord(kind, handle, ProgramSocket(answer[2]), stream, launch.port)
 
     def give_back(self, record: SharedRecord, dirty: bool) -> None:
         """End a lease: give the service back, after a reset if it has one, or have it ended."""
@@ -221,7 +268,7 @@ class Link:
 
     def learn_process(self, record: SharedRecord, deadline: Deadline) -> Steps[None]:
         """Tell the lender that a service is ready, and learn its process."""
-        answer = yield from self.ask(self.core.lend(record.handle), deadline)
+        answer = yield from self.ask(self.core.lend(record.handle, record.report), deadline)
         if answer is None:
             raise DeadlineError(
                 "the lender did not report a process id in time", timeout=deadline.timeout
@@ -236,7 +283,7 @@ class Link:
 
     def follow(self, handle: _core.Handle) -> Follow:
         """The lines of a service, as it writes them."""
-        return Follow(self, handle)
+        return Follow(cast("Any", self), handle)
 
     def written(self, handle: _core.Handle, seen: int) -> Steps[Output]:
         """What a service wrote beyond the bytes that were seen, once there is some."""
@@ -341,7 +388,7 @@ class Link:
         """Give back what was granted while the caller left."""
         if answer is None or answer[0] not in (LENT, START):
             return
-        for descriptor in answer[2:3] if answer[0] == START else answer[5:7]:
+        for descriptor in answer[2:3] if answer[0] == START else answer[6][:3]:
             if descriptor >= 0:
                 os.close(descriptor)
         self.core.discard(answer[1])

@@ -16,7 +16,7 @@ from forebay.pool.service import application
 from forebay.pool.service.service import Service
 from forebay.pool.service.spec import S, Spec
 from forebay.pool.shared.acquire import SharedAcquire
-from forebay.pool.shared.kind import SharedKind, shared_kind
+from forebay.pool.shared.kind import SharedCommandKind, SharedKind, shared_kind
 from forebay.pool.shared.link import Answer, Link, status_of
 from forebay.pool.shared.path import shared_path
 
@@ -45,7 +45,7 @@ class SharedPool:
         self.path = shared_path(path)
         self._lock = threading.Lock()
         self._link: Link | None = None
-        self._kinds: dict[Any, SharedKind] = {}
+        self._kinds: dict[Any, SharedKind | SharedCommandKind] = {}
         self._closed = False
         self._owner = os.getpid()
         _pools.add(self)
@@ -69,12 +69,8 @@ class SharedPool:
     ) -> SharedAcquire[Any]:
         """Lend a service for a `with` or `async with` block, as `ServicePool.acquire` does.
 
-        A program gives a `Backend` with its `socket`.
-
         Raises:
-            ConfigError: this cannot be a service, or it needs a `ServicePool`: a factory, or a
-                Command with another readiness than "fd", a client, stdio, or a directory, socket or
-                port of its own.
+            ConfigError: this cannot be a service; the message says why.
 
         Entering also raises BrokenError (no lender listens) and LimitError (this program holds or
         asks for too many).
@@ -83,7 +79,8 @@ class SharedPool:
         """
         application.refuse_in_template()
         kind = self._kinds.get(what) if isinstance(what, (type, Spec)) and not by_value else None
-        return SharedAcquire(self, kind or self._kind_of(what, by_value=by_value), timeout)
+        kind = kind or self._kind_of(what, by_value=by_value)
+        return kind.acquires(self, kind, timeout)
 
     def stats(self) -> dict[str, Any]:
         """Sizes and counters of the lender.
@@ -187,7 +184,7 @@ class SharedPool:
             )
         return answer
 
-    def _kind_of(self, what: Any, *, by_value: bool) -> SharedKind:
+    def _kind_of(self, what: Any, *, by_value: bool) -> SharedKind | SharedCommandKind:
         if isinstance(what, type) and issubclass(what, Service):
             spec: Spec[Any] | Command = Spec(what, (), {})
         elif isinstance(what, (Spec, Command)):
@@ -195,7 +192,7 @@ class SharedPool:
         else:
             raise ConfigError(
                 f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
-                " or a Command"
+                " forebay.factory(function, ...) or a Command"
             )
         kind = shared_kind(spec, by_value=by_value)
         # A program may change under its name, so a Command is looked at each time.

@@ -8,10 +8,11 @@ stopped: the call whose answer is owed, and whether the service's preface was re
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _core
 from forebay.errors import BrokenError
+from forebay.pool.lend.kind import CommandKind
 from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
 from forebay.pool.programs.program import ProgramRecord
 from forebay.pool.programs.socket import ProgramSocket
@@ -19,7 +20,8 @@ from forebay.pool.service.reset import Reset
 from forebay.rpc import Channel
 
 if TYPE_CHECKING:
-    from forebay.pool.shared.kind import SharedKind
+    from forebay.pool.lend.kind import PythonKind
+    from forebay.pool.shared.kind import SharedCommandKind, SharedKind
 
 
 class SharedPythonRecord(PythonRecord):
@@ -28,29 +30,28 @@ class SharedPythonRecord(PythonRecord):
     __slots__ = ("_connection",)
 
     def __init__(
-        self, kind: SharedKind, handle: _core.Handle, connection: _core.Connection
+        self, kind: PythonKind, handle: _core.Handle, connection: _core.Connection
     ) -> None:
         channel = Channel(connection, codec="pickle", name=kind.name)
         channel.generation = handle.tag
-        super().__init__(kind, handle, channel, 0)  # type: ignore[arg-type]
+        super().__init__(kind, handle, channel, 0)
         self.pending = None
         self._connection = connection
 
     @classmethod
     def begun(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
         """The record of a service that this program makes; takes the descriptor over."""
-        assert kind.make is not None
         return cls._told(kind, handle, descriptor, "@start", kind.make)
 
     @classmethod
-    def copied(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
+    def copied(cls, kind: PythonKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
         """The record of a copy that its original is to make; takes the descriptor over."""
         return cls._told(kind, handle, descriptor, "@branched", ())
 
     @classmethod
     def _told(
         cls,
-        kind: SharedKind,
+        kind: PythonKind,
         handle: _core.Handle,
         descriptor: int,
         call: str,
@@ -71,6 +72,13 @@ class SharedPythonRecord(PythonRecord):
         """The record of a service that another program made; takes the descriptor over."""
         peer = f"service {kind.name}"
         return cls(kind, handle, _core.Connection.resume(descriptor, peer, met))
+
+    @property
+    def report(self) -> bytes:
+        """What later holders must know: the methods of what a factory made."""
+        kind: Any = self.kind  # of a shared pool, or its kind of copies
+        report: bytes = kind.report()
+        return report
 
     @property
     def owing(self) -> bool:
@@ -125,7 +133,7 @@ class SharedPythonRecord(PythonRecord):
         return call
 
     def renew(self) -> None:
-        """Go on after another program has used the service: what was lent to that one is its own."""
+        """Go on after another program has used the service, which keeps what it was lent."""
         self._connection.renew()
 
     def part(self) -> None:
@@ -134,21 +142,17 @@ class SharedPythonRecord(PythonRecord):
 
 
 class SharedProgramRecord(ProgramRecord):
-    """A program: its socket, and whether it still owes the byte that reports it ready."""
+    """A program: its sockets, and whether it still has to become ready."""
 
     __slots__ = ()
 
-    def __init__(self, kind: SharedKind, handle: _core.Handle, descriptor: int) -> None:
-        link = ProgramSocket(descriptor)
-        super().__init__(kind, handle, link, None, None)  # type: ignore[arg-type]
-
     @property
     def owing(self) -> bool:
-        """Whether the byte that reports it ready must be read before its use."""
+        """Whether it must become ready before its use."""
         return self.owes
 
     def owe(self, call: int) -> None:
-        """Note that the byte that reports it ready must be read before its use."""
+        """Note that it must become ready before its use."""
         self.owes = True
 
     def reset(self) -> int | None:
@@ -159,40 +163,56 @@ class SharedProgramRecord(ProgramRecord):
         """Nothing is lent to a program."""
 
     def leave_start(self) -> tuple[int, bool] | None:
-        """Stop waiting for a start: 1 if the byte that reports it ready is owed, else 0."""
+        """Stop waiting for a start: 1 if what reports it ready is owed, else 0."""
         return int(not self.answered()), True
 
     def part(self) -> None:
-        """Close this program's duplicate of the socket, and its clients."""
+        """Close this program's duplicates of the sockets, and its clients."""
         self._link.close()
+        if self.stream is not None:
+            self.stream.close()
         self.close()
 
 
 SharedRecord = SharedPythonRecord | SharedProgramRecord
 
 
-def begun(kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedRecord:
-    """The record of a service that this program starts."""
-    if kind.make is not None:
-        return SharedPythonRecord.begun(kind, handle, descriptor)
-    return SharedProgramRecord(kind, handle, descriptor)
+class Given(NamedTuple):
+    """What comes along with a service that this program does not know; the descriptors are ours."""
+
+    connected: int
+    """Its socket."""
+    process: int
+    """Its pidfd; -1 if its process is not known yet."""
+    own: int
+    """Our end of a program's own socket; -1 if it has none."""
+    port: int
+    """The port that a program was given; 0: none."""
+    report: bytes
+    """What the program that started it reported."""
 
 
 def taken_on(
-    kind: SharedKind, handle: _core.Handle, descriptors: tuple[int, int], *, pid: int, met: bool
+    kind: SharedKind | SharedCommandKind,
+    handle: _core.Handle,
+    given: Given,
+    *,
+    pid: int,
+    met: bool,
 ) -> SharedRecord:
-    """The record of a service that another program started; takes the descriptors over.
-
-    They are its socket and its pidfd, or -1 if its process is not known yet (`pid` is 0).
-    """
-    connected, process = descriptors
+    """The record of a service that another program started."""
     record: SharedRecord
-    if kind.make is not None:
-        record = SharedPythonRecord.taken_on(kind, handle, connected, met=met)
-    else:
-        record = SharedProgramRecord(kind, handle, connected)
+    if isinstance(kind, CommandKind):
+        stream = None if given.own < 0 else ProgramSocket(given.own)
+        link = ProgramSocket(given.connected)
+        record = SharedProgramRecord(kind, handle, link, stream, given.port or None)
         record.owes = False
-    if process >= 0:
-        record.known(pid, process)
-        os.close(process)
+        if given.report:
+            record.learn(given.report)
+    else:
+        record = SharedPythonRecord.taken_on(kind, handle, given.connected, met=met)
+        kind.learn_report(given.report)
+    if given.process >= 0:
+        record.known(pid, given.process)
+        os.close(given.process)
     return record

@@ -1,6 +1,8 @@
 //! From a question to a lease: at once, after a wait, or by a start.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
 
 use super::Loans;
 use crate::client::Answer;
@@ -11,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::lender::ledger::{Admission, Asked, BorrowerId};
 use crate::machine;
 use crate::wire::shared::{QuestionId, Reply};
-use crate::wire::{Deadlines, Handle};
+use crate::wire::{Deadlines, Handle, Launch};
 
 impl Loans {
     /// A program asks for a service.
@@ -120,7 +122,7 @@ impl Loans {
         let slot = handle.slot;
         let Some(service) = self.ledger.lendable(program, slot) else {
             self.pool.discard(handle, Cause::Returned)?; // drained
-            self.ledger.forget(slot);
+            self.forget(slot);
             return Ok(false);
         };
         let mut pid = service.pid;
@@ -136,8 +138,14 @@ impl Loans {
             }
         };
         let mut descriptors = Vec::new();
+        let (mut has_own, mut port, mut report) = (false, 0, Vec::new());
         if let Some(given) = &given {
             descriptors.push(given.socket.as_fd());
+            if let Some(known) = self.programs.get(slot) {
+                descriptors.extend(known.own());
+                has_own = known.own().is_some();
+                (port, report) = (known.port, known.report.clone());
+            }
             pid = 0;
             if let Some((process, pidfd)) = &given.process {
                 pid = *process;
@@ -156,6 +164,9 @@ impl Loans {
             unanswered: service.unanswered,
             preface_read: service.preface_read,
             changes_hands: service.changes_hands,
+            has_own,
+            port,
+            report,
         };
         self.borrowers.reply(program, &reply, &descriptors);
         Ok(true)
@@ -197,8 +208,9 @@ impl Loans {
     ) -> Result<()> {
         match self.start(handle) {
             Ok(socket) => {
+                let socket = socket.as_ref().map(AsFd::as_fd);
                 let reply = Reply::Start { ticket, handle };
-                self.borrowers.reply(program, &reply, &[socket.as_fd()]);
+                self.borrowers.reply(program, &reply, socket.as_slice());
                 Ok(())
             }
             Err(error) => {
@@ -217,7 +229,7 @@ impl Loans {
         error: Error,
     ) {
         self.ledger.give_up(program, handle, now_ms());
-        self.ledger.forget(handle.slot);
+        self.forget(handle.slot);
         let _ = self.pool.discard(handle, Cause::Discarded); // fails where the keeper is lost, and the service with it
         self.borrowers.refuse(program, ticket, &error.explained());
     }
@@ -256,20 +268,13 @@ impl Loans {
         Ok(())
     }
 
-    fn start(&mut self, handle: Handle) -> Result<std::os::fd::OwnedFd> {
+    /// Have the template of a service fork it: its holder's socket. `None` for a program, which its holder launches.
+    fn start(&mut self, handle: Handle) -> Result<Option<OwnedFd>> {
         let key = self.ledger.key_of(handle.slot).ok_or(Error::KeeperLost)?;
+        let deadlines = self.deadlines(key);
         let kind = self.kinds.get(key);
-        let deadlines = Deadlines {
-            start_ms: self.config.start_ms,
-            idle_ms: self.config.idle_ms,
-            private_bytes_max: self.config.private_bytes_max,
-            limits: kind.limits,
-            ..Deadlines::default()
-        };
         let Some(template) = self.kinds.template_of(kind) else {
-            return self
-                .pool
-                .launch(handle, kind.launch.clone(), deadlines, None);
+            return Ok(None);
         };
         let epoch = self.pool.epoch()?;
         if !self.kinds.is_described(epoch, template) {
@@ -278,7 +283,55 @@ impl Loans {
                 .describe(template, launch, setup, self.config.spares)?;
             self.kinds.note_described(epoch, template);
         }
-        self.pool.fork(handle, template, deadlines)
+        self.pool.fork(handle, template, deadlines).map(Some)
+    }
+
+    fn deadlines(&self, key: machine::Key) -> Deadlines {
+        Deadlines {
+            start_ms: self.config.start_ms,
+            idle_ms: self.config.idle_ms,
+            private_bytes_max: self.config.private_bytes_max,
+            limits: self.kinds.get(key).limits,
+            ..Deadlines::default()
+        }
+    }
+
+    /// Start the program that was granted to be started. `ends` are those of its own socket: its, and its holder's.
+    pub(super) fn launch(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+        launch: Launch,
+        port: u16,
+        ends: Option<(Option<OwnedFd>, Option<OwnedFd>)>,
+    ) -> Result<()> {
+        let starting = self.ledger.is_starting(program, handle) == Some(true);
+        let Some(key) = self.ledger.key_of(handle.slot).filter(|_| starting) else {
+            self.borrowers.fail(program, ticket, "the lease has ended");
+            return Ok(());
+        };
+        let (theirs, own) = ends.unwrap_or_default();
+        let lost = theirs.is_some() != own.is_some(); // this process could not have so many
+        let theirs = theirs.as_ref().map(AsFd::as_fd);
+        let launched = if lost {
+            Err(Error::system("recvmsg")(Errno::MFILE))
+        } else {
+            self.pool
+                .launch(handle, launch, self.deadlines(key), theirs)
+        };
+        match launched {
+            Ok(socket) => {
+                self.programs.launch(handle.slot, port, own);
+                let reply = Reply::Start { ticket, handle };
+                self.borrowers.reply(program, &reply, &[socket.as_fd()]);
+                Ok(())
+            }
+            Err(error) => {
+                self.withdraw(program, ticket, handle, error);
+                self.unpark(program)
+            }
+        }
     }
 
     /// Ask the pool the parked questions of a program, as far as its limit allows.

@@ -75,7 +75,7 @@ impl Loans {
     }
 
     fn end_service(&mut self, handle: Handle, cause: Cause) -> Result<()> {
-        self.ledger.forget(handle.slot);
+        self.forget(handle.slot);
         self.pool.discard(handle, cause)
     }
 
@@ -108,6 +108,10 @@ impl Loans {
         }
         for handle in held {
             let _ = self.end_service(handle, Cause::Discarded);
+        }
+        for key in self.kinds.leave(program) {
+            self.ledger.retire(|other| other == key);
+            let _ = self.end_idle(key);
         }
     }
 

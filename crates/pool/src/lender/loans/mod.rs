@@ -17,6 +17,7 @@ use super::Config;
 use super::borrowers::Borrowers;
 use super::kinds::Kinds;
 use super::ledger::{BorrowerId, Ledger};
+use super::programs::Programs;
 use super::source::LenderPoll;
 use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
@@ -57,6 +58,7 @@ pub(super) struct Loans {
     queue: Arc<Queue<Wake>>,
     ledger: Ledger,
     kinds: Kinds,
+    programs: Programs,
     borrowers: Borrowers,
     pending: Vec<(BorrowerId, QuestionId, Handle, Pending)>,
     /// Starts that wait for a keeper.
@@ -74,6 +76,7 @@ impl Loans {
             queue,
             ledger: Ledger::new(config.leases_max, config.waiters_max),
             kinds: Kinds::default(),
+            programs: Programs::default(),
             borrowers: Borrowers::default(),
             pending: Vec::new(),
             starts: Vec::new(),
@@ -102,7 +105,7 @@ impl Loans {
 
     /// Receive one message of a program, if there is one, and do what it asks.
     pub fn receive(&mut self, program: BorrowerId) -> Received {
-        let Some(request) = self.borrowers.receive(program) else {
+        let Some((request, descriptors)) = self.borrowers.receive(program) else {
             return Received::Nothing;
         };
         let received = if request.is_question() {
@@ -110,7 +113,7 @@ impl Loans {
         } else {
             Received::Notice
         };
-        if self.serve(program, request).is_ok() {
+        if self.serve(program, request, descriptors).is_ok() {
             return received;
         }
         self.borrowers.disconnect(program);
@@ -187,12 +190,37 @@ impl Loans {
     }
 
     /// Do what a program asks. On an error the program is disconnected.
-    fn serve(&mut self, program: BorrowerId, request: Request) -> Result<()> {
+    fn serve(
+        &mut self,
+        program: BorrowerId,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<()> {
         match request {
             Request::Ask { ticket, key } => self.ask(program, ticket, key),
             Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
             Request::Leave { ticket } => self.leave(program, ticket),
-            Request::Lend { ticket, handle } => self.look(program, ticket, handle, Pending::Lend),
+            Request::Lend {
+                ticket,
+                handle,
+                report,
+            } => {
+                if self.ledger.is_starting(program, handle) == Some(true) {
+                    self.programs.report(handle.slot, report);
+                }
+                self.look(program, ticket, handle, Pending::Lend)
+            }
+            Request::Launch {
+                ticket,
+                handle,
+                launch,
+                port,
+                own,
+            } => {
+                let mut given = descriptors.into_iter();
+                let ends = own.then(|| (given.next(), given.next()));
+                self.launch(program, ticket, handle, *launch, port, ends)
+            }
             Request::Abandon {
                 handle,
                 unanswered,
@@ -239,9 +267,15 @@ impl Loans {
     /// Remove the services that ended while they were idle.
     fn forget_dead_idle(&mut self) -> Result<()> {
         for handle in self.pool.dead_idle()? {
-            self.ledger.forget(handle.slot);
+            self.forget(handle.slot);
         }
         Ok(())
+    }
+
+    /// The service in a slot is gone, or will be: nothing about it is known from now on.
+    fn forget(&mut self, slot: u32) {
+        self.ledger.forget(slot);
+        self.programs.forget(slot);
     }
 
     fn handshake(&mut self, program: BorrowerId, ticket: QuestionId, version: u32) -> Result<()> {
@@ -259,7 +293,8 @@ impl Loans {
 
     fn name_kind(&mut self, program: BorrowerId, ticket: QuestionId, mut kind: Kind) {
         kind.name.truncate(NAME_BYTES_MAX);
-        match self.kinds.intern(kind) {
+        let in_use = |key| self.ledger.has_services(key);
+        match self.kinds.intern(program, kind, in_use) {
             Ok(key) => self
                 .borrowers
                 .reply(program, &Reply::Kind { ticket, key }, &[]),
@@ -321,7 +356,7 @@ impl Loans {
         let mut kept = Vec::new();
         while let Some(handle) = self.pool.take(key)? {
             if self.ledger.is_retiring(handle.slot) {
-                self.ledger.forget(handle.slot);
+                self.forget(handle.slot);
                 self.pool.discard(handle, Cause::Returned)?;
                 ended += 1;
             } else {

@@ -19,9 +19,9 @@ pub enum Reply {
     },
     /// The number of a kind.
     Kind { ticket: QuestionId, key: u32 },
-    /// A service is lent. Its socket and pidfd come along where the program does not know this process yet; the
-    /// socket alone where the pid is 0, that is not known yet, which `Lend` mends. `changes_hands`: another program held
-    /// it last.
+    /// A service is lent. Its socket, the holder's end of its own socket where it `has_own` one, and its pidfd come along
+    /// where the program does not know this process yet, with its port and the report of the program that started it; no pidfd
+    /// where the pid is 0, that is not known yet, which `Lend` mends. `changes_hands`: another program held it last.
     Lent {
         ticket: QuestionId,
         handle: Handle,
@@ -29,8 +29,11 @@ pub enum Reply {
         unanswered: u64,
         preface_read: bool,
         changes_hands: bool,
+        has_own: bool,
+        port: u16,
+        report: Vec<u8>,
     },
-    /// The program makes a service: its socket comes along.
+    /// The program makes a service: its socket comes along, but for a program that is to be launched.
     Start { ticket: QuestionId, handle: Handle },
     /// A service that the program started is lent; its pidfd comes along.
     Started { ticket: QuestionId, pid: i32 },
@@ -112,12 +115,19 @@ impl Reply {
                 unanswered,
                 preface_read,
                 changes_hands,
+                has_own,
+                port,
+                report,
                 ..
             } => {
                 let writer = writer.handle(*handle).i32(*pid).u64(*unanswered);
-                writer
+                let writer = writer
                     .u8(u8::from(*preface_read))
-                    .u8(u8::from(*changes_hands))
+                    .u8(u8::from(*changes_hands));
+                writer
+                    .u8(u8::from(*has_own))
+                    .u32((*port).into())
+                    .bytes(report)
             }
             Self::Start { handle, .. } => writer.handle(*handle),
             Self::Started { pid, .. } => writer.i32(*pid),
@@ -173,6 +183,9 @@ impl Reply {
                 unanswered: reader.u64()?,
                 preface_read: reader.flag()?,
                 changes_hands: reader.flag()?,
+                has_own: reader.flag()?,
+                port: reader.port()?,
+                report: reader.bytes()?,
             },
             4 => Self::Start {
                 ticket,

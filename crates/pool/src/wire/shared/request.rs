@@ -1,6 +1,6 @@
 //! What a program asks of the lender.
 
-use super::{Handle, Kind, QuestionId};
+use super::{Handle, Kind, Launch, QuestionId};
 use crate::death::Cause;
 use crate::error::Result;
 use crate::wire::field::{Reader, UNKNOWN, Writer};
@@ -17,8 +17,12 @@ pub enum Request {
     Kind { ticket: QuestionId, kind: Box<Kind> },
     /// Lend a service of a kind.
     Ask { ticket: QuestionId, key: u32 },
-    /// A service that the program started is ready: lend it.
-    Lend { ticket: QuestionId, handle: Handle },
+    /// A service that the program started is ready: lend it. `report` is for the programs that get it later.
+    Lend {
+        ticket: QuestionId,
+        handle: Handle,
+        report: Vec<u8>,
+    },
     /// How did a lent service end?
     Death { ticket: QuestionId, handle: Handle },
     /// What did a lent service write?
@@ -39,6 +43,15 @@ pub enum Request {
     },
     /// Where is the directory of a lent service?
     Directory { ticket: QuestionId, handle: Handle },
+    /// Start the program whose start was granted. Its own end of a socket comes along where it has `own`, and then the
+    /// holder's end of that socket, which later holders get. `port` is the port that it was given; 0: none.
+    Launch {
+        ticket: QuestionId,
+        handle: Handle,
+        launch: Box<Launch>,
+        port: u16,
+        own: bool,
+    },
     /// A question was given up; a service that was granted meanwhile goes to the next caller.
     Leave { ticket: QuestionId },
     /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
@@ -76,7 +89,11 @@ impl Request {
             Self::Hello { ticket, version } => writer.u8(1).u64(*ticket).u32(*version),
             Self::Kind { ticket, kind } => writer.u8(2).u64(*ticket).kind(kind),
             Self::Ask { ticket, key } => writer.u8(3).u64(*ticket).u32(*key),
-            Self::Lend { ticket, handle } => writer.u8(4).u64(*ticket).handle(*handle),
+            Self::Lend {
+                ticket,
+                handle,
+                report,
+            } => writer.u8(4).u64(*ticket).handle(*handle).bytes(report),
             Self::Death { ticket, handle } => writer.u8(5).u64(*ticket).handle(*handle),
             Self::Output { ticket, handle } => writer.u8(6).u64(*ticket).handle(*handle),
             Self::Status { ticket } => writer.u8(7).u64(*ticket),
@@ -90,6 +107,17 @@ impl Request {
                 seen,
             } => writer.u8(12).u64(*ticket).handle(*handle).u64(*seen),
             Self::Directory { ticket, handle } => writer.u8(13).u64(*ticket).handle(*handle),
+            Self::Launch {
+                ticket,
+                handle,
+                launch,
+                port,
+                own,
+            } => {
+                let writer = writer.u8(14).u64(*ticket).handle(*handle);
+                let writer = writer.u32((*port).into()).u8(u8::from(*own));
+                writer.launch(launch)
+            }
             Self::Release { handle, unanswered } => writer.u8(32).handle(*handle).u64(*unanswered),
             Self::Abandon {
                 handle,
@@ -152,6 +180,7 @@ impl Request {
             4 => Self::Lend {
                 ticket,
                 handle: reader.handle()?,
+                report: reader.bytes()?,
             },
             5 => Self::Death {
                 ticket,
@@ -183,6 +212,13 @@ impl Request {
             13 => Self::Directory {
                 ticket,
                 handle: reader.handle()?,
+            },
+            14 => Self::Launch {
+                ticket,
+                handle: reader.handle()?,
+                port: reader.port()?,
+                own: reader.flag()?,
+                launch: Box::new(reader.launch()?),
             },
             _ => return Err(UNKNOWN),
         })

@@ -8,17 +8,19 @@ const HANDLE: Handle = Handle {
 
 pub(crate) fn requests() -> Vec<Request> {
     let (ticket, handle) = (9, HANDLE);
+    let launch = Launch {
+        arguments: vec![b"python".to_vec()],
+        environment: vec![(b"HOME".to_vec(), b"/".to_vec())],
+        directory: b"/srv".to_vec(),
+        ..Launch::default()
+    };
     let kind = Kind {
         digest: vec![1; 32],
         name: b"Digits".to_vec(),
         template: vec![2; 32],
-        launch: Launch {
-            arguments: vec![b"python".to_vec()],
-            environment: vec![(b"HOME".to_vec(), b"/".to_vec())],
-            directory: b"/srv".to_vec(),
-            ..Launch::default()
-        },
+        launch: launch.clone(),
         setup: b"setup".to_vec(),
+        private: true,
         limits: Limits {
             memory_bytes: 1 << 40,
             cpu_millis: 500,
@@ -37,7 +39,11 @@ pub(crate) fn requests() -> Vec<Request> {
             kind: Box::new(kind),
         },
         Request::Ask { ticket, key },
-        Request::Lend { ticket, handle },
+        Request::Lend {
+            ticket,
+            handle,
+            report: b"report".to_vec(),
+        },
         Request::Death { ticket, handle },
         Request::Output { ticket, handle },
         Request::Status { ticket },
@@ -51,6 +57,13 @@ pub(crate) fn requests() -> Vec<Request> {
             seen: 1 << 40,
         },
         Request::Directory { ticket, handle },
+        Request::Launch {
+            ticket,
+            handle,
+            launch: Box::new(launch),
+            port: 65_535,
+            own: true,
+        },
         Request::Release { handle, unanswered },
         Request::Abandon {
             handle,
@@ -102,6 +115,9 @@ pub(crate) fn replies() -> Vec<Reply> {
             unanswered,
             preface_read,
             changes_hands: true,
+            has_own: true,
+            port: 65_535,
+            report: b"report".to_vec(),
         },
         Reply::Start { ticket, handle },
         Reply::Started { ticket, pid },
