@@ -209,7 +209,9 @@ class App:
                 as keyword arguments, as `forebay.TensorServer` has them; `min_idle` is ignored.
 
         Raises:
-            ConfigError: this is no service, the name is taken, or the numbers do not fit.
+            ConfigError: this is no service, the name is taken, the numbers do not fit, or it is a
+                program whose client speaks on its stdin and stdout: only the worker that started
+                it can use it, so that none can be kept ready for others.
         """
         if min_idle < 0 or max_size < 0 or (max_size and min_idle > max_size):
             raise ConfigError(

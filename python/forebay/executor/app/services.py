@@ -45,7 +45,7 @@ def services_of(
     """The services that one declaration of an application means: one, or one for each shard.
 
     Raises:
-        ConfigError: `what` is no service, or has no shards.
+        ConfigError: `what` is no service, has no shards, or cannot be kept ready for others.
     """
     from forebay.pool import Command, Service, Spec
 
@@ -53,6 +53,12 @@ def services_of(
         name = what.service.__name__
     elif isinstance(what, Command):
         name = os.path.basename(what.arguments[0])
+        if min_idle and what.keeps_session:
+            raise ConfigError(
+                f"app {app!r}: {name} is kept by the worker that starts it, since its client speaks"
+                f" on its stdin and stdout; min_idle={min_idle} would start it in the server, for "
+                "no request: give min_idle=0"
+            )
     elif isinstance(what, type) and issubclass(what, Service):
         name = what.__name__
     else:

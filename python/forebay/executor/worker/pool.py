@@ -77,7 +77,7 @@ class Tracked:
     def end(self) -> None:
         """End the lease if the request has not."""
         with contextlib.suppress(Exception):  # its service or the lender has ended
-            self._acquired._end((None, None, None))
+            self._acquired.__exit__(None, None, None)
 
 
 def begin_leases() -> set[Tracked]:

@@ -156,6 +156,12 @@ class Command:
         """Whether the inherited descriptor only reports ready: the program serves elsewhere."""
         return self.ready == "fd" and (self.takes("{socket}") or self.takes("{port}"))
 
+    @property
+    def keeps_session(self) -> bool:
+        """Whether its client speaks on the inherited socket, and may hold what comes next."""
+        inherited = self.stdio or self.takes("{fd}")
+        return self.connect is not None and inherited and not self.only_notifies
+
     def filled(self, text: str, port: int | None) -> bytes:
         """A text with its names in braces replaced; the keeper replaces that of the directory."""
         name = self.ready.name if isinstance(self.ready, PortFile) else ""

@@ -84,11 +84,10 @@ class SharedKind(PythonKind):
 class SharedCommandKind(CommandKind):
     """One kind of programs of a shared pool.
 
-    A program whose client speaks on the socket that it inherited is kept for this program alone:
-    the client may hold the beginning of what comes next. So are programs with `connect` and
-    `stdio`, whose clients read as soon as they are made.
+    A program whose client speaks on the inherited socket is kept for this program alone, since the
+    client may hold what comes next, and has begun a session that another one would begin again.
 
-    Attributes beyond those of the kind: as of `SharedKind`.
+    Attributes beyond those of a kind of a pool of one's own: as of `SharedKind`.
     """
 
     acquires = SharedProgramAcquire
@@ -96,8 +95,6 @@ class SharedCommandKind(CommandKind):
     def __init__(self, command: Command) -> None:
         super().__init__(NO_NUMBER, command)
         program = command.program()
-        speaks = command.stdio or command.takes("{fd}")
-        private = command.connect is not None and speaks and not command.only_notifies
         variables = [(name, os.fsencode(value)) for name, value in command.env.items()]
         identity_of = (
             list(command.arguments),
@@ -107,12 +104,12 @@ class SharedCommandKind(CommandKind):
             command.stdio,
             command.reuse,
             identity.executable(program),
-            _this_program() if private else None,
+            _this_program() if command.keeps_session else None,
         )
         self.digest = _digest(b"", identity_of, self.limits)
         self.told: Told = (
             *(self.digest, os.fsencode(self.name), b"", [], [], b"", b""),
-            private,
+            command.keeps_session,
             self.limits,
         )
 
