@@ -9,6 +9,17 @@ from forebay._core_transport import Connection, _Call
 _DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]
 _Answer = tuple[int, Handle | None, int, int]
 _Pairs = list[tuple[bytes, bytes]]
+_Launch = tuple[list[bytes], _Pairs, bytes, tuple[int, bytes], bool, bool]
+"""How a program is started:
+
+1. path and arguments; 2. its whole environment; 3. its working directory;
+4. who notices that it is ready: `(0, b"")`: itself, by a byte on its socket, which is descriptor 3;
+`(1, pattern)`: the keeper, by a line; `(2, name)`: the keeper, by a file in its directory;
+`(3, b"")`: that it runs. With all but the first the keeper writes to the socket: process id and two
+lengths as little-endian u32, the directory, and the line or the file's content;
+5. whether what is written says only where to look: a start that nobody has confirmed by `lend` when
+its deadline comes is ended; 6. whether its socket becomes its stdin and stdout.
+"""
 _Limits = tuple[int, int, int, int, bool, bool]
 """Bytes of memory, thousandths of a core, open files, processes (0: none), only advice."""
 
@@ -166,16 +177,11 @@ class Pool:
     def launch(
         self,
         handle: Handle,
-        arguments: list[bytes],
-        environment: _Pairs,
-        directory: bytes,
+        launch: _Launch,
         *,
         start_ms: int,
         idle_ms: int,
-        readiness: tuple[int, bytes] = ...,
-        caller_looks: bool = False,
         own: int | None = ...,
-        stdio: bool = False,
         private_bytes_max: int = 0,
         limits: _Limits | None = None,
     ) -> int:
@@ -186,20 +192,10 @@ class Pool:
 
         Args:
             handle: what `ask` or `collect` gave.
-            arguments: path and arguments.
-            environment: its whole environment.
-            directory: its working directory.
+            launch: how, see `_Launch`.
             start_ms: milliseconds until it must be ready; 0: no limit.
             idle_ms: milliseconds after which it is ended when idle; 0: never.
-            readiness: who notices that it is ready. `(0, b"")`: itself, by a byte on its socket,
-                which is its descriptor 3; `(1, pattern)`: the keeper, by a line; `(2, name)`: the
-                keeper, by a file in its directory; `(3, b"")`: that it runs. With all but the first
-                the keeper writes to the socket: process id and two lengths as little-endian u32,
-                the directory, and the line or the file's content.
-            caller_looks: what is written says only where to look: a start that nobody has confirmed
-                by `lend` when its deadline comes is ended.
             own: a socket that becomes its descriptor 3; given away.
-            stdio: that socket becomes its stdin and stdout instead.
             private_bytes_max: as for `fork`.
             limits: as for `fork`.
 
@@ -348,15 +344,18 @@ class PreforkLoop:
 _Told = tuple[Any, ...]
 """An answer of the lender, by the number that it begins with:
 
-1 status: sizes and counters, deaths by cause. 2 kind: its number.
+1 status: sizes and counters, deaths by cause.
+2 kind: its number; canary_every, min_idle, leak_after_ms and reset_ms of the lender.
 3 lent: handle, process id (0: not known yet), owed call (0: none), whether its preface was read,
-whether another program held it last, and a tuple: socket and pidfd (-1 where this program has
+whether another program held it last, whether it is to be asked whether it answers, whether it is
+looked at at the end of the lease, and a tuple: socket and pidfd (-1 where this program has
 them), our end of its own socket (-1: none), port (0: none), what its starter reported.
-4 start: handle, socket (-1 for a program that is to be launched).
+4 start: handle, socket (-1 for a program that is to be launched), leases of its kind so far.
 5 met: process id, pidfd. 6 died: cause, process id, code, text. 7 output: text.
 8 services: rows of slot, process id, name, state, holder and age in seconds; where to go on, or 0.
 9 drained: services ended, services marked. 10 refused: limit, maximum, value, what to do.
 11 failed: why. 12 written: bytes written in all, the newest of them. 13 directory: its path.
+14 events: the number of the next one, rows of time, what, kind, pid, slot, generation and cause.
 Descriptors are the caller's to close.
 """
 
@@ -373,6 +372,10 @@ class _LenderConfig(TypedDict):
     waiters_max: int  # questions of one program that may wait at once
     start_ms: int  # from start to ready
     idle_ms: int  # idle until ended
+    ping_after_ms: int  # idle until it is asked whether it answers; 0: it is not
+    canary_every: int  # leases between two looks for what one left; 0: none
+    min_idle: int  # that programs keep ready of each kind that they use
+    leak_after_ms: int  # until a lease that has not ended is reported; 0: never
     reset_ms: int  # from reset to answer
 
 @final
@@ -438,12 +441,7 @@ class Borrower:
     def launch(
         self,
         handle: Handle,
-        arguments: list[bytes],
-        environment: _Pairs,
-        directory: bytes,
-        readiness: tuple[int, bytes],
-        caller_looks: bool,
-        stdio: bool,
+        launch: _Launch,
         port: int,
         own: tuple[int, int] | None,
     ) -> int:
@@ -469,10 +467,21 @@ class Borrower:
         """Ask for the services from a slot on: 8."""
     def drain(self, name: bytes) -> int:
         """Have the services of a name (empty: all) ended, those on lease when they come back: 9."""
+    def refill(self, key: int, min_idle: int) -> int:
+        """Keep so many idle services of a kind, and ask to start one: 4, once it is missing."""
+    def events(self, from_: int) -> int:
+        """Ask what happened from an event on: 14, once there is some."""
+    def stop_refill(self, key: int) -> None:
+        """Keep a kind ready no longer."""
+    def stop_events(self) -> None:
+        """Read events no longer."""
     def release(self, handle: Handle, owed: int) -> None:
         """Give a service back; `owed` is the call of its reset, 0 where it had none."""
-    def abandon(self, handle: Handle, owed: int, met: bool) -> None:
-        """Leave a start to the next caller; `owed` is the call that makes it, 0: answered."""
+    def abandon(self, handle: Handle, owed: int, met: bool, report: bytes) -> None:
+        """Leave a start to the next caller; `owed` is the call that makes it, 0: answered.
+
+        `report`: as for `lend`, of one that was answered.
+        """
     def end_overdue(self, handle: Handle) -> None:
         """As `Pool.end_overdue`."""
     def discard(self, handle: Handle, cause: _DiscardCause = "discarded") -> None:
@@ -483,6 +492,8 @@ class Borrower:
         """Wait for the answer without the GIL; None after `timeout` seconds. Signals run."""
     def leave(self, ticket: int) -> _Told | None:
         """Give a question up; its answer, where it was there already."""
+    def withdraw(self, ticket: int) -> None:
+        """Give a question up whose answer nobody takes: what it was granted is ended."""
     def drive(self) -> None:
         """Take in what has come; never waits."""
     def watch(self) -> int:

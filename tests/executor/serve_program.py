@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from forebay.config import ExecutorConfig
+from forebay.configuration import find_configuration
 from forebay.errors import Error
 from forebay.executor.app.target import parse_target
 from forebay.executor.server import server
@@ -36,12 +37,14 @@ def main() -> int:
     settings = json.loads(sys.argv[2])
     reloads = settings.pop("reloads", False)
     ends_when_idle = settings.pop("ends_when_idle", False)
+    pool = find_configuration({"pool.max_size": settings.pop("pool_max_size", None)}).pool
     if "retention_every_ms" in settings:
         _look_often(settings.pop("retention_every_ms"))
     try:
         server = Server(
             parse_target(sys.argv[1]),
             ExecutorConfig(**settings),
+            pool=pool,
             reloads=reloads,
             ends_when_idle=ends_when_idle,
             report=_print,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,36 @@ import pytest
 import forebay
 from tests.pool.shared.lender import Lending
 
+PoolOf = Callable[..., contextlib.AbstractContextManager[Any]]
+
 
 @pytest.fixture(params=["own", "lent"])
-def pool(request: pytest.FixtureRequest, path: Path) -> Iterator[Any]:
-    """A pool of two services, closed at the end: a program's own, and one that is lent to it."""
-    if request.param == "own":
-        with forebay.ServicePool(max_size=2, name="test") as made:
-            yield made
-        return
-    with Lending(path, "--max-size", "2"), forebay.SharedPool(path) as lent:
-        yield lent
+def pool_of(request: pytest.FixtureRequest, path: Path) -> PoolOf:
+    """Makes pools with settings: a program's own, and one that is lent to it."""
+
+    @contextlib.contextmanager
+    def made(**settings: Any) -> Iterator[Any]:
+        if request.param == "own":
+            with forebay.ServicePool(name="test", **settings) as pool:
+                yield pool
+            return
+        with Lending(path, settings=settings), forebay.SharedPool(path) as pool:
+            yield pool
+
+    return made
+
+
+def start_is_under_way(pool: Any) -> bool:
+    """Whether a caller has begun a start; of a lent service, once it has read that it may."""
+    owner = pool.link() if isinstance(pool, forebay.SharedPool) else pool
+    return bool(owner._records)
+
+
+@pytest.fixture
+def pool(pool_of: PoolOf) -> Iterator[Any]:
+    """A pool of two services, closed at the end."""
+    with pool_of(max_size=2) as made:
+        yield made
 
 
 @pytest.fixture

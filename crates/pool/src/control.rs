@@ -21,6 +21,8 @@ pub struct Packet {
     pub bytes: Vec<u8>,
     /// Its descriptors, in the order sent; fewer where this process could not have so many.
     pub descriptors: Vec<OwnedFd>,
+    /// Whether there are fewer.
+    pub descriptors_lost: bool,
 }
 
 /// A connected pair for messages.
@@ -76,6 +78,7 @@ impl Receiver {
         Ok(Some(Packet {
             bytes: self.0[..received.bytes].to_vec(),
             descriptors: received.descriptors,
+            descriptors_lost: received.descriptors_lost,
         }))
     }
 }

@@ -29,6 +29,7 @@ pub mod readiness;
 mod sync;
 pub mod sys;
 pub mod template;
+pub mod transition;
 pub mod wire;
 pub mod word;
 

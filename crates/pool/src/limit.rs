@@ -44,6 +44,10 @@ pub const SOCKET_CHECK_MS: u64 = 1_000;
 pub const KINDS_MAX: usize = 4096;
 /// Rows of one answer about services: they fit one control message, names cut to `NAME_BYTES_MAX` included.
 pub const ROWS_MAX: usize = 256;
+/// Readers of events in one program of a shared pool.
+pub const READERS_MAX: usize = 64;
+/// What a program reports of a service that it started, in bytes.
+pub const REPORT_BYTES_MAX: usize = 1 << 16;
 /// Bytes kept of the name of a kind.
 pub const NAME_BYTES_MAX: usize = 200;
 /// Messages that one program may send before others have their turn.

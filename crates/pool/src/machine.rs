@@ -375,6 +375,14 @@ impl Machine {
             .map(|(slot, _)| slot)
     }
 
+    /// Slots of services that are not lent, settled or not.
+    pub fn unlent(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.occupied().filter(|&slot| {
+            let state = self.services[slot as usize].state;
+            matches!(state, SlotState::Idle { .. } | SlotState::Settling)
+        })
+    }
+
     /// A service for a key right now.
     fn find(&mut self, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
         let kind = self.keys.entry(key).or_default();

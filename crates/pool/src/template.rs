@@ -268,7 +268,9 @@ impl KeeperLink {
             };
             match self.receiver.receive(socket, RecvFlags::empty()) {
                 Ok(Some(Packet { bytes, .. })) if bytes.is_empty() => return Ok(None),
-                Ok(Some(Packet { bytes, descriptors })) => {
+                Ok(Some(Packet {
+                    bytes, descriptors, ..
+                })) => {
                     return Ok(Some((Order::decode(&bytes)?, descriptors)));
                 }
                 Ok(None) | Err(Error::Interrupted) => {}

@@ -213,6 +213,7 @@ class ServiceEnv(gymnasium.Env[Observation, Action], Generic[Observation, Action
         """Drop the service after `error`; the pool ends it, since it is of no use to anybody."""
         if self._service is not None:
             self.losses += 1
-            logger.warning("environment lost its service: %s", error)
+            # A log record would keep the error, and with it the frames of the lease.
+            logger.warning("environment lost its service: %s", str(error))
         with contextlib.suppress(Error):
             self.close()

@@ -191,8 +191,12 @@ class Channel:
 
     def watch(self, pidfd: int) -> None:
         """Break calls as soon as the process of `pidfd` ends; duplicated, so it stays yours."""
-        self._pidfd = os.dup(pidfd)
-        self._connection.watch(self._pidfd)
+        self.adopt(os.dup(pidfd))
+
+    def adopt(self, pidfd: int) -> None:
+        """The same with a descriptor that is taken over."""
+        self._pidfd = pidfd
+        self._connection.watch(pidfd)
 
     @property
     def on_loop(self) -> AsyncChannel:

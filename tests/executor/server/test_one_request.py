@@ -11,6 +11,7 @@ import pytest
 
 import forebay
 from examples.grpc_backend.__main__ import WORDS
+from examples.one_request.app import ARRAY_BYTES, COPIES
 from examples.stdio_backend.__main__ import TOOLS
 from tests.executor.serving import Serving, until
 
@@ -31,22 +32,17 @@ def sent(ctx: forebay.Context) -> int:
 """
 
 
-@pytest.fixture(autouse=True)
-def room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For three services at once, on however few cores."""
-    monkeypatch.setenv("FOREBAY_POOL_MAX_SIZE", "4")
-
-
 @pytest.mark.leaks(reason="grpcio keeps its threads and descriptors for good")
 def test_one_request_uses_every_kind_of_service(tmp_path: Path) -> None:
     """A Python service, a gRPC program, a stdio program, eight copies, ten megabytes."""
-    with Serving(tmp_path, APP, long_workers=1) as serving, serving.caller() as caller:
+    serving = Serving(tmp_path, APP, long_workers=1, pool_max_size=4)
+    with serving, serving.caller() as caller:
         first = caller.run("study", words=["dataclass", "wraps"], seed=1)
         assert first["counts"]["dataclass"] > 10
         assert first["places"]["wraps"].startswith("functools.py")
-        assert len(set(first["copies"])) == 8
-        assert len(first["scores"]) == 8
-        assert first["array_sum"] == 10 << 20
+        assert len(set(first["copies"])) == COPIES
+        assert len(first["scores"]) == COPIES
+        assert first["array_sum"] == ARRAY_BYTES
         assert caller.run("sent") < 1000
         again = caller.run("study", words=["dataclass", "wraps"], seed=1)
         assert again["scores"] == first["scores"]
@@ -59,7 +55,8 @@ def test_without_a_server_it_lends_from_a_pool_of_its_own() -> None:
     """A request is a function, and a pool is a pool."""
     call = "from examples.one_request.app import study; print(study(['wraps'], 1)['places'])"
     command = [sys.executable, "-c", call]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"FOREBAY_POOL_MAX_SIZE": "3"}  # on however few cores
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert "functools.py" in ended.stdout, ended.stderr
 
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, children, descendants, eventually, parent, template_of
 from tests.pool.services import Echo, Notes, Slow, Suicidal, Unmakeable
 
@@ -85,9 +86,9 @@ def test_a_stopped_service_costs_one_timeout(pool: forebay.ServicePool) -> None:
 
 
 @pytest.mark.parametrize("how", ["hang", "fail", "die"])
-def test_a_service_that_cannot_reset_is_replaced(how: str) -> None:
+def test_a_service_that_cannot_reset_is_replaced(pool_of: PoolOf, how: str) -> None:
     """A service that hangs, raises or ends in its reset goes to nobody else."""
-    with forebay.ServicePool(max_size=1, reset_timeout=0.2) as pool:
+    with pool_of(max_size=1, reset_timeout=0.2) as pool:
         with pool.acquire(Notes) as notes:
             victim = notes.lease.pid
             notes.note("secret")
@@ -98,9 +99,9 @@ def test_a_service_that_cannot_reset_is_replaced(how: str) -> None:
         assert eventually(lambda: not alive(victim))
 
 
-def test_a_hung_reset_is_ended_although_nobody_waits() -> None:
+def test_a_hung_reset_is_ended_although_nobody_waits(pool_of: PoolOf) -> None:
     """The keeper holds the deadline, not the next caller."""
-    with forebay.ServicePool(max_size=1, reset_timeout=0.2) as pool:
+    with pool_of(max_size=1, reset_timeout=0.2) as pool:
         with pool.acquire(Notes) as notes:
             victim = notes.lease.pid
             notes.next_reset("hang")
@@ -108,9 +109,9 @@ def test_a_hung_reset_is_ended_although_nobody_waits() -> None:
         assert not alive(victim)
 
 
-def test_an_idle_service_is_ended_after_its_timeout() -> None:
+def test_an_idle_service_is_ended_after_its_timeout(pool_of: PoolOf) -> None:
     """Memory goes back when nobody needs the service."""
-    with forebay.ServicePool(max_size=1, idle_timeout=0.2) as pool:
+    with pool_of(max_size=1, idle_timeout=0.2) as pool:
         with pool.acquire(Echo) as echo:
             pid = echo.lease.pid
         assert eventually(lambda: pool.stats()["deaths"] == {"idle_timeout": 1})
@@ -119,9 +120,9 @@ def test_an_idle_service_is_ended_after_its_timeout() -> None:
             assert echo.echo(1) == 1
 
 
-def test_a_service_in_use_is_never_idle() -> None:
+def test_a_service_in_use_is_never_idle(pool_of: PoolOf) -> None:
     """The idle timeout does not count the time of a lease."""
-    with forebay.ServicePool(max_size=1, idle_timeout=0.1) as pool, pool.acquire(Echo) as echo:
+    with pool_of(max_size=1, idle_timeout=0.1) as pool, pool.acquire(Echo) as echo:
         pid = echo.lease.pid
         with pytest.raises(forebay.DeadlineError):
             echo.lease.options(timeout=0.4).hang()
@@ -153,10 +154,10 @@ def test_a_killed_template_is_replaced(pool: forebay.ServicePool) -> None:
             assert second.echo(2) == 2
 
 
-def test_a_stopped_template_is_replaced() -> None:
+def test_a_stopped_template_is_replaced(pool_of: PoolOf) -> None:
     """A template that takes no orders costs one `start_timeout`; its services serve on."""
     with (
-        forebay.ServicePool(max_size=2, start_timeout=START_S) as pool,
+        pool_of(max_size=2, start_timeout=START_S) as pool,
         pool.acquire(Echo) as first,
     ):
         stopped = template_of(first.lease.pid)
@@ -206,9 +207,9 @@ def test_a_stopped_keeper_hangs_nobody() -> None:
         assert eventually(lambda: not any(map(alive, processes)))
 
 
-def test_a_stopped_keeper_whose_socket_is_full_is_replaced() -> None:
+def test_a_stopped_keeper_whose_socket_is_full_is_replaced(pool_of: PoolOf) -> None:
     """Resets that it does not take cost one wait of a second, then another keeper is started."""
-    with forebay.ServicePool(max_size=1, reset_timeout=30) as pool:
+    with pool_of(max_size=1, reset_timeout=30) as pool:
         with pool.acquire(Notes) as notes:
             keeper = parent(notes.lease.pid)
         os.kill(keeper, signal.SIGSTOP)
@@ -264,9 +265,9 @@ def test_close_ends_everything() -> None:
         pass
 
 
-def test_a_service_that_was_reset_in_time_stays() -> None:
+def test_a_service_that_was_reset_in_time_stays(pool_of: PoolOf) -> None:
     """The deadline does not end a service that has answered and that nobody needed since."""
-    with forebay.ServicePool(max_size=1, reset_timeout=2.0) as pool:
+    with pool_of(max_size=1, reset_timeout=2.0) as pool:
         with pool.acquire(Notes) as notes:
             pid = notes.lease.pid
             notes.note("secret")
@@ -277,9 +278,9 @@ def test_a_service_that_was_reset_in_time_stays() -> None:
         assert pool.stats()["deaths"] == {}
 
 
-def test_a_start_that_nobody_waits_for_stays() -> None:
+def test_a_start_that_nobody_waits_for_stays(pool_of: PoolOf) -> None:
     """A service that became ready in time is kept, although its caller had left."""
-    with forebay.ServicePool(max_size=1, start_timeout=START_S) as pool:
+    with pool_of(max_size=1, start_timeout=START_S) as pool:
         with pytest.raises(forebay.DeadlineError), pool.acquire(Slow.spec(0.5), timeout=0.1):
             pass
         time.sleep(START_S + 0.5)  # the deadline passes: that is what is looked at
@@ -289,9 +290,9 @@ def test_a_start_that_nobody_waits_for_stays() -> None:
         assert pool.stats()["starts"] == 1
 
 
-def test_a_start_that_hangs_is_ended_whoever_waited_for_it() -> None:
+def test_a_start_that_hangs_is_ended_whoever_waited_for_it(pool_of: PoolOf) -> None:
     """Callers who come and go do not keep a hung constructor alive."""
-    with forebay.ServicePool(max_size=1, start_timeout=START_S) as pool:
+    with pool_of(max_size=1, start_timeout=START_S) as pool:
         for timeout in (0.02, 0.1, 0.3):
             with pytest.raises(forebay.DeadlineError), pool.acquire(Slow.spec(60), timeout=timeout):
                 pass
@@ -314,9 +315,9 @@ def test_a_reset_that_raises_is_told_with_its_exception(
     assert eventually(lambda: pool.stats()["deaths"] == {"reset_failed": 1})
 
 
-def test_the_last_words_of_a_service_are_of_its_last_lease() -> None:
+def test_the_last_words_of_a_service_are_of_its_last_lease(pool_of: PoolOf) -> None:
     """What one holder had a service print is not shown to the next one, nor taken for a cause."""
-    with forebay.ServicePool(max_size=1) as pool:
+    with pool_of(max_size=1) as pool:
         with pool.acquire(Echo) as echo:
             echo.say("a secret of the first lease")
             assert eventually(lambda: "secret" in echo.lease.stderr)

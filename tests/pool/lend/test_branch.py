@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, children, eventually, open_files_limited, parent
 from tests.pool.scripts import run
 from tests.pool.services import Barren, Costly, Tree
 
 
 @pytest.fixture
-def pool():
-    with forebay.ServicePool(max_size=2, name="tests") as pool:
+def pool(pool_of: PoolOf):
+    with pool_of(max_size=2) as pool:
         yield pool
 
 
@@ -127,7 +128,7 @@ def test_a_service_with_threads_is_not_copied(pool: forebay.ServicePool) -> None
         ):
             pass
         assert tree.step(1) == [1], "it is as it was"
-        assert eventually(lambda: pool.stats() and len(pool.core.services()) == 1)
+        assert eventually(lambda: len(pool.services()) == 1)
 
 
 def test_a_service_that_dies_is_not_copied(pool: forebay.ServicePool) -> None:
@@ -135,7 +136,7 @@ def test_a_service_that_dies_is_not_copied(pool: forebay.ServicePool) -> None:
         os.kill(tree.lease.pid, signal.SIGKILL)
         with pytest.raises(forebay.DiedError), tree.lease.fork(2):
             pass
-    assert eventually(lambda: pool.stats() and not pool.core.services())
+    assert eventually(lambda: not pool.services())
 
 
 ORPHAN = """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, eventually
 from tests.pool.services import Echo, Notes, Once
 
@@ -240,9 +241,9 @@ class Tardy:
         return (list, ())
 
 
-def test_a_call_that_is_late_never_runs_on_the_next_lease() -> None:
+def test_a_call_that_is_late_never_runs_on_the_next_lease(pool_of: PoolOf) -> None:
     """A call that was begun before its lease ended is refused by the next holder's service."""
-    with forebay.ServicePool(max_size=1) as pool:
+    with pool_of(max_size=1) as pool:
         begun, go_on = threading.Event(), threading.Event()
         outcome: list[BaseException | None] = []
 

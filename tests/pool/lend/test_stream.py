@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from forebay.errors import DeadlineError, DiedError, RemoteError, StaleError
+from tests.pool.conftest import PoolOf
 from tests.pool.lend.stream_services import ResetRows, Rows
 from tests.pool.shared.lender import Lending
 
@@ -61,9 +62,9 @@ def test_a_lease_that_ends_in_mid_stream_keeps_its_service(
     assert one.stats()["deaths"] == {}
 
 
-def test_a_stream_that_hangs_costs_its_service_the_reset_deadline() -> None:
+def test_a_stream_that_hangs_costs_its_service_the_reset_deadline(pool_of: PoolOf) -> None:
     """A generator that cannot be closed does not reach the next lease."""
-    with forebay.ServicePool(max_size=1, reset_timeout=0.5) as pool:
+    with pool_of(max_size=1, reset_timeout=0.5) as pool:
         for service in (Rows, ResetRows):
             with pool.acquire(service) as rows:
                 first = rows.lease.pid

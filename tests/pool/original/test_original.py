@@ -31,8 +31,7 @@ def other_pool() -> Iterator[forebay.ServicePool]:
 
 def known(pool: forebay.ServicePool) -> set[int]:
     """The processes of a pool, lent or idle, as the keeper last told."""
-    pool.core.drive()
-    return {service[2] for service in pool.core.services() if service[2]}
+    return {service["pid"] for service in pool.services() if service["pid"]}
 
 
 # --- tests/service/connection_pool_test.py ----------------------------------------------------
@@ -84,7 +83,7 @@ def test_service_pool_close_frees_service(pool: forebay.ServicePool) -> None:
     with pool.acquire(Echo) as echo:
         pid = echo.lease.pid
         pool.close()
-        assert not alive(pid)
+        assert eventually(lambda: not alive(pid))
         with pytest.raises(forebay.Error):
             echo.echo(1)
 

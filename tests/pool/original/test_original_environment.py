@@ -68,7 +68,7 @@ def test_service_pool_environment_restarts_service(
     os.kill(old, signal.SIGKILL)
     env.reset()
     new = env.service.lease.pid
-    assert {service[2] for service in pool.core.services()} == {new}
+    assert {service["pid"] for service in pool.services()} == {new}
     assert new != old
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, children, eventually, parent
 from tests.pool.scripts import DELAYED, ECHO, PYTHON, python, write
 
@@ -135,10 +136,12 @@ def test_a_program_that_is_not_ready_in_time_is_told(
     assert caught.value.timeout == pytest.approx(0.3)
 
 
-def test_a_program_that_nobody_waited_for_is_lent_when_it_is_ready(tmp_path: Path) -> None:
+def test_a_program_that_nobody_waited_for_is_lent_when_it_is_ready(
+    pool_of: PoolOf, tmp_path: Path
+) -> None:
     """Its start goes on without the caller who gave up."""
     command = python(tmp_path, DELAYED, "0.5")
-    with forebay.ServicePool(max_size=2) as pool:
+    with pool_of(max_size=2) as pool:
         with pytest.raises(forebay.DeadlineError), pool.acquire(command, timeout=0.1):
             pass
         with pool.acquire(command, timeout=5) as backend:
@@ -146,9 +149,9 @@ def test_a_program_that_nobody_waited_for_is_lent_when_it_is_ready(tmp_path: Pat
         assert pool.stats()["starts"] == 1
 
 
-def test_a_program_that_is_never_ready_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_is_never_ready_is_ended(pool_of: PoolOf, tmp_path: Path) -> None:
     """`start_timeout` ends it, whoever waits, and the caller is told."""
-    with forebay.ServicePool(max_size=1, start_timeout=0.3) as pool:
+    with pool_of(max_size=1, start_timeout=0.3) as pool:
         raising = pytest.raises(forebay.DiedError, match="not ready in time")
         with raising as caught, pool.acquire(python(tmp_path, DELAYED, "3600"), timeout=10):
             pass

@@ -13,6 +13,7 @@ import pytest
 
 import forebay
 from forebay.pool import Connected, Started
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, eventually
 
 LISTEN = Path(__file__).parent / "backends/listen.py"
@@ -71,9 +72,9 @@ def broken_off(pool: forebay.ServicePool, asked: forebay.Command) -> int:
     return pids[0]
 
 
-def test_an_existing_client_is_pooled_with_its_program() -> None:
+def test_an_existing_client_is_pooled_with_its_program(pool_of: PoolOf) -> None:
     """Made once per program, lent with it, closed with it."""
-    with forebay.ServicePool(max_size=1) as pool:
+    with pool_of(max_size=1) as pool:
         for _ in range(3):
             with pool.acquire(command(connect)) as backend:
                 assert backend.client.ask(b"hello") == b"HELLO"

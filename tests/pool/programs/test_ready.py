@@ -17,7 +17,8 @@ import uvloop
 
 import forebay
 from forebay.pool import Accepting, Http, Line, PortFile
-from tests.pool.processes import alive, children, eventually
+from tests.pool.conftest import PoolOf, start_is_under_way
+from tests.pool.processes import alive, eventually
 
 LISTEN = Path(__file__).parent / "backends/listen.py"
 PROGRAM = (sys.executable, "-I", "-S", str(LISTEN))
@@ -104,9 +105,9 @@ def test_a_program_that_ends_before_it_is_ready_is_told_with_its_words(
     assert pool.stats()["live"] == 0
 
 
-def test_a_program_that_is_never_ready_is_ended(kind: str, gate: Path) -> None:
+def test_a_program_that_is_never_ready_is_ended(pool_of: PoolOf, kind: str, gate: Path) -> None:
     """`start_timeout` ends it, however its readiness is seen."""
-    with forebay.ServicePool(max_size=1, start_timeout=0.3) as pool:
+    with pool_of(max_size=1, start_timeout=0.3) as pool:
         raising = pytest.raises(forebay.DiedError, match="not ready in time")
         with raising as caught, pool.acquire(command(kind, "--gate", str(gate)), timeout=20):
             pass
@@ -126,7 +127,7 @@ def test_a_start_that_is_cancelled_goes_to_whoever_comes_next(
 
     async def main() -> None:
         task = asyncio.create_task(enter())
-        assert await asyncio.to_thread(eventually, lambda: bool(pool.stats()["starts"]))
+        assert await asyncio.to_thread(eventually, lambda: start_is_under_way(pool))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -140,23 +141,22 @@ def test_a_start_that_is_cancelled_goes_to_whoever_comes_next(
     assert pool.stats()["starts"] == 1
 
 
-def test_a_program_that_is_kept_ready_outlives_its_start_deadline(gate: Path) -> None:
+def test_a_program_that_is_kept_ready_outlives_its_start_deadline(
+    pool_of: PoolOf, gate: Path
+) -> None:
     """Though nobody has looked yet whether its socket accepts; the first caller does."""
-    others = set(children(os.getpid()))
-    with forebay.ServicePool(max_size=3, start_timeout=0.3) as pool:
+    with pool_of(max_size=3, start_timeout=0.3) as pool:
         held_back = command("unix socket", "--gate", str(gate))
         pool.warm(held_back)
-        (keeper,) = set(children(os.getpid())) - others
-        assert eventually(lambda: len(children(keeper)) == 1)
-        (kept,) = children(keeper)
+        assert eventually(lambda: pool.stats()["settling"] + pool.stats()["idle"] == 1)
         pool.warm(held_back, 0)  # no other is started when this one is taken
         later = command("line", "--gate", str(gate))  # its deadline comes after that of the other
         with pytest.raises(forebay.DiedError, match="not ready in time"), pool.acquire(later):
             pass
         opener = threading.Thread(target=open_gate, args=(gate,))
         opener.start()
-        with pool.acquire(held_back, timeout=10) as backend:
-            assert backend.lease.pid == kept
+        with pool.acquire(held_back, timeout=10):
+            assert pool.stats()["starts"] == 2, "it was lent, and no other started"
         opener.join()
 
 

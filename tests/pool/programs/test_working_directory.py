@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.scripts import ECHO, python
 from tests.pool.services import Echo
 
@@ -26,12 +27,12 @@ def test_a_removed_directory_keeps_no_service_from_starting(
             assert program.lease.pid > 0
 
 
-def test_a_directory_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_entered_is_named(pool_of: PoolOf, tmp_path: Path) -> None:
     """The kernel's "No such file or directory" alone sounds as if the program were missing."""
     missing = tmp_path / "missing"
     command = forebay.Command(["/bin/sleep", "60"], ready="started", cwd=str(missing))
     with (
-        forebay.ServicePool(max_size=1) as pool,
+        pool_of(max_size=1) as pool,
         pytest.raises(forebay.Error, match=f"working directory {missing} cannot be entered"),
         pool.acquire(command),
     ):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.limited import Common, CommonTidy, Plain, Seeded, Settled, Tidy, Writer
 from tests.pool.processes import eventually, parent
 from tests.pool.scripts import ECHO, python
@@ -16,14 +17,17 @@ from tests.pool.scripts import ECHO, python
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where keepers make their directories: a place of the test's own."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
+    base = tmp_path / "base"
+    base.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(base))
+    monkeypatch.setenv("TMPDIR", str(base))  # for a lender
+    return base
 
 
 @pytest.fixture
-def pool(base: Path) -> Iterator[forebay.ServicePool]:
+def pool(pool_of: PoolOf, base: Path) -> Iterator[forebay.ServicePool]:
     """A pool of one service, closed at the end, with nothing left of it."""
-    with forebay.ServicePool(max_size=1, name="test") as made:
+    with pool_of(max_size=1) as made:
         yield made
     assert eventually(lambda: os.listdir(base) == [])
 

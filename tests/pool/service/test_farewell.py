@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, eventually
 from tests.pool.scripts import run, write
 from tests.pool.services import Closer, ForkedLeaver, Leaver, OneLease
@@ -19,6 +20,16 @@ from tests.pool.shared.lender import Lending
 
 GRACE_S = 1.0
 """What a service has for its end."""
+
+
+def end_services(pool: forebay.ServicePool | forebay.SharedPool) -> None:
+    """End the services of a pool and wait for it: by its close, or by a drain of a lent one."""
+    if isinstance(pool, forebay.ServicePool):
+        pool.close(timeout=30)
+        return
+    pids = [service["pid"] for service in pool.services()]
+    pool.drain()
+    assert eventually(lambda: not any(map(alive, pids)))
 
 
 def notes(file: Path) -> list[str]:
@@ -33,7 +44,7 @@ def test_exit_handlers_run_when_the_pool_is_closed(
     with pool.acquire(Leaver.spec(str(file))) as leaver:
         leaver.register()
     assert notes(file) == []
-    pool.close()
+    end_services(pool)
     assert notes(file) == ["atexit"]
 
 
@@ -44,7 +55,7 @@ def test_close_runs_before_the_exit_handlers_and_then_the_finalizer(
     file = tmp_path / "notes"
     with pool.acquire(Closer.spec(str(file))) as closer:
         closer.register()
-    pool.close()
+    end_services(pool)
     # The handler is bound to the service, which therefore is finalized by nobody: see below.
     assert notes(file)[:2] == ["close", "atexit"]
 
@@ -56,7 +67,7 @@ def test_a_finalizer_runs_where_only_the_service_had_the_object(
     file = tmp_path / "notes"
     with pool.acquire(Closer.spec(str(file))):
         pass
-    pool.close()
+    end_services(pool)
     assert notes(file) == ["close", "del"]
 
 
@@ -65,8 +76,8 @@ def test_shared_memory_of_a_service_is_gone_with_its_pool(pool: forebay.ServiceP
     with pool.acquire(Leaver) as leaver:
         path = Path("/dev/shm", leaver.share())
         assert path.exists()
-    pool.close()
-    assert not path.exists()
+    end_services(pool)
+    assert eventually(lambda: not path.exists())
 
 
 def test_a_service_that_serves_one_lease_ends_in_order(
@@ -80,10 +91,12 @@ def test_a_service_that_serves_one_lease_ends_in_order(
     assert eventually(lambda: pool.stats()["deaths"] == {"discarded": 1})
 
 
-def test_a_service_that_was_idle_for_too_long_ends_in_order(tmp_path: Path) -> None:
+def test_a_service_that_was_idle_for_too_long_ends_in_order(
+    pool_of: PoolOf, tmp_path: Path
+) -> None:
     """A pool that shrinks by night must not leave more behind than one that is closed."""
     file = tmp_path / "notes"
-    with forebay.ServicePool(max_size=1, idle_timeout=0.05) as pool:
+    with pool_of(max_size=1, idle_timeout=0.05) as pool:
         with pool.acquire(Leaver.spec(str(file))) as leaver:
             leaver.register()
         assert eventually(lambda: notes(file) == ["atexit"])
@@ -107,7 +120,7 @@ def test_a_handler_that_hangs_is_cut_off(pool: forebay.ServicePool, tmp_path: Pa
         leaver.register()
         pids = [leaver.lease.pid, leaver.spawn()]
     began = time.monotonic()
-    pool.close(timeout=30)
+    end_services(pool)
     assert time.monotonic() - began >= GRACE_S * 0.9
     assert notes(file) == []
     assert not any(map(alive, pids))
@@ -121,9 +134,9 @@ def test_programs_that_a_service_leaves_end_with_it(
     with pool.acquire(Leaver.spec(str(file))) as leaver:
         leaver.register()
         pids = [leaver.lease.pid, leaver.spawn()]
-    pool.close(timeout=30)
+    end_services(pool)
     assert notes(file) == ["atexit"]
-    assert not any(map(alive, pids))
+    assert eventually(lambda: not any(map(alive, pids)))
 
 
 def test_a_service_without_handlers_costs_a_close_nothing(pool: forebay.ServicePool) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.limited import (
     Advised,
     Confined,
@@ -200,9 +201,9 @@ def test_a_constructor_runs_under_the_limits(pool: forebay.ServicePool) -> None:
             assert "/forebay-keeper-" in cgroup
 
 
-def test_processes_forked_ahead_and_copies_are_limited_too() -> None:
+def test_processes_forked_ahead_and_copies_are_limited_too(pool_of: PoolOf) -> None:
     """However a service came to be, it is confined before it is used."""
-    with forebay.ServicePool(max_size=4, spares=1) as pool, contextlib.ExitStack() as leases:
+    with pool_of(max_size=4, spares=1) as pool, contextlib.ExitStack() as leases:
         served = [leases.enter_context(pool.acquire(Confined)) for _ in range(4)]
         served += leases.enter_context(served[0].lease.fork(2))
         groups = {service.cgroup() for service in served}
@@ -327,12 +328,12 @@ with forebay.ServicePool() as pool, pool.acquire(Files) as service:
 
 
 def test_a_directory_that_is_no_cgroup_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool_of: PoolOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who names a cgroup is told that it cannot be used, rather than left without limits."""
     monkeypatch.setenv("FOREBAY_POOL_CGROUP", str(tmp_path))
     with (
-        forebay.ServicePool(max_size=1) as pool,
+        pool_of(max_size=1) as pool,
         pytest.raises(forebay.DiedError, match="FOREBAY_POOL_CGROUP") as caught,
         pool.acquire(Files),
     ):
@@ -409,9 +410,9 @@ def test_limits_that_make_no_sense_are_refused(wrong: dict[str, object]) -> None
         forebay.Limits(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_leak_ends_where_the_pool_limits_memory() -> None:
+def test_a_leak_ends_where_the_pool_limits_memory(pool_of: PoolOf) -> None:
     """A service that has grown is replaced while it is idle, and says so in the counts."""
-    with forebay.ServicePool(max_size=1, max_memory="64MiB") as pool:
+    with pool_of(max_size=1, max_memory="64MiB") as pool:
         with pool.acquire(Hog) as hog:
             pid = hog.lease.pid
             hog.grow(128)

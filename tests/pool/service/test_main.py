@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.scripts import ROOT, run, write
 
 DEFINES = """
@@ -252,11 +253,11 @@ def test_a_module_that_raises_is_told_with_its_traceback(
 
 @pytest.mark.parametrize("leave", ["sys.exit(0)", "raise KeyboardInterrupt", "os._exit(3)"])
 def test_a_module_that_ends_its_process_is_told(
-    leave: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool_of: PoolOf, leave: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module that exits when it is imported is an error with the reason, never a hang."""
     hidden = imported(tmp_path, f"import os, sys\nprint('bye', flush=True)\n{leave}\n", monkeypatch)
-    with forebay.ServicePool(max_size=1) as pool:
+    with pool_of(max_size=1) as pool:
         with pytest.raises(forebay.Error) as caught, pool.acquire(hidden, timeout=10):
             pass
         if "_exit" in leave:
@@ -278,11 +279,11 @@ def test_a_module_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_module_without_the_class_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool_of: PoolOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class that was made at run time and is no attribute of its module."""
     hidden = imported(tmp_path, "", monkeypatch)
-    with forebay.ServicePool(max_size=1) as pool:
+    with pool_of(max_size=1) as pool:
         with pytest.raises(AttributeError, match="Hidden") as caught, pool.acquire(hidden):
             pass
         assert isinstance(caught.value, forebay.RemoteError)
@@ -290,11 +291,11 @@ def test_a_module_without_the_class_is_told(
 
 
 def test_a_module_whose_import_hangs_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool_of: PoolOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`start_timeout` counts the import too; the pool is as good as before."""
     hidden = imported(tmp_path, "import time\ntime.sleep(3600)\n", monkeypatch)
-    with forebay.ServicePool(max_size=1, start_timeout=0.5) as pool:
+    with pool_of(max_size=1, start_timeout=0.5) as pool:
         raising = pytest.raises(forebay.DiedError, match="not ready in time")
         with raising as caught, pool.acquire(hidden, timeout=10):
             pass

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,11 +22,20 @@ class Lending:
     """`forebay serve` as a process; ended with the block, whatever state it is in."""
 
     def __init__(
-        self, path: Path, *options: str, within: Callable[[list[str]], list[str]] = list
+        self,
+        path: Path,
+        *options: str,
+        within: Callable[[list[str]], list[str]] = list,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
+        """`settings` are those of a pool, which it gets as variables."""
         command = [sys.executable, "-m", "forebay.cli", "serve", "--path", str(path), "--json"]
         self.process = subprocess.Popen(
-            within([*command, *options]), stdout=subprocess.PIPE, text=True
+            within([*command, *options]),
+            env=os.environ
+            | {f"FOREBAY_POOL_{key.upper()}": _text(it) for key, it in (settings or {}).items()},
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.told: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -90,6 +99,10 @@ class Lending:
                 self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+def _text(setting: object) -> str:
+    return f"{setting}s" if isinstance(setting, float) else str(setting)
 
 
 class Program:

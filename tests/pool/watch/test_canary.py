@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import eventually
 from tests.pool.services import Echo, Leaky
 
 
 @pytest.fixture
-def pool() -> Iterator[forebay.ServicePool]:
-    with forebay.ServicePool(max_size=1, canary_every=2, name="canary") as pool:
+def pool(pool_of: PoolOf) -> Iterator[Any]:
+    with pool_of(max_size=1, canary_every=2) as pool:
         yield pool
 
 

@@ -12,12 +12,13 @@ import threading
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import eventually
 from tests.pool.services import Echo, Notes
 
 
-def test_events_tell_the_life_of_a_service() -> None:
-    with forebay.ServicePool(max_size=1, name="told") as pool, pool.events() as events:
+def test_events_tell_the_life_of_a_service(pool_of: PoolOf) -> None:
+    with pool_of(max_size=1) as pool, pool.events() as events:
         for _ in range(2):
             with pool.acquire(Notes) as notes:
                 pid = notes.lease.pid
@@ -74,8 +75,8 @@ def test_events_on_an_event_loop() -> None:
     assert asyncio.run(heard_on_a_loop()) == ["start", "lease", "release"]
 
 
-def test_nothing_is_kept_where_nobody_reads() -> None:
-    with forebay.ServicePool(max_size=1) as pool:
+def test_nothing_is_kept_where_nobody_reads(pool_of: PoolOf) -> None:
+    with pool_of(max_size=1) as pool:
         with pool.acquire(Echo):
             pass
         with pool.events() as events:

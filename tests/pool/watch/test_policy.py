@@ -13,20 +13,17 @@ from typing import Any
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, eventually, parent
 from tests.pool.services import Echo, Ledger, Notes, Tree
 
 
-def pool_of(**settings: Any) -> forebay.ServicePool:
-    return forebay.ServicePool(name="policy", **settings)
-
-
-def idle(pool: forebay.ServicePool) -> int:
+def idle(pool: Any) -> int:
     stats = pool.stats()
     return int(stats["idle"] + stats["settling"])
 
 
-def test_a_service_serves_no_more_leases_than_max_uses() -> None:
+def test_a_service_serves_no_more_leases_than_max_uses(pool_of: PoolOf) -> None:
     with pool_of(max_size=1, max_uses=3) as pool:
         pids = []
         for _ in range(7):
@@ -36,7 +33,7 @@ def test_a_service_serves_no_more_leases_than_max_uses() -> None:
         assert eventually(lambda: pool.stats()["deaths"].get("uses") == 2)
 
 
-def test_an_idle_service_is_ended_when_it_is_too_old() -> None:
+def test_an_idle_service_is_ended_when_it_is_too_old(pool_of: PoolOf) -> None:
     with pool_of(max_size=1, max_lifetime=0.2) as pool:
         with pool.acquire(Echo) as echo:
             pid = echo.lease.pid
@@ -44,7 +41,7 @@ def test_an_idle_service_is_ended_when_it_is_too_old() -> None:
         assert eventually(lambda: pool.stats()["deaths"] == {"lifetime": 1})
 
 
-def test_a_service_that_is_too_old_when_it_comes_back_is_not_lent_again() -> None:
+def test_a_service_that_is_too_old_when_it_comes_back_is_not_lent_again(pool_of: PoolOf) -> None:
     with pool_of(max_size=1, max_lifetime=0.05) as pool:
         with pool.acquire(Echo) as echo:
             pid = echo.lease.pid
@@ -54,7 +51,7 @@ def test_a_service_that_is_too_old_when_it_comes_back_is_not_lent_again() -> Non
             assert echo.lease.pid != pid
 
 
-def test_a_stateful_service_is_not_ended_for_idleness_age_or_use() -> None:
+def test_a_stateful_service_is_not_ended_for_idleness_age_or_use(pool_of: PoolOf) -> None:
     """What its leases left in it is there as long as its pool."""
     settings = {"idle_timeout": 0.05, "max_lifetime": 0.05, "max_uses": 2, "max_memory": "1MiB"}
     with pool_of(max_size=2, **settings) as pool:
@@ -71,7 +68,7 @@ def test_a_stateful_service_is_not_ended_for_idleness_age_or_use() -> None:
         assert eventually(lambda: sum(pool.stats()["deaths"].values()) == 3)
 
 
-def test_a_stateful_service_makes_no_room_for_others() -> None:
+def test_a_stateful_service_makes_no_room_for_others(pool_of: PoolOf) -> None:
     """A full pool says that it is full, rather than lose what a service holds."""
     with pool_of(max_size=1) as pool:
         with pool.acquire(Ledger) as ledger:
@@ -82,12 +79,12 @@ def test_a_stateful_service_makes_no_room_for_others() -> None:
             assert ledger.get("a") == 1
 
 
-def test_no_more_than_max_running_are_lent_at_once() -> None:
+def test_no_more_than_max_running_are_lent_at_once(pool_of: PoolOf) -> None:
     with pool_of(max_size=3, max_running=1) as pool:
         pool.warm(Echo, 2)
         with (
             pool.acquire(Echo),
-            pytest.raises(forebay.DeadlineError, match=r"1 are leased \(Echo \(process \d+\)"),
+            pytest.raises(forebay.DeadlineError, match=r"1 are leased"),
             pool.acquire(Echo, timeout=0.05),
         ):
             pass
@@ -95,20 +92,20 @@ def test_no_more_than_max_running_are_lent_at_once() -> None:
             pass
 
 
-def test_services_are_kept_ready_and_replaced() -> None:
+def test_services_are_kept_ready_and_replaced(pool_of: PoolOf) -> None:
     with pool_of(max_size=4) as pool:
         pool.warm(Echo, 2)
-        assert idle(pool) == 2
+        assert eventually(lambda: idle(pool) == 2)
         with pool.acquire(Echo) as echo:
             assert echo.add(1) == 1
-            assert idle(pool) == 2, "what was taken is replaced"
+            assert eventually(lambda: idle(pool) == 2), "what was taken is replaced"
             os.kill(echo.lease.pid, signal.SIGKILL)
         with pool.acquire(Echo), pool.acquire(Echo):
-            assert idle(pool) == 2, "as far as max_size has room"
+            assert eventually(lambda: idle(pool) == 2), "as far as max_size has room"
         pool.warm(Echo, 0)
 
 
-def test_warm_services_outlast_their_idle_timeout() -> None:
+def test_warm_services_outlast_their_idle_timeout(pool_of: PoolOf) -> None:
     with pool_of(max_size=3, idle_timeout=0.05) as pool:
         pool.warm(Echo, 1)
         with pool.acquire(Echo) as first, pool.acquire(Echo) as second:
@@ -121,21 +118,21 @@ def test_warm_services_outlast_their_idle_timeout() -> None:
         assert pool.stats()["starts"] == before, "it stays rather than being replaced"
 
 
-def test_a_pool_with_min_idle_keeps_every_kind_ready_that_was_used() -> None:
+def test_a_pool_with_min_idle_keeps_every_kind_ready_that_was_used(pool_of: PoolOf) -> None:
     with pool_of(max_size=4, min_idle=1) as pool:
         with pool.acquire(Echo):
-            assert idle(pool) == 1
+            assert eventually(lambda: idle(pool) == 1)
         with pool.acquire(Notes):
-            assert idle(pool) >= 2
+            assert eventually(lambda: idle(pool) >= 2)
 
 
-def test_more_warm_services_than_the_pool_has_room_for_are_refused() -> None:
+def test_more_warm_services_than_the_pool_has_room_for_are_refused(pool_of: PoolOf) -> None:
     with pool_of(max_size=1) as pool, pytest.raises(forebay.LimitError, match="max_size"):
         pool.warm(Echo, 2)
 
 
 def test_a_service_that_cannot_be_kept_ready_is_told_to_who_wants_it(
-    caplog: pytest.LogCaptureFixture,
+    pool_of: PoolOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pool_of(max_size=2) as pool:
         pool.warm(Echo.spec("no such argument", "there"), 1)
@@ -146,8 +143,8 @@ def test_a_service_that_cannot_be_kept_ready_is_told_to_who_wants_it(
             pass
 
 
-def test_a_service_that_was_idle_for_long_is_asked_before_it_is_lent() -> None:
-    with pool_of(max_size=1, ping_after=0.02, reset_timeout=2) as pool:
+def test_a_service_that_was_idle_for_long_is_asked_before_it_is_lent(pool_of: PoolOf) -> None:
+    with pool_of(max_size=1, ping_after=0.02, reset_timeout=2.0) as pool:
         with pool.acquire(Echo) as echo:
             pid = echo.lease.pid
         threading.Event().wait(0.05)  # quiet for longer than ping_after
@@ -162,7 +159,7 @@ def test_a_service_that_was_idle_for_long_is_asked_before_it_is_lent() -> None:
 
 
 def test_a_lease_that_is_out_for_too_long_is_reported_with_its_place(
-    caplog: pytest.LogCaptureFixture,
+    pool_of: PoolOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         pool_of(max_size=2, leak_after=0.02) as pool,
@@ -179,7 +176,9 @@ def test_a_lease_that_is_out_for_too_long_is_reported_with_its_place(
         assert pool.stats()["leaks"] == 1
 
 
-def test_a_lease_that_nobody_can_end_is_found(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lease_that_nobody_can_end_is_found(
+    pool_of: PoolOf, caplog: pytest.LogCaptureFixture
+) -> None:
     with pool_of(max_size=1) as pool, caplog.at_level(logging.WARNING):
         echo: Any = pool.acquire(Echo).__enter__()
         pid = echo.lease.pid
@@ -191,7 +190,7 @@ def test_a_lease_that_nobody_can_end_is_found(caplog: pytest.LogCaptureFixture) 
         assert "was never ended" in caplog.text
 
 
-def test_stats_count_what_happened() -> None:
+def test_stats_count_what_happened(pool_of: PoolOf) -> None:
     with pool_of(max_size=1) as pool:
         for _ in range(2):
             with pool.acquire(Notes):
@@ -204,23 +203,23 @@ def test_stats_count_what_happened() -> None:
         assert eventually(lambda: pool.stats()["deaths"] == {"evicted": 1})
 
 
-def test_a_tree_of_copies_leaves_the_counts_alone() -> None:
+def test_a_tree_of_copies_leaves_the_counts_alone(pool_of: PoolOf) -> None:
     with pool_of(max_size=1, max_running=1) as pool, pool.acquire(Tree) as tree:
         with tree.lease.fork(2):
             assert pool.stats()["live"] == 1
         assert pool.stats()["leased"] == 1
 
 
-def test_a_new_kind_is_kept_ready_after_the_keeper_died() -> None:
+def test_a_new_kind_is_kept_ready_after_the_keeper_died(pool_of: PoolOf) -> None:
     with pool_of(max_size=4, min_idle=1) as pool:
         with pool.acquire(Echo) as echo:
             os.kill(parent(echo.lease.pid), signal.SIGKILL)
         with pool.acquire(Notes, timeout=10) as notes:
             assert notes.read() == []
-            assert idle(pool) >= 1
+            assert eventually(lambda: idle(pool) >= 1)
 
 
-def test_a_kind_that_cannot_start_is_not_started_over_and_over() -> None:
+def test_a_kind_that_cannot_start_is_not_started_over_and_over(pool_of: PoolOf) -> None:
     with pool_of(max_size=8) as pool:
         pool.warm(Echo.spec("no such argument", "there"), 4)
         for _ in range(60):
@@ -229,8 +228,8 @@ def test_a_kind_that_cannot_start_is_not_started_over_and_over() -> None:
         assert pool.stats()["starts"] < 40
 
 
-def test_threads_that_look_for_leaks_do_not_disturb_each_other() -> None:
-    with pool_of(max_size=4, leak_after=30) as pool, ThreadPoolExecutor(4) as executor:
+def test_threads_that_look_for_leaks_do_not_disturb_each_other(pool_of: PoolOf) -> None:
+    with pool_of(max_size=4, leak_after=30.0) as pool, ThreadPoolExecutor(4) as executor:
 
         def cycles(_: int) -> int:
             for _ in range(300):

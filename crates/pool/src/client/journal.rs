@@ -5,27 +5,10 @@
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::death::Cause;
 use crate::limit::NOTES_MAX;
 use crate::machine::Key;
+use crate::transition::Transition;
 use crate::wire::Handle;
-
-/// What happened to a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transition {
-    /// A start began.
-    Start,
-    /// It was lent.
-    Lease,
-    /// It came back and is idle.
-    Release,
-    /// It came back and is being reset.
-    Reset,
-    /// It is being ended by us.
-    End(Cause),
-    /// It ended.
-    Death(Cause),
-}
 
 /// One thing that happened.
 #[derive(Clone, Copy, Debug)]
@@ -40,20 +23,6 @@ pub struct Note {
     pub key: Key,
     /// Its process; 0 where it is not known yet.
     pub pid: i32,
-}
-
-impl Transition {
-    /// The word that users see, and the cause of an end.
-    pub const fn words(self) -> (&'static str, Option<&'static str>) {
-        match self {
-            Self::Start => ("start", None),
-            Self::Lease => ("lease", None),
-            Self::Release => ("release", None),
-            Self::Reset => ("reset", None),
-            Self::End(cause) => ("end", Some(cause.name())),
-            Self::Death(cause) => ("death", Some(cause.name())),
-        }
-    }
 }
 
 /// What happened and was not taken yet, if notes are kept.

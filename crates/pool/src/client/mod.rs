@@ -36,7 +36,7 @@ use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
 use crate::machine::{Key, Ticket};
 use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
 pub use entry::{HandedOut, Written};
-pub use journal::{Note, Transition};
+pub use journal::Note;
 pub use link::Handover;
 use ready_set::ReadySet;
 use state::ClientState;
@@ -361,6 +361,11 @@ impl Client {
     /// Room for one more idle service of a key, which the caller starts and leaves to settle.
     pub fn refill(&self, key: Key) -> Result<Option<Handle>> {
         self.enter()?.refill(key)
+    }
+
+    /// End the wanted services of those that are not lent, settled or not; their slots.
+    pub fn end_unlent(&self, wanted: impl Fn(u32) -> bool) -> Result<Vec<u32>> {
+        Ok(self.enter()?.end_unlent(wanted))
     }
 
     /// Start a service from a template. Returns the caller's end of its socket.

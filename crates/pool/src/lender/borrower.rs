@@ -25,6 +25,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::listener::{connect_to_lender, no_lender};
 use crate::client::Wake;
 use crate::control::{self, Receiver};
+use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, LENDER_SPIN};
 use crate::wire::shared::{QuestionId, Reply, Request, VERSION};
@@ -54,7 +55,8 @@ struct State {
     socket: Option<Arc<OwnedFd>>,
     receiver: Receiver,
     expected: BTreeMap<QuestionId, Waiter>,
-    answers: BTreeMap<QuestionId, Response>,
+    /// An error is of an answer whose descriptors this process could not have.
+    answers: BTreeMap<QuestionId, Result<Response>>,
     /// Messages, with what comes along.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     next_ticket: QuestionId,
@@ -186,6 +188,9 @@ impl Borrower {
             if let Some(answer) = state.found(ticket)? {
                 return Ok(Some(answer));
             }
+            if !state.expected.contains_key(&ticket) {
+                return Ok(None); // another thread has given it up
+            }
             let now = Instant::now();
             if deadline.is_some_and(|at| at <= now) {
                 return Ok(None);
@@ -206,12 +211,21 @@ impl Borrower {
         self.receive(&mut state);
         let known = state.expected.remove(&ticket).is_some();
         if let Some(answer) = state.answers.remove(&ticket) {
-            return Ok(Some(answer));
+            return Ok(answer.ok());
         }
         if known && state.ended.is_none() {
+            self.wake_threads(&state); // one of them may wait for it
             state.send(Request::Leave { ticket }.encode(), Vec::new())?;
         }
         Ok(None)
+    }
+
+    /// Give up a question whose caller takes no answer any more: what it was granted is ended.
+    pub fn withdraw(&self, ticket: QuestionId) -> Result<()> {
+        if let Some(answer) = self.leave(ticket)? {
+            self.enter()?.give_up(&answer.reply)?;
+        }
+        Ok(())
     }
 
     /// Receive what has come; for a loop that watches [`Self::watch`].
@@ -326,7 +340,13 @@ impl Borrower {
                 }
                 Ok(reply) => {
                     let descriptors = packet.descriptors;
-                    self.deliver(state, Response { reply, descriptors });
+                    let response = Response { reply, descriptors };
+                    let answer = if packet.descriptors_lost {
+                        Err(response)
+                    } else {
+                        Ok(response)
+                    };
+                    self.deliver(state, answer);
                 }
                 Err(error) => self.end(
                     state,
@@ -336,14 +356,17 @@ impl Borrower {
         }
     }
 
-    /// An answer that is not expected any more is dropped, and its descriptors with it.
-    fn deliver(&self, state: &mut State, answer: Response) {
-        let ticket = answer.reply.ticket();
+    /// An answer that is not expected any more is dropped, and its descriptors with it. An error is one whose descriptors
+    /// this process could not have.
+    fn deliver(&self, state: &mut State, answer: std::result::Result<Response, Response>) {
+        let (Ok(response) | Err(response)) = &answer;
+        let ticket = response.reply.ticket();
         match state.expected.get(&ticket) {
             None => return,
             Some(Waiter::Thread) => self.wake_threads(state),
             Some(Waiter::Queue(queue)) => drop(queue.push(ticket)),
         }
+        let answer = answer.map_err(|response| state.refuse(&response.reply));
         state.answers.insert(ticket, answer);
     }
 
@@ -390,10 +413,30 @@ impl Borrower {
 }
 
 impl State {
+    /// Have the service ended that an answer grants.
+    fn give_up(&mut self, reply: &Reply) -> Result<()> {
+        let handle = match reply {
+            Reply::Lent { lent, .. } => lent.handle,
+            Reply::Start { handle, .. } => *handle,
+            _ => return Ok(()),
+        };
+        let cause = Cause::Discarded;
+        self.send(Request::Discard { handle, cause }.encode(), Vec::new())
+    }
+
+    /// An answer cannot be used without its descriptors.
+    fn refuse(&mut self, reply: &Reply) -> Error {
+        let _ = self.give_up(reply); // it fails where the lender has ended, and the service with it
+        Error::descriptors(match reply {
+            Reply::Started { .. } => "receiving the pidfd of a service",
+            _ => "receiving the sockets of a service",
+        })
+    }
+
     fn found(&mut self, ticket: QuestionId) -> Result<Option<Response>> {
         if let Some(answer) = self.answers.remove(&ticket) {
             self.expected.remove(&ticket);
-            return Ok(Some(answer));
+            return answer.map(Some);
         }
         if self.socket.is_none() {
             return Err(Error::Closed);

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::ledger::BorrowerId;
+use super::BorrowerId;
 use super::source::{LenderPoll, LenderSource, token_of, watch};
 use crate::control::{self, Receiver};
 use crate::error::{Error, Result};

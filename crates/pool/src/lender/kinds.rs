@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::ledger::BorrowerId;
+use super::BorrowerId;
 use crate::error::{Error, Result};
 use crate::limit::KINDS_MAX;
 use crate::machine;
@@ -12,6 +12,8 @@ use crate::wire::shared::Kind;
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     by_number: Vec<Kind>,
+    /// Leases of each kind so far.
+    leases: Vec<u64>,
     /// Numbers of kinds, by their digest.
     keys: BTreeMap<Vec<u8>, machine::Key>,
     /// Numbers of templates, by their digest.
@@ -67,6 +69,7 @@ impl Kinds {
         }
         self.keys.insert(kind.digest.clone(), key);
         self.by_number.push(kind);
+        self.leases.push(0);
         Ok(key)
     }
 
@@ -92,6 +95,16 @@ impl Kinds {
     /// The kind of a number that was given out.
     pub fn get(&self, key: machine::Key) -> &Kind {
         &self.by_number[key as usize]
+    }
+
+    /// A service of a kind was lent.
+    pub fn note_lease(&mut self, key: machine::Key) {
+        self.leases[key as usize] += 1;
+    }
+
+    /// Leases of a kind so far.
+    pub fn leases(&self, key: machine::Key) -> u64 {
+        self.leases[key as usize]
     }
 
     /// The number of the template that forks services of a kind, if one does.

@@ -9,13 +9,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::BorrowerId;
 use super::kinds::Kinds;
 use crate::machine;
 use crate::wire::Handle;
 use crate::wire::shared::{QuestionId, Row, ServiceState};
-
-/// A program that borrows.
-pub type BorrowerId = u32;
 
 /// A service that runs, or starts.
 #[derive(Debug)]
@@ -30,6 +28,8 @@ struct ServiceRecord {
     preface_read: bool,
     /// The program that held it last.
     holder: Option<BorrowerId>,
+    /// Leases so far.
+    uses: u32,
     /// It is ended when it is given back.
     retiring: bool,
     /// Monotonic milliseconds of its last change of hands.
@@ -49,6 +49,8 @@ pub(super) struct Lendable {
     pub seen: bool,
     /// Another program held it last.
     pub changes_hands: bool,
+    /// Leases so far.
+    pub uses: u32,
 }
 
 /// What a program holds in a slot.
@@ -60,8 +62,8 @@ struct Lease {
     ticket: QuestionId,
     /// The program makes it: it is not ready yet.
     starting: bool,
-    /// It is a copy, which counts against no limit and ends with its lease.
-    copied: bool,
+    /// It is a copy, which ends with its lease, or its service has ended: it counts against no limit.
+    uncounted: bool,
 }
 
 /// A program and what it has.
@@ -80,9 +82,9 @@ struct Session {
 }
 
 impl Session {
-    /// Services that it holds, without copies.
+    /// Services that it holds, without copies and those that have ended.
     fn held(&self) -> usize {
-        let held = self.leases.values().filter(|lease| !lease.copied);
+        let held = self.leases.values().filter(|lease| !lease.uncounted);
         held.count()
     }
 
@@ -282,6 +284,7 @@ impl Ledger {
             unanswered: 0,
             preface_read: false,
             holder: None,
+            uses: 0,
             retiring: false,
             since_ms: now_ms,
         };
@@ -308,6 +311,7 @@ impl Ledger {
             preface_read: service.preface_read,
             seen: session.is_some_and(|session| session.seen.contains(&slot)),
             changes_hands: service.holder != Some(program),
+            uses: service.uses,
         })
     }
 
@@ -324,13 +328,14 @@ impl Ledger {
         if let Some(service) = self.services.get_mut(&slot) {
             service.since_ms = now_ms;
             service.holder = Some(program);
+            service.uses = service.uses.saturating_add(1);
         }
         if let Some(session) = self.sessions.get_mut(&program) {
             let lease = Lease {
                 generation,
                 ticket,
                 starting,
-                copied: false,
+                uncounted: false,
             };
             session.leases.insert(slot, lease);
         }
@@ -348,7 +353,7 @@ impl Ledger {
         if let Some(session) = self.sessions.get_mut(&program)
             && let Some(lease) = session.leases.get_mut(&handle.slot)
         {
-            lease.copied = true;
+            lease.uncounted = true;
         }
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.retiring = true;
@@ -366,6 +371,32 @@ impl Ledger {
             && !session.seen.contains(&slot)
         {
             session.seen.push(slot);
+        }
+    }
+
+    /// What the programs hold that have a parked question, which is asked once they hold less.
+    pub fn held_by_waiting(&self) -> Vec<(BorrowerId, Handle)> {
+        let waiting = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| !session.parked.is_empty());
+        let held = waiting.flat_map(|(&program, session)| {
+            let counted = session.leases.iter().filter(|(_, lease)| !lease.uncounted);
+            counted.map(move |(&slot, lease)| {
+                let generation = lease.generation;
+                (program, Handle { slot, generation })
+            })
+        });
+        held.collect()
+    }
+
+    /// The service of a lease has ended, though its holder keeps the lease.
+    pub fn ended(&mut self, program: BorrowerId, handle: Handle) {
+        if self.holds(program, handle)
+            && let Some(session) = self.sessions.get_mut(&program)
+            && let Some(lease) = session.leases.get_mut(&handle.slot)
+        {
+            lease.uncounted = true;
         }
     }
 
@@ -481,6 +512,12 @@ impl Ledger {
         parked.sum()
     }
 
+    /// Whether a program may hold one more.
+    pub fn may_hold_more(&self, program: BorrowerId) -> bool {
+        let session = self.sessions.get(&program);
+        session.is_some_and(|session| session.charged() < self.leases_max)
+    }
+
     /// How many services a program holds.
     pub fn held_by(&self, program: BorrowerId) -> usize {
         let session = self.sessions.get(&program);
@@ -572,6 +609,24 @@ mod tests {
         assert_eq!(ledger.give_back(1, FIRST, 0, 0), GivenBack::Lendable);
         assert_eq!(ledger.next_parked(1), Some((12, 0)));
         assert_eq!(ledger.next_parked(1), None);
+    }
+
+    #[test]
+    fn a_service_that_has_ended_makes_room_for_its_holders_next_question() {
+        let mut ledger = sample();
+        ledger.hold(1, FIRST, 11, false, 0);
+        assert!(ledger.held_by_waiting().is_empty(), "nobody waits");
+        assert_eq!(ledger.admit_question(1, 12, 0), Admission::Parked);
+        assert_eq!(ledger.held_by_waiting(), [(1, FIRST)]);
+        ledger.ended(1, FIRST);
+        assert_eq!(
+            (ledger.held_by(1), ledger.next_parked(1)),
+            (0, Some((12, 0)))
+        );
+        assert!(
+            ledger.give_up(1, FIRST, 0),
+            "the lease is still the program's"
+        );
     }
 
     #[test]

@@ -15,11 +15,13 @@
 mod acceptor;
 pub mod borrower;
 mod borrowers;
+mod events;
 mod kinds;
 mod ledger;
 mod listener;
 mod loans;
 mod programs;
+mod refills;
 mod socket_watch;
 mod source;
 
@@ -37,10 +39,13 @@ use crate::client::{Client, Wake};
 use crate::clock::now_ms;
 use crate::error::{Error, Result};
 use crate::limit::{LENDER_SPIN, TURN_MESSAGES};
+use crate::wire::shared::Terms;
 use acceptor::Acceptor;
-use ledger::BorrowerId;
 use loans::{Loans, Received};
 use source::{LenderPoll, LenderSource, watch};
+
+/// A program that borrows.
+type BorrowerId = u32;
 
 /// What a lender allows, and how long.
 #[derive(Clone, Copy, Debug)]
@@ -61,10 +66,28 @@ pub struct Config {
     pub leases_max: usize,
     /// Questions of one program that may wait at once.
     pub waiters_max: usize,
-    /// From start to ready, idle until ended, from reset to answer: milliseconds.
+    /// From start to ready, and idle until ended: milliseconds.
     pub start_ms: u64,
     pub idle_ms: u64,
+    /// After how long a service is asked whether it answers before it is lent; 0: it is not.
+    pub ping_after_ms: u64,
+    /// What every program is told: see [`Terms`].
+    pub canary_every: u32,
+    pub min_idle: u32,
+    pub leak_after_ms: u64,
     pub reset_ms: u64,
+}
+
+impl Config {
+    /// What every program is told.
+    const fn terms(&self) -> Terms {
+        Terms {
+            canary_every: self.canary_every,
+            min_idle: self.min_idle,
+            leak_after_ms: self.leak_after_ms,
+            reset_ms: self.reset_ms,
+        }
+    }
 }
 
 /// Why [`Lender::run`] came back.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use forebay_base::poll::{Kind, Poll, Ready, Token};
 use forebay_base::slots::Key;
 
-use super::ledger::BorrowerId;
+use super::BorrowerId;
 use crate::error::{Error, Result};
 
 /// A watched descriptor. A key is a program's number, which is never used again.

@@ -41,7 +41,7 @@ pub struct KeyServices {
 impl Machine {
     pub(super) fn end(&mut self, slot: Slot, actions: &mut Vec<Action>) {
         self.put(slot, SlotState::Dying);
-        self.live -= 1;
+        self.live -= u32::from(self.services[slot as usize].counts);
         actions.push(Action::Evict(slot));
     }
 

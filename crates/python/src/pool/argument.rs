@@ -2,8 +2,12 @@
 
 use forebay_pool::confine::Limits;
 use forebay_pool::death::Cause;
+use forebay_pool::readiness::Readiness;
+use forebay_pool::wire::Launch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::error::Result;
 
 /// Names and values of an environment.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -11,6 +15,23 @@ pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// Bytes of memory, thousandths of a core, open files, processes, whether they are only advice, and whether the service
 /// is stateful.
 pub type PyLimits = (u64, u32, u32, u32, bool, bool);
+
+/// Command line, environment, directory, how it becomes ready, whether the caller looks, whether its own socket is its
+/// standard input and output.
+pub type PyLaunch = (Vec<Vec<u8>>, Pairs, Vec<u8>, (u8, Vec<u8>), bool, bool);
+
+/// How a program is started.
+pub fn launch_of(given: PyLaunch) -> Result<Launch> {
+    let (arguments, environment, directory, (code, text), caller_looks, stdio) = given;
+    Ok(Launch {
+        arguments,
+        environment,
+        directory,
+        readiness: Readiness::from_parts(code, text)?,
+        caller_looks,
+        stdio,
+    })
+}
 
 /// None is no limits.
 pub fn limits_of(limits: Option<PyLimits>) -> Limits {

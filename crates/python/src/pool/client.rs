@@ -6,12 +6,14 @@ use std::os::unix::ffi::OsStringExt;
 
 use forebay_pool::client::{Answer, Client, Policy};
 use forebay_pool::death::Cause;
-use forebay_pool::readiness::{self, Readiness};
+use forebay_pool::readiness;
 use forebay_pool::wire::{Deadlines, Handle, Launch};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
+use super::argument::{
+    Pairs, PyLaunch, PyLimits, discard_cause, launch_of, limits_of, milliseconds,
+};
 use super::death::{PyDeath, death_to_python};
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
@@ -186,37 +188,22 @@ impl PyPool {
     }
 
     /// Returns the caller's end of the program's socket, given away; `own` is taken.
-    #[pyo3(signature = (handle, arguments, environment, directory, *, start_ms, idle_ms,
-        readiness=(0, Vec::new()), caller_looks=false, own=None, stdio=false,
-        private_bytes_max=0, limits=None))]
+    #[pyo3(signature = (handle, launch, *, start_ms, idle_ms, own=None, private_bytes_max=0, limits=None))]
     #[allow(clippy::too_many_arguments)] // keywords in Python
     fn launch(
         &self,
         handle: &PyHandle,
-        arguments: Vec<Vec<u8>>,
-        environment: Pairs,
-        directory: Vec<u8>,
+        launch: PyLaunch,
         start_ms: u64,
         idle_ms: u64,
-        readiness: (u8, Vec<u8>),
-        caller_looks: bool,
         own: Option<RawFd>,
-        stdio: bool,
         private_bytes_max: u64,
         limits: Option<PyLimits>,
     ) -> Result<RawFd> {
         let own: Option<OwnedFd> = own.map(take).transpose()?;
-        let (code, text) = readiness;
-        let launch = Launch {
-            arguments,
-            environment,
-            directory,
-            readiness: Readiness::from_parts(code, text)?,
-            caller_looks,
-            stdio,
-        };
         let deadlines = deadlines(start_ms, idle_ms, private_bytes_max, limits);
         let own = own.as_ref().map(AsFd::as_fd);
+        let launch = launch_of(launch)?;
         let socket = self.0.launch(handle.0, launch, deadlines, own);
         Ok(socket?.into_raw_fd())
     }

@@ -11,14 +11,15 @@ use forebay_pool::Error;
 use forebay_pool::death::Cause;
 use forebay_pool::lender::borrower::{Borrower as Core, Response};
 use forebay_pool::lender::{Config, Lender as CoreLender, Turn};
-use forebay_pool::readiness::Readiness;
-use forebay_pool::wire::shared::{Kind, Reply, Request, Row};
+use forebay_pool::wire::shared::{Kind, Lent, Reply, Request, Row, ServiceEvent, Terms};
 use forebay_pool::wire::{Handle, Launch};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use super::argument::{Pairs, PyLimits, discard_cause, limits_of, milliseconds};
+use super::argument::{
+    Pairs, PyLaunch, PyLimits, discard_cause, launch_of, limits_of, milliseconds,
+};
 use super::death::death_to_python;
 use super::handle::PyHandle;
 use super::wake_queue::WakeQueue;
@@ -54,7 +55,7 @@ impl<'py> FromPyObject<'_, 'py> for LenderConfig {
         Ok(Self(struct_of!(
             given, Config;
             max_size max_running max_uses lifetime_ms private_bytes_max spares
-            leases_max waiters_max start_ms idle_ms reset_ms
+            leases_max waiters_max start_ms idle_ms ping_after_ms canary_every min_idle leak_after_ms reset_ms
         )))
     }
 }
@@ -162,31 +163,27 @@ impl Borrower {
     /// Ask for a service and look for a moment: the answer, or else the ticket.
     fn take<'py>(&self, py: Python<'py>, key: u32, patience: f64) -> Result<Bound<'py, PyAny>> {
         let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
-        let taken = py.detach(|| {
-            let ticket = self.0.ask(|ticket| Request::Ask { ticket, key })?;
-            match self.0.wait(ticket, Some(Instant::now() + patience)) {
-                Ok(Some(answer)) => Ok(Ok(answer)),
-                Ok(None) | Err(Error::Interrupted) => Ok(Err(ticket)),
-                Err(error) => Err(error),
+        loop {
+            let ticket = self.ask(|ticket| Request::Ask { ticket, key })?;
+            let deadline = Some(Instant::now() + patience);
+            match py.detach(|| self.0.wait(ticket, deadline)) {
+                Ok(Some(answer)) => return Ok(answer_to_python(py, answer)?.into_any()),
+                Ok(None) => return Ok(ticket.into_bound_py_any(py)?),
+                Err(Error::Interrupted) => {
+                    // A handler that raises takes the question along.
+                    self.0.withdraw(ticket)?;
+                    py.check_signals()?;
+                }
+                Err(error) => return Err(error.into()),
             }
-        });
-        match taken? {
-            Ok(answer) => Ok(answer_to_python(py, answer)?.into_any()),
-            Err(ticket) => Ok(ticket.into_bound_py_any(py)?),
         }
     }
 
     /// Ask for a program to be started; `own` are its end of its socket and ours, which are taken.
-    #[allow(clippy::too_many_arguments)] // they are Python's
     fn launch(
         &self,
         handle: &PyHandle,
-        arguments: Vec<Vec<u8>>,
-        environment: Pairs,
-        directory: Vec<u8>,
-        readiness: (u8, Vec<u8>),
-        caller_looks: bool,
-        stdio: bool,
+        launch: PyLaunch,
         port: u16,
         own: Option<(RawFd, RawFd)>,
     ) -> Result<u64> {
@@ -194,15 +191,7 @@ impl Borrower {
         if let Some((theirs, ours)) = own {
             ends = vec![take(theirs)?, take(ours)?];
         }
-        let (code, text) = readiness;
-        let launch = Box::new(Launch {
-            arguments,
-            environment,
-            directory,
-            readiness: Readiness::from_parts(code, text)?,
-            caller_looks,
-            stdio,
-        });
+        let launch = Box::new(launch_of(launch)?);
         let (handle, own) = (handle.0, own.is_some());
         let question = |ticket| Request::Launch {
             ticket,
@@ -265,6 +254,27 @@ impl Borrower {
         self.ask(|ticket| Request::Drain { ticket, name })
     }
 
+    fn refill(&self, key: u32, min_idle: u32) -> Result<u64> {
+        self.ask(|ticket| Request::Refill {
+            ticket,
+            key,
+            min_idle,
+        })
+    }
+
+    fn stop_refill(&self, key: u32) -> Result<()> {
+        self.say(&Request::StopRefill { ticket: 0, key })
+    }
+
+    fn stop_events(&self) -> Result<()> {
+        self.say(&Request::StopEvents { ticket: 0 })
+    }
+
+    fn events(&self, from_: u64) -> Result<u64> {
+        let from = from_;
+        self.ask(|ticket| Request::Events { ticket, from })
+    }
+
     fn release(&self, handle: &PyHandle, owed: u64) -> Result<()> {
         let handle = handle.0;
         self.say(&Request::Release {
@@ -273,12 +283,13 @@ impl Borrower {
         })
     }
 
-    fn abandon(&self, handle: &PyHandle, owed: u64, met: bool) -> Result<()> {
+    fn abandon(&self, handle: &PyHandle, owed: u64, met: bool, report: Vec<u8>) -> Result<()> {
         let handle = handle.0;
         self.say(&Request::Abandon {
             handle,
             unanswered: owed,
             preface_read: met,
+            report,
         })
     }
 
@@ -334,6 +345,11 @@ impl Borrower {
         Ok(answer.transpose()?)
     }
 
+    /// Give a question up whose answer nobody takes: what it was granted is ended.
+    fn withdraw(&self, ticket: u64) -> Result<()> {
+        Ok(self.0.withdraw(ticket)?)
+    }
+
     fn drive(&self) -> Result<()> {
         Ok(self.0.drive()?)
     }
@@ -367,28 +383,13 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
     let mut given = answer.descriptors.into_iter();
     let mut next = || given.next().map_or(-1, OwnedFd::into_raw_fd);
     match answer.reply {
-        Reply::Lent {
-            handle,
-            pid,
-            unanswered,
-            preface_read,
-            changes_hands,
-            has_own,
-            port,
-            report,
-            ..
-        } => {
-            let connected = next();
-            let own = if has_own { next() } else { -1 };
-            let descriptors = (connected, next(), own);
-            let owed = (unanswered, preface_read, changes_hands);
-            let report = PyBytes::new(py, &report);
-            lent_to_python(py, (handle, pid), owed, descriptors, (port, report))
+        Reply::Lent { lent, .. } => lent_to_python(py, lent, next),
+        Reply::Start { handle, leases, .. } => {
+            (4, PyHandle(handle), next(), leases).into_pyobject(py)
         }
-        Reply::Start { handle, .. } => (4, PyHandle(handle), next()).into_pyobject(py),
         Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
         Reply::Died { death, .. } => (6, death_to_python(py, &death)).into_pyobject(py),
-        Reply::Kind { key, .. } => (2, key).into_pyobject(py),
+        Reply::Kind { key, terms, .. } => (2, key, terms_of(terms)).into_pyobject(py),
         Reply::Status { fields, deaths, .. } => (1, fields, counts_of(&deaths)).into_pyobject(py),
         Reply::Output { text, .. } => (7, PyBytes::new(py, &text)).into_pyobject(py),
         Reply::Services { rows, next, .. } => (8, rows_of(rows), next).into_pyobject(py),
@@ -405,29 +406,45 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
             (12, total, PyBytes::new(py, &text)).into_pyobject(py)
         }
         Reply::Directory { path, .. } => (13, PyBytes::new(py, &path)).into_pyobject(py),
+        Reply::Events { next, events, .. } => (14, next, events_of(events)).into_pyobject(py),
     }
 }
 
 /// A lent process; its socket, pidfd and own socket are -1 where they did not come.
-fn lent_to_python<'py>(
-    py: Python<'py>,
-    (handle, pid): (Handle, i32),
-    (unanswered, preface_read, changes_hands): (u64, bool, bool),
-    (connected, process, own): (RawFd, RawFd, RawFd),
-    (port, report): (u16, Bound<'py, PyBytes>),
-) -> PyResult<Bound<'py, PyTuple>> {
-    let handle = PyHandle(handle);
-    let service = (connected, process, own, port, report);
+fn lent_to_python(
+    py: Python<'_>,
+    lent: Lent,
+    mut next: impl FnMut() -> RawFd,
+) -> PyResult<Bound<'_, PyTuple>> {
+    let connected = next();
+    let own = if lent.has_own { next() } else { -1 };
+    let report = PyBytes::new(py, &lent.report);
+    let given = (connected, next(), own, lent.port, report);
+    let (handle, pid, owed) = (PyHandle(lent.handle), lent.pid, lent.unanswered);
+    let (met, changes_hands) = (lent.preface_read, lent.changes_hands);
+    let (quiet, check) = (lent.quiet, lent.check);
     (
         3,
         handle,
         pid,
-        unanswered,
-        preface_read,
+        owed,
+        met,
         changes_hands,
-        service,
+        quiet,
+        check,
+        given,
     )
         .into_pyobject(py)
+}
+
+const fn terms_of(terms: Terms) -> (u32, u32, u64, u64) {
+    let Terms {
+        canary_every,
+        min_idle,
+        leak_after_ms,
+        reset_ms,
+    } = terms;
+    (canary_every, min_idle, leak_after_ms, reset_ms)
 }
 
 fn counts_of(deaths: &[(Cause, u64)]) -> Vec<(&'static str, u64)> {
@@ -445,6 +462,27 @@ fn rows_of(rows: Vec<Row>) -> Vec<PyRow> {
         (row.slot, row.pid, name, row.state.name(), row.holder, age_s)
     };
     rows.into_iter().map(row).collect()
+}
+
+/// When, what, the kind, the process, slot and generation of its lease, the cause of an end.
+type PyEvent = (
+    u64,
+    &'static str,
+    String,
+    i32,
+    u32,
+    u64,
+    Option<&'static str>,
+);
+
+fn events_of(events: Vec<ServiceEvent>) -> Vec<PyEvent> {
+    let event = |event: ServiceEvent| {
+        let (what, cause) = event.transition.words();
+        let Handle { slot, generation } = event.handle;
+        let name = text(&event.name);
+        (event.at_ms, what, name, event.pid, slot, generation, cause)
+    };
+    events.into_iter().map(event).collect()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -350,7 +350,7 @@ impl<S: Stream> ConnectionState<S> {
             Kind::Pong => self.pongs += 1,
             Kind::Goodbye => self.goodbye = true,
             Kind::Borrow | Kind::Chunk | Kind::Gone if self.is_renewing() => {
-                self.skip_descriptors(kind)
+                self.skip_descriptors(kind);
             }
             Kind::Borrow => self.begin_lending()?,
             Kind::Chunk => self.map_chunk(id)?,

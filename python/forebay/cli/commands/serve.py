@@ -40,7 +40,8 @@ def add(commands: Any) -> None:
         "serve",
         run,
         description="Serve the requests of an application, or without one lend warm services to"
-        " your programs, until Ctrl-C or SIGTERM.",
+        " your programs, until Ctrl-C or SIGTERM. Further settings of the pool (min_idle, max_uses,"
+        " canary_every and others) come from forebay.toml and FOREBAY_POOL_*: see forebay config.",
         examples=EXAMPLES,
     )
     common(parser)

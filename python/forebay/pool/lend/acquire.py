@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from forebay.config import parse_timeout
-from forebay.errors import (
-    BrokenError,
-    BusyError,
-    ClosedError,
-    DeadlineError,
-    RemoteError,
-)
+from forebay.errors import BusyError, ClosedError, DeadlineError
+from forebay.pool.lend.borrow import Borrow, Granted
 from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.record import Record
-from forebay.pool.lend.step import Settle, Steps, Until, awaited, block
-from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
+from forebay.pool.lend.step import Steps, Until, awaited, block
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.service.spec import S
 
@@ -34,8 +27,6 @@ QUIET = 2
 
 LOOK_S = 1.0
 """Seconds after which a waiting caller looks again for leases that were lost."""
-
-_log = logging.getLogger(__name__)
 
 
 class Acquire(Generic[S]):
@@ -61,7 +52,7 @@ class Acquire(Generic[S]):
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = block(pool, Borrow(pool, self._kind, self._timeout).steps())
+            record = block(pool, OwnBorrow(pool, self._kind, self._timeout).steps())
         self._lease = lease = Lease(pool, record)
         if pool.watchful:
             pool.attend(record)
@@ -81,7 +72,7 @@ class Acquire(Generic[S]):
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = await awaited(pool, Borrow(pool, kind, self._timeout).steps())
+            record = await awaited(pool, OwnBorrow(pool, kind, self._timeout).steps())
         self._lease = lease = AsyncLease(pool, record)
         if pool.watchful:
             pool.attend(record)
@@ -99,62 +90,39 @@ class Acquire(Generic[S]):
         )
 
 
-class Borrow:
-    """One acquire that has to wait.
+class OwnBorrow(Borrow):
+    """One acquire that has to wait, of a pool of this process.
 
-    If it ends early (deadline, cancellation, Ctrl-C), the pool is as if it had not asked: a granted
-    ticket goes to the next caller, and a service that is starting completes its start and is lent
-    to the next caller. Only an interrupt between two instructions of this class itself may take a
-    place of the pool until the pool is closed.
+    A ticket that was granted while its caller left goes to the next one. Only an interrupt between
+    two instructions of this class itself may take a place of the pool until the pool is closed.
     """
 
-    __slots__ = ("_answer", "_core", "_deadline", "_kind", "_pool")
+    __slots__ = ("_answer", "_core", "_pool")
 
     def __init__(self, pool: ServicePool, kind: Kind, timeout: float | None) -> None:
+        super().__init__(pool, kind, Deadline(timeout))
         self._pool = pool
         self._core = pool.core
-        self._kind = kind
-        self._deadline = Deadline(timeout)
         self._answer: tuple[int, _core.Handle | None, int, int] | None = None
 
     def steps(self) -> Steps[Record]:
         """Wait until a service is lent; its record."""
         if self._pool.watchful:
-            self._pool.watched.look()
-        for attempt in range(1, TRIES + 1):
-            self._answer = self._core.ask(self._kind.key)
-            if self._answer[0] == WAIT:
-                yield from self._wait(ticket=self._answer[2], grace_ms=self._answer[3])
-            answer, handle, settled, _ = self._answer
-            assert handle is not None
-            try:
-                record = self._take(answer, handle)
-            except BrokenError:
-                if attempt == TRIES:
-                    raise
-                continue  # the keeper was lost meanwhile; the next try starts another
-            try:
-                quiet = settled == QUIET and record.begin_ping()
-            except (BrokenError, OSError):
-                self._pool.discard(record)
-                continue  # it ended while it was idle
-            if settled and not quiet:
-                return record
-            try:
-                settled = yield from self._settle(record, last=attempt == TRIES, quiet=quiet)
-            except ClosedError:
-                record.close()
-                raise
-            if settled:
-                if self._kind.max_leases > 1:
-                    self._core.open(record.handle)
-                return record
-        raise exhausted(self._pool, self._kind.name)
+            self._pool.look()
+        record: Record = yield from self.tries()
+        if self._kind.max_leases > 1:
+            self._core.open(record.handle)
+        return record
 
-    def _take(self, answer: int, handle: _core.Handle) -> Record:
+    def _granted(self) -> Steps[Granted]:
+        self._answer = self._core.ask(self._kind.key)
+        if self._answer[0] == WAIT:
+            yield from self._wait(ticket=self._answer[2], grace_ms=self._answer[3])
+        answer, handle, settled, _ = self._answer
+        assert handle is not None
         if answer == START:
-            return self._pool.start(self._kind, handle)
-        return self._pool.taken(handle)
+            return Granted(self._pool.start(self._kind, handle), False, False)
+        return Granted(self._pool.taken(handle), bool(settled), settled == QUIET)
 
     def _wait(self, ticket: int, grace_ms: int) -> Steps[None]:
         """Wait until the ticket is granted.
@@ -177,7 +145,7 @@ class Borrow:
             while self._answer is None and not self._deadline.passed():
                 yield Until(granted, self._deadline.within(LOOK_S))
                 if self._pool.watchful:
-                    self._pool.watched.look()  # the service of a lost lease may be free then
+                    self._pool.look()  # the service of a lost lease may be free then
         except BaseException:
             with contextlib.suppress(ClosedError):  # a closed pool has nothing to give back
                 if self._answer is None:
@@ -186,7 +154,9 @@ class Borrow:
                     self._hand_on(self._answer)
             raise
         if self._answer is None:
-            late = self._too_late(waiting=True)  # before `leave`, which changes what it reports
+            late = yield from self._too_late(
+                waiting=True
+            )  # before `leave`, which changes what it reports
             self._core.leave(ticket)
             raise late
 
@@ -199,48 +169,8 @@ class Borrow:
         elif handle is not None:
             self._core.discard(handle)
 
-    def _settle(self, record: Record, *, last: bool, quiet: bool) -> Steps[bool]:
-        """Take the answer that the service owes. False: it failed, and another should be tried."""
-        starting = record.starting
-        reset_timeout = self._pool.config.reset_timeout
-        deadline = self._deadline.within(reset_timeout) if quiet else self._deadline
-        try:
-            yield Settle(record, deadline.left())
-            if starting:
-                yield from self._pool.learn_process(record, self._deadline)
-        except DeadlineError:
-            if quiet and not self._deadline.passed():
-                self._pool.discard(record)
-                _log.warning(
-                    "service %s (process %d) did not answer within %g s after it was idle and is"
-                    " replaced",
-                    self._kind.name,
-                    record.pid,
-                    reset_timeout,
-                )
-                return False
-            late = self._too_late(waiting=False)
-            leave(self._pool, record, starting=starting)
-            raise late from None
-        except (RemoteError, BrokenError, OSError) as error:
-            yield from handle_failure(self._pool, record, error, last=last, starting=starting)
-            return False
-        except BaseException:
-            leave(self._pool, record, starting=starting)
-            raise
-        if record.found:
-            self._pool.discard(record, "contaminated")
-            _log.error(
-                "service %s (process %d) is contaminated: after its reset these are not as in a new"
-                " one: %s; it was ended. Let reset() restore them, or name them in canary_ignores",
-                self._kind.name,
-                record.pid,
-                ", ".join(record.found),
-            )
-            return False
-        return True
-
-    def _too_late(self, *, waiting: bool) -> DeadlineError:
+    def _too_late(self, *, waiting: bool) -> Steps[DeadlineError]:
+        yield from ()  # the core knows
         stats = self._pool.stats()
         maximum, timeout = stats["max_size"], self._deadline.timeout
         others = stats["waiters"] - waiting

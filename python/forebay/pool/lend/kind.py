@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from forebay import _core
 from forebay._working_directory import path_to_enter
-from forebay.errors import BrokenError
+from forebay.errors import BrokenError, ConfigError
 from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.proxy import proxy_class, public_methods, streaming_methods
 from forebay.pool.lend.record import NEVER_BEGUN, PythonRecord
@@ -24,6 +24,7 @@ from forebay.pool.programs.socket import ProgramSocket
 from forebay.pool.service.factory import Factory
 from forebay.pool.service.limits import STATEFUL, Limits, Terms
 from forebay.pool.service.reset import Reset
+from forebay.pool.service.service import Service
 from forebay.pool.service.spec import Spec
 from forebay.rpc import Channel
 
@@ -132,16 +133,13 @@ class PythonKind:
 
 
 class Launch(NamedTuple):
-    """How one program is started, in the keeper's form; and our end of its socket, and its port.
+    """How one program is started.
 
-    The caller owns `own`, the program's end of its socket; None if it has none.
+    The caller owns `own`, the program's end of its socket, and `stream`, ours; None if it has none.
     """
 
-    arguments: list[bytes]
-    environment: list[tuple[bytes, bytes]]
-    directory: bytes
-    readiness: tuple[int, bytes]
-    caller_looks: bool
+    how: tuple[list[bytes], list[tuple[bytes, bytes]], bytes, tuple[int, bytes], bool, bool]
+    """Command line, environment, directory, readiness, whether the caller looks, stdio."""
     own: int | None
     stream: socket.socket | None
     port: int | None
@@ -150,7 +148,11 @@ class Launch(NamedTuple):
         """The program's end of its socket, and a duplicate of ours; both are the caller's."""
         if self.own is None or self.stream is None:
             return None
-        return self.own, os.dup(self.stream.fileno())
+        try:
+            return self.own, os.dup(self.stream.fileno())
+        except OSError:
+            os.close(self.own)
+            raise
 
 
 class CommandKind:
@@ -190,15 +192,10 @@ class CommandKind:
         try:
             descriptor = core.launch(
                 handle,
-                launch.arguments,
-                launch.environment,
-                launch.directory,
+                launch.how,
                 start_ms=start_ms,
                 idle_ms=idle_ms,
-                readiness=launch.readiness,
-                caller_looks=launch.caller_looks,
                 own=launch.own,
-                stdio=self.command.stdio,
                 private_bytes_max=private_bytes_max,
                 limits=self.limits,
             )
@@ -220,16 +217,15 @@ class CommandKind:
         if not command.speaks_on_link and (command.stdio or command.takes("{fd}")):
             ours, theirs = socket.socketpair()
             stream, own = ProgramSocket(ours.detach()), theirs.detach()
-        return Launch(
-            arguments=[os.fsencode(command.program()), *arguments],
-            environment=self.environment(environment),
-            directory=command.filled(command.cwd or self.directory(), port),
-            readiness=self._readiness(),
-            caller_looks=self._caller_looks(),
-            own=own,
-            stream=stream,
-            port=port,
+        how = (
+            [os.fsencode(command.program()), *arguments],
+            self.environment(environment),
+            command.filled(command.cwd or self.directory(), port),
+            self._readiness(),
+            self._caller_looks(),
+            command.stdio,
         )
+        return Launch(how, own, stream, port)
 
     def environment(self, filled: Mapping[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """The environment of a program: this program's, replaced by what its command says."""
@@ -257,6 +253,22 @@ class CommandKind:
 
 
 Kind = PythonKind | CommandKind
+
+
+def spec_of(what: Any) -> Spec[Any] | Command:
+    """What a caller wants lent.
+
+    Raises:
+        ConfigError: it is no service.
+    """
+    if isinstance(what, type) and issubclass(what, Service):
+        return Spec(what, (), {})
+    if isinstance(what, (Spec, Command)):
+        return what
+    raise ConfigError(
+        f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
+        " forebay.factory(function, ...) or a Command"
+    )
 
 
 def is_stateful(service: object) -> bool:

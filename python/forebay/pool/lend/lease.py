@@ -287,7 +287,7 @@ class Lease:
 
     def __del__(self) -> None:
         if self._open:
-            self._pool.watched.lose(self._record)
+            self._pool.lost(self._record)
 
     def program(self) -> ProgramRecord:
         """The pool's record of the program; for the modules of this package.

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from forebay import _core
 from forebay.configuration import find_configuration
-from forebay.errors import BrokenError, ClosedError, ConfigError, Error, LimitError
+from forebay.errors import BrokenError, ClosedError, Error, LimitError
 from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.keeper import start_keeper
-from forebay.pool.lend.kind import CommandKind, Kind, PythonKind
+from forebay.pool.lend.kind import CommandKind, Kind, PythonKind, spec_of
 from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import PythonRecord, Record
 from forebay.pool.lend.step import Steps, Until
 from forebay.pool.lend.stock import Stocks
 from forebay.pool.lend.templates import Templates
-from forebay.pool.lend.unsettled import DiscardCause
+from forebay.pool.lend.unsettled import DiscardCause, Holding
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.programs.command import Command
 from forebay.pool.service import application
 from forebay.pool.service.reset import ENDED, Reset
-from forebay.pool.service.service import Service
 from forebay.pool.service.spec import S, Spec
 from forebay.pool.watch.death import KEEPER_WAIT, DeathNotice, LastWords, died_error
 from forebay.pool.watch.events import Events, Journal
@@ -132,7 +131,7 @@ class ServicePool:
         self._numbered: list[Kind] = []
         """The kinds by their key."""
         self._records: dict[int, Record] = {}
-        self.watched = Watched(self)
+        self.watched = Watched(self, self.config.leak_after)
         """Leases that last too long, or that were collected before they were ended."""
         self.journal = Journal(self)
         """The subscribers of events."""
@@ -227,12 +226,31 @@ class ServicePool:
             "deaths": dict(self.core.deaths()),
         }
 
+    def services(self) -> list[dict[str, Any]]:
+        """Every service that lives, copies included.
+
+        Each is a dict: slot, pid (0: not known yet), name, state ("starting", "leased" or "idle"),
+        holder (this process's id, 0: none) and age_s, the seconds that its lease has lasted so far.
+        """
+        self.core.drive()
+        return [
+            {
+                "slot": slot,
+                "pid": pid,
+                "name": self.kind_name(key),
+                "state": "idle" if not lent else "leased" if pid else "starting",
+                "holder": os.getpid() if lent else 0,
+                "age_s": held_ms / 1000,
+            }
+            for slot, _, pid, lent, key, held_ms in self.core.services()
+        ]
+
     def events(self) -> Events:
         """What happens to the services from now on, as a stream: a context manager.
 
         With `logging` at DEBUG for `forebay.pool.events` when the pool is made, it is logged too.
         """
-        return Events(self)
+        return Events(self.journal)
 
     def close(self, timeout: float = 5.0) -> None:
         """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
@@ -273,8 +291,36 @@ class ServicePool:
     def attend(self, record: Record) -> None:
         """Do what a new lease needs in a pool that keeps kinds ready or watches its leases."""
         self.watched.note(record)
+        self._collect()
         self._stocks.thrive(record.kind)
         self.refill()
+
+    def look(self) -> None:
+        """Report leases that last too long, and end lost ones."""
+        self.watched.look()
+        self._collect()
+
+    def lost(self, record: Record) -> None:
+        """Note that an open lease was collected. The collector may call this at any moment."""
+        self.watched.lose(record)
+        self.watchful = True
+
+    def holdings(self) -> list[Holding]:
+        """What is leased now."""
+        return [
+            Holding((slot, generation), pid, self.kind_name(key), held_ms / 1000)
+            for slot, generation, pid, lent, key, held_ms in self.core.services()
+            if lent
+        ]
+
+    @property
+    def reset_timeout(self) -> float:
+        """Seconds that a service may take for a reset, or to say that it answers."""
+        return self.config.reset_timeout
+
+    def is_over(self) -> bool:
+        """Whether no further try can get a service: never, since another keeper is started."""
+        return False
 
     def refill(self) -> None:
         """Start what is missing of the kinds that are kept ready, and leave it to settle."""
@@ -451,15 +497,7 @@ class ServicePool:
 
     def _kind_of(self, what: Any, *, by_value: bool) -> Kind:
         application.refuse_in_template()
-        if isinstance(what, type) and issubclass(what, Service):
-            spec: Spec[Any] | Command = Spec(what, (), {})
-        elif isinstance(what, (Spec, Command)):
-            spec = what
-        else:
-            raise ConfigError(
-                f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
-                " forebay.factory(function, ...) or a Command"
-            )
+        spec = spec_of(what)
         with self._lock:
             # A class that is sent by value may be defined again under its name.
             key = (spec.key, by_value and getattr(spec, "service", None))
@@ -485,6 +523,10 @@ class ServicePool:
         template = self._templates.number(imported, make if per_lease else None)
         canary = self.config.canary_every > 0
         return PythonKind(number, spec, make, template, canary=canary)
+
+    def _collect(self) -> None:
+        if self.journal.logs:
+            self.journal.collect()
 
     def _keep(self, kind: Kind, min_idle: int) -> None:
         self.core.keep(kind.key, min_idle)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from forebay.errors import BrokenError, DiedError, RemoteError
 from forebay.pool.lend.step import Steps
+from forebay.pool.lend.wait import Deadline
 
 TRIES = 3
 """Tries of one acquire: it tries again if a template or keeper was killed, but not for ever."""
@@ -20,10 +21,38 @@ DiscardCause = Literal["discarded", "contaminated", "reset_failed", "returned"]
 _log = logging.getLogger(__name__)
 
 
+class Holding(NamedTuple):
+    """A lease that has not ended."""
+
+    lease: tuple[int, int]
+    """Its slot and generation."""
+    pid: int
+    """The process of its service; 0 until that is known."""
+    name: str
+    """Of its kind."""
+    held_s: float
+
+
 class Owner(Protocol):
-    """What ends services and knows why they ended: a pool, or the link to a shared one."""
+    """What lends and ends services, and knows why they ended: a pool, or the link to a lender."""
 
     name: str
+
+    @property
+    def reset_timeout(self) -> float:
+        """Seconds that a service may take for a reset, or to say that it answers."""
+
+    def is_over(self) -> bool:
+        """Whether no further try can get a service."""
+
+    def learn_process(self, record: Any, deadline: Deadline) -> Steps[None]:
+        """Wait until the process of a service that has answered its start is known, and lend it."""
+
+    def holdings(self) -> list[Holding]:
+        """What is leased now."""
+
+    def give_back(self, record: Any, dirty: bool) -> None:
+        """End a lease."""
 
     # Each owner takes its own kind of record.
     def discard(self, record: Any, cause: DiscardCause = "discarded") -> None:

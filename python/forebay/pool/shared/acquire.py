@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
-from forebay.errors import (
-    BrokenError,
-    ClosedError,
-    DeadlineError,
-    RemoteError,
-)
+from forebay.errors import BrokenError, DeadlineError
 from forebay.pool.lend.acquire import Acquire
+from forebay.pool.lend.borrow import Borrow, Granted
 from forebay.pool.lend.lease import AsyncLease, Lease
-from forebay.pool.lend.step import Settle, Steps, awaited, block
-from forebay.pool.lend.unsettled import TRIES, exhausted, handle_failure, leave
+from forebay.pool.lend.step import Steps, awaited, block
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.service.spec import S
@@ -35,6 +31,9 @@ ASK_WAIT = 0.25
 
 NO_LINK = cast("Any", None)
 """In place of the link of an acquire that was not entered."""
+
+NOT_BEGUN = cast("Any", None)
+"""In place of the deadline of an acquire that has not had to wait."""
 
 HOLDERS_TOLD = 5
 """The number of programs that a message names; it names those that hold most services."""
@@ -65,8 +64,8 @@ class SharedAcquire(Acquire[S]):
         if self._lease is not None:
             self._refuse()
         link, kind = self._shared.link(), cast("SharedKind | SharedCommandKind", self._kind)
-        if link.watched:
-            link.watched.end(link)
+        if link.watchful:
+            link.look()
         borrow = SharedBorrow(link, kind, self._timeout)
         try:
             borrow.at_once(patience)
@@ -78,6 +77,11 @@ class SharedAcquire(Acquire[S]):
 
     def _lent(self, made: type[Lease], borrow: SharedBorrow) -> Any:
         self._lease = lease = made(self._pool, cast("Any", borrow.record))
+        link, shared, kind = borrow.link, self._shared, cast("Any", self._kind)
+        if link.watchful:
+            link.attend(borrow.record)
+        if link.terms.min_idle:
+            shared.keep_as_told(kind, link.terms.min_idle)
         return self._kind.proxy(lease)
 
 
@@ -87,24 +91,19 @@ class SharedProgramAcquire(ProgramAcquire, SharedAcquire[Any]):
     __slots__ = ()
 
 
-class SharedBorrow:
-    """One acquire over one connection.
+class SharedBorrow(Borrow):
+    """One acquire over one connection."""
 
-    If it ends early (deadline, cancellation, Ctrl-C), the pool is as if it had not asked: a service
-    that is starting completes its start, and the next caller of any program gets it.
-    """
-
-    __slots__ = ("_asked", "_deadline", "_kind", "_timeout", "link", "record")
+    __slots__ = ("_asked", "_timeout", "link", "record")
 
     def __init__(
         self, link: Link, kind: SharedKind | SharedCommandKind, timeout: float | None
     ) -> None:
+        super().__init__(link, kind, NOT_BEGUN)
         self.link = link
-        self.record: SharedRecord | None = None
+        self.record: Any = None
         """The service, once it is lent."""
-        self._kind = kind
         self._timeout = timeout
-        self._deadline: Deadline | None = None
         self._asked: int | Answer | None = None
         """A question on its way, or its answer."""
 
@@ -119,87 +118,41 @@ class SharedBorrow:
         asked = self.link.core.take(
             key, patience if timeout is None or timeout > patience else timeout
         )
-        # The service owes no answer and its process is known: there is nothing to wait for.
-        if type(asked) is tuple and asked[0] == LENT and asked[2] and not asked[3]:
-            self.record = self.link.taken(self._kind, asked)
+        # Its process is known, it owes no answer, and is not to be asked for one.
+        if type(asked) is tuple and asked[0] == LENT and asked[2] and not (asked[3] or asked[6]):
+            with contextlib.suppress(BrokenError):  # it has ended; `steps` asks for another
+                self.record = self.link.taken(self._kind, asked)
             return
         self._asked = asked
 
     def steps(self) -> Steps[None]:
         """Wait until a service is lent, and set `record` to it."""
         self._deadline = Deadline(self._timeout)
-        for attempt in range(1, TRIES + 1):
-            last = attempt == TRIES
-            try:
-                answer = yield from self._answer()
-                if answer[0] == START:
-                    record = yield from self.link.start(self._kind, answer, self._deadline)
-                else:
-                    record = self.link.taken(self._kind, answer)
-            except BrokenError:
-                if last or self.link.core.over:
-                    raise
-                continue  # a keeper was lost meanwhile; the next try starts another
-            if record.starting or record.owing:
-                settled = yield from self._settle(record, last=last)
-                if not settled:
-                    continue
-            self.record = record
-            return
-        raise exhausted(self.link, self._kind.name)
+        self.record = yield from self.tries()
 
-    def _answer(self) -> Steps[Answer]:
-        """The lender's answer to this caller's question."""
+    def _granted(self) -> Steps[Granted]:
         asked, self._asked = self._asked, None
         if asked is None:
-            key = yield from self._key()
+            key = yield from self.link.key(self._kind, self._deadline)
+            if key is None:
+                raise (yield from self._too_late(waiting=True))
             asked = self.link.core.take(key, 0.0)
         if type(asked) is tuple:
-            return check(asked)
-        assert isinstance(asked, int)
-        assert self._deadline is not None
-        answer = yield from self.link.ask(asked, self._deadline)
-        if answer is None:
-            raise (yield from self._too_late())
-        return answer
+            answer = check(asked)
+        else:
+            assert isinstance(asked, int)
+            told = yield from self.link.ask(asked, self._deadline)
+            if told is None:
+                raise (yield from self._too_late(waiting=True))
+            answer = told
+        record: SharedRecord
+        if answer[0] == START:
+            record = yield from self.link.start(self._kind, answer, self._deadline)
+            return Granted(record, False, False)
+        record = self.link.taken(self._kind, answer)
+        return Granted(record, not (record.starting or record.owing), answer[6])
 
-    def _key(self) -> Steps[int]:
-        """The number of the kind; the lender assigns it when it is first asked."""
-        known = self.link.keys.get(self._kind.digest)
-        if known is not None:
-            return known
-        assert self._deadline is not None
-        ticket = self.link.core.kind(*self._kind.told)
-        answer = yield from self.link.ask(ticket, self._deadline)
-        if answer is None:
-            raise (yield from self._too_late())
-        key: int = answer[1]
-        self.link.keys[self._kind.digest] = key
-        return key
-
-    def _settle(self, record: SharedRecord, *, last: bool) -> Steps[bool]:
-        """Take the answer that the service owes. False: it failed, and another should be tried."""
-        starting = record.starting
-        assert self._deadline is not None
-        try:
-            yield Settle(record, self._deadline.left())
-            if starting:
-                yield from self.link.learn_process(record, self._deadline)
-        except DeadlineError:
-            leave(self.link, record, starting=starting)
-            raise (yield from self._too_late()) from None
-        except (RemoteError, BrokenError, OSError) as error:
-            yield from handle_failure(self.link, record, error, last=last, starting=starting)
-            return False
-        except ClosedError:
-            record.close()
-            raise
-        except BaseException:
-            leave(self.link, record, starting=starting)
-            raise
-        return True
-
-    def _too_late(self) -> Steps[DeadlineError]:
+    def _too_late(self, *, waiting: bool) -> Steps[DeadlineError]:
         """The error that says why no service was free, with the holders that the lender reports."""
         core, wait = self.link.core, Deadline(ASK_WAIT)
         status = yield from self.link.ask(core.status(), wait)
@@ -213,10 +166,10 @@ class SharedBorrow:
                 timeout=timeout,
             )
         stats = status_of(status)
-        leased = stats["live"] - stats["idle"] - stats["settling"]
         return DeadlineError(
-            f"{start}of at most {stats['max_size']} services {leased} are leased or starting and "
-            f"{stats['settling']} being reset, {stats['waiters']} callers wait, and this program "
+            f"{start}of at most {stats['max_size']} services {stats['leased']} are leased, "
+            f"{stats['starting']} being started and {stats['settling']} being reset, "
+            f"{stats['waiters']} other callers wait, and this program "
             f"holds {stats['held']} of at most {stats['max_leases']}{_holders(rows[1])}; raise "
             f"--max-size ({stats['max_size']}) of forebay serve or the timeout ({timeout} s), or "
             "see: forebay pool leases",

@@ -45,13 +45,14 @@ class SharedKind(PythonKind):
 
     Attributes beyond those of a kind of a pool of one's own:
         digest: of everything that makes two services interchangeable.
-        make: arguments of the call that makes a service.
         told: what the lender is told: digest, name, digest of the template (empty for a program),
             command line, environment and directory of the template, what it is to import, whether
             this program alone can use its services, limits.
+        is_private: whether this program alone can use its services.
     """
 
     acquires = SharedAcquire
+    is_private = False
 
     def __init__(self, spec: Spec[Any], *, by_value: bool) -> None:
         service = spec.service
@@ -59,7 +60,6 @@ class SharedKind(PythonKind):
         made = (reference_of(service, by_value=by_value), spec.arguments)
         super().__init__(NO_NUMBER, spec, made, NO_NUMBER)
         self.max_leases = 1
-        self.make = (*made, False, self.told_at_start)  # without a canary
         in_template = made if spec.resets is Reset.FORK else None
         launch = (template.command_line(), _environment(template_variables(os.environ)), _here())
         path, argv = _import_path(), _arguments(application)
@@ -70,6 +70,11 @@ class SharedKind(PythonKind):
         self.digest = _digest(of_template, made, self.limits)
         name = os.fsencode(self.name)
         self.told: Told = (self.digest, name, of_template, *launch, setup, False, self.limits)
+
+    def made(self, *, canary: bool) -> tuple[Any, ...]:
+        """The arguments of the call that makes a service; `canary`: it notes how it is when new."""
+        reference, arguments, _, *told = self._make
+        return reference, arguments, canary, *told
 
     def report(self) -> bytes:
         """What the next program must know of a service: the methods of what a factory made."""
@@ -94,6 +99,7 @@ class SharedCommandKind(CommandKind):
 
     def __init__(self, command: Command) -> None:
         super().__init__(NO_NUMBER, command)
+        self.is_private = command.keeps_session
         program = command.program()
         variables = [(name, os.fsencode(value)) for name, value in command.env.items()]
         identity_of = (

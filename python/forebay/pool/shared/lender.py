@@ -30,8 +30,8 @@ class Lender:
         path: where to listen; default: `FOREBAY_POOL_PATH`, else the usual place of this user.
             Its directory is made, for this user alone (0700), where it is missing.
         config: sizes and times, as of any pool; `max_size` and `max_running` count all kinds and
-            all programs. Not used here are `min_idle` (see `forebay pool warm`), `ping_after`,
-            `canary_every` and `leak_after`, which only a `ServicePool` uses.
+            all programs. `min_idle` is kept by the programs that have used a kind, for as long as
+            they run; `leak_after` has each program report its own leases.
         max_leases: services that one program may hold at once; what it asks for above that waits
             until it gives one back. Default: `max_size`.
         max_waiters: requests of one program that may wait at once; one more is refused.
@@ -73,6 +73,10 @@ class Lender:
                     "waiters_max": max_waiters,
                     "start_ms": int(self.config.start_timeout * 1000),
                     "idle_ms": int(self.config.idle_timeout * 1000),
+                    "ping_after_ms": int(self.config.ping_after * 1000),
+                    "canary_every": min(self.config.canary_every, COUNT_MAX),
+                    "min_idle": min(self.config.min_idle, max_size),
+                    "leak_after_ms": int(self.config.leak_after * 1000),
                     "reset_ms": int(self.config.reset_timeout * 1000),
                 },
             )
@@ -116,7 +120,7 @@ class Lender:
 
 
 def _raise_descriptor_limit() -> None:
-    """Two descriptors for each program and each service: more than the usual 1,024 may be open."""
+    """Two descriptors for each program, two or three for each service: more than the usual 1,024 may be open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -7,11 +7,11 @@ know it.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
+import select
 import threading
-from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from forebay import _core
 from forebay.errors import (
@@ -24,7 +24,7 @@ from forebay.errors import (
 )
 from forebay.pool.lend.kind import CommandKind
 from forebay.pool.lend.step import Steps
-from forebay.pool.lend.unsettled import DiscardCause
+from forebay.pool.lend.unsettled import DiscardCause, Holding
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool.programs.socket import ProgramSocket
 from forebay.pool.service.reset import ENDED
@@ -37,6 +37,7 @@ from forebay.pool.shared.record import (
 )
 from forebay.pool.watch.death import died_error
 from forebay.pool.watch.follow import LOOK_AGAIN, Follow, Output
+from forebay.pool.watch.watched import Watched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +47,14 @@ if TYPE_CHECKING:
 STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
 """Answers of the lender, by their first number."""
 
+ANSWER_WAIT = 5.0
+"""Seconds that the lender may take to answer a question that needs no service."""
+
 EXPLAIN_WAIT = 1.0
 """Seconds that a failed call waits for the lender to report the cause, which takes milliseconds."""
+
+LAUNCHED = 1
+"""In place of the call that a program owes: it has yet to become ready."""
 
 STATUS_NAMES = (
     "pid",
@@ -62,11 +69,14 @@ STATUS_NAMES = (
     "leases",
     "programs",
     "held",
+    "max_running",
+    "leased",
+    "starting",
+    "waits",
+    "resets",
 )
 
 Answer = tuple[Any, ...]
-
-_log = logging.getLogger(__name__)
 
 
 class Answered:
@@ -94,33 +104,17 @@ class Answered:
         return self.answer is not None
 
 
-class Lost:
-    """Leases that were collected while open; their services are ended at the next acquire."""
+class Terms(NamedTuple):
+    """What the lender wants of the programs that borrow from it."""
 
-    __slots__ = ("_records",)
-
-    def __init__(self) -> None:
-        self._records: deque[SharedRecord] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._records)
-
-    def lose(self, record: SharedRecord) -> None:
-        """Note that a lease was collected. The collector may call this at any moment."""
-        self._records.append(record)
-
-    def end(self, link: Link) -> None:
-        """Have the services of lost leases ended."""
-        while self._records:
-            record = self._records.popleft()
-            _log.warning(
-                "pool %r: a lease of %s (process %d) was never ended; its service is ended now; "
-                "use `with` or call lease.close()",
-                link.name,
-                record.kind.name,
-                record.pid,
-            )
-            link.discard(record)
+    canary_every: int = 0
+    """Leases of a service between two looks for what a lease left in it; 0: none."""
+    min_idle: int = 0
+    """Idle services that are kept ready of each kind that this program uses."""
+    leak_after_ms: int = 0
+    """After how long a lease that has not ended is reported; 0: never."""
+    reset_ms: int = 0
+    """How long a reset may take."""
 
 
 class Link:
@@ -130,7 +124,9 @@ class Link:
         core: the connection.
         name: for messages.
         keys: numbers that the lender gave to kinds, by their digest.
-        watched: leases that were collected before they were ended.
+        terms: what the lender wants, known with the first kind.
+        watched: leases that last too long, or that were collected before they were ended.
+        watchful: whether leases are watched.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,7 +134,13 @@ class Link:
         self.core = _core.Borrower(path)
         self.name = f"shared, at {path}"
         self.keys: dict[bytes, int] = {}
-        self.watched = Lost()
+        self.terms = Terms()
+        self.watched = Watched(self, 0.0)
+        self.watchful = False
+        self._readers = 0
+        """Readers of events."""
+        self._held: dict[tuple[int, int], tuple[SharedRecord, float]] = {}
+        """Leases since when, if they are watched."""
         self._lock = threading.Lock()
         """Guards the records; no thread waits while it holds it."""
         self._records: dict[int, SharedRecord] = {}
@@ -162,79 +164,149 @@ class Link:
             yield step
         except BaseException:
             with contextlib.suppress(Error):  # a lender that has ended has no question either
-                self._throw_away(self.core.leave(ticket))
+                self.core.withdraw(ticket)
+                self.discard_answer(step.answer)
             raise
         answer = step.answer or self.core.leave(ticket)
         return answer if answer is None else check(answer)
 
+    def key(self, kind: SharedKind | SharedCommandKind, deadline: Deadline) -> Steps[int | None]:
+        """The number of a kind, which the lender gives when it is first asked; None: too late."""
+        known = self.keys.get(kind.digest)
+        if known is not None:
+            return known
+        answer = yield from self.ask(self.core.kind(*kind.told), deadline)
+        if answer is None:
+            return None
+        _, key, terms = answer
+        if not self.keys:
+            self.terms = Terms(*terms)
+            self.watched = Watched(self, self.terms.leak_after_ms / 1000)
+            self.watchful = self.watchful or self.terms.leak_after_ms > 0
+        self.keys[kind.digest] = key
+        return int(key)
+
     def taken(self, kind: SharedKind | SharedCommandKind, answer: Answer) -> SharedRecord:
         """The record of a service that is lent."""
-        _, handle, pid, owed, met, changes_hands, given = answer
-        if given[0] < 0:
-            record = self._records[handle.slot]
-            record.handle = handle  # every call of the lease carries its generation
-            if changes_hands:
-                record.renew()
-        else:
-            record = taken_on(kind, handle, Given(*given), pid=pid, met=met)
-            self._keep(handle.slot, record)
-        if owed:
-            record.owe(owed)
+        _, handle, pid, owed, met, changes_hands, _, checked, given = answer
+        try:
+            if given[0] < 0:
+                record = self._records[handle.slot]
+                record.handle = handle  # every call of the lease carries its generation
+                if changes_hands:
+                    record.renew()
+            else:
+                record = taken_on(kind, handle, Given(*given), pid=pid, met=met)
+                self._keep(handle.slot, record)
+            if owed:
+                record.owe(owed)
+        except BaseException:
+            self._discard_handle(handle)
+            raise
+        record.checked, record.leased = checked, True
         return record
 
     def start(
         self, kind: SharedKind | SharedCommandKind, answer: Answer, deadline: Deadline
     ) -> Steps[SharedRecord]:
         """The record of a service that this program starts."""
-        _, handle, descriptor = answer
+        _, handle, descriptor, _ = answer
+        self._let_go()
         record: SharedRecord
         if isinstance(kind, CommandKind):
             record = yield from self._launch(kind, handle, deadline)
         else:
-            record = SharedPythonRecord.begun(kind, handle, descriptor)
+            canary = self.terms.canary_every > 0
+            try:
+                record = SharedPythonRecord.begun(kind, handle, descriptor, canary=canary)
+            except BaseException:
+                self._discard_handle(handle)
+                raise
+            record.checked = self.terms.canary_every == 1
         self._keep(handle.slot, record)
         return record
 
     def _launch(
         self, kind: SharedCommandKind, handle: _core.Handle, deadline: Deadline
     ) -> Steps[SharedProgramRecord]:
-        """Have a program started that this program makes up."""
-        stream = None
+        """Have a program started that this program makes up.
+
+        A caller that leaves meanwhile leaves the start to the next one.
+        """
+        launch = None
         try:
             launch = kind.launch()
-            stream = launch.stream
-            ticket = self.core.launch(
-                handle,
-                launch.arguments,
-                launch.environment,
-                launch.directory,
-                launch.readiness,
-                launch.caller_looks,
-                kind.command.stdio,
-                launch.port or 0,
-                launch.ends(),
-            )
-            answer = yield from self.ask(ticket, deadline)
-            if answer is None:
+            ends = launch.ends()  # from here on the core owns the program's end
+            ticket = self.core.launch(handle, launch.how, launch.port or 0, ends)
+        except BaseException:
+            if launch is not None and launch.stream is not None:
+                launch.stream.close()
+            self._discard_handle(handle)
+            raise
+        step = Answered(self.core, ticket, deadline)
+        try:
+            yield step
+            if step.answer is None:
                 raise DeadlineError(
                     f"the lender did not start {kind.name} in time", timeout=deadline.timeout
                 )
+            link = ProgramSocket(check(step.answer)[2])
         except BaseException:
-            if stream is not None:
-                stream.close()
-            self.core.discard(handle)
+            if launch.stream is not None:
+                launch.stream.close()
+            close_descriptors(step.answer)
+            with contextlib.suppress(Error):  # the program ended with the lender
+                close_descriptors(self.core.leave(ticket))
+                self.core.abandon(handle, LAUNCHED, True, b"")
             raise
-        return SharedProgramRecord(kind, handle, ProgramSocket(answer[2]), stream, launch.port)
+        return SharedProgramRecord(kind, handle, link, launch.stream, launch.port)
+
+    def attend(self, record: SharedRecord) -> None:
+        """Watch a new lease."""
+        self._held[record.handle.slot, record.handle.generation] = (record, time.monotonic())
+        self.watched.note(record)
+
+    def look(self) -> None:
+        """Report leases that last too long, and end lost ones."""
+        self.watched.look()
+
+    def lost(self, record: SharedRecord) -> None:
+        """Note that an open lease was collected. The collector may call this at any moment."""
+        self.watched.lose(record)
+        self.watchful = True
+
+    def holdings(self) -> list[Holding]:
+        """What this program has leased, as far as leases are watched."""
+        now = time.monotonic()
+        return [
+            Holding(lease, record.pid, record.kind.name, now - since)
+            for lease, (record, since) in list(self._held.items())
+        ]
+
+    @property
+    def reset_timeout(self) -> float:
+        """Seconds that a service may take for a reset, or to say that it answers."""
+        return self.terms.reset_ms / 1000
+
+    def is_over(self) -> bool:
+        """Whether no further try can get a service: the lender has ended."""
+        try:
+            return self.core.over
+        except ClosedError:
+            return True
 
     def give_back(self, record: SharedRecord, dirty: bool) -> None:
         """End a lease: give the service back, after a reset if it has one, or have it ended."""
         if self._inherited:
             return  # a forked child leaves the `with` block too, but only its parent ends the lease
+        if self._held:
+            self._held.pop((record.handle.slot, record.handle.generation), None)
         try:
             if not dirty and record.idle() and record.kind.resets not in ENDED:
                 owed = record.reset()
                 if owed is not None:
                     self.core.release(record.handle, owed)
+                    record.leased = False
                     return
             clean = not dirty and record.idle() and record.kind.resets in ENDED
         except (BrokenError, ClosedError):
@@ -276,10 +348,7 @@ class Link:
         if answer[0] == DIED:
             raise died_error(record.kind.name, answer[1])
         _, pid, process = answer
-        try:
-            record.known(pid, process)
-        finally:
-            os.close(process)
+        record.known(pid, process)
 
     def follow(self, handle: _core.Handle) -> Follow:
         """The lines of a service, as it writes them."""
@@ -304,7 +373,7 @@ class Link:
         answer = yield from self.ask(self.core.branch(record.handle), deadline)
         if answer is None:
             raise DeadlineError("the lender did not order a copy in time", timeout=deadline.timeout)
-        _, handle, descriptor = answer
+        _, handle, descriptor, _ = answer
         copied = SharedPythonRecord.copied(record.kind.copies, handle, descriptor)
         self._keep(handle.slot, copied)
         return copied
@@ -319,7 +388,7 @@ class Link:
             question = self.ask(self.core.death(handle), Deadline(EXPLAIN_WAIT))
             answer = yield from question
         except (BrokenError, ClosedError) as gone:
-            return gone if isinstance(gone, BrokenError) and self._is_over() else error
+            return gone if isinstance(gone, BrokenError) and self.is_over() else error
         return error if answer is None else died_error(name, answer[1])
 
     def output(self, handle: _core.Handle) -> Steps[str]:
@@ -327,6 +396,12 @@ class Link:
         answer = yield from self._told(self.core.output(handle))
         text: bytes = answer[1]
         return text.decode(errors="replace")
+
+    def add_readers(self, change: int) -> int:
+        """Readers of events come or go; how many there are."""
+        with self._lock:
+            self._readers += change
+            return self._readers
 
     def waiter(self) -> LoopWaiter:
         """The waiter of the running event loop."""
@@ -353,7 +428,7 @@ class Link:
     def forked(self) -> None:
         """In a forked child: the leases are the parent's."""
         self._inherited = True
-        self.watched = Lost()
+        self.watched = Watched(self, 0.0)
         self._lock = threading.Lock()  # another thread may have held it
         self._waiters.forked()
         self.core.forked()
@@ -365,11 +440,20 @@ class Link:
             raise BrokenError(f"pool {self.name!r} did not answer within {EXPLAIN_WAIT:g} s")
         return answer
 
-    def _is_over(self) -> bool:
-        try:
-            return self.core.over
-        except ClosedError:
-            return True
+    def _let_go(self) -> None:
+        """Close what is kept of services that ended while this program did not hold them."""
+        with self._lock:
+            idle = {
+                record.fileno(): record for record in self._records.values() if not record.leased
+            }
+        poll = select.poll()
+        for descriptor in idle:
+            if descriptor >= 0:  # not closed meanwhile
+                poll.register(descriptor, 0)  # a hang-up is always told
+        for descriptor, _ in poll.poll(0):
+            record = idle[descriptor]
+            self._forget(record)
+            record.part()
 
     def _keep(self, slot: int, record: SharedRecord) -> None:
         with self._lock:
@@ -384,19 +468,40 @@ class Link:
             if self._records.get(slot) is record:
                 del self._records[slot]
 
-    def _throw_away(self, answer: Answer | None) -> None:
-        """Give back what was granted while the caller left."""
-        if answer is None or answer[0] not in (LENT, START):
-            return
-        for descriptor in answer[2:3] if answer[0] == START else answer[6][:3]:
-            if descriptor >= 0:
-                os.close(descriptor)
-        self.core.discard(answer[1])
+    def discard_answer(self, answer: Answer | None) -> None:
+        """Have the service ended that an answer grants, and close what came along."""
+        close_descriptors(answer)
+        if answer is not None and answer[0] in (LENT, START):
+            self.core.discard(answer[1])
+
+    def _discard_handle(self, handle: _core.Handle) -> None:
+        """Have a service ended of which there is no record."""
+        with contextlib.suppress(Error):  # it ended with the lender
+            self.core.discard(handle)
 
 
 def status_of(answer: Answer) -> dict[str, Any]:
     """Sizes and counters by name, and deaths by cause."""
     return {**dict(zip(STATUS_NAMES, answer[1], strict=True)), "deaths": dict(answer[2])}
+
+
+def close_descriptors(answer: Answer | None) -> None:
+    """Close what came along with an answer that nobody takes."""
+    if answer is None or answer[0] not in (LENT, START, MET):
+        return
+    for descriptor in answer[8][:3] if answer[0] == LENT else answer[2:3]:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def told_in_time(answer: Answer | None, path: Path) -> Answer:
+    """The answer to a question that needs no service, which the lender gives at once."""
+    if answer is None:
+        raise BrokenError(
+            f"the lender at {path} did not answer within {ANSWER_WAIT:g} s; "
+            "see whether its process is stopped (forebay serve)"
+        )
+    return answer
 
 
 def check(answer: Answer) -> Answer:

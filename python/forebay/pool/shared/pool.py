@@ -8,20 +8,20 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self, overload
 
-from forebay.errors import BrokenError, ClosedError, ConfigError
+from forebay.errors import ClosedError, ConfigError, LimitError
+from forebay.pool.lend.kind import spec_of
 from forebay.pool.lend.step import block
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs.command import Command
 from forebay.pool.service import application
-from forebay.pool.service.service import Service
 from forebay.pool.service.spec import S, Spec
 from forebay.pool.shared.acquire import SharedAcquire
+from forebay.pool.shared.events import SharedJournal
 from forebay.pool.shared.kind import SharedCommandKind, SharedKind, shared_kind
-from forebay.pool.shared.link import Answer, Link, status_of
+from forebay.pool.shared.link import ANSWER_WAIT, Answer, Link, status_of, told_in_time
 from forebay.pool.shared.path import shared_path
-
-ANSWER_WAIT = 5.0
-"""Seconds that the lender may take to answer a question that needs no service."""
+from forebay.pool.shared.stock import Stock
+from forebay.pool.watch.events import Events
 
 _pools: weakref.WeakSet[SharedPool] = weakref.WeakSet()
 
@@ -46,6 +46,8 @@ class SharedPool:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._kinds: dict[Any, SharedKind | SharedCommandKind] = {}
+        self._stocks: dict[bytes, Stock] = {}
+        """Kinds that are kept ready, by their digest."""
         self._closed = False
         self._owner = os.getpid()
         _pools.add(self)
@@ -82,17 +84,57 @@ class SharedPool:
         kind = kind or self._kind_of(what, by_value=by_value)
         return kind.acquires(self, kind, timeout)
 
+    def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
+        """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
+
+        It waits for the lender's answer alone: the lender says when one is missing, whatever
+        program took it, and a thread of this program starts it, until this pool is closed or gone.
+        Of several programs, the one that wants most decides on the number.
+
+        Raises:
+            ConfigError: this cannot be a service, or a program that no other program could use.
+            LimitError: `min_idle` is above the lender's `max_size`.
+        """
+        application.refuse_in_template()
+        if min_idle < 0:
+            raise ConfigError(f"min_idle is {min_idle}; give 0 or more")
+        kind = self._kind_of(what, by_value=False)
+        maximum = self.stats()["max_size"] if min_idle else 0
+        if min_idle > maximum:
+            raise LimitError(
+                f"pool 'shared, at {self.path}': min_idle {min_idle} is above max_size {maximum}; "
+                "restart forebay serve with more: --max-size",
+                limit=maximum,
+                value=min_idle,
+            )
+        self._keep(kind, min_idle)
+
     def stats(self) -> dict[str, Any]:
         """Sizes and counters of the lender.
 
-        They are pid (the lender's), max_size, max_leases, max_waiters, live, idle, settling,
-        waiters, starts, leases, programs, held (by this one), and deaths by cause.
+        As of a `ServicePool`: max_size, max_running, live, idle, settling, leased, starting,
+        waiters; since the lender was started: starts, leases, waits, resets, and deaths by cause;
+        and leaks of this program.
+        Beside them: pid (the lender's), max_leases and max_waiters (of one program), programs, and
+        held (by this program).
         """
+        link = self.link()
         answer = self._told(lambda link: link.core.status())
-        return status_of(answer)
+        return {**status_of(answer), "leaks": link.watched.leaks}
+
+    def events(self) -> Events:
+        """What happens to the services of all programs from now on: a context manager.
+
+        As `ServicePool.events`.
+        """
+        return Events(SharedJournal(self))
 
     def services(self) -> list[dict[str, Any]]:
-        """Every service that lives: slot, pid, name, state, holder (a pid, 0: none), age_s."""
+        """Every service that lives, copies and those of other programs included.
+
+        As `ServicePool.services`; holder is the process that holds it, the state may also be
+        "settling", and age_s counts from the last change of hands.
+        """
         names = ("slot", "pid", "name", "state", "holder", "age_s")
         found: list[dict[str, Any]] = []
         at = 0
@@ -122,6 +164,9 @@ class SharedPool:
         with self._lock:
             self._closed = True
             link, self._link = self._link, None
+            stocks, self._stocks = self._stocks, {}
+        for stock in stocks.values():
+            stock.keep(0)
         _pools.discard(self)
         if link is not None:
             link.close()
@@ -166,9 +211,15 @@ class SharedPool:
                 self._link = Link(self.path)
             return self._link
 
+    def keep_as_told(self, kind: SharedKind | SharedCommandKind, min_idle: int) -> None:
+        """Keep a kind ready that this program uses, as the lender's setting says."""
+        if kind.digest not in self._stocks and not kind.is_private:
+            self._keep(kind, min_idle)
+
     def forked(self) -> None:
         """In a forked child: the connection is the parent's."""
         self._lock = threading.Lock()  # another thread may have held it
+        self._stocks.clear()  # their threads are the parent's
         if self._link is not None:
             self._link.forked()
             self._link = None
@@ -176,24 +227,25 @@ class SharedPool:
     def _told(self, question: Callable[[Link], int]) -> Answer:
         link = self.link()
         steps = link.ask(question(link), Deadline(ANSWER_WAIT))
-        answer = block(link, steps)  # type: ignore[arg-type]
-        if answer is None:
-            raise BrokenError(
-                f"the lender at {self.path} did not answer within {ANSWER_WAIT:g} s; "
-                "see whether its process is stopped (forebay serve)"
+        return told_in_time(block(link, steps), self.path)  # type: ignore[arg-type]
+
+    def _keep(self, kind: SharedKind | SharedCommandKind, min_idle: int) -> None:
+        if min_idle and kind.is_private:
+            raise ConfigError(
+                f"{kind.name} is kept for the program that starts it, since its client speaks on "
+                "its stdin and stdout; it cannot be kept ready for others"
             )
-        return answer
+        with self._lock:
+            stock = self._stocks.get(kind.digest)
+            if min_idle == 0:
+                self._stocks.pop(kind.digest, None)
+            elif stock is None and not self._closed:
+                self._stocks[kind.digest] = Stock(self, kind, min_idle)
+        if stock is not None:
+            stock.keep(min_idle)
 
     def _kind_of(self, what: Any, *, by_value: bool) -> SharedKind | SharedCommandKind:
-        if isinstance(what, type) and issubclass(what, Service):
-            spec: Spec[Any] | Command = Spec(what, (), {})
-        elif isinstance(what, (Spec, Command)):
-            spec = what
-        else:
-            raise ConfigError(
-                f"{what!r} is no service: give a subclass of forebay.Service, its spec(),"
-                " forebay.factory(function, ...) or a Command"
-            )
+        spec = spec_of(what)
         kind = shared_kind(spec, by_value=by_value)
         # A program may change under its name, so a Command is looked at each time.
         if not by_value and not isinstance(what, Command):

@@ -8,6 +8,7 @@ stopped: the call whose answer is owed, and whether the service's preface was re
 from __future__ import annotations
 
 import os
+import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _core
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class SharedPythonRecord(PythonRecord):
     """A Python service."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "checked", "leased")
 
     def __init__(
         self, kind: PythonKind, handle: _core.Handle, connection: _core.Connection
@@ -37,11 +38,17 @@ class SharedPythonRecord(PythonRecord):
         super().__init__(kind, handle, channel, 0)
         self.pending = None
         self._connection = connection
+        self.checked = False
+        """Whether it is looked at, at the end of its lease, for what that leaves in it."""
+        self.leased = True
+        """Whether this program holds it; else it keeps what it needs for the next lease."""
 
     @classmethod
-    def begun(cls, kind: SharedKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
+    def begun(
+        cls, kind: SharedKind, handle: _core.Handle, descriptor: int, *, canary: bool
+    ) -> SharedPythonRecord:
         """The record of a service that this program makes; takes the descriptor over."""
-        return cls._told(kind, handle, descriptor, "@start", kind.make)
+        return cls._told(kind, handle, descriptor, "@start", kind.made(canary=canary))
 
     @classmethod
     def copied(cls, kind: PythonKind, handle: _core.Handle, descriptor: int) -> SharedPythonRecord:
@@ -73,6 +80,16 @@ class SharedPythonRecord(PythonRecord):
         peer = f"service {kind.name}"
         return cls(kind, handle, _core.Connection.resume(descriptor, peer, met))
 
+    def known(self, pid: int, pidfd: int) -> None:
+        """Note the service's process; takes the descriptor over."""
+        self.pid = pid
+        self.starting = False
+        self.channel.adopt(pidfd)
+
+    def fileno(self) -> int:
+        """Its socket, which hangs up when the service ends."""
+        return self._connection.fileno()
+
     @property
     def report(self) -> bytes:
         """What later holders must know: the methods of what a factory made."""
@@ -102,27 +119,29 @@ class SharedPythonRecord(PythonRecord):
         Returns:
             The call whose answer it owes, 0 for none; None if the service must be ended.
         """
-        if self.kind.resets is not Reset.METHOD:
+        if self.kind.resets is not Reset.METHOD and not self.checked:
             return 0
-        self.begin_reset()
+        self.begin_reset(check=self.checked)
         call = self._leave_answer()
         return None if call == 0 else call
 
-    def leave_start(self) -> tuple[int, bool] | None:
+    def leave_start(self) -> tuple[int, bool, bytes] | None:
         """Stop waiting for a start.
 
         Returns:
-            The call whose answer the service owes (0: none), and whether its preface was read; None
-            if the service must be ended, because a frame was sent or received in part.
+            The call whose answer the service owes (0: none), whether its preface was read, and what
+            later holders must know, as far as it was answered; None if the service must be ended,
+            because a frame was sent or received in part.
 
         Raises what its constructor raised, if its answer has come.
         """
         if self.channel.loop is not None:
             self.channel.unbind()
-        call = 0 if self.answered() else self._leave_answer()
+        answered = self.answered()
+        call = 0 if answered else self._leave_answer()
         if not self._connection.is_quiescent(0):
             return None
-        return call, self._connection.is_open()
+        return call, self._connection.is_open(), self.report if answered else b""
 
     def _leave_answer(self) -> int:
         """Forget the call whose answer is owed; that call, or 0: none is, or a frame is partial."""
@@ -144,7 +163,25 @@ class SharedPythonRecord(PythonRecord):
 class SharedProgramRecord(ProgramRecord):
     """A program: its sockets, and whether it still has to become ready."""
 
-    __slots__ = ()
+    __slots__ = ("checked", "leased")
+
+    def __init__(
+        self,
+        kind: CommandKind,
+        handle: _core.Handle,
+        link: socket.socket,
+        stream: socket.socket | None,
+        port: int | None,
+    ) -> None:
+        super().__init__(kind, handle, link, stream, port)
+        self.checked = False
+        """The canary does not look into a program."""
+        self.leased = True
+        """As of a Python service."""
+
+    def fileno(self) -> int:
+        """Its socket to the keeper, which hangs up when the program ends."""
+        return self._link.fileno()
 
     @property
     def owing(self) -> bool:
@@ -159,12 +196,17 @@ class SharedProgramRecord(ProgramRecord):
         """Nothing resets a program; it owes nothing."""
         return 0
 
+    def known(self, pid: int, pidfd: int) -> None:
+        """Note the program's process; takes the descriptor over."""
+        super().known(pid, pidfd)
+        os.close(pidfd)
+
     def renew(self) -> None:
         """Nothing is lent to a program."""
 
-    def leave_start(self) -> tuple[int, bool] | None:
-        """Stop waiting for a start: 1 if what reports it ready is owed, else 0."""
-        return int(not self.answered()), True
+    def leave_start(self) -> tuple[int, bool, bytes] | None:
+        """Stop waiting for a start: 1 if what reports it ready was not read, else 0 and that."""
+        return int(not self.answered()), True, self.report
 
     def part(self) -> None:
         """Close this program's duplicates of the sockets, and its clients."""
@@ -214,5 +256,4 @@ def taken_on(
         kind.learn_report(given.report)
     if given.process >= 0:
         record.known(pid, given.process)
-        os.close(given.process)
     return record

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from forebay.errors import ClosedError, Error
 from forebay.pool.lend.step import Until, awaited, block
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from forebay import _core
     from forebay.pool.lend.pool import ServicePool
     from forebay.pool.lend.step import Steps
+
+T = TypeVar("T")
 
 WAITING_MAX = 4096
 """Events that wait for one reader; beyond that the oldest are dropped."""
@@ -58,29 +60,29 @@ class Events:
         []
     """
 
-    def __init__(self, pool: ServicePool) -> None:
-        self._pool = pool
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self.waiting: deque[Event] = deque(maxlen=WAITING_MAX)
 
     def __enter__(self) -> Self:
-        self._pool.journal.add(self)
+        self._source.run(self._source.begin(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.journal.remove(self)
+        self._source.end(self)
 
     async def __aenter__(self) -> AsyncEvents:
-        self._awaited = AsyncEvents(self._pool)
-        self._pool.journal.add(self._awaited)
+        self._awaited = AsyncEvents(self._source)
+        await self._source.run_async(self._source.begin(self._awaited))
         return self._awaited
 
     async def __aexit__(self, *_: object) -> None:
-        self._pool.journal.remove(self._awaited)
+        self._source.end(self._awaited)
 
     def taken(self) -> Iterator[Event]:
-        """The events that were not read yet; never waits."""
+        """The events that were not read yet; waits for none."""
         with contextlib.suppress(ClosedError):
-            self._pool.journal.collect()
+            self._source.run(self._source.look(self))
         while self.waiting:
             yield self.waiting.popleft()
 
@@ -89,8 +91,9 @@ class Events:
 
         Raises:
             ClosedError: the pool was closed.
+            BrokenError: the lender of a shared pool has ended.
         """
-        return block(self._pool, self._steps(timeout))
+        return self._source.run(self._steps(timeout))
 
     def __iter__(self) -> Iterator[Event]:
         try:
@@ -101,18 +104,14 @@ class Events:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         try:
-            while (event := await awaited(self._pool, self._steps(None))) is not None:
+            while (event := await self._source.run_async(self._steps(None))) is not None:
                 yield event
         except ClosedError:
             for event in self.waiting:
                 yield event
 
     def _steps(self, timeout: float | None) -> Steps[Event | None]:
-        def there(queue: _core.WakeQueue) -> bool:
-            self._pool.journal.collect(queue)
-            return bool(self.waiting)
-
-        yield Until(there, Deadline(timeout))
+        yield from self._source.more(self, Deadline(timeout))
         return self.waiting.popleft() if self.waiting else None
 
 
@@ -124,10 +123,33 @@ class AsyncEvents(Events):
 
         Raises:
             ClosedError: the pool was closed.
+            BrokenError: the lender of a shared pool has ended.
 
         Cancellation: safe, nothing is lost.
         """
-        return await awaited(self._pool, self._steps(timeout))
+        return await self._source.run_async(self._steps(timeout))
+
+
+class Source(Protocol):
+    """Where a reader gets its events from: a pool, or the lender of a shared one."""
+
+    def run(self, steps: Steps[T]) -> T:
+        """Run a procedure in this thread."""
+
+    async def run_async(self, steps: Steps[T]) -> T:
+        """Run a procedure on the running loop."""
+
+    def begin(self, reader: Events) -> Steps[None]:
+        """Give the reader events from now on."""
+
+    def more(self, reader: Events, deadline: Deadline) -> Steps[None]:
+        """Wait until events wait for the reader, or the deadline passes."""
+
+    def look(self, reader: Events) -> Steps[None]:
+        """Give the reader what has happened so far."""
+
+    def end(self, reader: Events) -> None:
+        """Give the reader nothing any more."""
 
 
 class Journal:
@@ -146,14 +168,37 @@ class Journal:
         """Whether events are logged."""
         return self._logs
 
-    def add(self, reader: Events) -> None:
-        """Notify a reader from now on."""
+    def run(self, steps: Steps[T]) -> T:
+        """Run a procedure in this thread."""
+        return block(self._pool, steps)
+
+    async def run_async(self, steps: Steps[T]) -> T:
+        """Run a procedure on the running loop."""
+        return await awaited(self._pool, steps)
+
+    def begin(self, reader: Events) -> Steps[None]:
+        """Give the reader events from now on."""
+        yield from ()
         with self._lock:
             self._readers.append(reader)
             self._pool.core.keep_notes(True)
 
-    def remove(self, reader: Events) -> None:
-        """Notify it no longer."""
+    def more(self, reader: Events, deadline: Deadline) -> Steps[None]:
+        """Wait until events wait for the reader, or the deadline passes."""
+
+        def there(queue: _core.WakeQueue) -> bool:
+            self.collect(queue)
+            return bool(reader.waiting)
+
+        yield Until(there, deadline)
+
+    def look(self, reader: Events) -> Steps[None]:
+        """Give the readers what has happened so far."""
+        yield from ()
+        self.collect()
+
+    def end(self, reader: Events) -> None:
+        """Give the reader nothing any more."""
         with self._lock:
             if reader in self._readers:
                 self._readers.remove(reader)

@@ -7,14 +7,13 @@ import logging
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay._package import PACKAGE
 from forebay.errors import Error
 
 if TYPE_CHECKING:
-    from forebay.pool.lend.pool import ServicePool
-    from forebay.pool.lend.record import Record
+    from forebay.pool.lend.unsettled import Owner
 
 HOLDERS_SHOWN = 4
 """Leases that a message names."""
@@ -23,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watched:
-    """Who holds the services of a pool.
+    """Who holds the services of a pool, or of a link to a lender.
 
     With `leak_after` set, the place that acquired each lease is remembered, and a lease that lasts
     longer is reported once, when the pool is next used.
@@ -34,27 +33,26 @@ class Watched:
         leaks: leases reported so far, of both sorts.
     """
 
-    __slots__ = ("_after_ms", "_looking", "_lost", "_places", "_pool", "_told", "leaks")
+    __slots__ = ("_after_s", "_looking", "_lost", "_owner", "_places", "_told", "leaks")
 
-    def __init__(self, pool: ServicePool) -> None:
-        self._pool = pool
-        self._after_ms = int(pool.config.leak_after * 1000)
+    def __init__(self, owner: Owner, leak_after: float) -> None:
+        self._owner = owner
+        self._after_s = leak_after
         self._places: dict[tuple[int, int], str] = {}
         self._told: set[tuple[int, int]] = set()
-        self._lost: deque[Record] = deque()
+        self._lost: deque[Any] = deque()
         self._looking = threading.Lock()
         self.leaks = 0
 
-    def note(self, record: Record) -> None:
+    def note(self, record: Any) -> None:
         """Note the place that acquired a new lease, and check the other leases."""
-        if self._after_ms and record.kind.max_leases == 1:
+        if self._after_s and record.kind.max_leases == 1:
             self._places[record.handle.slot, record.handle.generation] = _place()
         self.look()
 
-    def lose(self, record: Record) -> None:
+    def lose(self, record: Any) -> None:
         """Note that an open lease was collected. The collector may call this at any moment."""
         self._lost.append(record)
-        self._pool.watchful = True
 
     def look(self) -> None:
         """Report leases that last too long; end lost ones. One thread does it at a time."""
@@ -64,64 +62,60 @@ class Watched:
             with contextlib.suppress(Error):  # the pool is closed, or its keeper is gone
                 while self._lost:
                     self._end(self._lost.popleft())
-                if self._after_ms:
+                if self._after_s:
                     self._look_at_ages()
         finally:
             self._looking.release()
-        if self._pool.journal.logs:
-            self._pool.journal.collect()
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: Any) -> None:
         handle = record.handle
         self.leaks += 1
         _log.warning(
             "pool %r: a lease of %s (process %d)%s was never ended; its service is not lent again; "
             "use `with` or call lease.close()",
-            self._pool.name,
+            self._owner.name,
             record.kind.name,
             record.pid,
-            self._where(handle.slot, handle.generation),
+            self._where((handle.slot, handle.generation)),
         )
-        self._pool.give_back(record, True)
+        self._owner.give_back(record, True)
 
     def holders(self) -> str:
         """Who holds what for how long, for a message; empty where nothing is leased."""
-        leased = [service for service in self._pool.core.services() if service[3] and service[2]]
-        leased.sort(key=lambda service: -service[5])
+        leased = [holding for holding in self._owner.holdings() if holding.pid]
+        leased.sort(key=lambda holding: -holding.held_s)
         shown = [
-            f"{self._pool.kind_name(key)} (process {pid}) for {held_ms / 1000:.1f} s"
-            f"{self._where(slot, generation)}"
-            for slot, generation, pid, _, key, held_ms in leased[:HOLDERS_SHOWN]
+            f"{name} (process {pid}) for {held_s:.1f} s{self._where(lease)}"
+            for lease, pid, name, held_s in leased[:HOLDERS_SHOWN]
         ]
         if len(leased) > HOLDERS_SHOWN:
             shown.append(f"{len(leased) - HOLDERS_SHOWN} more")
         return f" ({', '.join(shown)})" if shown else ""
 
     def _look_at_ages(self) -> None:
-        services = self._pool.core.services()
-        out = {service[:2] for service in services if service[3]}
+        holdings = self._owner.holdings()
+        out = {holding.lease for holding in holdings}
         for lease in [lease for lease in list(self._places) if lease not in out]:
             self._places.pop(lease, None)
             self._told.discard(lease)
-        for slot, generation, pid, lent, key, held_ms in services:
-            lease = slot, generation
+        for lease, pid, name, held_s in holdings:
             known = lease in self._places and lease not in self._told
-            if lent and known and held_ms > self._after_ms:
+            if known and held_s > self._after_s:
                 self._told.add(lease)
                 self.leaks += 1
                 _log.warning(
                     "pool %r: a lease of %s (process %d)%s has been out for %.1f s "
                     "(leak_after is %g s)",
-                    self._pool.name,
-                    self._pool.kind_name(key),
+                    self._owner.name,
+                    name,
                     pid,
-                    self._where(slot, generation),
-                    held_ms / 1000,
-                    self._after_ms / 1000,
+                    self._where(lease),
+                    held_s,
+                    self._after_s,
                 )
 
-    def _where(self, slot: int, generation: int) -> str:
-        place = self._places.get((slot, generation))
+    def _where(self, lease: tuple[int, int]) -> str:
+        place = self._places.get(lease)
         return f" acquired at {place}" if place else ""
 
 

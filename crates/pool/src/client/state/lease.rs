@@ -9,11 +9,11 @@ use forebay_base::Queue;
 use super::ClientState;
 use crate::client::Wake;
 use crate::client::entry::{HandedOut, Written};
-use crate::client::journal::Transition;
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::Result;
 use crate::machine::Key;
+use crate::transition::Transition;
 use crate::wire::{Handle, KeeperRequest};
 use crate::word::{Stamp, State as Word};
 
@@ -94,7 +94,7 @@ impl ClientState {
         } else {
             self.shift(handle, Word::Starting, Word::Starting)
         };
-        if self.entries.at(slot).is_dead() || !goes_on {
+        if self.entries.at(slot).is_dead() || !self.machine.is_lendable(slot) || !goes_on {
             self.drop_service(slot, Cause::Discarded);
             return Ok(());
         }
@@ -114,6 +114,15 @@ impl ClientState {
         self.entries.lease(handle)?.give_back();
         self.drop_service(handle.slot, cause);
         Ok(())
+    }
+
+    pub fn end_unlent(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
+        let ended: Vec<u32> = self.machine.unlent().filter(|&slot| wanted(slot)).collect();
+        for &slot in &ended {
+            self.entries.at(slot).give_back();
+            self.drop_service(slot, Cause::Returned);
+        }
+        ended
     }
 
     pub fn end(&mut self, handle: Handle, cause: Cause) -> Result<()> {

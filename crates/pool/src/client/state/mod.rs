@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use forebay_base::Queue;
 
 use super::entry::{Entries, Entry};
-use super::journal::{Journal, Note, Transition};
+use super::journal::{Journal, Note};
 use super::link::{Handover, Link};
 use super::ready_set::{ReadySet, ReadySource, look};
 use super::start_times::StartTimes;
@@ -27,6 +27,7 @@ use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::machine::{Action, Machine};
+use crate::transition::Transition;
 use crate::wire::{Event, Handle, KeeperRequest, Launch};
 use crate::word::{Stamp, State as Word};
 

@@ -10,9 +10,10 @@ use crate::clock::now_ms;
 use crate::confine::Limits;
 use crate::death::Cause;
 use crate::error::{Error, Result};
-use crate::lender::ledger::{Admission, Asked, BorrowerId};
+use crate::lender::BorrowerId;
+use crate::lender::ledger::{Admission, Asked};
 use crate::machine;
-use crate::wire::shared::{QuestionId, Reply};
+use crate::wire::shared::{Lent, QuestionId, Reply};
 use crate::wire::{Deadlines, Handle, Launch};
 
 impl Loans {
@@ -45,15 +46,15 @@ impl Loans {
         key: machine::Key,
     ) -> Result<()> {
         while let Some(handle) = self.pool.take(key)? {
-            if self.lend(program, ticket, handle)? {
+            if self.lend(program, ticket, handle, false)? {
                 return Ok(());
             }
         }
         self.unsettled = true; // the pool may end an idle service to make room
         loop {
             match self.pool.ask(key)? {
-                Answer::Lent { handle, .. } => {
-                    if self.lend(program, ticket, handle)? {
+                Answer::Lent { handle, quiet, .. } => {
+                    if self.lend(program, ticket, handle, quiet)? {
                         return Ok(());
                     }
                 }
@@ -106,8 +107,8 @@ impl Loans {
         };
         self.ledger.answered(asked);
         match answer {
-            Answer::Lent { handle, .. } => {
-                if !self.lend(program, ticket, handle)? {
+            Answer::Lent { handle, quiet, .. } => {
+                if !self.lend(program, ticket, handle, quiet)? {
                     self.ask_pool(program, ticket, key)?;
                 }
             }
@@ -118,8 +119,16 @@ impl Loans {
     }
 
     /// Send a program its lease, or why it gets none; false where the service is not lent any more.
-    fn lend(&mut self, program: BorrowerId, ticket: QuestionId, handle: Handle) -> Result<bool> {
+    /// `quiet`: it was idle for so long that it is asked whether it answers.
+    fn lend(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+        quiet: bool,
+    ) -> Result<bool> {
         let slot = handle.slot;
+        let key = self.ledger.key_of(slot).unwrap_or(0);
         let Some(service) = self.ledger.lendable(program, slot) else {
             self.pool.discard(handle, Cause::Returned)?; // drained
             self.forget(slot);
@@ -157,22 +166,32 @@ impl Loans {
         if pid != 0 {
             self.ledger.note_process(program, slot, pid);
         }
-        let reply = Reply::Lent {
-            ticket,
+        let lent = Lent {
             handle,
             pid,
             unanswered: service.unanswered,
             preface_read: service.preface_read,
             changes_hands: service.changes_hands,
+            quiet,
+            check: self.is_check_due(service.uses + 1),
             has_own,
             port,
             report,
         };
+        let reply = Reply::Lent { ticket, lent };
         self.borrowers.reply(program, &reply, &descriptors);
+        self.kinds.note_lease(key);
+        self.refills.look_at(key);
         Ok(true)
     }
 
-    fn grant_start(
+    /// Whether a service is looked at after so many leases for what the last one leaves in it.
+    fn is_check_due(&self, uses: u32) -> bool {
+        let every = self.config.canary_every;
+        every > 0 && uses.is_multiple_of(every)
+    }
+
+    pub(super) fn grant_start(
         &mut self,
         program: BorrowerId,
         ticket: QuestionId,
@@ -209,7 +228,7 @@ impl Loans {
         match self.start(handle) {
             Ok(socket) => {
                 let socket = socket.as_ref().map(AsFd::as_fd);
-                let reply = Reply::Start { ticket, handle };
+                let reply = self.start_reply(ticket, handle);
                 self.borrowers.reply(program, &reply, socket.as_slice());
                 Ok(())
             }
@@ -260,7 +279,7 @@ impl Loans {
             Ok((handle, socket)) => {
                 self.ledger.begin(handle.slot, key, now_ms());
                 self.ledger.hold_copy(program, handle, ticket, now_ms());
-                let reply = Reply::Start { ticket, handle };
+                let reply = self.start_reply(ticket, handle);
                 self.borrowers.reply(program, &reply, &[socket.as_fd()]);
             }
             Err(error) => self.borrowers.refuse(program, ticket, &error.explained()),
@@ -307,12 +326,13 @@ impl Loans {
         ends: Option<(Option<OwnedFd>, Option<OwnedFd>)>,
     ) -> Result<()> {
         let starting = self.ledger.is_starting(program, handle) == Some(true);
+        let starting = starting && !self.is_begun(handle.slot);
         let Some(key) = self.ledger.key_of(handle.slot).filter(|_| starting) else {
             self.borrowers.fail(program, ticket, "the lease has ended");
             return Ok(());
         };
+        let lost = matches!(&ends, Some((None, _) | (_, None))); // this process could not have so many
         let (theirs, own) = ends.unwrap_or_default();
-        let lost = theirs.is_some() != own.is_some(); // this process could not have so many
         let theirs = theirs.as_ref().map(AsFd::as_fd);
         let launched = if lost {
             Err(Error::system("recvmsg")(Errno::MFILE))
@@ -323,7 +343,7 @@ impl Loans {
         match launched {
             Ok(socket) => {
                 self.programs.launch(handle.slot, port, own);
-                let reply = Reply::Start { ticket, handle };
+                let reply = self.start_reply(ticket, handle);
                 self.borrowers.reply(program, &reply, &[socket.as_fd()]);
                 Ok(())
             }
@@ -331,6 +351,23 @@ impl Loans {
                 self.withdraw(program, ticket, handle, error);
                 self.unpark(program)
             }
+        }
+    }
+
+    /// Whether the service in a slot was started: a template forks it with the grant, a program is launched by its holder.
+    pub(super) fn is_begun(&self, slot: u32) -> bool {
+        let key = self.ledger.key_of(slot);
+        let forked = key.is_some_and(|key| !self.kinds.get(key).template.is_empty());
+        forked || self.programs.get(slot).is_some()
+    }
+
+    fn start_reply(&self, ticket: QuestionId, handle: Handle) -> Reply {
+        let leases = self.ledger.key_of(handle.slot);
+        let leases = leases.map_or(0, |key| self.kinds.leases(key));
+        Reply::Start {
+            ticket,
+            handle,
+            leases,
         }
     }
 
@@ -343,7 +380,7 @@ impl Loans {
     }
 
     /// Refuse a question above the limit.
-    fn refuse_waiter(&mut self, program: BorrowerId, ticket: QuestionId) {
+    pub(super) fn refuse_waiter(&mut self, program: BorrowerId, ticket: QuestionId) {
         let maximum = self.config.waiters_max as u64;
         let error = Error::Limit {
             limit: "max_waiters",

@@ -6,7 +6,8 @@ use super::{Loans, Pending};
 use crate::clock::now_ms;
 use crate::death::Cause;
 use crate::error::Result;
-use crate::lender::ledger::{BorrowerId, GivenBack};
+use crate::lender::BorrowerId;
+use crate::lender::ledger::GivenBack;
 use crate::wire::Handle;
 use crate::wire::shared::{QuestionId, Reply};
 
@@ -44,7 +45,11 @@ impl Loans {
         {
             return Ok(());
         }
-        self.pool.abandon(handle, unanswered == 0)?;
+        if self.ledger.is_retiring(handle.slot) || !self.is_begun(handle.slot) {
+            self.end_service(handle, Cause::Discarded)?; // a copy, one that was drained, or one that nobody launched
+        } else {
+            self.pool.abandon(handle, unanswered == 0)?;
+        }
         self.unpark(program)
     }
 
@@ -56,7 +61,7 @@ impl Loans {
         cause: Cause,
     ) -> Result<()> {
         let cause = match cause {
-            Cause::Returned | Cause::ResetFailed => cause,
+            Cause::Returned | Cause::ResetFailed | Cause::Contaminated => cause,
             _ => Cause::Discarded,
         };
         if self.ledger.give_up(program, handle, now_ms()) {
@@ -83,6 +88,9 @@ impl Loans {
     pub(super) fn leave(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
         self.pending
             .retain(|&(who, which, _, _)| (who, which) != (program, ticket));
+        self.refills.leave(program, ticket);
+        self.events.leave(program, ticket);
+        self.refills.look_at_all(); // nobody may wait any more
         if let Some(asked) = self.ledger.leave(program, ticket) {
             self.pool.leave(asked)?;
         }
@@ -102,6 +110,8 @@ impl Loans {
     /// A program is gone: end what it held, and grant what it waited for to others.
     pub(super) fn end(&mut self, program: BorrowerId) {
         self.pending.retain(|&(who, _, _, _)| who != program);
+        self.refills.end(&self.pool, program);
+        let _ = self.events.end(&self.pool, program); // it fails where the pool is closed, which keeps none
         let (asked, held) = self.ledger.remove(program);
         for asked in asked {
             let _ = self.pool.leave(asked); // it fails where the pool is closed, and then it is gone
@@ -109,9 +119,10 @@ impl Loans {
         for handle in held {
             let _ = self.end_service(handle, Cause::Discarded);
         }
-        for key in self.kinds.leave(program) {
-            self.ledger.retire(|other| other == key);
-            let _ = self.end_idle(key);
+        let left = self.kinds.leave(program);
+        if !left.is_empty() {
+            self.ledger.retire(|key| left.contains(&key));
+            let _ = self.end_retiring(); // it fails where the pool is closed, and then all have ended
         }
     }
 
@@ -133,7 +144,13 @@ impl Loans {
             Pending::Output => self.look_output(program, ticket, handle)?,
             Pending::Follow { seen } => self.look_written(program, ticket, handle, seen)?,
         };
-        if !answered {
+        if answered {
+            return Ok(());
+        }
+        let waiting = self.pending.iter().filter(|&&(who, ..)| who == program);
+        if waiting.count() >= self.config.waiters_max {
+            self.refuse_waiter(program, ticket);
+        } else {
             self.pending.push((program, ticket, handle, what));
         }
         Ok(())
@@ -221,6 +238,33 @@ impl Loans {
         };
         self.borrowers.reply(program, &reply, &[]);
         Ok(true)
+    }
+
+    /// Answer what a lent service wrote, once the keeper has reported it; without a keeper its death is the answer.
+    pub(super) fn ask_output(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+    ) -> Result<()> {
+        if self.ledger.holds(program, handle) {
+            let _ = self.pool.ask_output(handle);
+        }
+        self.look(program, ticket, handle, Pending::Output)
+    }
+
+    /// Answer what a lent service writes beyond the bytes that were seen; without a keeper its death is the answer.
+    pub(super) fn follow(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+        seen: u64,
+    ) -> Result<()> {
+        if self.ledger.holds(program, handle) {
+            let _ = self.pool.follow(handle, seen);
+        }
+        self.look(program, ticket, handle, Pending::Follow { seen })
     }
 
     /// Answer where the directory of a lent service is.

@@ -13,11 +13,14 @@ use std::sync::Arc;
 use forebay_base::Queue;
 use forebay_base::peer::Peer;
 
+use super::BorrowerId;
 use super::Config;
 use super::borrowers::Borrowers;
+use super::events::{EventLog, EventReader};
 use super::kinds::Kinds;
-use super::ledger::{BorrowerId, Ledger};
+use super::ledger::Ledger;
 use super::programs::Programs;
+use super::refills::{Refill, Refills};
 use super::source::LenderPoll;
 use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
@@ -63,6 +66,8 @@ pub(super) struct Loans {
     pending: Vec<(BorrowerId, QuestionId, Handle, Pending)>,
     /// Starts that wait for a keeper.
     starts: Vec<(BorrowerId, QuestionId, Handle)>,
+    refills: Refills,
+    events: EventLog,
     /// A service may have ended while no program held it.
     unsettled: bool,
 }
@@ -80,6 +85,8 @@ impl Loans {
             borrowers: Borrowers::default(),
             pending: Vec::new(),
             starts: Vec::new(),
+            refills: Refills::default(),
+            events: EventLog::default(),
             unsettled: false,
         })
     }
@@ -146,6 +153,10 @@ impl Loans {
     pub fn settle(&mut self) -> Result<()> {
         if std::mem::take(&mut self.unsettled) {
             self.forget_dead_idle()?;
+            self.uncount_dead()?;
+        }
+        while let Some((refill, handle)) = self.refills.next(&self.pool, &self.ledger)? {
+            self.grant_start(refill.program, refill.ticket, refill.key, handle)?;
         }
         Ok(())
     }
@@ -157,7 +168,7 @@ impl Loans {
 
     /// Whether a question is open.
     pub fn has_questions(&self) -> bool {
-        self.ledger.has_questions() || !self.pending.is_empty()
+        self.ledger.has_questions() || !self.pending.is_empty() || self.events.is_awaited()
     }
 
     /// When the first question stops waiting for a reset, in monotonic milliseconds.
@@ -185,6 +196,7 @@ impl Loans {
             for (program, ticket, handle, what) in std::mem::take(&mut self.pending) {
                 self.look(program, ticket, handle, what)?;
             }
+            self.tell_events()?;
         }
         Ok(())
     }
@@ -205,9 +217,7 @@ impl Loans {
                 handle,
                 report,
             } => {
-                if self.ledger.is_starting(program, handle) == Some(true) {
-                    self.programs.report(handle.slot, report);
-                }
+                self.note_report(program, handle, report);
                 self.look(program, ticket, handle, Pending::Lend)
             }
             Request::Launch {
@@ -225,43 +235,91 @@ impl Loans {
                 handle,
                 unanswered,
                 preface_read,
-            } => self.abandon(program, handle, unanswered, preface_read),
+                report,
+            } => {
+                self.note_report(program, handle, report);
+                self.abandon(program, handle, unanswered, preface_read)
+            }
             Request::Discard { handle, cause } => self.discard(program, handle, cause),
             Request::Overdue { handle } => self.end_overdue(program, handle),
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
-            Request::Output { ticket, handle } => {
-                if self.ledger.holds(program, handle) {
-                    self.pool.ask_output(handle)?;
-                }
-                self.look(program, ticket, handle, Pending::Output)
-            }
+            Request::Output { ticket, handle } => self.ask_output(program, ticket, handle),
             Request::Branch { ticket, handle } => self.branch(program, ticket, handle),
             Request::Follow {
                 ticket,
                 handle,
                 seen,
-            } => {
-                if self.ledger.holds(program, handle) {
-                    self.pool.follow(handle, seen)?;
-                }
-                self.look(program, ticket, handle, Pending::Follow { seen })
-            }
+            } => self.follow(program, ticket, handle, seen),
             Request::Directory { ticket, handle } => self.directory(program, ticket, handle),
             Request::Hello { ticket, version } => self.handshake(program, ticket, version),
-            Request::Kind { ticket, kind } => {
-                self.name_kind(program, ticket, *kind);
-                Ok(())
-            }
+            Request::Kind { ticket, kind } => self.name_kind(program, ticket, *kind),
             Request::Status { ticket } => self.status(program, ticket),
-            Request::Services { ticket, from } => {
-                self.forget_dead_idle()?;
-                let (rows, next) = self.ledger.rows(&self.kinds, from, ROWS_MAX, now_ms());
-                self.borrowers
-                    .reply(program, &Reply::Services { ticket, rows, next }, &[]);
-                Ok(())
-            }
+            Request::Services { ticket, from } => self.tell_services(program, ticket, from),
             Request::Drain { ticket, name } => self.drain(program, ticket, &name),
+            Request::Refill {
+                ticket,
+                key,
+                min_idle,
+            } => self.refill(program, ticket, key, min_idle),
+            Request::StopRefill { key, .. } => self.refills.stop(&self.pool, program, key),
+            Request::Events { ticket, from } => self.events(program, ticket, from),
+            Request::StopEvents { .. } => self.events.end(&self.pool, program),
         }
+    }
+
+    /// What the program that starts a service has learned of it, for later holders.
+    fn note_report(&mut self, program: BorrowerId, handle: Handle, report: Vec<u8>) {
+        if self.ledger.is_starting(program, handle) == Some(true) {
+            self.programs.report(handle.slot, report);
+        }
+    }
+
+    fn tell_services(&mut self, program: BorrowerId, ticket: QuestionId, from: u32) -> Result<()> {
+        self.forget_dead_idle()?;
+        let (rows, next) = self.ledger.rows(&self.kinds, from, ROWS_MAX, now_ms());
+        self.borrowers
+            .reply(program, &Reply::Services { ticket, rows, next }, &[]);
+        Ok(())
+    }
+
+    /// A program asks what happens from an event on.
+    fn events(&mut self, program: BorrowerId, ticket: QuestionId, from: u64) -> Result<()> {
+        let reader = EventReader {
+            program,
+            ticket,
+            from,
+        };
+        if !self.events.ask(&self.pool, &self.queue, reader)? {
+            self.refuse_waiter(program, ticket);
+        }
+        self.tell_events()
+    }
+
+    /// A program keeps so many idle services of a kind ready: it starts the next one that is missing.
+    fn refill(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        key: machine::Key,
+        min_idle: u32,
+    ) -> Result<()> {
+        if key >= self.kinds.count() {
+            self.borrowers
+                .fail(program, ticket, "an unknown kind was asked for");
+            return Ok(());
+        }
+        let refill = Refill {
+            program,
+            ticket,
+            key,
+        };
+        self.refills.ask(&self.pool, refill, min_idle)
+    }
+
+    /// Answer the readers of events for whom there is something.
+    fn tell_events(&mut self) -> Result<()> {
+        self.events
+            .tell(&self.pool, &self.queue, &self.kinds, &mut self.borrowers)
     }
 
     /// Remove the services that ended while they were idle.
@@ -272,10 +330,22 @@ impl Loans {
         Ok(())
     }
 
+    /// A dead service makes room for its holder's next question, though the holder has not noticed yet.
+    fn uncount_dead(&mut self) -> Result<()> {
+        for (program, handle) in self.ledger.held_by_waiting() {
+            if self.pool.death(handle, None)?.is_some() {
+                self.ledger.ended(program, handle);
+                self.unpark(program)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The service in a slot is gone, or will be: nothing about it is known from now on.
     fn forget(&mut self, slot: u32) {
         self.ledger.forget(slot);
         self.programs.forget(slot);
+        self.refills.look_at_all(); // there is room
     }
 
     fn handshake(&mut self, program: BorrowerId, ticket: QuestionId, version: u32) -> Result<()> {
@@ -291,15 +361,19 @@ impl Loans {
         self.status(program, ticket)
     }
 
-    fn name_kind(&mut self, program: BorrowerId, ticket: QuestionId, mut kind: Kind) {
+    #[allow(clippy::unnecessary_wraps)] // as every answer to a question
+    fn name_kind(&mut self, program: BorrowerId, ticket: QuestionId, mut kind: Kind) -> Result<()> {
         kind.name.truncate(NAME_BYTES_MAX);
         let in_use = |key| self.ledger.has_services(key);
         match self.kinds.intern(program, kind, in_use) {
-            Ok(key) => self
-                .borrowers
-                .reply(program, &Reply::Kind { ticket, key }, &[]),
+            Ok(key) => {
+                let terms = self.config.terms();
+                let reply = Reply::Kind { ticket, key, terms };
+                self.borrowers.reply(program, &reply, &[]);
+            }
             Err(error) => self.borrowers.refuse(program, ticket, &error),
         }
+        Ok(())
     }
 
     fn status(&mut self, program: BorrowerId, ticket: QuestionId) -> Result<()> {
@@ -318,6 +392,11 @@ impl Loans {
             stats.leases,
             count(self.ledger.programs()),
             count(self.ledger.held_by(program)),
+            u64::from(self.config.max_running.min(self.config.max_size)),
+            count(stats.leased),
+            count(stats.starting),
+            stats.waits,
+            stats.resets,
         ];
         let deaths = self.pool.deaths()?;
         let deaths = deaths
@@ -337,10 +416,7 @@ impl Loans {
     fn drain(&mut self, program: BorrowerId, ticket: QuestionId, name: &[u8]) -> Result<()> {
         let concerns = |key| name.is_empty() || self.kinds.get(key).name == name;
         let marked = self.ledger.retire(concerns);
-        let mut ended = 0;
-        for key in 0..self.kinds.count() {
-            ended += self.end_idle(key)?;
-        }
+        let ended = self.end_retiring()?;
         let reply = Reply::Drained {
             ticket,
             ended,
@@ -350,33 +426,23 @@ impl Loans {
         Ok(())
     }
 
-    /// End idle services that are retiring. One with an answer to come is ended by the next lease instead.
-    fn end_idle(&mut self, key: machine::Key) -> Result<u32> {
-        let mut ended = 0;
-        let mut kept = Vec::new();
-        while let Some(handle) = self.pool.take(key)? {
-            if self.ledger.is_retiring(handle.slot) {
-                self.forget(handle.slot);
-                self.pool.discard(handle, Cause::Returned)?;
-                ended += 1;
-            } else {
-                kept.push(handle);
-            }
+    /// End the services that are retiring and not lent.
+    fn end_retiring(&mut self) -> Result<u32> {
+        let ended = self.pool.end_unlent(|slot| self.ledger.is_retiring(slot))?;
+        for &slot in &ended {
+            self.forget(slot);
         }
-        kept.into_iter()
-            .try_for_each(|handle| self.pool.release(handle, None))?;
-        Ok(ended)
+        Ok(u32::try_from(ended.len()).unwrap_or(u32::MAX))
     }
 }
 
-/// What the pool itself keeps to. A service that was idle for long is not asked whether it answers: only a program could
-/// ask it, and the poll before each lease finds what ended.
+/// What the pool itself keeps to.
 fn policy_of(config: Config) -> Policy {
     Policy {
         max_size: config.max_size,
         max_running: config.max_running,
         max_uses: config.max_uses,
         lifetime_ms: config.lifetime_ms,
-        ping_after_ms: 0,
+        ping_after_ms: config.ping_after_ms,
     }
 }

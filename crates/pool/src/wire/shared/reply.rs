@@ -1,12 +1,12 @@
 //! What the lender answers a program.
 
-use super::{Handle, QuestionId, Row};
+use super::{Handle, Lent, QuestionId, Row, ServiceEvent, Terms};
 use crate::death::{Cause, Death};
 use crate::error::Result;
 use crate::wire::field::{Reader, UNKNOWN, Writer};
 
 /// Sizes and counters, in an order of their own; see `Lender::status`.
-pub const STATUS_FIELDS: usize = 12;
+pub const STATUS_FIELDS: usize = 17;
 
 /// To a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,24 +17,22 @@ pub enum Reply {
         fields: [u64; STATUS_FIELDS],
         deaths: Vec<(Cause, u64)>,
     },
-    /// The number of a kind.
-    Kind { ticket: QuestionId, key: u32 },
-    /// A service is lent. Its socket, the holder's end of its own socket where it `has_own` one, and its pidfd come along
-    /// where the program does not know this process yet, with its port and the report of the program that started it; no pidfd
-    /// where the pid is 0, that is not known yet, which `Lend` mends. `changes_hands`: another program held it last.
-    Lent {
+    /// The number of a kind, and what the lender wants of every program.
+    Kind {
+        ticket: QuestionId,
+        key: u32,
+        terms: Terms,
+    },
+    /// A service is lent. Its socket, the holder's end of its own socket where it has one, and its pidfd come along where the
+    /// program does not know this process yet; no pidfd where its pid is not known yet.
+    Lent { ticket: QuestionId, lent: Lent },
+    /// The program makes a service: its socket comes along, but for a program that is to be launched.
+    /// `leases`: those of its kind so far.
+    Start {
         ticket: QuestionId,
         handle: Handle,
-        pid: i32,
-        unanswered: u64,
-        preface_read: bool,
-        changes_hands: bool,
-        has_own: bool,
-        port: u16,
-        report: Vec<u8>,
+        leases: u64,
     },
-    /// The program makes a service: its socket comes along, but for a program that is to be launched.
-    Start { ticket: QuestionId, handle: Handle },
     /// A service that the program started is lent; its pidfd comes along.
     Started { ticket: QuestionId, pid: i32 },
     /// A service ended.
@@ -71,6 +69,12 @@ pub enum Reply {
     },
     /// The directory of a service.
     Directory { ticket: QuestionId, path: Vec<u8> },
+    /// What happened, and the number of the event after these.
+    Events {
+        ticket: QuestionId,
+        next: u64,
+        events: Vec<ServiceEvent>,
+    },
 }
 
 impl Reply {
@@ -89,7 +93,8 @@ impl Reply {
             | Self::Refused { ticket, .. }
             | Self::Failed { ticket, .. }
             | Self::Written { ticket, .. }
-            | Self::Directory { ticket, .. } => *ticket,
+            | Self::Directory { ticket, .. }
+            | Self::Events { ticket, .. } => *ticket,
         }
     }
 
@@ -108,28 +113,9 @@ impl Reply {
                         writer.u8(cause.code()).u64(*count)
                     })
             }
-            Self::Kind { key, .. } => writer.u32(*key),
-            Self::Lent {
-                handle,
-                pid,
-                unanswered,
-                preface_read,
-                changes_hands,
-                has_own,
-                port,
-                report,
-                ..
-            } => {
-                let writer = writer.handle(*handle).i32(*pid).u64(*unanswered);
-                let writer = writer
-                    .u8(u8::from(*preface_read))
-                    .u8(u8::from(*changes_hands));
-                writer
-                    .u8(u8::from(*has_own))
-                    .u32((*port).into())
-                    .bytes(report)
-            }
-            Self::Start { handle, .. } => writer.handle(*handle),
+            Self::Kind { key, terms, .. } => writer.u32(*key).terms(terms),
+            Self::Lent { lent, .. } => writer.lent(lent),
+            Self::Start { handle, leases, .. } => writer.handle(*handle).u64(*leases),
             Self::Started { pid, .. } => writer.i32(*pid),
             Self::Died { death, .. } => writer.death(death),
             Self::Output { text, .. } => writer.bytes(text),
@@ -148,6 +134,10 @@ impl Reply {
             Self::Failed { reason, .. } => writer.bytes(reason),
             Self::Written { total, text, .. } => writer.u64(*total).bytes(text),
             Self::Directory { path, .. } => writer.bytes(path),
+            Self::Events { next, events, .. } => {
+                let writer = writer.u64(*next).length(events.len());
+                events.iter().fold(writer, Writer::event)
+            }
         }
         .0
     }
@@ -167,6 +157,7 @@ impl Reply {
             Self::Failed { .. } => 11,
             Self::Written { .. } => 12,
             Self::Directory { .. } => 13,
+            Self::Events { .. } => 14,
         }
     }
 
@@ -178,18 +169,12 @@ impl Reply {
         let reply = match number {
             3 => Self::Lent {
                 ticket,
-                handle: reader.handle()?,
-                pid: reader.i32()?,
-                unanswered: reader.u64()?,
-                preface_read: reader.flag()?,
-                changes_hands: reader.flag()?,
-                has_own: reader.flag()?,
-                port: reader.port()?,
-                report: reader.bytes()?,
+                lent: reader.lent()?,
             },
             4 => Self::Start {
                 ticket,
                 handle: reader.handle()?,
+                leases: reader.u64()?,
             },
             5 => Self::Started {
                 ticket,
@@ -236,6 +221,7 @@ impl Reply {
             2 => Self::Kind {
                 ticket,
                 key: reader.u32()?,
+                terms: reader.terms()?,
             },
             7 => Self::Output {
                 ticket,
@@ -263,6 +249,18 @@ impl Reply {
                 ticket,
                 path: reader.bytes()?,
             },
+            14 => {
+                let next = reader.u64()?;
+                let mut events = Vec::new();
+                for _ in 0..reader.u32()? {
+                    events.push(reader.event()?);
+                }
+                Self::Events {
+                    ticket,
+                    next,
+                    events,
+                }
+            }
             _ => return Err(UNKNOWN),
         })
     }

@@ -52,16 +52,30 @@ pub enum Request {
         port: u16,
         own: bool,
     },
+    /// Keep so many idle services of a kind, and have one started by this program: answered once one is missing.
+    Refill {
+        ticket: QuestionId,
+        key: u32,
+        min_idle: u32,
+    },
+    /// Keep a kind ready no longer.
+    StopRefill { ticket: QuestionId, key: u32 },
+    /// Read events no longer.
+    StopEvents { ticket: QuestionId },
+    /// What happened from an event on? Answered once there is some; what is beyond the newest is answered at once, with the
+    /// number of the next one.
+    Events { ticket: QuestionId, from: u64 },
     /// A question was given up; a service that was granted meanwhile goes to the next caller.
     Leave { ticket: QuestionId },
     /// Give a service back. Where it was sent a reset, `unanswered` is the call whose answer the next holder reads.
     Release { handle: Handle, unanswered: u64 },
     /// Leave a start to the next caller: `unanswered` is the call that makes it, 0 where it was answered; `preface_read` says that
-    /// the service's preface was read.
+    /// the service's preface was read; `report` is as of `Lend`, where it was answered.
     Abandon {
         handle: Handle,
         unanswered: u64,
         preface_read: bool,
+        report: Vec<u8>,
     },
     /// Have a service ended: in order with `Returned`, at once with every other cause.
     Discard { handle: Handle, cause: Cause },
@@ -75,6 +89,8 @@ impl Request {
         !matches!(
             self,
             Self::Leave { .. }
+                | Self::StopRefill { .. }
+                | Self::StopEvents { .. }
                 | Self::Release { .. }
                 | Self::Abandon { .. }
                 | Self::Discard { .. }
@@ -118,14 +134,23 @@ impl Request {
                 let writer = writer.u32((*port).into()).u8(u8::from(*own));
                 writer.launch(launch)
             }
+            Self::Refill {
+                ticket,
+                key,
+                min_idle,
+            } => writer.u8(15).u64(*ticket).u32(*key).u32(*min_idle),
+            Self::Events { ticket, from } => writer.u8(16).u64(*ticket).u64(*from),
+            Self::StopRefill { ticket, key } => writer.u8(17).u64(*ticket).u32(*key),
+            Self::StopEvents { ticket } => writer.u8(18).u64(*ticket),
             Self::Release { handle, unanswered } => writer.u8(32).handle(*handle).u64(*unanswered),
             Self::Abandon {
                 handle,
                 unanswered,
                 preface_read,
+                report,
             } => {
                 let writer = writer.u8(33).handle(*handle).u64(*unanswered);
-                writer.u8(u8::from(*preface_read))
+                writer.u8(u8::from(*preface_read)).bytes(report)
             }
             Self::Discard { handle, cause } => writer.u8(34).handle(*handle).u8(cause.code()),
             Self::Overdue { handle } => writer.u8(35).handle(*handle),
@@ -151,6 +176,7 @@ impl Request {
                     handle,
                     unanswered: reader.u64()?,
                     preface_read: reader.flag()?,
+                    report: reader.report()?,
                 },
                 34 => Self::Discard {
                     handle,
@@ -161,6 +187,16 @@ impl Request {
             }
         };
         reader.end(request)
+    }
+
+    fn launch(ticket: QuestionId, reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self::Launch {
+            ticket,
+            handle: reader.handle()?,
+            port: reader.port()?,
+            own: reader.flag()?,
+            launch: Box::new(reader.launch()?),
+        })
     }
 
     fn question(number: u8, ticket: QuestionId, reader: &mut Reader<'_>) -> Result<Self> {
@@ -180,7 +216,7 @@ impl Request {
             4 => Self::Lend {
                 ticket,
                 handle: reader.handle()?,
-                report: reader.bytes()?,
+                report: reader.report()?,
             },
             5 => Self::Death {
                 ticket,
@@ -213,13 +249,21 @@ impl Request {
                 ticket,
                 handle: reader.handle()?,
             },
-            14 => Self::Launch {
+            14 => Self::launch(ticket, reader)?,
+            15 => Self::Refill {
                 ticket,
-                handle: reader.handle()?,
-                port: reader.port()?,
-                own: reader.flag()?,
-                launch: Box::new(reader.launch()?),
+                key: reader.u32()?,
+                min_idle: reader.u32()?,
             },
+            16 => Self::Events {
+                ticket,
+                from: reader.u64()?,
+            },
+            17 => Self::StopRefill {
+                ticket,
+                key: reader.u32()?,
+            },
+            18 => Self::StopEvents { ticket },
             _ => return Err(UNKNOWN),
         })
     }

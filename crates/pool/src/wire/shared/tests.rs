@@ -6,19 +6,21 @@ const HANDLE: Handle = Handle {
     generation: 1 << 40,
 };
 
-pub(crate) fn requests() -> Vec<Request> {
-    let (ticket, handle) = (9, HANDLE);
-    let launch = Launch {
+fn launch() -> Launch {
+    Launch {
         arguments: vec![b"python".to_vec()],
         environment: vec![(b"HOME".to_vec(), b"/".to_vec())],
         directory: b"/srv".to_vec(),
         ..Launch::default()
-    };
-    let kind = Kind {
+    }
+}
+
+fn kind() -> Kind {
+    Kind {
         digest: vec![1; 32],
         name: b"Digits".to_vec(),
         template: vec![2; 32],
-        launch: launch.clone(),
+        launch: launch(),
         setup: b"setup".to_vec(),
         private: true,
         limits: Limits {
@@ -29,14 +31,18 @@ pub(crate) fn requests() -> Vec<Request> {
             advisory: true,
             stateful: true,
         },
-    };
+    }
+}
+
+pub(crate) fn requests() -> Vec<Request> {
+    let (ticket, handle) = (9, HANDLE);
     let name = b"Digits".to_vec();
     let (unanswered, preface_read, key, from) = (77, true, 5, 6);
     vec![
         Request::Hello { ticket, version: 1 },
         Request::Kind {
             ticket,
-            kind: Box::new(kind),
+            kind: Box::new(kind()),
         },
         Request::Ask { ticket, key },
         Request::Lend {
@@ -60,15 +66,27 @@ pub(crate) fn requests() -> Vec<Request> {
         Request::Launch {
             ticket,
             handle,
-            launch: Box::new(launch),
+            launch: Box::new(launch()),
             port: 65_535,
             own: true,
         },
+        Request::Refill {
+            ticket,
+            key,
+            min_idle: 2,
+        },
+        Request::Events {
+            ticket,
+            from: 1 << 40,
+        },
+        Request::StopRefill { ticket, key },
+        Request::StopEvents { ticket },
         Request::Release { handle, unanswered },
         Request::Abandon {
             handle,
             unanswered,
             preface_read,
+            report: b"report".to_vec(),
         },
         Request::Discard {
             handle,
@@ -78,9 +96,9 @@ pub(crate) fn requests() -> Vec<Request> {
     ]
 }
 
-pub(crate) fn replies() -> Vec<Reply> {
+/// Those about one lease.
+fn lease_replies() -> Vec<Reply> {
     let (ticket, handle, pid) = (9, HANDLE, 12);
-    let (unanswered, preface_read, key, next) = (77, true, 5, 6);
     let text = b"text".to_vec();
     let death = Death {
         cause: Cause::Signal,
@@ -88,47 +106,53 @@ pub(crate) fn replies() -> Vec<Reply> {
         code: 9,
         peak_bytes: 1 << 33,
         limit_bytes: 1 << 34,
-        text: text.clone(),
+        text,
     };
-    let row = Row {
-        slot: 3,
-        pid,
-        name: text.clone(),
-        state: ServiceState::Settling,
-        holder: 4,
-        age_ms: 5,
-    };
+    vec![
+        Reply::Lent {
+            ticket,
+            lent: lent(),
+        },
+        Reply::Start {
+            ticket,
+            handle,
+            leases: 1 << 40,
+        },
+        Reply::Started { ticket, pid },
+        Reply::Died { ticket, death },
+    ]
+}
+
+pub(crate) fn replies() -> Vec<Reply> {
+    let ticket = 9;
+    let (key, next) = (5, 6);
+    let text = b"text".to_vec();
     let deaths = vec![(Cause::Exit, 2)];
     let fields = std::array::from_fn(|index| index as u64);
     let (limit, reason) = (text.clone(), text.clone());
-    vec![
+    let others = vec![
         Reply::Status {
             ticket,
             fields,
             deaths,
         },
-        Reply::Kind { ticket, key },
-        Reply::Lent {
+        Reply::Kind {
             ticket,
-            handle,
-            pid,
-            unanswered,
-            preface_read,
-            changes_hands: true,
-            has_own: true,
-            port: 65_535,
-            report: b"report".to_vec(),
+            key,
+            terms: Terms {
+                canary_every: 10,
+                min_idle: 2,
+                leak_after_ms: 1 << 40,
+                reset_ms: 30_000,
+            },
         },
-        Reply::Start { ticket, handle },
-        Reply::Started { ticket, pid },
-        Reply::Died { ticket, death },
         Reply::Output {
             ticket,
             text: text.clone(),
         },
         Reply::Services {
             ticket,
-            rows: vec![row],
+            rows: vec![row()],
             next,
         },
         Reply::Drained {
@@ -153,7 +177,58 @@ pub(crate) fn replies() -> Vec<Reply> {
             ticket,
             path: b"/tmp/service".to_vec(),
         },
-    ]
+        Reply::Events {
+            ticket,
+            next: 1 << 40,
+            events: events(),
+        },
+    ];
+    [lease_replies(), others].concat()
+}
+
+fn lent() -> Lent {
+    Lent {
+        handle: HANDLE,
+        pid: 12,
+        unanswered: 77,
+        preface_read: true,
+        changes_hands: true,
+        quiet: true,
+        check: true,
+        has_own: true,
+        port: 65_535,
+        report: b"report".to_vec(),
+    }
+}
+
+fn row() -> Row {
+    Row {
+        slot: 3,
+        pid: 12,
+        name: b"text".to_vec(),
+        state: ServiceState::Settling,
+        holder: 4,
+        age_ms: 5,
+    }
+}
+
+fn events() -> Vec<ServiceEvent> {
+    let transitions = [
+        Transition::Start,
+        Transition::Lease,
+        Transition::Release,
+        Transition::Reset,
+        Transition::End(Cause::Contaminated),
+        Transition::Death(Cause::Signal),
+    ];
+    let event = |transition| ServiceEvent {
+        at_ms: 1 << 41,
+        transition,
+        name: b"Digits".to_vec(),
+        pid: 12,
+        handle: HANDLE,
+    };
+    transitions.map(event).to_vec()
 }
 
 #[test]
