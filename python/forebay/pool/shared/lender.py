@@ -120,7 +120,7 @@ class Lender:
 
 
 def _raise_descriptor_limit() -> None:
-    """Two descriptors for each program, two or three for each service: more than the usual 1,024 may be open."""
+    """Two descriptors for each program, three for each service: more than the usual 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
