@@ -89,6 +89,16 @@ def test_a_holder_cannot_see_what_the_one_before_left(pool: forebay.ServicePool)
         assert list(writer.lease.directory.iterdir()) == []
 
 
+@pytest.mark.usefixtures("lending")
+def test_a_shared_pool_lends_one_lease_at_a_time_whatever_the_class_allows(path: Path) -> None:
+    """So its directory is one holder's: the next one must not find what another program left."""
+    with forebay.SharedPool(path) as lent:
+        with lent.acquire(Common) as common:
+            common.write("secret")
+        with lent.acquire(Common) as common:
+            assert list(common.lease.directory.iterdir()) == []
+
+
 def test_an_unused_directory_stays_what_it_is(pool: forebay.ServicePool) -> None:
     """A lease that writes nothing costs one look, and no directory."""
     with pool.acquire(Writer) as writer:

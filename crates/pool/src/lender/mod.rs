@@ -78,15 +78,13 @@ pub struct Config {
     pub reset_ms: u64,
 }
 
-impl Config {
-    /// What every program is told.
-    const fn terms(&self) -> Terms {
-        Terms {
-            canary_every: self.canary_every,
-            min_idle: self.min_idle,
-            leak_after_ms: self.leak_after_ms,
-            reset_ms: self.reset_ms,
-        }
+/// What every program is told.
+const fn terms_of(config: &Config) -> Terms {
+    Terms {
+        canary_every: config.canary_every,
+        min_idle: config.min_idle,
+        leak_after_ms: config.leak_after_ms,
+        reset_ms: config.reset_ms,
     }
 }
 

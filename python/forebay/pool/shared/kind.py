@@ -73,8 +73,8 @@ class SharedKind(PythonKind):
 
     def made(self, *, canary: bool) -> tuple[Any, ...]:
         """The arguments of the call that makes a service; `canary`: it notes how it is when new."""
-        reference, arguments, _, *told = self._make
-        return reference, arguments, canary, *told
+        reference, arguments, _, told_at_start, _ = self._make
+        return reference, arguments, canary, told_at_start, False  # one lease at a time
 
     def report(self) -> bytes:
         """What the next program must know of a service: the methods of what a factory made."""

@@ -14,7 +14,7 @@ use forebay_base::Queue;
 use forebay_base::peer::Peer;
 
 use super::BorrowerId;
-use super::Config;
+use super::{Config, terms_of};
 use super::borrowers::Borrowers;
 use super::events::{EventLog, EventReader};
 use super::kinds::Kinds;
@@ -367,7 +367,7 @@ impl Loans {
         let in_use = |key| self.ledger.has_services(key);
         match self.kinds.intern(program, kind, in_use) {
             Ok(key) => {
-                let terms = self.config.terms();
+                let terms = terms_of(&self.config);
                 let reply = Reply::Kind { ticket, key, terms };
                 self.borrowers.reply(program, &reply, &[]);
             }
