@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.pool.conftest import pool
+from tests.pool.conftest import path, pool, pool_of
 
-__all__ = ["pool"]
+__all__ = ["path", "pool", "pool_of"]

@@ -177,9 +177,9 @@ def test_open_files_are_limited(pool: forebay.ServicePool) -> None:
         assert hog.resource_limit("RLIMIT_CORE") == (0, 0)
 
 
-def test_without_limits_a_service_is_as_its_client(pool: forebay.ServicePool) -> None:
+def test_without_limits_a_service_is_as_its_client() -> None:
     """What the keeper needs for itself reaches nobody, and no cgroup is made."""
-    with pool.acquire(Hog) as hog:
+    with forebay.ServicePool(max_size=1) as pool, pool.acquire(Hog) as hog:
         for name in ("RLIMIT_NOFILE", "RLIMIT_DATA", "RLIMIT_CORE", "RLIMIT_NPROC"):
             assert hog.resource_limit(name) == resource.getrlimit(getattr(resource, name))
         assert hog.cgroup() == own_cgroup()

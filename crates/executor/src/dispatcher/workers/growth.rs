@@ -50,10 +50,16 @@ mod tests {
     #[test]
     fn what_came_and_went_is_seen() {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        let mark = Mark::set(pid).expect("our own process");
-        let block = std::hint::black_box(vec![1_u8; 40_000_000]);
-        drop(block);
-        assert!(mark.growth().expect("it lives") > 30_000_000);
+        let grows = || {
+            let mark = Mark::set(pid).expect("our own process");
+            let block = std::hint::black_box(vec![1_u8; 40_000_000]);
+            drop(block);
+            mark.growth().expect("it lives") > 30_000_000
+        };
+        assert!(
+            (0..10).any(|_| grows()),
+            "other tests of this process free memory meanwhile, but not each time"
+        );
         let again = Mark::set(pid).expect("our own process");
         assert!(again.growth().expect("it lives") < 30_000_000);
     }

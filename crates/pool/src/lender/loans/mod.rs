@@ -14,7 +14,6 @@ use forebay_base::Queue;
 use forebay_base::peer::Peer;
 
 use super::BorrowerId;
-use super::{Config, terms_of};
 use super::borrowers::Borrowers;
 use super::events::{EventLog, EventReader};
 use super::kinds::Kinds;
@@ -22,6 +21,7 @@ use super::ledger::Ledger;
 use super::programs::Programs;
 use super::refills::{Refill, Refills};
 use super::source::LenderPoll;
+use super::{Config, terms_of};
 use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
