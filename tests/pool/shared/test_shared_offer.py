@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import forebay
 from forebay.config import PoolConfig
+from forebay.pool import Accepting, Started
 from tests.pool.faults.soak_services import Forked, Shared
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
@@ -258,3 +260,21 @@ def test_a_program_has_a_directory_for_its_lease(
     with pool.acquire(command) as backend:
         assert backend.lease.directory == directory
         assert list(directory.iterdir()) == []
+
+
+def test_who_connects_to_a_program_in_another_way_gets_a_client_of_its_own(
+    pool: forebay.SharedPool,
+) -> None:
+    """The program is one and the same; the client that another connector made is not."""
+    listening = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "{port}"]
+    told = []
+    for word in ("first", "second"):
+
+        def connect(started: Started, word: str = word) -> str:
+            return f"{word} {started.port}"
+
+        command = forebay.Command(listening, ready=Accepting(), connect=connect)
+        with pool.acquire(command) as backend:
+            told.append((backend.client.split()[0], backend.lease.pid))
+    assert [word for word, _ in told] == ["first", "second"]
+    assert told[0][1] == told[1][1]

@@ -268,11 +268,15 @@ class ProgramRecord:
             connected.setblocking(True)  # the holder may have changed how it waits
         return self.fit()
 
-    def close(self) -> None:
-        """Close sockets and clients; idempotent. A thread that waits for it gets an error."""
+    def close_clients(self) -> None:
+        """Close the clients; the next ones are made anew."""
         clients, self._clients = self._clients, {}
         for loop, kept in clients.items():
             close_client(kept, loop)
+
+    def close(self) -> None:
+        """Close sockets and clients; idempotent. A thread that waits for it gets an error."""
+        self.close_clients()
         for connected in (self._link, self.stream):
             if connected is not None:
                 with contextlib.suppress(OSError):  # closed already, by the holder or its other end

@@ -110,7 +110,7 @@ class SharedCommandKind(CommandKind):
             command.stdio,
             command.reuse,
             identity.executable(program),
-            _this_program() if command.keeps_session else None,
+            _session(command) if command.keeps_session else None,
         )
         self.digest = _digest(b"", identity_of, self.limits)
         self.told: Told = (
@@ -128,6 +128,11 @@ class SharedCommandKind(CommandKind):
         return working_directory()
 
 
+def _session(command: Command) -> tuple[int, bytes, int]:
+    """Stands in a digest for this program, and for what connects to a program in it."""
+    return *_this_program(), _connected.setdefault(command.key, len(_connected))
+
+
 def _this_program() -> tuple[int, bytes]:
     """Stands for this program in a digest."""
     global _program
@@ -137,6 +142,8 @@ def _this_program() -> tuple[int, bytes]:
 
 
 _program = (0, b"")
+_connected: dict[Any, int] = {}
+"""Numbers of the commands whose programs are kept, by what makes two interchangeable here."""
 
 
 def shared_kind(spec: Spec[Any] | Command, *, by_value: bool) -> SharedKind | SharedCommandKind:

@@ -193,6 +193,7 @@ class Link:
             if given[0] < 0:
                 record = self._records[handle.slot]
                 record.handle = handle  # every call of the lease carries its generation
+                record.lend_as(kind)
                 if changes_hands:
                     record.renew()
             else:

@@ -151,6 +151,9 @@ class SharedPythonRecord(PythonRecord):
         self._connection.forget_call(call)
         return call
 
+    def lend_as(self, kind: Any) -> None:
+        """A Python service is of one kind, however it was asked for."""
+
     def renew(self) -> None:
         """Go on after another program has used the service, which keeps what it was lent."""
         self._connection.renew()
@@ -200,6 +203,12 @@ class SharedProgramRecord(ProgramRecord):
         """Note the program's process; takes the descriptor over."""
         super().known(pid, pidfd)
         os.close(pidfd)
+
+    def lend_as(self, kind: Any) -> None:
+        """It is lent to a holder of this program that may connect to it in another way."""
+        if kind.command.connect != self.kind.command.connect:
+            self.close_clients()
+        self.kind = kind
 
     def renew(self) -> None:
         """Nothing is lent to a program."""
