@@ -371,12 +371,7 @@ class Link:
 
     def branch(self, record: SharedPythonRecord, deadline: Deadline) -> Steps[SharedPythonRecord]:
         """Have a lent service copied; its holder tells it to fork."""
-        try:
-            answer = yield from self.ask(self.core.branch(record.handle), deadline)
-        except LimitError:
-            # The order to fork may be in its socket already, for the next one who has it copied.
-            self.discard(record)
-            raise
+        answer = yield from self.ask(self.core.branch(record.handle), deadline)
         if answer is None:
             raise DeadlineError("the lender did not order a copy in time", timeout=deadline.timeout)
         _, handle, descriptor, _ = answer
