@@ -154,9 +154,8 @@ class OwnBorrow(Borrow):
                     self._hand_on(self._answer)
             raise
         if self._answer is None:
-            late = yield from self._too_late(
-                waiting=True
-            )  # before `leave`, which changes what it reports
+            # Before `leave`, which changes what it reports.
+            late = yield from self._too_late(waiting=True)
             self._core.leave(ticket)
             raise late
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from forebay.errors import ClosedError, Error
 from forebay.pool.lend.step import Steps, awaited, block
 from forebay.pool.lend.wait import Deadline
-from forebay.pool.shared.link import ANSWER_WAIT, Answer, Link, told_in_time
+from forebay.pool.shared.link import Answer, Link
 from forebay.pool.watch.events import Event, Events
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ class SharedJournal:
     def more(self, reader: Events, deadline: Deadline) -> Steps[None]:
         """Wait until events wait for the reader, or the deadline passes."""
         if not reader.waiting:
-            answer = yield from self._asked(self._next, deadline)
-            self._take(reader, answer)
+            link = self._here()
+            answer = yield from link.ask(link.core.events(self._next), deadline)
+            if answer is not None:
+                self._take(reader, answer)
 
     def look(self, reader: Events) -> Steps[None]:
         """Give the reader what has happened so far."""
@@ -58,8 +60,9 @@ class SharedJournal:
             return
         newest = yield from self._newest()
         while self._next < newest:
-            answer = yield from self._asked(self._next, Deadline(ANSWER_WAIT))
-            self._take(reader, told_in_time(answer, self._pool.path))
+            link = self._here()
+            answer = yield from link.told(link.core.events(self._next))
+            self._take(reader, answer)
 
     def end(self, reader: Events) -> None:
         """Give the reader nothing any more; with the last one the lender keeps none for it."""
@@ -70,18 +73,12 @@ class SharedJournal:
 
     def _newest(self) -> Steps[int]:
         """The number that the next event will have."""
-        answer = yield from self._asked(NOT_YET, Deadline(ANSWER_WAIT))
-        number: int = told_in_time(answer, self._pool.path)[1]
+        link = self._here()
+        answer = yield from link.told(link.core.events(NOT_YET))
+        number: int = answer[1]
         return number
 
-    def _asked(self, number: int, deadline: Deadline) -> Steps[Answer | None]:
-        link = self._here()
-        answer: Answer | None = yield from link.ask(link.core.events(number), deadline)
-        return answer
-
-    def _take(self, reader: Events, answer: Answer | None) -> None:
-        if answer is None:
-            return
+    def _take(self, reader: Events, answer: Answer) -> None:
         _, self._next, rows = answer
         for at_ms, what, name, pid, slot, generation, cause in rows:
             reader.waiting.append(Event(at_ms / 1000, what, name, pid, (slot, generation), cause))

@@ -101,10 +101,10 @@ class SharedCommandKind(CommandKind):
         super().__init__(NO_NUMBER, command)
         self.is_private = command.keeps_session
         program = command.program()
-        variables = [(name, os.fsencode(value)) for name, value in command.env.items()]
+        variables = {os.fsencode(name): os.fsencode(it) for name, it in command.env.items()}
         identity_of = (
             list(command.arguments),
-            self.environment({os.fsencode(name): value for name, value in variables}),
+            self.environment(variables),
             os.fsencode(command.cwd or self.directory()),
             repr(command.ready),
             command.stdio,

@@ -129,10 +129,11 @@ class Link:
         watchful: whether leases are watched.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str) -> None:
         self._inherited = True  # until it is connected: `__del__` has nothing to close before
+        self._path = path
         self.core = _core.Borrower(path)
-        self.name = f"shared, at {path}"
+        self.name = name
         self.keys: dict[bytes, int] = {}
         self.terms = Terms()
         self.watched = Watched(self, 0.0)
@@ -144,6 +145,8 @@ class Link:
         self._lock = threading.Lock()
         """Guards the records; no thread waits while it holds it."""
         self._records: dict[int, SharedRecord] = {}
+        self._idle: set[int] = set()
+        """Slots of services that this program has given back, and keeps the descriptors of."""
         self._waiters = LoopWaiters(self.core)  # type: ignore[arg-type]
         self._inherited = False
 
@@ -169,6 +172,16 @@ class Link:
             raise
         answer = step.answer or self.core.leave(ticket)
         return answer if answer is None else check(answer)
+
+    def told(self, ticket: int) -> Steps[Answer]:
+        """The answer to a question that needs no service, which the lender gives at once."""
+        answer = yield from self.ask(ticket, Deadline(ANSWER_WAIT))
+        if answer is None:
+            raise BrokenError(
+                f"the lender at {self._path} did not answer within {ANSWER_WAIT:g} s; "
+                "see whether its process is stopped (forebay serve)"
+            )
+        return answer
 
     def key(self, kind: SharedKind | SharedCommandKind, deadline: Deadline) -> Steps[int | None]:
         """The number of a kind, which the lender gives when it is first asked; None: too late."""
@@ -204,7 +217,9 @@ class Link:
         except BaseException:
             self._discard_handle(handle)
             raise
-        record.checked, record.leased = checked, True
+        if isinstance(record, SharedPythonRecord):  # the canary does not look into a program
+            record.checked = checked
+        self._idle.discard(handle.slot)
         return record
 
     def start(
@@ -307,7 +322,7 @@ class Link:
                 owed = record.reset()
                 if owed is not None:
                     self.core.release(record.handle, owed)
-                    record.leased = False
+                    self._idle.add(record.handle.slot)
                     return
             clean = not dirty and record.idle() and record.kind.resets in ENDED
         except (BrokenError, ClosedError):
@@ -366,7 +381,7 @@ class Link:
 
     def directory(self, handle: _core.Handle) -> Steps[str]:
         """The directory of a service."""
-        answer = yield from self._told(self.core.directory(handle))
+        answer = yield from self._told_of_lease(self.core.directory(handle))
         return os.fsdecode(answer[1])
 
     def branch(self, record: SharedPythonRecord, deadline: Deadline) -> Steps[SharedPythonRecord]:
@@ -394,7 +409,7 @@ class Link:
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """The last output of a service."""
-        answer = yield from self._told(self.core.output(handle))
+        answer = yield from self._told_of_lease(self.core.output(handle))
         text: bytes = answer[1]
         return text.decode(errors="replace")
 
@@ -434,7 +449,7 @@ class Link:
         self._waiters.forked()
         self.core.forked()
 
-    def _told(self, ticket: int) -> Steps[Answer]:
+    def _told_of_lease(self, ticket: int) -> Steps[Answer]:
         """The answer to a question about a lease, which the lender gives at once."""
         answer = yield from self.ask(ticket, Deadline(EXPLAIN_WAIT))
         if answer is None:
@@ -444,9 +459,8 @@ class Link:
     def _let_go(self) -> None:
         """Close what is kept of services that ended while this program did not hold them."""
         with self._lock:
-            idle = {
-                record.fileno(): record for record in self._records.values() if not record.leased
-            }
+            kept = [self._records[slot] for slot in self._idle & self._records.keys()]
+        idle = {record.fileno(): record for record in kept}
         poll = select.poll()
         for descriptor in idle:
             if descriptor >= 0:  # not closed meanwhile
@@ -460,6 +474,7 @@ class Link:
         with self._lock:
             old = self._records.get(slot)
             self._records[slot] = record
+            self._idle.discard(slot)
         if old is not None:
             old.part()
 
@@ -468,6 +483,7 @@ class Link:
         with self._lock:
             if self._records.get(slot) is record:
                 del self._records[slot]
+                self._idle.discard(slot)
 
     def discard_answer(self, answer: Answer | None) -> None:
         """Have the service ended that an answer grants, and close what came along."""
@@ -493,16 +509,6 @@ def close_descriptors(answer: Answer | None) -> None:
     for descriptor in answer[8][:3] if answer[0] == LENT else answer[2:3]:
         if descriptor >= 0:
             os.close(descriptor)
-
-
-def told_in_time(answer: Answer | None, path: Path) -> Answer:
-    """The answer to a question that needs no service, which the lender gives at once."""
-    if answer is None:
-        raise BrokenError(
-            f"the lender at {path} did not answer within {ANSWER_WAIT:g} s; "
-            "see whether its process is stopped (forebay serve)"
-        )
-    return answer
 
 
 def check(answer: Answer) -> Answer:

@@ -11,14 +11,13 @@ from typing import Any, Self, overload
 from forebay.errors import ClosedError, ConfigError, LimitError
 from forebay.pool.lend.kind import spec_of
 from forebay.pool.lend.step import block
-from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs.command import Command
 from forebay.pool.service import application
 from forebay.pool.service.spec import S, Spec
 from forebay.pool.shared.acquire import SharedAcquire
 from forebay.pool.shared.events import SharedJournal
 from forebay.pool.shared.kind import SharedCommandKind, SharedKind, shared_kind
-from forebay.pool.shared.link import ANSWER_WAIT, Answer, Link, status_of, told_in_time
+from forebay.pool.shared.link import Answer, Link, status_of
 from forebay.pool.shared.path import shared_path
 from forebay.pool.shared.stock import Stock
 from forebay.pool.watch.events import Events
@@ -43,6 +42,8 @@ class SharedPool:
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = shared_path(path)
+        self.name = f"shared, at {self.path}"
+        """For messages."""
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._kinds: dict[Any, SharedKind | SharedCommandKind] = {}
@@ -102,7 +103,7 @@ class SharedPool:
         maximum = self.stats()["max_size"] if min_idle else 0
         if min_idle > maximum:
             raise LimitError(
-                f"pool 'shared, at {self.path}': min_idle {min_idle} is above max_size {maximum}; "
+                f"pool {self.name!r}: min_idle {min_idle} is above max_size {maximum}; "
                 "restart forebay serve with more: --max-size",
                 limit=maximum,
                 value=min_idle,
@@ -208,7 +209,7 @@ class SharedPool:
             if self._link is None or self._link.broken:
                 # Not closed: a caller that waits on it gets the error that its lender has ended.
                 self._link = None
-                self._link = Link(self.path)
+                self._link = Link(self.path, self.name)
             return self._link
 
     def keep_as_told(self, kind: SharedKind | SharedCommandKind, min_idle: int) -> None:
@@ -226,8 +227,7 @@ class SharedPool:
 
     def _told(self, question: Callable[[Link], int]) -> Answer:
         link = self.link()
-        steps = link.ask(question(link), Deadline(ANSWER_WAIT))
-        return told_in_time(block(link, steps), self.path)  # type: ignore[arg-type]
+        return block(link, link.told(question(link)))  # type: ignore[arg-type]
 
     def _keep(self, kind: SharedKind | SharedCommandKind, min_idle: int) -> None:
         if min_idle and kind.is_private:

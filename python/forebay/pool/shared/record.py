@@ -8,7 +8,6 @@ stopped: the call whose answer is owed, and whether the service's preface was re
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay import _core
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 class SharedPythonRecord(PythonRecord):
     """A Python service."""
 
-    __slots__ = ("_connection", "checked", "leased")
+    __slots__ = ("_connection", "checked")
 
     def __init__(
         self, kind: PythonKind, handle: _core.Handle, connection: _core.Connection
@@ -40,8 +39,6 @@ class SharedPythonRecord(PythonRecord):
         self._connection = connection
         self.checked = False
         """Whether it is looked at, at the end of its lease, for what that leaves in it."""
-        self.leased = True
-        """Whether this program holds it; else it keeps what it needs for the next lease."""
 
     @classmethod
     def begun(
@@ -166,21 +163,7 @@ class SharedPythonRecord(PythonRecord):
 class SharedProgramRecord(ProgramRecord):
     """A program: its sockets, and whether it still has to become ready."""
 
-    __slots__ = ("checked", "leased")
-
-    def __init__(
-        self,
-        kind: CommandKind,
-        handle: _core.Handle,
-        link: socket.socket,
-        stream: socket.socket | None,
-        port: int | None,
-    ) -> None:
-        super().__init__(kind, handle, link, stream, port)
-        self.checked = False
-        """The canary does not look into a program."""
-        self.leased = True
-        """As of a Python service."""
+    __slots__ = ()
 
     def fileno(self) -> int:
         """Its socket to the keeper, which hangs up when the program ends."""

@@ -40,7 +40,7 @@ class Stock:
     def __init__(
         self, pool: SharedPool, kind: SharedKind | SharedCommandKind, min_idle: int
     ) -> None:
-        self._pace = Pace(f"shared, at {pool.path}", kind.name)
+        self._pace = Pace(pool.name, kind.name)
         self._pool = weakref.ref(pool)
         self._kind = kind
         self._min_idle = min_idle
