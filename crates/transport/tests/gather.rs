@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use forebay_transport::calls::wait_all;
 use forebay_transport::calls::{Connection, Options, Outcome, Outgoing, Taker};
-use forebay_transport::drive::wait_all;
 use forebay_transport::link::Head;
 use forebay_transport::stream::unix::pair;
 use forebay_transport::wire::{Codec, Role};

@@ -1,8 +1,8 @@
 //! Calls on several connections at once, for Python.
 #![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 
+use forebay_transport::calls::wait_all;
 use forebay_transport::calls::{Connection as Core, Outcome, Taker};
-use forebay_transport::drive::wait_all;
 use forebay_transport::wire::Codec;
 use forebay_transport::{Error, Result as CoreResult};
 use pyo3::prelude::*;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{ConnectionState, Reader};
+use crate::calls::state::ConnectionState;
 use crate::calls::state_tests::{Script, ends};
 use crate::counted;
 use crate::error::Fault;
@@ -105,7 +105,7 @@ struct World {
 impl World {
     fn new(step: usize) -> Self {
         let (caller, mut server) = ends(step, usize::MAX, Errno::AGAIN);
-        server.reader = Reader::Driver;
+        assert!(server.exchange.waiters.attach());
         Self {
             caller,
             server,
@@ -119,7 +119,7 @@ impl World {
     }
 
     fn start(&mut self, queue: bool, one_way: bool, deadline: bool) {
-        let id = self.caller.calls.next_id();
+        let id = self.caller.exchange.asking.calls.next_id();
         let text = id.to_le_bytes();
         let header = Header {
             one_way,
@@ -131,7 +131,7 @@ impl World {
         let end = self.caller.send(header, Head::Borrowed(&text), Vec::new());
         if !one_way {
             let taker = if queue { Taker::Queue } else { Taker::Thread };
-            self.caller.calls.begin(id, taker, end);
+            self.caller.exchange.asking.calls.begin(id, taker, end);
         }
         let model = Model {
             one_way,
@@ -150,9 +150,13 @@ impl World {
         } else {
             now
         };
-        let newest = self.server.inbox.generation();
-        match self.server.inbox.next(now) {
-            None => assert_eq!(self.server.inbox.queued(), 0, "a queued call is forgotten"),
+        let newest = self.server.exchange.answering.inbox.generation();
+        match self.server.exchange.answering.inbox.next(now) {
+            None => assert_eq!(
+                self.server.exchange.answering.inbox.queued(),
+                0,
+                "a queued call is forgotten"
+            ),
             Some(Ok(call)) => {
                 let model = self.calls.get_mut(&call.id).expect("started");
                 assert!(
@@ -195,7 +199,10 @@ impl World {
             return;
         }
         model.answered = Some(fails);
-        assert!(self.server.inbox.is_running(id), "it runs and is unknown");
+        assert!(
+            self.server.exchange.answering.inbox.is_running(id),
+            "it runs and is unknown"
+        );
         let kind = if fails { Kind::Failure } else { Kind::Reply };
         let header = Header {
             head_bytes: 8,
@@ -206,14 +213,14 @@ impl World {
         self.server
             .answer(header, reason, Head::Borrowed(&text), Vec::new());
         assert!(
-            !self.server.inbox.is_running(id),
+            !self.server.exchange.answering.inbox.is_running(id),
             "answered, and it runs on"
         );
     }
 
     fn cancel(&mut self, id: u64) {
-        let waits = self.caller.calls.is_waiting(id);
-        assert_eq!(self.caller.calls.cancel(id), waits);
+        let waits = self.caller.exchange.asking.calls.is_waiting(id);
+        assert_eq!(self.caller.exchange.asking.calls.cancel(id), waits);
         let model = self.calls.get_mut(&id).expect("started");
         if model.outcomes == 0 {
             model.cancelled = true;
@@ -249,18 +256,18 @@ impl World {
     }
 
     fn take(&mut self, id: u64, broken_at: Option<u64>) {
-        if let Some(outcome) = self.caller.calls.take(id) {
+        if let Some(outcome) = self.caller.exchange.asking.calls.take(id) {
             self.ended(id, &outcome, broken_at);
         }
     }
 
     fn take_finished(&mut self, broken_at: Option<u64>) {
-        for (id, outcome) in self.caller.calls.take_finished() {
+        for (id, outcome) in self.caller.exchange.asking.calls.take_finished() {
             self.ended(id, &outcome, broken_at);
         }
-        assert!(self.caller.calls.take_finished().is_empty());
+        assert!(self.caller.exchange.asking.calls.take_finished().is_empty());
         assert_eq!(
-            self.caller.calls.bytes(),
+            self.caller.exchange.asking.calls.bytes(),
             0,
             "bytes of taken answers are held"
         );
@@ -268,10 +275,10 @@ impl World {
 
     fn hand_over(&mut self, id: u64, queue: bool) {
         let to = if queue { Taker::Queue } else { Taker::Thread };
-        let before = self.caller.calls.in_flight();
-        self.caller.calls.hand_over(id, to);
+        let before = self.caller.exchange.asking.calls.in_flight();
+        self.caller.exchange.asking.calls.hand_over(id, to);
         assert_eq!(
-            self.caller.calls.in_flight(),
+            self.caller.exchange.asking.calls.in_flight(),
             before,
             "lost on its way over"
         );
@@ -280,13 +287,16 @@ impl World {
     /// Goodbye: what waits is refused, what runs goes on.
     fn close(&mut self) {
         self.closed = true;
-        for refusal in self.server.inbox.close() {
+        for refusal in self.server.exchange.answering.inbox.close() {
             let model = &self.calls[&refusal.id];
             assert!(!model.ran && !model.one_way);
             self.server.refuse(refusal);
         }
         assert_eq!(
-            (self.server.inbox.queued(), self.server.inbox.bytes()),
+            (
+                self.server.exchange.answering.inbox.queued(),
+                self.server.exchange.answering.inbox.bytes()
+            ),
             (0, 0)
         );
     }
@@ -317,8 +327,12 @@ impl World {
     fn check_books(&self) {
         let known = |model: &&Model| !model.one_way && !model.cancelled && model.outcomes == 0;
         let known = self.calls.values().filter(known).count();
-        assert_eq!(self.caller.calls.in_flight(), known, "calls in flight");
-        let inbox = &self.server.inbox;
+        assert_eq!(
+            self.caller.exchange.asking.calls.in_flight(),
+            known,
+            "calls in flight"
+        );
+        let inbox = &self.server.exchange.answering.inbox;
         assert_eq!(
             inbox.bytes(),
             inbox.queued() * (CALL_BYTES_MIN + 8),
@@ -331,11 +345,14 @@ impl World {
             assert_ne!(awaited, inbox.is_cancelled(id));
             assert!(runs || !awaited, "call {id} does not run, and is awaited");
             assert!(awaited || !runs || model.cancelled, "call {id} is awaited");
-            let waits = self.caller.calls.is_waiting(id);
+            let waits = self.caller.exchange.asking.calls.is_waiting(id);
             assert!(!waits || (model.outcomes == 0 && !model.one_way));
         }
         let cancelled = self.calls.values().filter(|model| model.cancelled).count();
-        assert!(self.caller.calls.late <= cancelled as u64, "late replies");
+        assert!(
+            self.caller.exchange.asking.calls.late <= cancelled as u64,
+            "late replies"
+        );
         assert!(
             inbox.cancelled <= cancelled as u64,
             "cancelled before they ran"
@@ -366,10 +383,10 @@ impl World {
     fn deliver(&mut self) {
         let mut quiet = 0;
         while quiet < 8 {
-            let before = self.caller.decoder.offset() + self.server.decoder.offset();
+            let before = self.caller.link.offset() + self.server.link.offset();
             self.server_reads();
             self.caller_reads();
-            let after = self.caller.decoder.offset() + self.server.decoder.offset();
+            let after = self.caller.link.offset() + self.server.link.offset();
             quiet = if before == after { quiet + 1 } else { 0 };
         }
     }
@@ -377,7 +394,7 @@ impl World {
     /// Delivers, runs and answers everything, and takes every outcome.
     fn settle(&mut self) {
         self.deliver();
-        while self.server.inbox.queued() > 0 {
+        while self.server.exchange.answering.inbox.queued() > 0 {
             self.run(false);
         }
         let ids: Vec<u64> = self.calls.keys().copied().collect();
@@ -387,11 +404,13 @@ impl World {
         self.deliver();
         self.take_all(&ids, None);
         assert_eq!(
-            self.server.inbox.bytes(),
+            self.server.exchange.answering.inbox.bytes(),
             0,
             "bytes of taken calls are held"
         );
-        let running = ids.iter().any(|id| self.server.inbox.is_running(*id));
+        let running = ids
+            .iter()
+            .any(|id| self.server.exchange.answering.inbox.is_running(*id));
         assert!(!running, "answered calls are known");
     }
 
@@ -401,7 +420,7 @@ impl World {
         }
         self.take_finished(broken_at);
         assert_eq!(
-            self.caller.calls.in_flight(),
+            self.caller.exchange.asking.calls.in_flight(),
             0,
             "calls are known after their end"
         );
@@ -413,7 +432,7 @@ impl World {
 
     /// The connection breaks: whoever waits is notified whether its frame had left.
     fn break_off(&mut self) {
-        let at = self.caller.outbox.sent();
+        let at = self.caller.link.outbox().sent();
         self.caller.break_with(Fault::Closed);
         let ids: Vec<u64> = self.calls.keys().copied().collect();
         self.take_all(&ids, Some(at));
@@ -433,7 +452,7 @@ proptest! {
             counted::step();
             world.act(act);
             world.check_books();
-            assert_eq!((&world.caller.fault, &world.server.fault), (&None, &None));
+            assert_eq!((world.caller.link.fault(), world.server.link.fault()), (None, None));
         }
         if breaks {
             world.break_off();

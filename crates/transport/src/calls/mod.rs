@@ -1,23 +1,29 @@
 //! Connections of calls, with the streams of their results.
 
+mod answering;
+mod asking;
 pub(crate) mod call;
 #[cfg(test)]
 mod calling_tests;
 pub(crate) mod connection;
 mod credit;
-mod handoff;
+mod exchange;
+mod gather;
 pub(crate) mod inbox;
 mod items;
+mod options;
 pub(crate) mod state;
 #[cfg(test)]
 mod state_tests;
 mod streaming;
 #[cfg(test)]
 mod streaming_tests;
+mod waiters;
 
 pub use call::{Outcome, Taker};
-pub use connection::{Connection, Counters, Options, Outgoing};
+pub use connection::Connection;
+pub use gather::wait_all;
 pub use inbox::Call;
 pub use items::Next;
-pub use state::Handshake;
+pub use options::{Counters, Options, Outgoing};
 pub use streaming::{LastLook, StreamReadiness, Work};

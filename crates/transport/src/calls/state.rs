@@ -1,484 +1,349 @@
-//! The state of a connection of calls: its parts together, stepped over a nonblocking stream.
+//! The state of a connection of calls: the link and what its frames mean, stepped together.
 //!
-//! Nothing here waits or locks; [`crate::calls::connection`] adds the lock and `drive::blocking` the waiting.
-//!
-//! A peer cannot make a connection hold more than its limits: [`ConnectionState::wants_read`] stops reading while the
-//! inbox, the answers that the peer does not take, or the refusals it causes are above theirs. Answers themselves are
-//! never refused, since their callers are waiting; refusing to read bounds them.
-//!
-//! A failure to send does not break a connection at once: the peer may have answered calls before it closed. So the
-//! state first receives what is there ([`ConnectionState::fail_sending`]), and only notes the failure while it is
-//! already receiving.
+//! Nothing here waits or locks; [`crate::calls::connection`] adds the lock and its `waiting` the waiting.
 
-mod outgoing;
-
-use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_base::wakeup::Wakeup;
-
-use crate::calls::call::Calls;
+use crate::calls::call::{Calls, Taker};
 use crate::calls::credit::Credits;
-use crate::calls::inbox::{Inbox, Refusal};
+use crate::calls::exchange::Exchange;
+use crate::calls::inbox::{Call, Inbox, Refusal};
 use crate::calls::items::Streams;
-use crate::drive::look::Look;
-use crate::error::{Cause, Fault, Violation};
-use crate::limit::{HANDSHAKE_BYTES_MAX, Limits, RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
-use crate::link::admission::{self, Admission};
-use crate::link::flow;
-use crate::link::outbox::{Head, Outbox};
+use crate::calls::streaming::StreamReadiness;
+use crate::error::{Cause, Error, Fault, Result};
+use crate::limit::Limits;
+use crate::link::admission::Handshake;
+use crate::link::framed::Link;
+use crate::link::outbox::{Head, Payload};
 use crate::share::Lending;
-use crate::stream::{Stream, StreamFault};
-use crate::wire::decoder::{Decoder, Event};
-use crate::wire::frame::{Codec, Header, Incoming, Kind, Reason};
-use crate::wire::preface::{LENDS, Preface, STREAMS};
+use crate::stream::Stream;
+use crate::sys::shared::Staged;
+use crate::wire::frame::{Header, Kind, Reason};
 use crate::wire::role::Role;
 
-/// How the two ends admit each other.
-#[derive(Clone, Debug, Default)]
-pub struct Handshake {
-    /// What this end requires of the peer.
-    pub admission: Admission,
-    /// The token that it shows.
-    pub token: Option<Vec<u8>>,
-    /// Whether memory for announced lengths is allocated at once, even for a peer of another user.
-    pub trusted: bool,
-}
-
-/// Who reads the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
-    None,
-    /// A blocked thread, on behalf of all blocked threads; the number of its turn.
-    Thread(u64),
-    /// An event loop or a reader thread that steps the connection.
-    Driver,
-}
-
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own, not a mode
+/// Everything of one connection but its lock.
 pub struct ConnectionState<S> {
-    pub stream: Option<S>,
-    /// The peer's process, if it is known.
-    pub pidfd: Option<Arc<OwnedFd>>,
-    /// Our preface was queued.
-    preface_sent: bool,
-    pub handshake: Handshake,
-    /// The peer has shown the token that `handshake` requires.
-    admitted: bool,
-    pub role: Role,
-    pub limits: Limits,
-    pub pickle_allowed: bool,
-    pub runtime: u32,
-    pub peer: Option<Preface>,
-    pub calls: Calls,
-    /// Streams that this end has started.
-    pub items: Streams,
-    pub inbox: Inbox,
-    /// Streams that it serves.
-    pub credits: Credits,
-    pub outbox: Outbox,
-    pub decoder: Decoder,
-    /// Long segments by reference, where the peer is the same user on a socket that carries descriptors.
-    pub lending: Option<Box<Lending>>,
-    pub fault: Option<Fault>,
-    /// The peer sends nothing more.
-    pub ended: bool,
-    /// The peer takes no new calls.
-    pub goodbye: bool,
-    pub pongs: u64,
-    /// Running calls that were cancelled, for an event loop to act on.
-    pub cancels: Vec<u64>,
-    /// Running streams that were granted credit, for an event loop to act on.
-    pub granted: Vec<u64>,
-    pub reader: Reader,
-    /// The eventfds of blocked threads that do not read, by the call that each waits for.
-    pub followers: BTreeMap<u64, Arc<Wakeup>>,
-    /// The eventfd that the reading thread sleeps on besides the socket, if it waits for a reply.
-    pub leader: Option<Arc<Wakeup>>,
-    /// Turns of reading threads so far. The number tells a thread whether it is still the reader.
-    pub leads: u64,
-    /// Whether a blocked thread spins before it sleeps.
-    pub look: Look,
-    paused: bool,
-    /// Frames wait for a flush, see [`crate::Connection::cork`].
-    pub corked: bool,
-    /// Within `receive`, where a failure to send is only recorded.
-    receiving: bool,
-    failed_sending: Option<StreamFault>,
-    refused: outgoing::Refused,
+    pub(super) link: Link<S>,
+    pub(super) exchange: Exchange,
+}
+
+impl<S> ConnectionState<S> {
+    pub fn new(role: Role, limits: Limits, runtime: u32, handshake: Handshake) -> Self {
+        Self {
+            link: Link::new(limits, handshake),
+            exchange: Exchange::new(role, runtime),
+        }
+    }
+
+    /// The link, to look at.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn link(&self) -> &Link<S> {
+        &self.link
+    }
+
+    /// A driver reads from now on; false while another one does.
+    pub fn attach_driver(&mut self) -> bool {
+        self.exchange.waiters.attach()
+    }
+
+    /// Take the running calls that were cancelled; kept for a driver alone.
+    pub fn take_cancelled(&mut self) -> Vec<u64> {
+        self.exchange.answering.take_cancelled()
+    }
+
+    /// Take the running streams that were granted credit; kept for a driver alone.
+    pub fn take_granted(&mut self) -> Vec<u64> {
+        self.exchange.answering.take_granted()
+    }
+
+    /// What it lends and borrows.
+    #[inline]
+    pub fn lending(&self) -> &Lending {
+        &self.exchange.lending
+    }
+
+    /// The calls that this end has started.
+    #[inline]
+    pub fn calls(&mut self) -> &mut Calls {
+        &mut self.exchange.asking.calls
+    }
+
+    /// The streams that this end has started.
+    #[inline]
+    pub fn items(&mut self) -> &mut Streams {
+        &mut self.exchange.asking.items
+    }
+
+    /// The calls of the peer.
+    #[inline]
+    pub fn inbox(&mut self) -> &mut Inbox {
+        &mut self.exchange.answering.inbox
+    }
+
+    /// The credit of the streams that this end serves.
+    #[inline]
+    pub fn credits(&mut self) -> &mut Credits {
+        &mut self.exchange.answering.credits
+    }
 }
 
 impl<S: Stream> ConnectionState<S> {
-    pub fn new(role: Role, limits: Limits, runtime: u32) -> Self {
-        Self {
-            stream: None,
-            pidfd: None,
-            preface_sent: true,
-            handshake: Handshake::default(),
-            admitted: true,
-            role,
-            limits,
-            pickle_allowed: false,
-            runtime,
-            peer: None,
-            calls: Calls::default(),
-            items: Streams::default(),
-            inbox: Inbox::default(),
-            credits: Credits::default(),
-            outbox: Outbox::default(),
-            decoder: Decoder::new(&limits, false),
-            lending: None,
-            fault: None,
-            ended: false,
-            goodbye: false,
-            pongs: 0,
-            cancels: Vec::new(),
-            granted: Vec::new(),
-            reader: Reader::None,
-            followers: BTreeMap::new(),
-            leader: None,
-            leads: 0,
-            look: Look::default(),
-            paused: false,
-            corked: false,
-            receiving: false,
-            failed_sending: None,
-            refused: outgoing::Refused::default(),
-        }
-    }
-
     /// Begin on a stream; `trusted` says that the peer is the same user.
     pub fn connect(&mut self, stream: S, trusted: bool) {
-        self.lending = (trusted && stream.carries_descriptors()).then(Box::default);
-        self.stream = Some(stream);
-        self.pickle_allowed = trusted;
-        self.decoder = Decoder::new(&self.limits, trusted || self.handshake.trusted);
-        self.preface_sent = false;
-        self.admitted = self.handshake.admission == Admission::Anybody;
-        if !self.admitted {
-            self.decoder.limit_frames(HANDSHAKE_BYTES_MAX);
+        if trusted && stream.carries_descriptors() {
+            self.exchange.lending.open();
+        } else {
+            self.exchange.lending.close();
         }
-    }
-
-    /// Whether the peer's preface was read, and the peer was admitted.
-    pub fn is_open(&self) -> bool {
-        self.fault.is_none() && self.decoder.has_preface() && self.admitted
-    }
-
-    /// Check a token. Unrequested or repeated tokens are ignored.
-    fn admit(&mut self, shown: &[u8]) -> Result<(), Violation> {
-        if self.admitted {
-            return Ok(());
-        }
-        if !self.handshake.admission.admits(shown) {
-            return Err(Violation::Token);
-        }
-        self.admitted = true;
-        self.decoder.limit_frames(self.limits.frame_bytes_max);
-        self.decoder.trust();
-        self.send_preface();
-        self.flush();
-        Ok(())
-    }
-
-    /// Continue a stream on which another process has sent our preface and, with `preface_read`, has read the peer's.
-    pub fn resume(&mut self, preface_read: bool) {
-        self.preface_sent = true;
-        if preface_read {
-            self.decoder.skip_preface();
-        }
-    }
-
-    /// Queue the preface, unless that was done. It precedes the first frame.
-    ///
-    /// An end that requires a token holds its preface back until the token was right, so that the peer's connect fails
-    /// with a wrong one.
-    pub fn send_preface(&mut self) {
-        if self.admitted && !std::mem::replace(&mut self.preface_sent, true) {
-            let mut preface = Preface::new(self.role, &self.limits, self.runtime);
-            if self.lending.is_some() {
-                preface.features |= LENDS;
-            }
-            self.outbox.push_copy(&preface.encode());
-            if let Some(token) = self.handshake.token.take() {
-                admission::show(&token, &mut self.outbox);
-            }
-        }
+        self.exchange.allow_pickle(trusted);
+        self.link.connect(stream, trusted);
+        let preface = self.exchange.preface(&self.link);
+        self.link.greet_with(preface);
     }
 
     /// Receive what has arrived and act on it, within one turn's budget.
+    #[inline]
     pub fn receive(&mut self) {
-        self.receiving = true;
-        let took = self.stream.as_ref().is_none_or(Stream::takes);
-        let mut bytes = 0;
-        for _ in 0..TURN_RECEIVES {
-            if !self.wants_read() || bytes >= TURN_BYTES {
+        self.link.receive(&mut self.exchange);
+    }
+
+    /// Write queued bytes until the kernel takes no more.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.link.flush(&mut self.exchange);
+    }
+
+    /// Whether the stream should be read now: it is alive, the inbox is below its limit, and the peer takes our answers.
+    #[inline]
+    pub fn wants_read(&mut self) -> bool {
+        self.link.wants_read(&mut self.exchange)
+    }
+
+    /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
+    #[inline]
+    pub fn send(&mut self, header: Header, head: Head<'_>, segments: Vec<Payload>) -> u64 {
+        self.exchange.send(&mut self.link, header, head, segments)
+    }
+
+    /// Send a frame without a body, unless the link is broken.
+    pub fn tell(&mut self, header: Header) {
+        if !self.link.life().is_broken() {
+            self.exchange.send_control(&mut self.link, header);
+        }
+    }
+
+    /// End every call with `fault`.
+    pub fn break_with(&mut self, fault: Fault) {
+        self.link.break_with(&mut self.exchange, fault);
+    }
+
+    /// The peer process ended: deliver what is still in the socket, then break.
+    pub fn peer_died(&mut self) {
+        let mut before = self.link.offset();
+        loop {
+            self.receive();
+            let after = self.link.offset();
+            if after == before {
                 break;
             }
-            match self.receive_once() {
-                Some(count) => bytes += count,
-                None if self.holds_received() => {}
-                None => break,
-            }
+            before = after;
         }
-        self.receiving = false;
-        if !took {
-            self.flush();
-        }
-        if let Some(fault) = self.failed_sending.take() {
-            self.fail_sending(fault);
-        }
-    }
-
-    /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
-    fn receive_once(&mut self) -> Option<usize> {
-        let stream = self.stream.as_mut()?;
-        if self.decoder.wants_direct() {
-            let mut room = 0;
-            let outcome = self.decoder.receive_with(|spare| {
-                room = spare.len();
-                stream.receive(spare)
-            });
-            return match outcome {
-                Ok(Ok((0, None))) => self.end_of_file(),
-                Ok(Ok((count, event))) => {
-                    self.handle_event(event);
-                    (count == room).then_some(count)
-                }
-                Ok(Err(violation)) => self.violate(violation),
-                Err(fault) => self.fail_receiving(fault),
-            };
-        }
-        flow::with_receive_buffer(|buffer| {
-            let outcome = self.stream.as_mut()?.receive(buffer);
-            match outcome {
-                Ok([]) => self.end_of_file(),
-                Ok(filled) => {
-                    let count = filled.len();
-                    self.decode_bytes(filled);
-                    (count == RECEIVE_BYTES).then_some(count)
-                }
-                Err(fault) => self.fail_receiving(fault),
-            }
-        })
-    }
-
-    /// Decode received bytes and act on their frames.
-    fn decode_bytes(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.fault.is_none() {
-            match self.decoder.feed(bytes) {
-                Ok((count, event)) => {
-                    bytes = &bytes[count..];
-                    self.handle_event(event);
-                }
-                Err(violation) => drop(self.violate(violation)),
-            }
-        }
-    }
-
-    fn handle_event(&mut self, event: Option<Event>) {
-        let outcome = match event {
-            None | Some(Event::Wanted) => Ok(()),
-            Some(Event::Preface(preface)) if preface.role == Role::Messenger => {
-                Err(Violation::Purpose(preface.role))
-            }
-            Some(Event::Preface(preface)) => {
-                self.peer = Some(preface);
-                if preface.features & STREAMS == 0 {
-                    self.refuse_streams();
-                }
-                Ok(())
-            }
-            Some(Event::Frame(frame)) => self.accept(frame),
-        };
-        if let Err(violation) = outcome {
-            self.violate(violation);
-        }
-    }
-
-    fn accept(&mut self, frame: Incoming) -> Result<(), Violation> {
-        let Header {
-            kind, id, codec, ..
-        } = frame.header;
-        match kind {
-            Kind::Token => return self.admit(frame.head.as_slice()),
-            _ if !self.admitted => return Err(Violation::Uninvited),
-            _ => {}
-        }
-        if codec == Codec::Pickle {
-            self.check_pickle()?;
-        }
-        let frame = self.resolve(frame)?;
-        match kind {
-            Kind::Call if self.role != Role::Server => return Err(Violation::NotServing),
-            Kind::Call => {
-                if frame.header.stream {
-                    self.credits.open(id, frame.header.generation)?;
-                }
-                if let Some(refusal) = self.inbox.accept(frame, Instant::now())? {
-                    self.refuse(refusal);
-                }
-                if !self.credits.is_empty() {
-                    self.end_old_streams();
-                }
-            }
-            Kind::Reply | Kind::Failure => {
-                if let Some(frame) = self.items.finish(frame) {
-                    self.calls.finish(frame);
-                }
-                self.wake(id);
-            }
-            Kind::Item => {
-                self.items.accept(frame)?;
-                self.wake(id);
-            }
-            Kind::Credit => self.accept_credit(frame.header)?,
-            Kind::Cancel if self.inbox.cancel(id) => self.report_cancelled([id]),
-            Kind::Cancel if self.credits.contains(id) => self.refuse(Refusal {
-                id,
-                reason: Reason::Cancelled, // it was only queued, so this is its end
-            }),
-            Kind::Ping if self.outbox.bytes() <= self.limits.outbox_bytes_high => {
-                self.send(
-                    Header::control(Kind::Pong, id),
-                    Head::Borrowed(&[]),
-                    Vec::new(),
-                );
-            }
-            Kind::Pong => self.pongs += 1,
-            Kind::Goodbye => self.goodbye = true,
-            Kind::Borrow | Kind::Chunk | Kind::Gone if self.is_renewing() => {
-                self.skip_descriptors(kind);
-            }
-            Kind::Borrow => self.begin_lending()?,
-            Kind::Chunk => self.map_chunk(id)?,
-            Kind::Gone => self.forget_chunk(id)?,
-            Kind::Renew => self.accept_renewal(id),
-            Kind::Cancel | Kind::Ping => {}
-            Kind::Token | Kind::Message | Kind::Shared => return Err(Violation::Kind(kind as u8)),
-        }
-        Ok(())
-    }
-
-    fn check_pickle(&self) -> Result<(), Violation> {
-        if !self.pickle_allowed {
-            return Err(Violation::Pickle);
-        }
-        match &self.peer {
-            Some(peer) if peer.runtime != self.runtime => Err(Violation::Runtime {
-                peer: peer.runtime,
-                own: self.runtime,
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    fn wake(&mut self, id: u64) {
-        if let Some(wake) = self.followers.remove(&id) {
-            wake.raise();
-        }
-    }
-
-    fn end_of_file(&mut self) -> Option<usize> {
-        let cause = if self.decoder.at_boundary() {
-            Cause::EndOfFile
-        } else {
-            Cause::Truncated
-        };
-        match self.role {
-            Role::Caller | Role::Messenger => self.break_with(Fault::Broken(cause)),
-            Role::Server => {
-                let gone = self.stream.as_ref().is_none_or(Stream::hung_up);
-                self.end(gone);
-            }
-        }
-        None
-    }
-
-    fn fail_receiving(&mut self, fault: StreamFault) -> Option<usize> {
-        if let StreamFault::Violation(violation) = fault {
-            return self.violate(violation);
-        }
-        match self.role {
-            _ if fault.is_transient() => {}
-            Role::Server if self.is_open() => self.end(true),
-            _ => self.break_with(Fault::Broken(fault.into())),
-        }
-        None
-    }
-
-    fn violate(&mut self, violation: Violation) -> Option<usize> {
-        self.break_with(Fault::Protocol {
-            offset: self.decoder.offset(),
-            violation,
-        });
-        None
-    }
-
-    /// The caller sends nothing more; if it is `gone`, it does not wait for answers either.
-    fn end(&mut self, gone: bool) {
-        self.ended = true;
-        if gone {
-            let running = self.inbox.abandon();
-            self.report_cancelled(running);
-        }
-    }
-
-    /// Report cancelled calls to a driver. A thread that runs a call asks about that call itself.
-    pub fn report_cancelled(&mut self, ids: impl IntoIterator<Item = u64>) {
-        if self.reader == Reader::Driver {
-            self.cancels.extend(ids);
-        }
+        self.break_with(Fault::Broken(Cause::PeerDied));
     }
 
     /// Whether the caller of the running calls is gone; polls the socket.
     pub fn caller_gone(&mut self) -> bool {
-        if self.ended && self.stream.as_ref().is_none_or(Stream::hung_up) {
-            self.end(true);
+        if self.link.life().has_ended() && self.link.is_hung_up() {
+            self.exchange.end(&mut self.link, true);
         }
-        self.stream.is_none()
+        self.link.stream().is_none()
     }
 
-    /// End every call with `fault` and let go of the socket.
-    pub fn break_with(&mut self, fault: Fault) {
-        if self.fault.is_some() {
-            return;
+    /// Check that a frame with this body is within the limits of both ends; returns its count of segments.
+    pub fn check_limits(&self, head: &Head<'_>, segments: &[Payload]) -> Result<u16> {
+        let payload: usize = segments
+            .iter()
+            .map(|segment| (**segment).as_ref().len())
+            .sum();
+        let value = (head.as_slice().len() + payload) as u64;
+        let limit = self.link.frame_bytes_max();
+        if value > limit {
+            return Err(Error::Limit {
+                name: "frame_bytes_max",
+                limit,
+                value,
+            });
         }
-        self.calls.break_all(&fault, self.outbox.sent());
-        self.items.break_all(&fault, self.outbox.sent());
-        let running = self.inbox.abandon();
-        self.report_cancelled(running);
-        self.fault = Some(fault);
-        self.outbox.clear();
-        self.lending = None;
-        for wake in std::mem::take(&mut self.followers).values() {
-            wake.raise();
+        let limit = self.link.segments_max();
+        let value = segments.len() as u64;
+        u16::try_from(value)
+            .ok()
+            .filter(|&count| count <= limit)
+            .ok_or(Error::Limit {
+                name: "segments_max",
+                limit: limit.into(),
+                value,
+            })
+    }
+
+    /// Replace staged segments by names; the originals are given back.
+    #[inline]
+    pub fn name_staged(
+        &mut self,
+        header: &mut Header,
+        segments: Vec<Payload>,
+        staged: Vec<Option<Staged>>,
+    ) -> Vec<Payload> {
+        let lending = &mut self.exchange.lending;
+        lending.name_staged(&mut self.link, header, segments, staged)
+    }
+
+    /// Have both ends forget what was lent. The frame that says so goes out before the next call.
+    pub fn renew(&mut self, id: u64) {
+        self.exchange.lending.renew(&mut self.link, id);
+    }
+
+    /// Cancel a call, here and at the peer.
+    pub fn cancel_call(&mut self, id: u64) {
+        self.exchange.waiters.forget(id);
+        if self.calls().cancel(id) {
+            self.tell(Header::control(Kind::Cancel, id));
         }
     }
 
-    /// Whether the stream should be read now: it is alive, the inbox is below its limit, and the peer takes our answers.
-    pub fn wants_read(&mut self) -> bool {
-        if self.fault.is_some() || self.ended {
-            return false;
+    /// Send a stream's first credit and its call in one write.
+    pub fn begin_stream(
+        &mut self,
+        header: Header,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+        taker: Taker,
+        credit: u32,
+    ) {
+        let id = header.id;
+        self.link.greet();
+        self.items().begin(id, taker, credit);
+        let first = credit_frame(id, credit).encode();
+        self.link.outbox_mut().push_copy(&first);
+        let end = self.send(header, head, segments);
+        if !self.link.life().is_broken() {
+            self.items().sent_until(id, end);
         }
-        let bytes = self.inbox.bytes() + self.calls.bytes();
-        let limit = self.limits.inbox_bytes_max;
-        self.paused = bytes >= if self.paused { limit / 2 } else { limit };
-        // With open streams it is read even so: a caller that takes nothing may still cancel them.
-        let answers_wait = self.role == Role::Server
-            && self.outbox.bytes() > self.limits.answers_bytes_max
-            && self.credits.is_empty();
-        !self.paused && !answers_wait && !self.refusals_are_many()
     }
 
-    /// Wake the next blocked thread to read, if there is no reader.
-    pub fn promote(&mut self) {
-        if self.reader == Reader::None
-            && let Some(wake) = self.followers.values().next()
-        {
-            wake.raise();
+    /// Send the credit that is due for what was taken before.
+    pub fn give_credit(&mut self, id: u64) {
+        if let Some(credit) = self.items().consume(id) {
+            self.tell(credit_frame(id, credit));
         }
+    }
+
+    /// Cancel a stream, here and at the peer. A thread that waits for it is woken.
+    pub fn cancel_stream(&mut self, id: u64) {
+        self.exchange.waiters.wake_with_leader(id);
+        if self.items().cancel(id) {
+            self.tell(Header::control(Kind::Cancel, id));
+        }
+    }
+
+    /// The next call that is to run; refusals are sent on the way.
+    pub fn next_runnable(&mut self) -> Option<Call> {
+        loop {
+            match self.inbox().next(Instant::now())? {
+                Ok(call) => {
+                    if call.stream {
+                        self.credits().run(call.id, call.deadline);
+                    }
+                    return Some(call);
+                }
+                Err(Some(refusal)) => self.refuse(refusal),
+                Err(None) => {}
+            }
+        }
+    }
+
+    /// Answer a call that will not be started.
+    #[inline]
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.exchange.refuse(&mut self.link, refusal);
+    }
+
+    /// Answer a running call; nothing is sent if it was cancelled.
+    pub fn answer(
+        &mut self,
+        mut header: Header,
+        reason: Option<Reason>,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+    ) {
+        let was_stream = self.credits().close(header.id);
+        let waits = self.inbox().answer(header.id);
+        if waits && self.link.stream().is_some() {
+            header.time = reason.map_or(header.time, |reason| reason as u32);
+            self.send(header, head, segments);
+        } else {
+            self.link.outbox_mut().retire(head.into_lent());
+            self.link.outbox_mut().retire(segments);
+            if was_stream {
+                self.confirm_cancelled(header.id);
+            }
+        }
+    }
+
+    /// Send the end of a stream that its caller has cancelled.
+    fn confirm_cancelled(&mut self, id: u64) {
+        if !self.link.life().is_broken() && self.link.stream().is_some() {
+            let reason = Reason::Cancelled;
+            self.refuse(Refusal { id, reason });
+        }
+    }
+
+    /// What a running stream may do at `now`.
+    pub fn readiness(&self, id: u64, now: Instant) -> StreamReadiness {
+        let serves = &self.exchange.answering;
+        if serves.inbox.is_cancelled(id) || self.link.life().is_broken() {
+            StreamReadiness::Cancelled
+        } else if serves.credits.is_expired(id, now) {
+            StreamReadiness::Expired
+        } else if serves.credits.may_send(id) {
+            if self.link.outbox().bytes() > self.link.limits().outbox_bytes_high {
+                StreamReadiness::Waiting
+            } else {
+                StreamReadiness::Ready
+            }
+        } else if self.link.life().has_ended() {
+            StreamReadiness::Cancelled // no credit will arrive any more
+        } else {
+            StreamReadiness::Waiting
+        }
+    }
+
+    /// Send an item of a stream that is ready; with `hold` a short one waits for the next flush.
+    pub fn send_item(
+        &mut self,
+        mut header: Header,
+        head: Head<'_>,
+        segments: Vec<Payload>,
+        staged: Vec<Option<Staged>>,
+        hold: bool,
+    ) {
+        let payload = segments.iter().map(|segment| (**segment).as_ref().len());
+        let bytes = head.as_slice().len() + payload.sum::<usize>();
+        self.credits().sent(header.id, bytes);
+        if hold && segments.is_empty() {
+            self.link.greet();
+            self.link.outbox_mut().push_copy(&header.encode());
+            self.link.outbox_mut().push_head(head);
+        } else {
+            let segments = self.name_staged(&mut header, segments, staged);
+            self.send(header, head, segments);
+        }
+    }
+}
+
+fn credit_frame(id: u64, credit: u32) -> Header {
+    Header {
+        time: credit,
+        ..Header::control(Kind::Credit, id)
     }
 }

@@ -9,13 +9,13 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::state::{ConnectionState, Handshake, Reader};
+use crate::calls::state::ConnectionState;
+use crate::calls::waiters::Reader;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{GROW_BYTES, HANDSHAKE_BYTES_MAX, Limits, REFUSALS_BYTES_MAX};
-use crate::link::admission::Admission;
+use crate::link::admission::{Admission, Handshake};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
-use crate::wire::decoder::Decoder;
 use crate::wire::frame::{Codec, HEADER_BYTES, Header, Kind};
 use crate::wire::role::Role;
 
@@ -32,6 +32,8 @@ pub(super) struct Script {
     errno: Errno,
     /// The other end takes nothing.
     full: Cell<bool>,
+    /// How much the last receive could have taken.
+    room: Cell<usize>,
 }
 
 impl Script {
@@ -71,6 +73,7 @@ impl Stream for Script {
         &mut self,
         into: &'a mut [MaybeUninit<u8>],
     ) -> Result<&'a mut [u8], StreamFault> {
+        self.room.set(into.len());
         let mut queue = self.into.borrow_mut();
         let count = self.allow(into.len(), 1)?.min(queue.len());
         if count == 0 {
@@ -96,15 +99,17 @@ pub(super) fn ends(
         left,
         errno,
         [Handshake::default(), Handshake::default()],
+        true,
     )
 }
 
-/// The same, with what the caller and the server want of each other.
+/// The same, with what the caller and the server want of each other, and whether the server trusts the caller.
 fn ends_with(
     step: usize,
     left: usize,
     errno: Errno,
     [caller, server]: [Handshake; 2],
+    trusted: bool,
 ) -> (ConnectionState<Script>, ConnectionState<Script>) {
     let (there, back) = (Pipe::default(), Pipe::default());
     let end = |out: &Pipe, into: &Pipe, role, left, handshake| {
@@ -117,11 +122,12 @@ fn ends_with(
             left,
             errno,
             full: Cell::new(false),
+            room: Cell::new(0),
         };
-        let mut state = ConnectionState::new(role, Limits::default(), 0);
-        state.handshake = handshake;
-        state.connect(script, true);
-        state.send_preface();
+        let trusted = role == Role::Caller || trusted;
+        let mut state = ConnectionState::new(role, Limits::default(), 0, handshake);
+        state.connect(script, trusted);
+        state.link.greet();
         state.flush();
         state
     };
@@ -146,26 +152,35 @@ fn exchange(
     server: &mut ConnectionState<Script>,
 ) -> Vec<Outcome> {
     for _ in 0..2 {
-        if caller.fault.is_some() {
+        if caller.link.life().is_broken() {
             break; // a real caller is refused here
         }
         let segments: Vec<Payload> = vec![Box::new(vec![5u8; 30])];
-        let id = caller.calls.next_id();
-        caller.calls.begin(id, Taker::Queue, u64::MAX);
+        let id = caller.exchange.asking.calls.next_id();
+        caller
+            .exchange
+            .asking
+            .calls
+            .begin(id, Taker::Queue, u64::MAX);
         let end = caller.send(
             frame(Kind::Call, id, b"head", &segments),
             Head::Borrowed(b"head"),
             segments,
         );
-        if caller.fault.is_none() {
-            caller.calls.begin(id, Taker::Queue, end);
+        if !caller.link.life().is_broken() {
+            caller.exchange.asking.calls.begin(id, Taker::Queue, end);
         }
     }
     let mut outcomes = Vec::new();
     for _ in 0..10_000 {
         caller.flush();
         server.receive();
-        while let Some(Ok(call)) = server.inbox.next(std::time::Instant::now()) {
+        while let Some(Ok(call)) = server
+            .exchange
+            .answering
+            .inbox
+            .next(std::time::Instant::now())
+        {
             let segments: Vec<Payload> = call
                 .segments
                 .into_iter()
@@ -178,12 +193,14 @@ fn exchange(
         caller.receive();
         outcomes.extend(
             caller
+                .exchange
+                .asking
                 .calls
                 .take_finished()
                 .into_iter()
                 .map(|(_, outcome)| outcome),
         );
-        if outcomes.len() == 2 || caller.calls.in_flight() == 0 {
+        if outcomes.len() == 2 || caller.exchange.asking.calls.in_flight() == 0 {
             break;
         }
     }
@@ -219,7 +236,7 @@ fn guarded(
         admission: Admission::Token(b"secret".to_vec()),
         ..Handshake::default()
     };
-    ends_with(step, usize::MAX, Errno::AGAIN, [shows, asks])
+    ends_with(step, usize::MAX, Errno::AGAIN, [shows, asks], true)
 }
 
 #[test]
@@ -227,7 +244,7 @@ fn a_token_lets_calls_in_however_it_is_cut() {
     for step in 1..=120 {
         let (mut caller, mut server) = guarded(step, Some(b"secret"));
         assert!(
-            !server.is_open() && server.outbox.is_empty(),
+            !server.link.life().is_open() && server.link.outbox().is_empty(),
             "it says nothing yet"
         );
         let outcomes = exchange(&mut caller, &mut server);
@@ -235,7 +252,7 @@ fn a_token_lets_calls_in_however_it_is_cut() {
             outcomes[..],
             [Outcome::Reply(_), Outcome::Reply(_)]
         ));
-        assert!(caller.is_open() && server.is_open());
+        assert!(caller.link.life().is_open() && server.link.life().is_open());
     }
 }
 
@@ -250,12 +267,12 @@ fn without_the_right_token_nothing_is_said_or_run() {
         for step in [1, 7, 1_000] {
             let (mut caller, mut server) = guarded(step, shown);
             assert!(exchange(&mut caller, &mut server).is_empty());
-            let Some(Fault::Protocol { violation, .. }) = &server.fault else {
-                panic!("{:?}", server.fault)
+            let Some(Fault::Protocol { violation, .. }) = server.link.fault() else {
+                panic!("{:?}", server.link.fault())
             };
             assert_eq!(violation, &expected);
-            assert_eq!(server.inbox.queued(), 0);
-            assert!(caller.peer.is_none(), "not even the preface");
+            assert_eq!(server.exchange.answering.inbox.queued(), 0);
+            assert!(caller.link.peer().is_none(), "not even the preface");
         }
     }
 }
@@ -275,20 +292,23 @@ fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
             limit: HANDSHAKE_BYTES_MAX,
             value: HANDSHAKE_BYTES_MAX + 1,
         };
-        let found = server.fault.map(|fault| match fault {
-            Fault::Protocol { violation, .. } => violation,
+        let found = server.link.fault().map(|fault| match fault {
+            Fault::Protocol { violation, .. } => violation.clone(),
             other => panic!("{other:?}"),
         });
         assert_eq!(found, refused.then_some(limit));
-        assert_eq!(server.inbox.queued(), usize::from(!refused));
+        assert_eq!(
+            server.exchange.answering.inbox.queued(),
+            usize::from(!refused)
+        );
     }
 }
 
 #[test]
 fn a_token_that_nobody_asked_for_makes_no_stranger_trusted() {
     let handshakes = [Handshake::default(), Handshake::default()];
-    let (mut caller, mut server) = ends_with(usize::MAX, usize::MAX, Errno::AGAIN, handshakes);
-    server.decoder = Decoder::new(&Limits::default(), false);
+    let (mut caller, mut server) =
+        ends_with(usize::MAX, usize::MAX, Errno::AGAIN, handshakes, false);
     caller.send(
         frame(Kind::Token, 0, b"any", &[]),
         Head::Borrowed(b"any"),
@@ -303,13 +323,8 @@ fn a_token_that_nobody_asked_for_makes_no_stranger_trusted() {
         caller.flush();
         server.receive();
     }
-    assert_eq!(server.fault, None);
-    let mut room = 0;
-    let looked = server.decoder.receive_with(|spare| {
-        room = spare.len();
-        Err(())
-    });
-    assert!(looked.is_err());
+    assert_eq!(server.link.fault(), None);
+    let room = server.link.stream().expect("open").room.get();
     assert_eq!(room, GROW_BYTES);
 }
 
@@ -329,7 +344,7 @@ fn an_error_at_any_byte_ends_every_call_once() {
                 Outcome::Failure(..) => panic!("nothing failed remotely"),
             }
         }
-        assert_eq!(caller.calls.in_flight(), 0);
+        assert_eq!(caller.exchange.asking.calls.in_flight(), 0);
     }
     assert!(broken > 100);
 }
@@ -338,7 +353,9 @@ fn an_error_at_any_byte_ends_every_call_once() {
 fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
     for (reader, kept) in [(Reader::None, vec![]), (Reader::Driver, vec![1])] {
         let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
-        server.reader = reader;
+        if reader == Reader::Driver {
+            assert!(server.exchange.waiters.attach());
+        }
         let mut send = |server: &mut ConnectionState<Script>, kind| {
             let header = frame(kind, 1, b"", &[]);
             caller.send(header, Head::Borrowed(b""), Vec::new());
@@ -348,11 +365,15 @@ fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
             }
         };
         send(&mut server, Kind::Call);
-        let running = server.inbox.next(std::time::Instant::now());
+        let running = server
+            .exchange
+            .answering
+            .inbox
+            .next(std::time::Instant::now());
         assert!(running.is_some_and(|call| call.is_ok()));
         send(&mut server, Kind::Cancel);
-        assert!(server.inbox.is_cancelled(1));
-        assert_eq!(server.cancels, kept);
+        assert!(server.exchange.answering.inbox.is_cancelled(1));
+        assert_eq!(server.exchange.answering.take_cancelled(), kept);
     }
 }
 
@@ -365,7 +386,7 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
     };
     caller.begin_stream(call, Head::Borrowed(b""), Vec::new(), Taker::Queue, 1);
     let fill = |server: &ConnectionState<Script>, full| {
-        let stream = server.stream.as_ref().expect("open");
+        let stream = server.link.stream().expect("open");
         stream.full.set(full);
     };
     fill(&server, true);
@@ -377,14 +398,14 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
         caller.send(stale, Head::Borrowed(b""), Vec::new());
         server.receive();
     }
-    assert!(server.credits.contains(1) && !server.wants_read());
-    assert!(server.outbox.bytes() <= REFUSALS_BYTES_MAX + 4 * HEADER_BYTES);
+    assert!(server.exchange.answering.credits.contains(1) && !server.wants_read());
+    assert!(server.link.outbox().bytes() <= REFUSALS_BYTES_MAX + 4 * HEADER_BYTES);
     fill(&server, false);
     for _ in 0..16 {
         caller.flush();
         server.flush();
         server.receive();
     }
-    assert_eq!(server.inbox.stale, 6_000 - 2);
-    assert!(server.wants_read() && server.outbox.is_empty());
+    assert_eq!(server.exchange.answering.inbox.stale, 6_000 - 2);
+    assert!(server.wants_read() && server.link.outbox().is_empty());
 }

@@ -8,12 +8,13 @@ use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::items::Next;
-use crate::calls::state::{ConnectionState, Reader};
+use crate::calls::state::ConnectionState;
 use crate::calls::state_tests::{Script, ends};
 use crate::calls::streaming::StreamReadiness;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{Limits, STREAM_BYTES, STREAM_CREDIT_MAX};
+use crate::link::framed::Handler;
 use crate::link::outbox::{Head, Payload};
 use crate::wire::frame::{Header, Kind, Reason};
 use crate::wire::preface::Preface;
@@ -73,7 +74,7 @@ fn nothing() -> Head<'static> {
 impl World {
     fn new(step: usize) -> Self {
         let (caller, mut server) = ends(step, usize::MAX, Errno::AGAIN);
-        server.reader = Reader::Driver;
+        assert!(server.exchange.waiters.attach());
         Self {
             caller,
             server,
@@ -86,7 +87,7 @@ impl World {
     }
 
     fn start(&mut self, credit: u32) -> u64 {
-        let id = self.caller.calls.next_id();
+        let id = self.caller.exchange.asking.calls.next_id();
         let header = Header {
             stream: true,
             ..Header::control(Kind::Call, id)
@@ -102,7 +103,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        while let Some(Ok(call)) = self.server.inbox.next(Instant::now()) {
+        while let Some(Ok(call)) = self.server.exchange.answering.inbox.next(Instant::now()) {
             assert!(call.stream);
             self.streams.get_mut(&call.id).expect("started").runs = true;
         }
@@ -133,7 +134,7 @@ impl World {
 
     fn take(&mut self, id: u64) -> bool {
         self.caller.give_credit(id);
-        let next = self.caller.items.take(id);
+        let next = self.caller.exchange.asking.items.take(id);
         let model = self.streams.get_mut(&id).expect("started");
         model.taken_last = 0;
         match next {
@@ -202,10 +203,10 @@ impl World {
     fn deliver(&mut self) {
         let mut quiet = 0;
         while quiet < 8 {
-            let before = self.caller.decoder.offset() + self.server.decoder.offset();
+            let before = self.caller.link.offset() + self.server.link.offset();
             self.server_reads();
             self.caller_reads();
-            let after = self.caller.decoder.offset() + self.server.decoder.offset();
+            let after = self.caller.link.offset() + self.server.link.offset();
             quiet = if before == after { quiet + 1 } else { 0 };
         }
     }
@@ -232,16 +233,16 @@ proptest! {
         for act in &acts {
             counted::step();
             world.act(act);
-            assert_eq!((&world.caller.fault, &world.server.fault), (&None, &None), "both keep to the rules");
+            assert_eq!((world.caller.link.fault(), world.server.link.fault()), (None, None), "both keep to the rules");
         }
         world.settle();
         for (id, model) in &world.streams {
             assert!(model.left || model.caller_ended, "stream {id} has no end");
             assert!(model.left || model.taken == model.sent, "items of stream {id} are lost");
         }
-        assert_eq!((world.caller.items.in_flight(), world.caller.items.cancelled()), (0, 0), "ended streams are known");
-        assert!(world.server.credits.is_empty(), "credit of ended streams is held");
-        assert_eq!(world.caller.items.bytes(), 0, "bytes of taken items are held");
+        assert_eq!((world.caller.exchange.asking.items.in_flight(), world.caller.exchange.asking.items.cancelled()), (0, 0), "ended streams are known");
+        assert!(world.server.exchange.answering.credits.is_empty(), "credit of ended streams is held");
+        assert_eq!(world.caller.exchange.asking.items.bytes(), 0, "bytes of taken items are held");
     }
 }
 
@@ -282,7 +283,7 @@ proptest! {
                 world.server_reads();
                 world.caller_reads();
             }
-            while let Some(Ok(call)) = world.server.inbox.next(Instant::now()) {
+            while let Some(Ok(call)) = world.server.exchange.answering.inbox.next(Instant::now()) {
                 if call.stream && world.server.readiness(call.id, Instant::now()) == StreamReadiness::Ready {
                     world.server.send_item(Header::control(Kind::Item, call.id), nothing(), Vec::new(), Vec::new(), true);
                 }
@@ -290,9 +291,9 @@ proptest! {
         }
         for id in ids {
             world.caller.cancel_stream(id);
-            prop_assert!(matches!(world.caller.items.take(id), Next::End(_)));
+            prop_assert!(matches!(world.caller.exchange.asking.items.take(id), Next::End(_)));
         }
-        prop_assert_eq!((world.caller.items.in_flight(), world.caller.items.bytes()), (0, 0));
+        prop_assert_eq!((world.caller.exchange.asking.items.in_flight(), world.caller.exchange.asking.items.bytes()), (0, 0));
     }
 }
 
@@ -329,14 +330,21 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
             world.server.readiness(id, Instant::now()),
             StreamReadiness::Cancelled
         );
-        assert_eq!(world.server.cancels, if runs { vec![id] } else { vec![] });
+        assert_eq!(
+            world.server.exchange.answering.take_cancelled(),
+            if runs { vec![id] } else { vec![] }
+        );
         world.run();
         world.end(id, false);
         for _ in 0..4 {
             world.caller_reads();
         }
-        assert_eq!(world.caller.items.cancelled(), 0, "its end was confirmed");
-        assert!(world.server.credits.is_empty());
+        assert_eq!(
+            world.caller.exchange.asking.items.cancelled(),
+            0,
+            "its end was confirmed"
+        );
+        assert!(world.server.exchange.answering.credits.is_empty());
     }
 }
 
@@ -356,7 +364,7 @@ fn a_call_of_the_next_lease_ends_the_streams_of_the_one_before() {
     for _ in 0..4 {
         world.server_reads();
     }
-    assert_eq!(world.server.cancels, [id]);
+    assert_eq!(world.server.exchange.answering.take_cancelled(), [id]);
     assert_eq!(world.send(id, false), StreamReadiness::Cancelled);
 }
 
@@ -384,7 +392,7 @@ fn bytes_hold_a_stream_that_has_credit() {
         }
     }
     assert_eq!(sent, 4);
-    assert_eq!(world.caller.items.bytes(), STREAM_BYTES);
+    assert_eq!(world.caller.exchange.asking.items.bytes(), STREAM_BYTES);
 }
 
 /// A header that a peer sends to an end of this role where one stream of credit 1 is open, and what it is notified.
@@ -459,8 +467,8 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
             world.caller_reads();
         }
         let notified = match role {
-            Role::Server => &world.server.fault,
-            _ => &world.caller.fault,
+            Role::Server => world.server.link.fault(),
+            _ => world.caller.link.fault(),
         };
         let Some(Fault::Protocol { violation: got, .. }) = notified else {
             panic!("{violation}: {notified:?}");
@@ -472,7 +480,7 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
 #[test]
 fn a_peer_that_does_not_speak_streams_ends_those_that_were_asked_for() {
     let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
-    let id = caller.calls.next_id();
+    let id = caller.exchange.asking.calls.next_id();
     let header = Header {
         stream: true,
         ..Header::control(Kind::Call, id)
@@ -482,10 +490,11 @@ fn a_peer_that_does_not_speak_streams_ends_those_that_were_asked_for() {
         features: 0,
         ..Preface::new(Role::Server, &Limits::default(), 0)
     };
-    caller.peer = Some(old);
-    caller.refuse_streams();
-    assert_eq!(caller.items.take_ready(), [id]);
-    let Next::End(Some(Outcome::Broken { fault, sent })) = caller.items.take(id) else {
+    let told = Handler::<Script>::accept_preface(&mut caller.exchange, &old);
+    assert_eq!(told, Ok(()));
+    assert_eq!(caller.exchange.asking.items.take_ready(), [id]);
+    let Next::End(Some(Outcome::Broken { fault, sent })) = caller.exchange.asking.items.take(id)
+    else {
         panic!("it has not ended");
     };
     assert_eq!((fault, sent), (Fault::Broken(Cause::NoStreams), false));

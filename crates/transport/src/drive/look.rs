@@ -7,10 +7,10 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use forebay_base::time::timespec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::drive::blocking::spin;
 use crate::limit::{
     LONG_LOOK_SKIP_MAX, LONG_LOOK_SKIP_MIN, LOOK_AGAIN, LOOK_IDLE_MS, LOOK_MISSES_MAX, SPIN_US,
 };
@@ -152,6 +152,13 @@ impl LongLook {
         };
         self.skip = self.last;
     }
+}
+
+/// Poll for events for a short while, yielding the core in between; true if there are some.
+pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
+    let now = timespec(Duration::ZERO);
+    let time = Duration::from_micros(time_us);
+    forebay_base::spin::spin(time, || poll(fds, Some(&now)).is_ok_and(|count| count > 0))
 }
 
 #[cfg(test)]

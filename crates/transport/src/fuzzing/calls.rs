@@ -6,10 +6,10 @@ use super::Speaker;
 use crate::calls::Next;
 use crate::calls::StreamReadiness;
 use crate::calls::call::Taker;
-use crate::calls::state::{ConnectionState, Handshake, Reader};
+use crate::calls::state::ConnectionState;
 use crate::error::Fault;
 use crate::limit::{LEND_BYTES_MIN, Limits};
-use crate::link::admission::Admission;
+use crate::link::admission::{Admission, Handshake};
 use crate::link::outbox::Head;
 use crate::wire::frame::{Codec, Header, Kind};
 use crate::wire::preface::{LENDS, Preface, STREAMS};
@@ -67,14 +67,16 @@ fn hear(input: &[u8], lent: u8) -> bool {
         frame_bytes_max: 256 << 10,
         ..Limits::default()
     };
-    let mut state = ConnectionState::new(role, limits, 0);
-    state.reader = Reader::Driver;
-    if how & ASKS_TOKEN != 0 {
-        state.handshake = Handshake {
-            admission: Admission::Token(TOKEN.to_vec()),
-            ..Handshake::default()
-        };
-    }
+    let admission = match how & ASKS_TOKEN {
+        0 => Admission::Anybody,
+        _ => Admission::Token(TOKEN.to_vec()),
+    };
+    let handshake = Handshake {
+        admission,
+        ..Handshake::default()
+    };
+    let mut state = ConnectionState::new(role, limits, 0, handshake);
+    state.attach_driver();
     state.connect(Speaker::new(said, step, trusts), trusts);
     if !serves {
         ask(&mut state);
@@ -87,9 +89,9 @@ fn hear(input: &[u8], lent: u8) -> bool {
         act(&mut state);
         state.flush();
     }
-    let refused = matches!(state.fault, Some(Fault::Protocol { .. }));
+    let refused = matches!(state.link().fault(), Some(Fault::Protocol { .. }));
     if refused {
-        assert!(!state.wants_read() && state.outbox.bytes() == 0);
+        assert!(!state.wants_read() && state.link().outbox().bytes() == 0);
     }
     refused
 }
@@ -113,16 +115,15 @@ fn lend_before(said: &mut Vec<u8>, serves: bool) {
 /// Calls and a stream, of which the peer knows the ids.
 fn ask(state: &mut ConnectionState<Speaker>) {
     for _ in 0..CALLS {
-        let id = state.calls.next_id();
-        state.send_preface();
+        let id = state.calls().next_id();
         let end = state.send(
             Header::control(Kind::Call, id),
             Head::Borrowed(&[]),
             Vec::new(),
         );
-        state.calls.begin(id, Taker::Queue, end);
+        state.calls().begin(id, Taker::Queue, end);
     }
-    let id = state.calls.next_id();
+    let id = state.calls().next_id();
     let header = Header {
         stream: true,
         ..Header::control(Kind::Call, id)
@@ -138,10 +139,10 @@ fn ask(state: &mut ConnectionState<Speaker>) {
 
 /// Serve the calls, and take the outcomes.
 fn act(state: &mut ConnectionState<Speaker>) {
-    if state.fault.is_some() {
+    if state.link().life().is_broken() {
         return;
     }
-    while let Some(next) = state.inbox.next(Instant::now()) {
+    while let Some(next) = state.inbox().next(Instant::now()) {
         match next {
             Ok(call) if call.stream => {}
             Ok(call) => state.answer(
@@ -154,7 +155,7 @@ fn act(state: &mut ConnectionState<Speaker>) {
             Err(None) => {}
         }
     }
-    let streams: Vec<u64> = state.credits.ids().take(8).collect();
+    let streams: Vec<u64> = state.credits().ids().take(8).collect();
     for id in streams {
         if state.readiness(id, Instant::now()) == StreamReadiness::Ready {
             let none = Vec::new();
@@ -165,11 +166,10 @@ fn act(state: &mut ConnectionState<Speaker>) {
             state.send_item(header, Head::Borrowed(&[]), none, Vec::new(), false);
         }
     }
-    state.cancels.clear();
-    state.granted.clear();
-    drop(state.calls.take_finished());
+    drop((state.take_cancelled(), state.take_granted()));
+    drop(state.calls().take_finished());
     state.give_credit(CALLS + 1);
-    if let Next::Items(items) = state.items.take(CALLS + 1) {
+    if let Next::Items(items) = state.items().take(CALLS + 1) {
         assert!(items.len() <= CREDIT as usize);
     }
 }

@@ -23,6 +23,17 @@ impl Admission {
     }
 }
 
+/// How the two ends admit each other.
+#[derive(Clone, Debug, Default)]
+pub struct Handshake {
+    /// What this end requires of the peer.
+    pub admission: Admission,
+    /// The token that it shows.
+    pub token: Option<Vec<u8>>,
+    /// Whether memory for announced lengths is allocated at once, even for a peer of another user.
+    pub trusted: bool,
+}
+
 /// Queue the frame that shows a token.
 pub fn show(token: &[u8], outbox: &mut Outbox) {
     let header = Header {

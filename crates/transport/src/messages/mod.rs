@@ -4,6 +4,7 @@
 //! An event loop steps a connection from its own thread and never waits here.
 //! The design note is `docs/concepts/transport/messages.md`.
 
+mod arrivals;
 mod budget;
 pub(crate) mod connection;
 mod frames;

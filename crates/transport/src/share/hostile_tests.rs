@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use crate::calls::connection::{Connection, Options};
+use crate::calls::{Connection, Options};
 use crate::error::{Error, Violation};
 use crate::limit::{LEND_BYTES_MIN, LENT_FRAMES_MAX, Limits};
 use crate::link::outbox::Head;

@@ -5,7 +5,7 @@
 //! then on the sender copies long segments into its process's pool and sends names; the chunks in which they lie are
 //! announced by `Kind::Chunk`. Descriptors travel on the connection's own socket; `local` explains how none is lost.
 //!
-//! A connection that one process after another calls on (`calls::handoff`) is *renewed* by each that takes it over: what
+//! A connection that one process after another calls on (`Connection::resume`) is *renewed* by each that takes it over: what
 //! was lent belongs to the process before. The server forgets it as if that process had disconnected, and answers; until
 //! then the caller ignores what is announced to it.
 //!
@@ -21,7 +21,7 @@
 //! | `lender` | what one peer is lent |
 //! | `borrower` | what one peer lends us |
 //! | `held` | received segments until they are released, and what a fork does to them |
-//! | `steps` | all of it as steps of a connection's state |
+//! | `steps` | all of it as steps of a connection |
 
 mod borrower;
 mod held;
@@ -48,9 +48,14 @@ use held::Returns;
 use lender::Lender;
 use pool::ShareWriter;
 
-/// What one connection lends and borrows.
+use crate::wire::preface::LENDS;
+
+/// What one connection lends and borrows, if its peer is the same user on a socket that carries descriptors.
 #[derive(Debug, Default)]
-pub(crate) struct Lending {
+pub(crate) struct Lending(Option<Box<Loans>>);
+
+#[derive(Debug, Default)]
+struct Loans {
     lender: Option<Lender>,
     borrower: Option<Borrower>,
     /// The descriptors of our `Borrow` frame, which goes before the next frame.
@@ -79,7 +84,7 @@ enum Renewal {
     Done,
 }
 
-impl Lending {
+impl Loans {
     /// Nothing lent, and a renewal to send.
     fn renewed(id: u64) -> Self {
         Self {
@@ -87,19 +92,39 @@ impl Lending {
             ..Self::default()
         }
     }
+}
+
+impl Lending {
+    /// Be ready to lend and to borrow.
+    pub fn open(&mut self) {
+        self.0 = Some(Box::default());
+    }
+
+    /// Let go of what is lent and borrowed.
+    pub fn close(&mut self) {
+        self.0 = None;
+    }
+
+    /// The features of our preface for it.
+    pub fn features(&self) -> u64 {
+        self.0.as_ref().map_or(0, |_| LENDS)
+    }
 
     /// Copies long segments before they are sent, once the peer borrows.
     pub fn writer(&self) -> Option<ShareWriter> {
-        self.lender.as_ref().map(Lender::writer)
+        let lender = self.0.as_ref()?.lender.as_ref();
+        lender.map(Lender::writer)
     }
 
     /// What to restore while idle, without the connection's lock.
     pub fn returns(&self) -> Option<Arc<Returns>> {
-        self.borrower.as_ref().map(Borrower::returns)
+        let borrower = self.0.as_ref()?.borrower.as_ref();
+        borrower.map(Borrower::returns)
     }
 
     /// Segments that the peer may still read.
     pub fn lent(&self) -> usize {
-        self.lender.as_ref().map_or(0, Lender::lent)
+        let lender = self.0.as_ref().and_then(|loans| loans.lender.as_ref());
+        lender.map_or(0, Lender::lent)
     }
 }

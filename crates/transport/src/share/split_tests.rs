@@ -14,6 +14,7 @@ use crate::alone::alone;
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::state::ConnectionState;
 use crate::limit::{LEND_BYTES_MIN, Limits};
+use crate::link::admission::Handshake;
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
@@ -122,7 +123,7 @@ fn ends(step: usize) -> (ConnectionState<Script>, ConnectionState<Script>) {
             incoming: VecDeque::new(),
             asks: false,
         };
-        let mut state = ConnectionState::new(role, Limits::default(), 0);
+        let mut state = ConnectionState::new(role, Limits::default(), 0, Handshake::default());
         state.connect(script, true);
         state
     };
@@ -143,7 +144,7 @@ fn segments(byte: u8) -> Vec<Payload> {
 /// Name what can be named, as a connection does around its lock.
 fn named(state: &mut ConnectionState<Script>, header: &mut Header, byte: u8) -> Vec<Payload> {
     let segments = segments(byte);
-    let writer = state.lending.as_ref().and_then(|lending| lending.writer());
+    let writer = state.lending().writer();
     let staged = writer.map_or_else(Vec::new, |writer| {
         let put = |segment: &Payload| {
             let bytes = (**segment).as_ref();
@@ -162,10 +163,10 @@ fn pump(from: &mut ConnectionState<Script>, to: &mut ConnectionState<Script>) {
     for _ in 0..16 * LEND_BYTES_MIN {
         from.flush();
         to.receive();
-        let through = from.outbox.is_empty()
+        let through = from.link().outbox().is_empty()
             && to
-                .stream
-                .as_ref()
+                .link()
+                .stream()
                 .expect("open")
                 .into
                 .borrow()
@@ -175,7 +176,7 @@ fn pump(from: &mut ConnectionState<Script>, to: &mut ConnectionState<Script>) {
             break;
         }
     }
-    assert_eq!((&from.fault, &to.fault), (&None, &None));
+    assert_eq!((from.link().fault(), to.link().fault()), (None, None));
 }
 
 fn check(received: &[Buffer], byte: u8, lent: bool) {
@@ -192,14 +193,14 @@ fn wherever_the_stream_is_cut_descriptors_meet_their_frames() {
     for step in [1, 7, 23, 24, 56, 1000, usize::MAX] {
         let (mut caller, mut server) = ends(step);
         for round in 0..4 {
-            let id = caller.calls.next_id();
+            let id = caller.calls().next_id();
             let mut header = Header::control(Kind::Call, id);
             let given = named(&mut caller, &mut header, round);
-            caller.calls.begin(id, Taker::Thread, u64::MAX);
+            caller.calls().begin(id, Taker::Thread, u64::MAX);
             caller.send(header, Head::Borrowed(&[]), given);
             pump(&mut caller, &mut server);
             let call = server
-                .inbox
+                .inbox()
                 .next(Instant::now())
                 .expect("a call")
                 .expect("to run");
@@ -210,14 +211,14 @@ fn wherever_the_stream_is_cut_descriptors_meet_their_frames() {
             let given = named(&mut server, &mut header, round + 100);
             server.answer(header, None, Head::Borrowed(&[]), given);
             pump(&mut server, &mut caller);
-            let Some(Outcome::Reply(frame)) = caller.calls.take(id) else {
+            let Some(Outcome::Reply(frame)) = caller.calls().take(id) else {
                 panic!("no answer in steps of {step}");
             };
             // The caller borrows from the first answer on, and says so with its next call.
             check(&frame.segments, round + 100, round > 0);
         }
         for state in [caller, server] {
-            assert_eq!(state.lending.expect("on").lent(), 0);
+            assert_eq!(state.lending().lent(), 0);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Lending and borrowing as steps of a connection's state.
+//! Lending and borrowing as steps of a connection: what goes before a frame, and what the frames about it do.
 
-use crate::calls::state::ConnectionState;
 use crate::error::Violation;
 use crate::limit::LEND_BYTES_MIN;
+use crate::link::framed::Link;
 use crate::link::outbox::Payload;
 use crate::messages::named::{self, FOLLOWS, NAMED};
 use crate::share::borrower::Borrower;
 use crate::share::lender::Lender;
-use crate::share::{Lending, Renewal};
+use crate::share::{Lending, Loans, Renewal};
 use crate::stream::Stream;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
@@ -16,36 +16,19 @@ use crate::wire::frame::{Header, Incoming, Kind};
 use crate::wire::preface::LENDS;
 use crate::wire::role::Role;
 
-impl<S: Stream> ConnectionState<S> {
-    /// Send what is due before the next frame, and be ready for a peer that borrows its long segments.
-    pub fn prepare_to_lend(&mut self, segments: &[Payload]) {
-        let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
-            return;
-        };
-        if let Renewal::Due(id) = lending.renewal {
-            lending.renewal = if self.role == Role::Server {
-                Renewal::None
-            } else {
-                Renewal::Asked(id)
-            };
-            let word = Header::control(Kind::Renew, id).encode();
-            self.outbox.push_copy(&word);
-        }
-        if let Some(descriptors) = lending.due.take()
-            && stream.attach(descriptors)
-        {
-            let word = Header::control(Kind::Borrow, 0).encode();
-            self.outbox.push_copy(&word);
-        }
-        let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
-        if lending.lender.is_none() && segments.iter().any(is_long) {
-            stream.ask_for_descriptors(); // the peer may answer with `Borrow`
+impl Lending {
+    /// Queue what is due before the next frame, and be ready for a peer that borrows its long segments.
+    #[inline]
+    pub fn prepare<S: Stream>(&mut self, link: &mut Link<S>, role: Role, segments: &[Payload]) {
+        if let Some(loans) = &mut self.0 {
+            loans.prepare(link, role, segments);
         }
     }
 
     /// Replace staged segments by names; the originals are given back.
-    pub fn name_staged(
+    pub fn name_staged<S: Stream>(
         &mut self,
+        link: &mut Link<S>,
         header: &mut Header,
         segments: Vec<Payload>,
         staged: Vec<Option<Staged>>,
@@ -53,23 +36,17 @@ impl<S: Stream> ConnectionState<S> {
         if staged.is_empty() {
             return segments;
         }
-        let lender = self
-            .lending
-            .as_mut()
-            .and_then(|lending| lending.lender.as_mut());
-        let (Some(lender), Some(stream)) = (lender, &mut self.stream) else {
+        let lender = self.0.as_mut().and_then(|loans| loans.lender.as_mut());
+        let Some(lender) = lender.filter(|_| link.stream().is_some()) else {
             return segments;
         };
-        let outbox = &mut self.outbox;
         for chunk in lender.gone() {
-            outbox.push_copy(&Header::control(Kind::Gone, chunk.into()).encode());
+            let gone = Header::control(Kind::Gone, chunk.into());
+            link.outbox_mut().push_copy(&gone.encode());
         }
         let mut announce = |chunk: u32, memory| {
-            let attached = stream.attach(vec![memory]);
-            if attached {
-                outbox.push_copy(&Header::control(Kind::Chunk, chunk.into()).encode());
-            }
-            attached
+            let header = Header::control(Kind::Chunk, chunk.into());
+            link.push_with_descriptors(header, vec![memory])
         };
         let names: Vec<Option<Name>> = staged
             .into_iter()
@@ -91,7 +68,7 @@ impl<S: Stream> ConnectionState<S> {
                 following.push(segment);
             }
         }
-        self.outbox.retire(copied);
+        link.outbox_mut().retire(copied);
         following[0] = Box::new(table);
         header.named = true;
         header.segments = u16::try_from(following.len()).unwrap_or(u16::MAX); // no more than before
@@ -99,21 +76,31 @@ impl<S: Stream> ConnectionState<S> {
     }
 
     /// The frame with its lent segments opened. If long ones came as bytes, this end begins to borrow.
-    pub fn resolve(&mut self, frame: Incoming) -> Result<Incoming, Violation> {
-        if !frame.header.named {
-            self.consider_borrowing(&frame);
-            return Ok(frame);
+    #[inline]
+    pub fn resolve<S: Stream>(
+        &mut self,
+        link: &mut Link<S>,
+        frame: Incoming,
+    ) -> Result<Incoming, Violation> {
+        if frame.header.named {
+            return self.open_named(link, frame);
         }
+        if let Some(loans) = &mut self.0 {
+            loans.consider_borrowing(link, &frame);
+        }
+        Ok(frame)
+    }
+
+    fn open_named<S>(&mut self, link: &Link<S>, frame: Incoming) -> Result<Incoming, Violation> {
         if !matches!(frame.header.kind, Kind::Call | Kind::Reply | Kind::Item) {
             return Err(Violation::Lending(
                 "a frame that has no segments names some",
             ));
         }
-        let limits = self.limits;
         let borrower = self.borrower()?;
         let open = |name: &_| borrower.open(&Name::decode(name));
         let mut segments = frame.segments;
-        let segments = named::open(&mut segments, &limits, open)?;
+        let segments = named::open(&mut segments, link.limits(), open)?;
         Ok(Incoming {
             header: Header {
                 named: false,
@@ -125,50 +112,58 @@ impl<S: Stream> ConnectionState<S> {
     }
 
     fn borrower(&mut self) -> Result<&mut Borrower, Violation> {
-        let lending = self.lending.as_mut();
-        lending
-            .and_then(|lending| lending.borrower.as_mut())
+        let loans = self.0.as_mut();
+        loans
+            .and_then(|loans| loans.borrower.as_mut())
             .ok_or(Violation::Lending(
                 "the peer lends segments that this side did not ask for",
             ))
     }
 
-    fn consider_borrowing(&mut self, frame: &Incoming) {
-        let is_short = |segment: &Buffer| segment.len() < LEND_BYTES_MIN;
-        if frame.segments.iter().all(is_short) {
-            return;
+    /// A frame about lending has come.
+    pub fn accept<S: Stream>(
+        &mut self,
+        link: &mut Link<S>,
+        role: Role,
+        kind: Kind,
+        id: u64,
+    ) -> Result<(), Violation> {
+        if kind == Kind::Renew {
+            self.accept_renewal(role, id);
+            return Ok(());
         }
-        let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
-            return;
-        };
-        // What a caller knows of the server that it took over is that it answers a renewal.
-        let lends = match lending.renewal {
-            Renewal::Done => true,
-            _ => self.peer.is_some_and(|peer| peer.features & LENDS != 0),
-        };
-        if !lends || lending.borrower.is_some() || lending.refused {
-            return;
+        if self.is_renewing(role) {
+            skip_descriptors(link, kind);
+            return Ok(());
         }
-        match Borrower::new() {
-            Some((borrower, descriptors)) => {
-                stream.ask_for_descriptors();
-                lending.borrower = Some(borrower);
-                lending.due = Some(descriptors);
+        match kind {
+            Kind::Borrow => self.begin_lending(link, role),
+            Kind::Chunk => {
+                let memory = link.next_descriptor().ok_or(Violation::Descriptors)?;
+                let chunk = chunk_of(id)?;
+                self.borrower()?.add(chunk, &memory)
             }
-            None => lending.refused = true,
+            _ => {
+                let chunk = chunk_of(id)?;
+                self.borrower()?.remove(chunk);
+                Ok(())
+            }
         }
     }
 
     /// The peer borrows.
-    pub fn begin_lending(&mut self) -> Result<(), Violation> {
-        let descriptors = [self.next_descriptor(), self.next_descriptor()];
+    fn begin_lending<S: Stream>(
+        &mut self,
+        link: &mut Link<S>,
+        role: Role,
+    ) -> Result<(), Violation> {
+        let descriptors = [link.next_descriptor(), link.next_descriptor()];
         let [Some(table), Some(process)] = descriptors else {
             return Err(Violation::Descriptors);
         };
-        let lends_any_length = self.role == Role::Caller;
-        match &mut self.lending {
-            Some(lending) if lending.lender.is_none() => {
-                lending.lender = Lender::new([table, process], lends_any_length)?;
+        match &mut self.0 {
+            Some(loans) if loans.lender.is_none() => {
+                loans.lender = Lender::new([table, process], role == Role::Caller)?;
                 Ok(())
             }
             _ => Err(Violation::Lending(
@@ -177,64 +172,90 @@ impl<S: Stream> ConnectionState<S> {
         }
     }
 
-    /// The peer announces a chunk.
-    pub fn map_chunk(&mut self, id: u64) -> Result<(), Violation> {
-        let memory = self.next_descriptor().ok_or(Violation::Descriptors)?;
-        let chunk = chunk_of(id)?;
-        self.borrower()?.add(chunk, &memory)
-    }
-
-    /// The peer has dropped a chunk.
-    pub fn forget_chunk(&mut self, id: u64) -> Result<(), Violation> {
-        let chunk = chunk_of(id)?;
-        self.borrower()?.remove(chunk);
-        Ok(())
-    }
-
     /// Have both ends forget what was lent, because another process called here before. Nothing, if this end does not lend.
-    pub fn renew(&mut self, id: u64) {
-        let (Some(lending), Some(stream)) = (&mut self.lending, &mut self.stream) else {
-            return;
-        };
-        **lending = Lending::renewed(id);
-        stream.ask_for_descriptors(); // what the server has sent already may come with some
+    pub fn renew<S: Stream>(&mut self, link: &mut Link<S>, id: u64) {
+        if let Some(loans) = &mut self.0 {
+            **loans = Loans::renewed(id);
+            link.ask_for_descriptors(); // what the server has sent already may come with some
+        }
     }
 
     /// The caller is another process from here on, or the server answers one. An answer to the process that called before
     /// is ignored.
-    pub fn accept_renewal(&mut self, id: u64) {
-        let Some(lending) = &mut self.lending else {
+    fn accept_renewal(&mut self, role: Role, id: u64) {
+        let Some(loans) = &mut self.0 else {
             return; // nothing was lent
         };
-        if self.role == Role::Server {
-            **lending = Lending::renewed(id);
-        } else if lending.renewal == Renewal::Asked(id) {
-            lending.renewal = Renewal::Done;
+        if role == Role::Server {
+            **loans = Loans::renewed(id);
+        } else if loans.renewal == Renewal::Asked(id) {
+            loans.renewal = Renewal::Done;
         }
     }
 
     /// Whether what the server announces is still for the process that called before.
-    pub fn is_renewing(&self) -> bool {
-        self.role != Role::Server
-            && self.lending.as_ref().is_some_and(|lending| {
-                matches!(lending.renewal, Renewal::Due(_) | Renewal::Asked(_))
-            })
+    fn is_renewing(&self, role: Role) -> bool {
+        let renewing = |loans: &Loans| matches!(loans.renewal, Renewal::Due(_) | Renewal::Asked(_));
+        role != Role::Server && self.0.as_deref().is_some_and(renewing)
     }
+}
 
-    /// Drop what came with a frame for the process that called before.
-    pub fn skip_descriptors(&mut self, kind: Kind) {
-        let count = match kind {
-            Kind::Borrow => 2,
-            Kind::Chunk => 1,
-            _ => 0,
-        };
-        for _ in 0..count {
-            drop(self.next_descriptor());
+impl Loans {
+    fn prepare<S: Stream>(&mut self, link: &mut Link<S>, role: Role, segments: &[Payload]) {
+        if link.stream().is_none() {
+            return;
+        }
+        if let Renewal::Due(id) = self.renewal {
+            self.renewal = if role == Role::Server {
+                Renewal::None
+            } else {
+                Renewal::Asked(id)
+            };
+            let word = Header::control(Kind::Renew, id).encode();
+            link.outbox_mut().push_copy(&word);
+        }
+        if let Some(descriptors) = self.due.take() {
+            link.push_with_descriptors(Header::control(Kind::Borrow, 0), descriptors);
+        }
+        let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
+        if self.lender.is_none() && segments.iter().any(is_long) {
+            link.ask_for_descriptors(); // the peer may answer with `Borrow`
         }
     }
 
-    fn next_descriptor(&mut self) -> Option<std::os::fd::OwnedFd> {
-        self.stream.as_mut()?.next_descriptor()
+    fn consider_borrowing<S: Stream>(&mut self, link: &mut Link<S>, frame: &Incoming) {
+        let is_short = |segment: &Buffer| segment.len() < LEND_BYTES_MIN;
+        if frame.segments.iter().all(is_short) || link.stream().is_none() {
+            return;
+        }
+        // What a caller knows of the server that it took over is that it answers a renewal.
+        let lends = match self.renewal {
+            Renewal::Done => true,
+            _ => link.peer().is_some_and(|peer| peer.features & LENDS != 0),
+        };
+        if !lends || self.borrower.is_some() || self.refused {
+            return;
+        }
+        match Borrower::new() {
+            Some((borrower, descriptors)) => {
+                link.ask_for_descriptors();
+                self.borrower = Some(borrower);
+                self.due = Some(descriptors);
+            }
+            None => self.refused = true,
+        }
+    }
+}
+
+/// Drop what came with a frame for the process that called before.
+fn skip_descriptors<S: Stream>(link: &mut Link<S>, kind: Kind) {
+    let count = match kind {
+        Kind::Borrow => 2,
+        Kind::Chunk => 1,
+        _ => 0,
+    };
+    for _ in 0..count {
+        drop(link.next_descriptor());
     }
 }
 

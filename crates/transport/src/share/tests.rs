@@ -7,8 +7,8 @@ use forebay_base::process::in_child;
 
 use crate::alone::alone;
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::connection::{Connection, Options, Outgoing};
 use crate::calls::state::ConnectionState;
+use crate::calls::{Connection, Options, Outgoing};
 use crate::limit::{COPIES_AFTER_WRITING, LEND_BYTES_MIN, LENT_BYTES_MAX};
 use crate::link::outbox::{Head, Payload};
 use crate::share::held::{keep_borrowed, while_locked};

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::{Connection, Options, Outgoing};
+use super::Connection;
 use crate::calls::call::Taker;
+use crate::calls::options::{Options, Outgoing};
 use crate::calls::streaming::LastLook;
 use crate::error::Fault;
-use crate::limit::PEER_FRAME_BYTES_MIN;
+use crate::limit::{Limits, PEER_FRAME_BYTES_MIN};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::unix;
 use crate::wire::frame::{Codec, Reason};
@@ -122,7 +123,7 @@ fn a_call_that_is_refused_gives_back_what_it_was_lent_without_the_lock() {
         ("frame_bytes_max", &[PEER_FRAME_BYTES_MIN], |_| {}),
         ("segments_max", &[1, 1, 1], |_| {}),
         ("said goodbye", &[1, 1], |connection| {
-            connection.lock_any().goodbye = true;
+            connection.lock_any().exchange.asking.note_goodbye();
         }),
         ("broken", &[1, 1], |connection| {
             connection.lock_any().break_with(Fault::Closed);
@@ -147,9 +148,9 @@ fn a_call_that_is_refused_gives_back_what_it_was_lent_without_the_lock() {
 #[test]
 fn a_stream_that_the_peer_does_not_speak_gives_back_what_it_was_lent_without_the_lock() {
     let [caller, _server] = ends();
-    let mut preface = Preface::new(Role::Server, &caller.lock_any().limits, 0);
+    let mut preface = Preface::new(Role::Server, &Limits::default(), 0);
     preface.features = 0;
-    caller.lock_any().peer = Some(preface);
+    caller.lock_any().link.meet(preface);
     let lends = Lends::new(&caller);
     let call = lends.call(&[1, 1]);
     caller

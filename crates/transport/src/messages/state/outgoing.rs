@@ -3,16 +3,13 @@
 use std::cell::RefCell;
 use std::io::IoSlice;
 
-use rustix::io::Errno;
-
 use super::State;
 use crate::error::{Error, Result};
 use crate::limit::{COPY_BYTES_MAX, PIECES_MAX};
-use crate::link::flow;
 use crate::link::outbox::Payload;
 use crate::messages::Frames;
 use crate::messages::named::Named;
-use crate::stream::{Stream, StreamFault};
+use crate::stream::Stream;
 use crate::wire::frame::{HEADER_BYTES, Header, Kind};
 
 thread_local! {
@@ -35,21 +32,19 @@ impl<S: Stream> State<S> {
         self.sent += 1;
         let lent = PREFIX.with_borrow_mut(|prefix| {
             write_prefix(prefix, kind, frames);
-            if self.outbox.is_empty() && frames.count() < PIECES_MAX {
+            if self.outbox().is_empty() && frames.count() < PIECES_MAX {
                 self.send_at_once(prefix, frames)
             } else {
-                self.outbox.push_copy(prefix);
+                self.link.outbox_mut().push_copy(prefix);
                 let lent = self.queue(frames, 0, 0);
                 self.flush();
                 lent
             }
         });
-        let end = self.outbox.end();
-        if self.fault.is_some() {
-            self.outbox.clear();
-        }
-        self.account();
-        (lent && self.outbox.sent() < end, end)
+        let end = self.outbox().end();
+        self.link.forget_if_broken();
+        self.arrivals.account(&self.link);
+        (lent && self.outbox().sent() < end, end)
     }
 
     /// Queue a message without writing yet; returns whether frames of it are lent.
@@ -64,14 +59,17 @@ impl<S: Stream> State<S> {
         self.sent += 1;
         PREFIX.with_borrow_mut(|prefix| {
             write_prefix(prefix, kind, frames);
-            self.outbox.push_copy(prefix);
+            self.link.outbox_mut().push_copy(prefix);
         });
         self.queue(frames, 0, 0)
     }
 
     /// Put long frames into shared memory; `None` if there are none, or no room.
     fn stage<'a>(&mut self, frames: &'a mut dyn Frames) -> Option<Named<'a>> {
-        let stream = self.stream.as_mut().filter(|_| self.fault.is_none())?;
+        if self.link.life().is_broken() {
+            return None;
+        }
+        let stream = self.link.stream_mut()?;
         Named::new(frames, |bytes, block| stream.share(bytes, block))
     }
 
@@ -86,17 +84,13 @@ impl<S: Stream> State<S> {
             wanted += bytes.len();
             *piece = IoSlice::new(bytes);
         }
-        let outcome = match &mut self.stream {
-            Some(stream) => stream.send(&pieces[..=count]),
-            None => Err(Errno::PIPE.into()),
-        };
-        let sent = self.count_sent(outcome);
-        self.outbox.note_sent(sent, None);
-        if sent == wanted || self.fault.is_some() {
+        let sent = self.link.offer(&mut self.arrivals, &pieces[..=count]);
+        self.link.outbox_mut().note_sent(sent, None);
+        if sent == wanted || self.link.life().is_broken() {
             return false;
         }
         let Some(mut from) = sent.checked_sub(prefix.len()) else {
-            self.outbox.push_copy(&prefix[sent..]);
+            self.link.outbox_mut().push_copy(&prefix[sent..]);
             let lent = self.queue(frames, 0, 0);
             return lent;
         };
@@ -115,14 +109,14 @@ impl<S: Stream> State<S> {
             let from = if index == first { gone } else { 0 };
             let bytes = &frames.get(index)[from..];
             if bytes.len() <= COPY_BYTES_MAX {
-                self.outbox.push_copy(bytes);
+                self.link.outbox_mut().push_copy(bytes);
                 continue;
             }
             lent = true;
             if from == 0 {
-                self.outbox.push_lent(frames.lend(index));
+                self.link.outbox_mut().push_lent(frames.lend(index));
             } else {
-                self.outbox.push_rest(frames.lend(index), from);
+                self.link.outbox_mut().push_rest(frames.lend(index), from);
             }
         }
         lent
@@ -130,35 +124,33 @@ impl<S: Stream> State<S> {
 
     /// Write queued bytes until the kernel takes no more.
     pub fn flush(&mut self) {
-        if let Err(fault) = flow::flush(&mut self.stream, &mut self.outbox) {
-            self.fail(fault);
-        }
-        self.account();
+        self.link.flush(&mut self.arrivals);
+        self.arrivals.account(&self.link);
     }
 
     /// Stop using the caller's buffers: copy what the kernel has not taken of them.
     pub fn own(&mut self) {
-        self.outbox.own();
+        self.link.outbox_mut().own();
     }
 
     /// Sent buffers of callers. Drop them outside of any lock.
     pub fn take_sent(&mut self) -> Vec<Payload> {
-        self.outbox.take_retired()
+        self.link.take_sent()
     }
 
     /// Whether the process holds more than it may, and this end adds to it.
     pub fn is_over_budget(&self) -> bool {
-        self.outbox.bytes() > 0 && self.usage.is_over_limit()
+        self.outbox().bytes() > 0 && self.arrivals.is_over_limit()
     }
 
     /// Whether so little is queued that a sender need not wait.
     pub fn has_room(&self) -> bool {
-        self.outbox.bytes() <= self.limits.outbox_bytes_high
+        self.outbox().bytes() <= self.link.limits().outbox_bytes_high
     }
 
     /// Check that one more message may be queued: the limit for senders that do not await earlier ones.
     pub fn check_outbox(&self) -> Result<()> {
-        let (limit, value) = (self.limits.outbox_bytes_max, self.outbox.bytes());
+        let (limit, value) = (self.link.limits().outbox_bytes_max, self.outbox().bytes());
         if value < limit {
             return Ok(());
         }
@@ -171,13 +163,7 @@ impl<S: Stream> State<S> {
 
     /// Check that a message is within the limits of both sides.
     pub fn check(&self, frames: &dyn Frames) -> Result<()> {
-        let (bytes_max, frames_max) = match &self.peer {
-            None => (self.limits.frame_bytes_max, self.limits.segments_max),
-            Some(peer) => (
-                self.limits.frame_bytes_max.min(peer.frame_bytes_max),
-                self.limits.segments_max.min(peer.segments_max),
-            ),
-        };
+        let (bytes_max, frames_max) = (self.link.frame_bytes_max(), self.link.segments_max());
         let count = frames.count();
         if count == 0 {
             return Err(Error::Config("a message needs at least one frame".into()));
@@ -198,13 +184,6 @@ impl<S: Stream> State<S> {
             });
         }
         Ok(())
-    }
-
-    fn count_sent(&mut self, outcome: std::result::Result<usize, StreamFault>) -> usize {
-        flow::taken(outcome).unwrap_or_else(|fault| {
-            self.fail(fault);
-            0
-        })
     }
 }
 

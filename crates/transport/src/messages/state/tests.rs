@@ -16,7 +16,7 @@ use crate::limit::{
     BUDGET_STEP, COPY_BYTES_MAX, DIRECT_BYTES_MIN, Limits, MESSAGE_BYTES_MIN, TURN_BYTES,
 };
 use crate::link::admission::Admission;
-use crate::messages::budget::{Budget, BudgetUse};
+use crate::messages::budget::Budget;
 use crate::stream::{Stream, StreamFault};
 use crate::wire::frame::{Header, Kind};
 use crate::wire::preface::Preface;
@@ -163,8 +163,8 @@ fn settle(one: &mut State<End>, other: &mut State<End>) {
         other.flush();
         one.receive();
         other.receive();
-        let moved = one.stream.as_ref().is_none_or(End::is_quiet);
-        if moved && one.outbox.is_empty() && other.outbox.is_empty() {
+        let moved = one.stream().is_none_or(End::is_quiet);
+        if moved && one.outbox().is_empty() && other.outbox().is_empty() {
             break;
         }
     }
@@ -302,13 +302,10 @@ fn long_frames_are_lent_until_they_are_gone_or_owned() {
     one.flush();
     let long = vec![7u8; 3 * COPY_BYTES_MAX];
     let (held, end) = one.send(&mut vec![long.clone(), long.clone()]);
-    assert!(held && end > one.outbox.sent());
-    assert!(
-        one.outbox.take_retired().is_empty(),
-        "the stream still needs them"
-    );
-    one.outbox.own();
-    assert_eq!(one.outbox.take_retired().len(), 2);
+    assert!(held && end > one.outbox().sent());
+    assert!(one.take_sent().is_empty(), "the stream still needs them");
+    one.own();
+    assert_eq!(one.take_sent().len(), 2);
     settle(&mut one, &mut other);
     assert!(frames_of(&mut other) == Some(vec![long.clone(), long]));
 }
@@ -338,7 +335,7 @@ fn reading_stops_at_the_limit_and_goes_on_at_half() {
 fn share(bytes_max: usize, states: [&mut State<End>; 2]) -> &'static Budget {
     let budget: &'static Budget = Box::leak(Box::new(Budget::new(bytes_max, 2)));
     for state in states {
-        state.usage = BudgetUse::new(budget);
+        state.arrivals.charge(budget);
     }
     budget
 }
@@ -400,7 +397,7 @@ fn a_wrong_or_missing_token_lets_nothing_in() {
         settle(&mut one, &mut other);
         assert!(!other.is_open() && other.take().is_none());
         assert!(
-            matches!(&other.fault, Some(Fault::Protocol { violation: found, .. }) if *found == violation)
+            matches!(other.fault(), Some(Fault::Protocol { violation: found, .. }) if *found == violation)
         );
     }
     let (left, right) = pair();
@@ -438,15 +435,15 @@ fn open_ends() -> (State<End>, State<End>, Rc<RefCell<Own>>) {
 }
 
 fn incoming(one: &State<End>) -> Rc<RefCell<Pipe>> {
-    Rc::clone(&one.stream.as_ref().expect("open").incoming)
+    Rc::clone(&one.stream().expect("open").incoming)
 }
 
 fn outgoing(one: &State<End>) -> Rc<RefCell<Pipe>> {
-    Rc::clone(&one.stream.as_ref().expect("open").outgoing)
+    Rc::clone(&one.stream().expect("open").outgoing)
 }
 
 fn violation_of(state: &State<End>) -> Option<Violation> {
-    match &state.fault {
+    match state.fault() {
         Some(Fault::Protocol { violation, .. }) => Some(violation.clone()),
         _ => None,
     }
@@ -456,14 +453,14 @@ fn violation_of(state: &State<End>) -> Option<Violation> {
 fn what_the_kernel_has_is_what_neither_we_nor_the_stream_hold() {
     let (mut one, mut other, own) = open_ends();
     let before = one.kernel_offset();
-    assert_eq!((before, one.sending()), (one.outbox.end(), None));
+    assert_eq!((before, one.sending()), (one.outbox().end(), None));
     own.borrow_mut().unsent = 7;
     assert_eq!(one.kernel_offset(), before - 7);
     assert_eq!(one.sending(), Some((before - 7, before)));
     own.borrow_mut().unsent = 0;
     outgoing(&one).borrow_mut().room.extend([3, 0, 0]);
     one.send(&mut vec![b"later".to_vec()]);
-    assert_eq!(one.sending(), Some((before + 3, one.outbox.end())));
+    assert_eq!(one.sending(), Some((before + 3, one.outbox().end())));
     settle(&mut one, &mut other);
     assert_eq!(one.sending(), None);
     outgoing(&one).borrow_mut().room.extend([0, 0]);
@@ -498,10 +495,10 @@ fn a_handshake_that_ends_with_a_receive_lets_the_queue_out() {
     outgoing(&one).borrow_mut().room.extend([0]);
     one.send(&mut vec![b"waits".to_vec()]);
     one.receive();
-    assert!(!one.outbox.is_empty(), "nothing has changed");
+    assert!(!one.outbox().is_empty(), "nothing has changed");
     own.borrow_mut().is_busy = true;
     one.receive();
-    assert!(one.outbox.is_empty());
+    assert!(one.outbox().is_empty());
     other.receive();
     assert_eq!(frames_of(&mut other), Some(vec![b"waits".to_vec()]));
 }
@@ -512,7 +509,7 @@ fn bytes_that_lie_in_the_stream_are_asked_for_again() {
     assert!(!one.holds_received() && !one.may_have_more());
     own.borrow_mut().holds_received = true;
     assert!(one.holds_received() && one.may_have_more());
-    one.ended = true;
+    one.link.end();
     assert!(!one.may_have_more(), "nothing more is read");
     one.break_with(Fault::Closed);
     assert!(!one.holds_received());
@@ -607,37 +604,43 @@ fn the_middle_of_a_message_has_a_place() {
         other.receiving().map(|place| place.target),
         Some(other_offset)
     );
-    other.ended = true;
+    other.link.end();
     assert!(other.receiving().is_none(), "it is not read");
     let fresh = state(pair().0, Admission::Anybody, None);
     assert!(fresh.is_within(), "the handshake is under way");
 }
 
+fn ping(state: &mut State<End>, id: u64) {
+    let ping = Header::control(Kind::Ping, id).encode();
+    state.link.outbox_mut().push_copy(&ping);
+    state.flush();
+}
+
 #[test]
 fn a_ping_is_answered_unless_too_much_waits() {
     let (mut one, mut other, _) = open_ends();
-    one.send_control(Kind::Ping, 5);
+    ping(&mut one, 5);
     other.receive();
     let answered = one.offset();
     one.receive();
     assert!(one.offset() > answered, "a pong has come");
-    assert_eq!((&one.fault, &other.fault), (&None, &None));
+    assert_eq!((one.fault(), other.fault()), (None, None));
     outgoing(&other).borrow_mut().room.extend([0; 8]);
-    other.limits.outbox_bytes_high = 50;
+    other.link.limits_mut().outbox_bytes_high = 50;
     other.send(&mut vec![vec![0; 100]]);
-    let queued = other.outbox.bytes();
+    let queued = other.outbox().bytes();
     assert!(queued > 50);
-    one.send_control(Kind::Ping, 6);
+    ping(&mut one, 6);
     other.receive();
     assert_eq!(
-        other.outbox.bytes(),
+        other.outbox().bytes(),
         queued,
         "it does not take what is sent"
     );
-    other.limits.outbox_bytes_high = queued;
-    one.send_control(Kind::Ping, 7);
+    other.link.limits_mut().outbox_bytes_high = queued;
+    ping(&mut one, 7);
     other.receive();
-    assert!(other.outbox.bytes() > queued);
+    assert!(other.outbox().bytes() > queued);
 }
 
 #[test]
@@ -702,14 +705,14 @@ fn a_stream_that_fails_breaks_the_connection_and_one_that_waits_does_not() {
     for fault in [Errno::AGAIN, Errno::INTR] {
         own.borrow_mut().fault = Some(fault.into());
         one.woken();
-        assert_eq!(one.fault, None);
+        assert_eq!(one.fault(), None);
     }
     own.borrow_mut().fault = Some(Errno::CONNRESET.into());
     one.woken();
     assert!(
-        matches!(one.fault, Some(Fault::Broken(_))),
+        matches!(one.fault(), Some(Fault::Broken(_))),
         "{:?}",
-        one.fault
+        one.fault()
     );
     let (mut one, _other, own) = open_ends();
     own.borrow_mut().fault = Some(Violation::Empty.into());
@@ -725,16 +728,16 @@ fn a_receive_that_finds_nothing_is_not_repeated_and_one_that_fails_breaks() {
     assert_eq!(own.borrow().receives, 1, "nothing is there");
     own.borrow_mut().receive_fault = Some(Errno::INTR.into());
     one.receive();
-    assert_eq!((own.borrow().receives, &one.fault), (2, &None));
+    assert_eq!((own.borrow().receives, one.fault()), (2, None));
     other.send(&mut vec![b"there".to_vec()]);
     one.receive();
     assert_eq!(own.borrow().receives, 3, "a short receive found all");
     own.borrow_mut().receive_fault = Some(Errno::CONNRESET.into());
     one.receive();
     assert!(
-        matches!(one.fault, Some(Fault::Broken(_))),
+        matches!(one.fault(), Some(Fault::Broken(_))),
         "{:?}",
-        one.fault
+        one.fault()
     );
     one.receive();
     assert_eq!(own.borrow().receives, 4, "it is broken");
@@ -762,11 +765,11 @@ fn what_the_stream_copied_and_lent_counts() {
 #[test]
 fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
     let (mut one, mut other, _) = open_ends();
-    other.limits.inbox_bytes_max = 10;
+    other.link.limits_mut().inbox_bytes_max = 10;
     one.send(&mut vec![vec![0; 100]]);
     other.receive();
     assert!(!other.is_over() && !other.wants_read());
-    let own = Rc::clone(&other.stream.as_ref().expect("open").own);
+    let own = Rc::clone(&other.stream().expect("open").own);
     own.borrow_mut().hung_up = true;
     assert!(other.is_over(), "it is not read, so it is looked at");
     other.take();
@@ -774,7 +777,7 @@ fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
         other.wants_read() && !other.is_over(),
         "what it sent is read first"
     );
-    other.stream = None;
+    other.drop_stream();
     assert!(other.is_over() && !other.wants_read());
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::connection::{Connection, Options, Outgoing};
+use crate::calls::{Connection, Options, Outgoing};
 use crate::error::{Cause, Error, Fault};
 use crate::link::outbox::Head;
 use crate::stream::tls::tests::authority::{Authority, both};

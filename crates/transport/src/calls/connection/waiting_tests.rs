@@ -4,9 +4,10 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::connection::{Connection, Options, Outgoing};
-use crate::calls::state::Reader;
-use crate::drive::gather::wait_all;
+use crate::calls::connection::Connection;
+use crate::calls::gather::wait_all;
+use crate::calls::options::{Options, Outgoing};
+use crate::calls::waiters::Reader;
 use crate::error::{Error, Result};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::unix::pair;
@@ -71,10 +72,11 @@ fn leader_and_follower<R: Send>(
     std::thread::scope(|scope| {
         let leader = scope.spawn(lead);
         let stopped = || leader.is_finished(); // on a machine that stood still; then nobody follows
-        let is_led = || matches!(caller.lock().expect("ours").reader, Reader::Thread(_));
+        let reader = || caller.lock().expect("ours").exchange.waiters.reader();
+        let is_led = || matches!(reader(), Reader::Thread(_));
         until(|| stopped() || is_led());
         let follower = scope.spawn(|| caller.wait(id, soon()));
-        let follows = || caller.lock().expect("ours").followers.contains_key(&id);
+        let follows = || caller.lock().expect("ours").exchange.waiters.follows(id);
         until(|| stopped() || follows());
         act();
         let ended = leader.join().expect("no panic");

@@ -1,7 +1,7 @@
 //! Waiting in one thread for calls that were started on several connections.
 //!
 //! The thread becomes the reader of every connection that has none, as a thread that waits for a
-//! single call does (`blocking`), and sleeps once for all of them.
+//! single call does (`waiting`), and sleeps once for all of them.
 //! At first it sleeps only on the *last* remaining call, and on the peers' deaths: waking for each
 //! answer would take cores from processes that are still working on theirs. Then it reads what has
 //! arrived in the other sockets without sleeping. After `GATHER_PATIENCE_US` any answer wakes it,
@@ -18,11 +18,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::calls::call::Outcome;
+use crate::calls::connection::waiting::{Turn, WaitFor, begin_turn, end_turn, end_wait};
 use crate::calls::connection::{Connection, release};
-use crate::drive::blocking::{
-    Turn, WaitFor, Woken, end_turn, end_wait, is_past, spin, thread_wakeup,
-};
-use crate::drive::look::LongLook;
+use crate::drive::blocking::{Woken, is_past, thread_wakeup};
+use crate::drive::look::{LongLook, spin};
 use crate::error::{Error, Result};
 use crate::limit::{GATHER_LOOK_US, GATHER_PATIENCE_US};
 
@@ -105,7 +104,7 @@ fn begin_turns<'a>(
         if ended.is_some() {
             continue;
         }
-        match begin_turn(connection, id, wake) {
+        match enter(connection, id, wake) {
             Ok(Entered::Ended(outcome)) => *ended = Some(Ok(outcome)),
             Ok(Entered::Waiting(wait)) => waits.push(wait),
             Err(error) => *ended = Some(Err(error)),
@@ -119,24 +118,24 @@ enum Entered<'a> {
     Waiting(Waiting<'a>),
 }
 
-fn begin_turn<'a>(connection: &'a Connection, id: u64, wake: &Arc<Wakeup>) -> Result<Entered<'a>> {
+fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<Wakeup>) -> Result<Entered<'a>> {
     let mut state = connection.lock()?;
-    if let Some(outcome) = state.calls.take(id) {
+    if let Some(outcome) = state.calls().take(id) {
         end_wait(state, Some(id));
         return Ok(Entered::Ended(outcome));
     }
-    if !state.calls.is_waiting(id) {
+    if !state.calls().is_waiting(id) {
         end_wait(state, Some(id));
         return Err(Error::Closed {
             peer: connection.peer().to_owned(),
         });
     }
-    let write = state.wants_write();
+    let write = state.link.wants_write();
     let wait_for = WaitFor {
         id: Some(id),
         write,
     };
-    let turn = connection.begin_turn(&mut state, wait_for, Some(wake))?;
+    let turn = begin_turn(connection, &mut state, wait_for, Some(wake))?;
     release(state);
     Ok(Entered::Waiting(Waiting {
         connection,
@@ -177,9 +176,9 @@ fn sleep(
             sockets.push((at, fds.len()));
             fds.push(PollFd::new(&wait.turn.watch, interest));
         }
-        if let Some(pidfd) = &wait.turn.pidfd {
+        if let Some(process) = &wait.turn.process {
             processes.push((at, fds.len()));
-            fds.push(PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN));
         }
     }
     let until = [patient, deadline].into_iter().flatten().min();

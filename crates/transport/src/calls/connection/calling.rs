@@ -1,0 +1,361 @@
+//! The calling end of a connection: calls, streams, and the connection itself handed to another process.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::calls::call::{Outcome, Taker};
+use crate::calls::connection::waiting::{self, WaitFor, end_wait};
+use crate::calls::connection::{Connection, head_bytes};
+use crate::calls::items::Next;
+use crate::calls::options::{Options, Outgoing};
+use crate::calls::state::ConnectionState;
+use crate::calls::waiters::Reader;
+use crate::drive::blocking::is_past;
+use crate::error::{Cause, Delivered, Error, Fault, Result};
+use crate::limit::{LEND_BYTES_MIN, STREAM_CREDIT_MAX};
+use crate::link::outbox::Payload;
+use crate::stream::socket::Wire;
+use crate::sys::shared::Staged;
+use crate::wire::frame::{Header, Kind, time_to_wire};
+use crate::wire::preface::STREAMS;
+
+/// Calls and streams.
+impl Connection {
+    /// Send a call without waiting; returns its id.
+    ///
+    /// # Errors
+    /// `Limit` above the limits of either side, `Broken` with "no" once the peer is gone or said
+    /// goodbye, `Closed`, `Forked`.
+    ///
+    /// Cost: long segments are copied once to be lent, without the lock.
+    pub fn start(&self, call: Outgoing<'_>, taker: Taker) -> Result<u64> {
+        let staged = self.stage(&call.segments)?;
+        self.step_with(call, |state, call| {
+            let (id, mut header) = self.next_header(state, call)?;
+            if !call.one_way {
+                // Registered before sending, so that a failure to send ends it like any other call.
+                state.calls().begin(id, taker, u64::MAX);
+            }
+            let segments = std::mem::take(&mut call.segments);
+            let segments = state.name_staged(&mut header, segments, staged);
+            let end = state.send(header, call.head.take(), segments);
+            if !call.one_way && !state.link.life().is_broken() {
+                state.calls().begin(id, taker, end);
+            }
+            Ok(id)
+        })?
+    }
+
+    /// Start a stream without waiting, with a credit of `credit` items; returns its id.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; `Credit` for 0 or above `STREAM_CREDIT_MAX`; `Broken` with "no" if the peer has announced
+    /// that it does not support streams.
+    pub fn start_stream(&self, call: Outgoing<'_>, taker: Taker, credit: u32) -> Result<u64> {
+        if credit == 0 || credit > STREAM_CREDIT_MAX {
+            return Err(Error::Credit {
+                peer: self.peer.clone(),
+                limit: STREAM_CREDIT_MAX,
+                value: credit,
+            });
+        }
+        let staged = self.stage(&call.segments)?;
+        self.step_with(call, |state, call| {
+            let peer = state.link.peer();
+            let speaks = peer.is_none_or(|peer| peer.features & STREAMS != 0);
+            if !speaks && !state.link.life().is_broken() {
+                return Err(Fault::Broken(Cause::NoStreams).to_error(&self.peer, Delivered::No));
+            }
+            let (id, header) = self.next_header(state, call)?;
+            let mut header = Header {
+                stream: true,
+                ..header
+            };
+            let segments = std::mem::take(&mut call.segments);
+            let segments = state.name_staged(&mut header, segments, staged);
+            state.begin_stream(header, call.head.take(), segments, taker, credit);
+            Ok(id)
+        })?
+    }
+
+    /// The next id and the header of a call that may be sent.
+    fn next_header(
+        &self,
+        state: &mut ConnectionState<Wire>,
+        call: &Outgoing<'_>,
+    ) -> Result<(u64, Header)> {
+        let segments = self.check_call(state, call)?;
+        let head_bytes = head_bytes(&call.head)?;
+        let id = state.calls().next_id();
+        let header = Header {
+            head_bytes,
+            codec: call.codec,
+            one_way: call.one_way,
+            segments,
+            time: time_to_wire(call.remaining),
+            generation: call.generation,
+            ..Header::control(Kind::Call, id)
+        };
+        Ok((id, header))
+    }
+
+    fn check_call(&self, state: &ConnectionState<Wire>, call: &Outgoing<'_>) -> Result<u16> {
+        if let Some(fault) = state.link.fault() {
+            return Err(fault.to_error(&self.peer, Delivered::No));
+        }
+        if state.exchange.asking.is_refused() {
+            return Err(Fault::Broken(Cause::Goodbye).to_error(&self.peer, Delivered::No));
+        }
+        state.check_limits(&call.head, &call.segments)
+    }
+
+    /// Copy long segments into the share pool if the peer borrows. `None` at an index: that segment is sent as bytes; an
+    /// empty list: all are.
+    pub(crate) fn stage(&self, segments: &[Payload]) -> Result<Vec<Option<Staged>>> {
+        let is_long = |segment: &Payload| (**segment).as_ref().len() >= LEND_BYTES_MIN;
+        if !segments.iter().any(is_long) {
+            return Ok(Vec::new());
+        }
+        let state = self.lock()?;
+        let writer = state.lending().writer();
+        drop(state);
+        let Some(writer) = writer else {
+            return Ok(Vec::new());
+        };
+        let mut before = 0;
+        let put = segments.iter().map(|segment| {
+            let bytes = (**segment).as_ref();
+            let staged = is_long(segment)
+                .then(|| writer.stage(bytes, before))
+                .flatten();
+            before += staged.as_ref().map_or(0, |_| bytes.len() as u64);
+            staged
+        });
+        Ok(put.collect())
+    }
+
+    /// Cancel a call; its late reply is dropped. Unknown ids are ignored.
+    pub fn cancel(&self, id: u64) -> Result<()> {
+        self.step(|state| state.cancel_call(id))
+    }
+
+    /// Change who takes the outcome of a call in flight, even if it has arrived.
+    pub fn hand_over(&self, id: u64, to: Taker) -> Result<()> {
+        self.step(|state| state.calls().hand_over(id, to))
+    }
+
+    /// Read the socket if it has no reader; returns whether a new call may succeed.
+    pub fn probe(&self) -> Result<bool> {
+        self.step(|state| {
+            if state.exchange.waiters.reader() == Reader::None {
+                state.receive();
+            }
+            state.link.stream().is_some()
+                && state.link.life().receives()
+                && !state.exchange.asking.is_refused()
+        })
+    }
+
+    /// Whether the server said goodbye.
+    pub fn is_leaving(&self) -> bool {
+        self.lock_any().exchange.asking.is_refused()
+    }
+
+    /// Take what has arrived of a stream that was started with `Taker::Queue`, without reading the socket.
+    pub fn poll_items(&self, id: u64) -> Result<Next> {
+        self.step(|state| {
+            state.give_credit(id);
+            state.items().take(id)
+        })
+    }
+
+    /// The streams with `Taker::Queue` that something has arrived for since.
+    pub fn take_ready(&self) -> Result<Vec<u64>> {
+        self.step(|state| state.items().take_ready())
+    }
+
+    /// Cancel a stream, here and at the server. Unknown ids are ignored.
+    pub fn cancel_stream(&self, id: u64) -> Result<()> {
+        self.step(|state| state.cancel_stream(id))
+    }
+
+    /// Read the socket if it has no reader; returns how many cancelled streams have not ended yet.
+    pub fn cancelled_streams(&self) -> Result<usize> {
+        self.step(|state| {
+            if state.items().cancelled() > 0 && state.exchange.waiters.reader() == Reader::None {
+                state.receive();
+            }
+            state.items().cancelled()
+        })
+    }
+
+    /// Wait for the outcome of a call that was started with `Taker::Thread`.
+    ///
+    /// # Errors
+    /// `Deadline`, after which the call is cancelled. `Interrupted`, after which it continues: wait
+    /// again or cancel it. `Closed` if the id is unknown.
+    pub fn wait(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+        let outcome = self.wait_keeping_call(id, deadline);
+        if matches!(outcome, Err(Error::Deadline { .. })) {
+            self.cancel(id)?;
+        }
+        outcome
+    }
+
+    /// As [`Self::wait`], but the call continues past the deadline: wait again, cancel it, or hand it over.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn wait_keeping_call(&self, id: u64, deadline: Option<Instant>) -> Result<Outcome> {
+        let mut state = self.lock()?;
+        loop {
+            if let Some(outcome) = state.calls().take(id) {
+                end_wait(state, Some(id));
+                return Ok(outcome);
+            }
+            if !state.calls().is_waiting(id) {
+                end_wait(state, Some(id));
+                return Err(Error::Closed {
+                    peer: self.peer.clone(),
+                });
+            }
+            if is_past(deadline) {
+                end_wait(state, Some(id));
+                return Err(Error::Deadline {
+                    peer: self.peer.clone(),
+                });
+            }
+            let write = state.link.wants_write();
+            state = waiting::turn(
+                self,
+                state,
+                WaitFor {
+                    id: Some(id),
+                    write,
+                },
+                deadline,
+            )?;
+        }
+    }
+
+    /// Wait for the next part of a stream that was started with `Taker::Thread`. What was taken before counts as consumed.
+    ///
+    /// # Errors
+    /// `Deadline`, after which the stream is cancelled. `Interrupted`, after which it continues.
+    pub fn wait_items(&self, id: u64, deadline: Option<Instant>) -> Result<Next> {
+        let mut state = self.lock()?;
+        state.give_credit(id);
+        loop {
+            let late = is_past(deadline);
+            if late || state.items().has_next(id) {
+                state.exchange.waiters.forget(id); // or the cancel below would wake this thread
+                let next = if late {
+                    state.cancel_stream(id);
+                    Err(Error::Deadline {
+                        peer: self.peer.clone(),
+                    })
+                } else {
+                    Ok(state.items().take(id))
+                };
+                end_wait(state, Some(id));
+                return next;
+            }
+            let write = state.link.wants_write();
+            let wait_for = WaitFor {
+                id: Some(id),
+                write,
+            };
+            state = waiting::turn(self, state, wait_for, deadline)?;
+        }
+    }
+}
+
+/// Handing a live connection to another process between two frames.
+///
+/// Several processes may hold duplicates of one caller's socket and use it one after another; they agree among themselves
+/// on whose turn it is. The process that stops using it makes sure that nothing is half written or half read
+/// ([`Connection::is_quiescent`]), and passes on whether the server's preface was read and which call has no answer yet.
+/// The next process continues from there: it sends no preface, and reads that answer as one to its own call.
+///
+/// Lent memory belongs to one process, so whoever takes over from another one has both ends forget what was lent: a new
+/// process by [`Connection::resume`], one that used the connection earlier by [`Connection::renew`].
+///
+/// Ids do not repeat between processes: each continues from the clock. A call that one process has cancelled may still
+/// run, and a one-way call may still be queued, when another process calls.
+impl Connection {
+    /// Take over the socket of a caller that has sent its preface; `preface_read`: it has also read the server's.
+    ///
+    /// # Errors
+    /// `Config` if the descriptor is no connected Unix socket.
+    pub fn resume(socket: OwnedFd, options: Options, preface_read: bool) -> Result<Self> {
+        let connection = Self::unconnected(options);
+        connection.adopt(socket)?;
+        connection.step(|state| {
+            state.link.resume(preface_read);
+            let now = now_ns();
+            state.calls().skip_ids_to(now);
+            state.renew(now);
+        })?;
+        Ok(connection)
+    }
+
+    /// Continue after another process has used the connection. The frame that says so goes out before the next call.
+    pub fn renew(&self) -> Result<()> {
+        self.step(|state| state.renew(now_ns()))
+    }
+
+    /// Whether another process could continue from here: nothing is half written or half read, and no calls are in flight
+    /// but the `owed` ones whose answers the next process will read.
+    pub fn is_quiescent(&self, owed: usize) -> Result<bool> {
+        self.step(|state| {
+            let between_frames = match state.link.stream() {
+                Some(Wire::Socket(_)) => true,
+                Some(Wire::Local(stream)) => stream.is_between_frames(),
+                _ => false,
+            };
+            between_frames
+                && !state.link.life().is_broken()
+                && state.link.outbox().is_empty()
+                && state.link.at_boundary()
+                && state.calls().in_flight() == owed
+                && state.items().in_flight() + state.items().cancelled() == 0
+        })
+    }
+
+    /// Whether the server's preface was read.
+    pub fn is_open(&self) -> Result<bool> {
+        self.step(|state| state.link.life().is_open())
+    }
+
+    /// Close our duplicate of the socket; those of other processes stay connected. Idempotent.
+    ///
+    /// For a [quiescent](Self::is_quiescent) connection on which no thread waits; `close` ends it for all processes.
+    pub fn close_local(&self) -> Result<()> {
+        self.step(|state| {
+            state.break_with(Fault::Closed);
+            state.exchange.waiters.watch(None);
+            state.link.take_stream();
+        })
+    }
+
+    /// Forget a call whose answer another process will read, without cancelling it at the server.
+    pub fn forget_call(&self, id: u64) -> Result<()> {
+        self.step(|state| {
+            state.calls().cancel(id);
+        })
+    }
+
+    /// Expect the reply to a call that another process made; it is taken like that of our own call.
+    pub fn expect_reply(&self, id: u64) -> Result<()> {
+        self.step(|state| state.calls().begin(id, Taker::Thread, 0))
+    }
+}
+
+/// The monotonic clock is the same in every process of the machine, and outruns ids: no process calls each nanosecond.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}

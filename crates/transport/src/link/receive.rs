@@ -1,0 +1,241 @@
+//! Receiving: from the stream through the decoder to the handler, within the budget of a turn.
+
+use std::cell::RefCell;
+use std::mem::MaybeUninit;
+
+use crate::error::Violation;
+use crate::limit::{RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
+use crate::link::framed::{Handler, Link};
+use crate::stream::{Stream, StreamFault};
+use crate::sys::buffer::Buffer;
+use crate::wire::decoder::Event;
+use crate::wire::frame::{Incoming, Kind};
+
+thread_local! {
+    static RECEIVE: RefCell<Box<[MaybeUninit<u8>]>> =
+        RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
+}
+
+/// Where a link is in a turn of receiving.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    stage: Stage,
+    /// Bytes that arrived behind the lengths of a message for which memory is wanted.
+    deferred: Vec<u8>,
+    /// The last receive filled its buffer, so there may be more.
+    maybe_more: bool,
+}
+
+/// What a failure to send does.
+#[derive(Debug, Default)]
+enum Stage {
+    /// It takes effect at once.
+    #[default]
+    Idle,
+    /// It waits until the turn ends.
+    Receiving,
+    /// One waits.
+    Failed(StreamFault),
+}
+
+impl<S: Stream> Link<S> {
+    /// Receive what has arrived and have `to` act on it, within one turn's budget.
+    pub fn receive(&mut self, to: &mut impl Handler<S>) {
+        self.turn.stage = Stage::Receiving;
+        let took = self.stream.as_ref().is_none_or(Stream::takes);
+        let mut bytes = 0;
+        for _ in 0..TURN_RECEIVES {
+            if !self.wants_read(to) || bytes >= TURN_BYTES {
+                break;
+            }
+            match self.receive_once(to) {
+                Some(count) => bytes += count,
+                None if self.holds_received() => {}
+                None => break,
+            }
+        }
+        let stage = std::mem::take(&mut self.turn.stage);
+        if !took {
+            self.flush(to); // a handshake may have ended, for which the outbox waits
+        }
+        if let Stage::Failed(fault) = stage {
+            self.fail_sending(to, fault);
+        }
+    }
+
+    /// Keep a failure to send until the turn of receiving ends; it is returned if there is no such turn.
+    pub fn defer(&mut self, fault: StreamFault) -> Option<StreamFault> {
+        if let Stage::Idle = self.turn.stage {
+            return Some(fault);
+        }
+        self.turn.stage = Stage::Failed(fault);
+        None
+    }
+
+    /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
+    #[inline]
+    fn receive_once(&mut self, to: &mut impl Handler<S>) -> Option<usize> {
+        self.turn.maybe_more = false;
+        let stream = self.stream.as_mut()?;
+        if self.decoder.wants_direct() {
+            let mut room = 0;
+            let outcome = self.decoder.receive_with(|spare| {
+                room = spare.len();
+                stream.receive(spare)
+            });
+            return match outcome {
+                Ok(Ok((0, None))) => self.end_of_file(to),
+                Ok(Ok((count, event))) => {
+                    self.handle(to, event);
+                    self.received(count, room)
+                }
+                Ok(Err(violation)) => {
+                    self.violate(to, violation);
+                    None
+                }
+                Err(fault) => self.fail_receiving(to, fault),
+            };
+        }
+        with_receive_buffer(|buffer| {
+            let room = self.decoder.receive_max().min(RECEIVE_BYTES);
+            match self.stream.as_mut()?.receive(&mut buffer[..room]) {
+                Ok([]) => self.end_of_file(to),
+                Ok(filled) => {
+                    let count = filled.len();
+                    self.decode(to, filled);
+                    self.received(count, room)
+                }
+                Err(fault) => self.fail_receiving(to, fault),
+            }
+        })
+    }
+
+    #[inline]
+    fn received(&mut self, count: usize, room: usize) -> Option<usize> {
+        self.turn.maybe_more = count == room;
+        self.turn.maybe_more.then_some(count)
+    }
+
+    fn end_of_file(&mut self, to: &mut impl Handler<S>) -> Option<usize> {
+        to.end_of_file(self);
+        None
+    }
+
+    fn fail_receiving(&mut self, to: &mut impl Handler<S>, fault: StreamFault) -> Option<usize> {
+        match fault {
+            StreamFault::Violation(violation) => self.violate(to, violation),
+            fault if fault.is_transient() => {}
+            fault => to.fail_receiving(self, fault),
+        }
+        None
+    }
+
+    /// Decode received bytes and act on their frames.
+    fn decode(&mut self, to: &mut impl Handler<S>, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.life.receives() {
+            match self.decoder.feed(bytes) {
+                Ok((count, Some(Event::Wanted))) => {
+                    self.turn.deferred = bytes[count..].to_vec();
+                    return;
+                }
+                Ok((count, event)) => {
+                    bytes = &bytes[count..];
+                    self.handle(to, event);
+                }
+                Err(violation) => self.violate(to, violation),
+            }
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, to: &mut impl Handler<S>, event: Option<Event>) {
+        let outcome = match event {
+            None | Some(Event::Wanted) => return,
+            Some(Event::Frame(frame)) => self.handle_frame(to, frame),
+            Some(Event::Preface(preface)) => {
+                to.begin_frame(self.decoder.offset());
+                to.accept_preface(&preface).map(|()| self.meet(preface))
+            }
+        };
+        if let Err(violation) = outcome {
+            self.violate(to, violation);
+        }
+    }
+
+    #[inline]
+    fn handle_frame(&mut self, to: &mut impl Handler<S>, frame: Incoming) -> Result<(), Violation> {
+        to.begin_frame(self.decoder.offset());
+        if frame.header.kind == Kind::Token {
+            return self.accept_token(to, frame);
+        }
+        // A preface precedes every frame, so it is the token that is missing.
+        if self.life.is_opening() {
+            self.decoder.retire(frame.segments);
+            return Err(Violation::Uninvited);
+        }
+        to.accept(self, frame)
+    }
+
+    #[cold]
+    fn accept_token(&mut self, to: &mut impl Handler<S>, frame: Incoming) -> Result<(), Violation> {
+        let admitted = self.admit(frame.head.as_slice())?;
+        self.decoder.retire(frame.segments);
+        if admitted && self.is_greeting_due() {
+            self.greet();
+            self.flush(to);
+        }
+        Ok(())
+    }
+
+    /// Whether the stream should be read now.
+    pub fn wants_read(&mut self, to: &mut impl Handler<S>) -> bool {
+        let held_back = to.holds_back(self);
+        self.life.receives() && !held_back && self.stream.is_some() && !self.decoder.awaits_memory()
+    }
+
+    /// Whether the stream holds received bytes, for which the socket does not become readable.
+    #[inline]
+    pub fn holds_received(&self) -> bool {
+        !self.life.is_broken() && self.stream.as_ref().is_some_and(Stream::holds_received)
+    }
+
+    /// Whether another receive would probably find something.
+    pub fn may_have_more(&self) -> bool {
+        self.turn.maybe_more || self.holds_received()
+    }
+
+    /// Whether the last receive filled its buffer.
+    pub fn filled_its_buffer(&self) -> bool {
+        self.turn.maybe_more
+    }
+
+    /// From now on ask for the memory of messages with long frames.
+    pub fn request_memory(&mut self) {
+        self.decoder.request_memory();
+    }
+
+    /// The lengths of the frames for which memory is wanted before more is read, 0 for short ones.
+    pub fn wanted(&self) -> Option<Vec<usize>> {
+        self.decoder.wanted().filter(|_| self.life.receives())
+    }
+
+    /// Provide the memory that is wanted, and continue to decode.
+    pub fn provide(&mut self, to: &mut impl Handler<S>, buffers: Vec<Option<Buffer>>) {
+        self.decoder.provide(buffers);
+        let deferred = std::mem::take(&mut self.turn.deferred);
+        self.decode(to, &deferred);
+    }
+
+    /// Whether received bytes wait to be decoded until memory is provided.
+    pub fn has_deferred(&self) -> bool {
+        !self.turn.deferred.is_empty()
+    }
+}
+
+/// Lend the thread's one receive buffer. Connections keep only unfinished frames, so that an idle one costs no buffer.
+///
+/// # Panics
+/// If it is lent already.
+fn with_receive_buffer<R>(act: impl FnOnce(&mut [MaybeUninit<u8>]) -> R) -> R {
+    RECEIVE.with_borrow_mut(|buffer| act(buffer))
+}
