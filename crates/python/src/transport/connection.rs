@@ -8,8 +8,8 @@
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
-use forebay_transport::calls::{Connection as Core, Handshake, Options, Outgoing, Taker, Work};
-use forebay_transport::link::{Admission, Head};
+use forebay_transport::calls::{Connection as Core, Options, Outgoing, Taker, Work};
+use forebay_transport::link::{Admission, Handshake, Head};
 use forebay_transport::wire::{Codec, Reason, Role};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};

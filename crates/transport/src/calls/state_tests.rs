@@ -32,6 +32,10 @@ pub(super) struct Script {
     errno: Errno,
     /// The other end takes nothing.
     full: Cell<bool>,
+    /// Sends fail.
+    cut: Cell<bool>,
+    /// The other end sends nothing after what is there; gone in both directions where sends fail too.
+    closed: Cell<bool>,
     /// How much the last receive could have taken.
     room: Cell<usize>,
 }
@@ -58,6 +62,9 @@ impl Stream for Script {
         if self.full.get() {
             return Err(Errno::AGAIN.into());
         }
+        if self.cut.get() {
+            return Err(Errno::PIPE.into());
+        }
         let bytes: Vec<u8> = pieces
             .iter()
             .flat_map(|piece| piece.iter().copied())
@@ -76,6 +83,9 @@ impl Stream for Script {
         self.room.set(into.len());
         let mut queue = self.into.borrow_mut();
         let count = self.allow(into.len(), 1)?.min(queue.len());
+        if count == 0 && self.closed.get() {
+            return Ok(&mut []);
+        }
         if count == 0 {
             return Err(Errno::AGAIN.into());
         }
@@ -85,7 +95,7 @@ impl Stream for Script {
     }
 
     fn hung_up(&self) -> bool {
-        self.left.get() == 0
+        self.left.get() == 0 || (self.closed.get() && self.cut.get())
     }
 }
 
@@ -122,6 +132,8 @@ fn ends_with(
             left,
             errno,
             full: Cell::new(false),
+            cut: Cell::new(false),
+            closed: Cell::new(false),
             room: Cell::new(0),
         };
         let trusted = role == Role::Caller || trusted;
@@ -408,4 +420,85 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
     }
     assert_eq!(server.exchange.answering.inbox.stale, 6_000 - 2);
     assert!(server.wants_read() && server.link.outbox().is_empty());
+}
+
+/// A call that runs at the server, under the id 1.
+fn running() -> (ConnectionState<Script>, ConnectionState<Script>) {
+    let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+    caller.send(
+        frame(Kind::Call, 1, b"", &[]),
+        Head::Borrowed(b""),
+        Vec::new(),
+    );
+    caller.calls().begin(1, Taker::Queue, u64::MAX);
+    for _ in 0..4 {
+        caller.flush();
+        server.receive();
+    }
+    assert!(server.next_runnable().is_some());
+    (caller, server)
+}
+
+fn answer(server: &mut ConnectionState<Script>) {
+    let header = frame(Kind::Reply, 1, b"", &[]);
+    server.answer(header, None, Head::Borrowed(b""), Vec::new());
+    server.flush();
+}
+
+fn stream(state: &ConnectionState<Script>) -> &Script {
+    state.link.stream().expect("open")
+}
+
+#[test]
+fn an_answer_that_came_before_a_failed_send_is_delivered() {
+    let (mut caller, mut server) = running();
+    answer(&mut server);
+    server.flush(); // every other step would block
+    stream(&caller).cut.set(true);
+    stream(&caller).blocked[1].set(true);
+    caller.tell(Header::control(Kind::Ping, 0));
+    let fault = Fault::Broken(Cause::Failed(Errno::PIPE));
+    assert_eq!(caller.link.fault(), Some(&fault));
+    let outcome = caller.calls().take_finished().pop_front();
+    assert!(
+        matches!(outcome, Some((1, Outcome::Reply(_)))),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_server_whose_answer_is_not_taken_ends_and_cancels_what_runs() {
+    let (_caller, mut server) = running();
+    assert!(server.attach_driver() && !server.attach_driver());
+    stream(&server).cut.set(true);
+    server.tell(Header::control(Kind::Ping, 0));
+    assert!(server.link.life().has_ended() && server.link.fault().is_none());
+    assert!(server.link.outbox().is_empty() && !server.wants_read());
+    assert_eq!(server.take_cancelled(), [1]);
+}
+
+#[test]
+fn an_end_of_file_ends_a_server_and_breaks_a_caller_with_or_without_a_goodbye() {
+    for goodbye in [false, true] {
+        let (mut caller, mut server) = running();
+        if goodbye {
+            server.tell(Header::control(Kind::Goodbye, 0));
+        }
+        for state in [&mut caller, &mut server] {
+            stream(state).closed.set(true);
+            for _ in 0..4 {
+                state.flush();
+                state.receive();
+            }
+        }
+        assert_eq!(caller.exchange.asking.is_refused(), goodbye);
+        let fault = Fault::Broken(Cause::EndOfFile);
+        assert_eq!(caller.link.fault(), Some(&fault));
+        assert!(server.link.life().has_ended() && !server.exchange.answering.inbox.is_cancelled(1));
+        assert!(!server.caller_gone(), "it waits for its answer");
+        answer(&mut server);
+        assert!(server.link.life().is_open() && server.link.fault().is_none());
+        stream(&server).cut.set(true);
+        assert!(!server.caller_gone() && server.link.is_hung_up());
+    }
 }

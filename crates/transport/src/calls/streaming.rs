@@ -3,10 +3,8 @@
 //! A stream is a call that is answered by any number of items, then by an empty reply or a failure. The rules of the two
 //! ends are [`crate::calls::items`] and [`crate::calls::credit`].
 //!
-//! A serving thread takes calls while its streams wait for credit ([`Connection::next_work`]): otherwise a caller that
+//! A serving thread takes calls while its streams wait for credit (`next_work`): otherwise a caller that
 //! calls between two items would wait for the stream, and the stream for the caller.
-//!
-//! [`Connection::next_work`]: crate::calls::Connection::next_work
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use crate::limit::{HANDSHAKE_BYTES_MAX, Limits};
 use crate::link::admission::{self, Admission, Handshake};
 use crate::link::life::Life;
 use crate::link::outbox::{Outbox, Payload};
-use crate::link::receive::Turn;
+use crate::link::turn::ReceiveTurn;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
 use crate::wire::decoder::Decoder;
@@ -58,7 +58,7 @@ pub(crate) struct Link<S> {
     /// Our preface, until it is queued.
     greeting: Option<Preface>,
     peer: Option<Preface>,
-    pub(super) turn: Turn,
+    pub(super) turn: ReceiveTurn,
     /// Frames wait for a flush.
     pub(super) corked: bool,
 }
@@ -75,7 +75,7 @@ impl<S> Link<S> {
             handshake,
             greeting: None,
             peer: None,
-            turn: Turn::default(),
+            turn: ReceiveTurn::default(),
             corked: false,
         }
     }

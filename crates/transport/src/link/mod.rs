@@ -9,6 +9,7 @@
 //! | `life` | where a link is in its life, with the diagram |
 //! | `framed` | the link, its handshake and its end |
 //! | `receive` | from the stream through the decoder to the handler |
+//! | `turn` | one turn of receiving |
 //! | `send` | through the outbox to the stream |
 //! | [`outbox`] | bytes that the kernel has not taken |
 //! | `admission` | who is let in |
@@ -23,6 +24,7 @@ mod send;
 pub(crate) mod stall;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use admission::{Admission, Handshake};
 pub use outbox::{Head, Outbox, Payload};

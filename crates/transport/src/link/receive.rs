@@ -16,32 +16,10 @@ thread_local! {
         RefCell::new(Box::new_uninit_slice(RECEIVE_BYTES));
 }
 
-/// Where a link is in a turn of receiving.
-#[derive(Debug, Default)]
-pub(super) struct Turn {
-    stage: Stage,
-    /// Bytes that arrived behind the lengths of a message for which memory is wanted.
-    deferred: Vec<u8>,
-    /// The last receive filled its buffer, so there may be more.
-    maybe_more: bool,
-}
-
-/// What a failure to send does.
-#[derive(Debug, Default)]
-enum Stage {
-    /// It takes effect at once.
-    #[default]
-    Idle,
-    /// It waits until the turn ends.
-    Receiving,
-    /// One waits.
-    Failed(StreamFault),
-}
-
 impl<S: Stream> Link<S> {
     /// Receive what has arrived and have `to` act on it, within one turn's budget.
     pub fn receive(&mut self, to: &mut impl Handler<S>) {
-        self.turn.stage = Stage::Receiving;
+        self.turn.begin();
         let took = self.stream.as_ref().is_none_or(Stream::takes);
         let mut bytes = 0;
         for _ in 0..TURN_RECEIVES {
@@ -54,28 +32,24 @@ impl<S: Stream> Link<S> {
                 None => break,
             }
         }
-        let stage = std::mem::take(&mut self.turn.stage);
+        let failed = self.turn.end();
         if !took {
             self.flush(to); // a handshake may have ended, for which the outbox waits
         }
-        if let Stage::Failed(fault) = stage {
+        if let Some(fault) = failed {
             self.fail_sending(to, fault);
         }
     }
 
     /// Keep a failure to send until the turn of receiving ends; it is returned if there is no such turn.
     pub fn defer(&mut self, fault: StreamFault) -> Option<StreamFault> {
-        if let Stage::Idle = self.turn.stage {
-            return Some(fault);
-        }
-        self.turn.stage = Stage::Failed(fault);
-        None
+        self.turn.defer(fault)
     }
 
     /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
     #[inline]
     fn receive_once(&mut self, to: &mut impl Handler<S>) -> Option<usize> {
-        self.turn.maybe_more = false;
+        self.turn.note_receive(false);
         let stream = self.stream.as_mut()?;
         if self.decoder.wants_direct() {
             let mut room = 0;
@@ -87,7 +61,7 @@ impl<S: Stream> Link<S> {
                 Ok(Ok((0, None))) => self.end_of_file(to),
                 Ok(Ok((count, event))) => {
                     self.handle(to, event);
-                    self.received(count, room)
+                    self.turn.note_receive(count == room).then_some(count)
                 }
                 Ok(Err(violation)) => {
                     self.violate(to, violation);
@@ -103,17 +77,11 @@ impl<S: Stream> Link<S> {
                 Ok(filled) => {
                     let count = filled.len();
                     self.decode(to, filled);
-                    self.received(count, room)
+                    self.turn.note_receive(count == room).then_some(count)
                 }
                 Err(fault) => self.fail_receiving(to, fault),
             }
         })
-    }
-
-    #[inline]
-    fn received(&mut self, count: usize, room: usize) -> Option<usize> {
-        self.turn.maybe_more = count == room;
-        self.turn.maybe_more.then_some(count)
     }
 
     fn end_of_file(&mut self, to: &mut impl Handler<S>) -> Option<usize> {
@@ -135,7 +103,7 @@ impl<S: Stream> Link<S> {
         while !bytes.is_empty() && self.life.receives() {
             match self.decoder.feed(bytes) {
                 Ok((count, Some(Event::Wanted))) => {
-                    self.turn.deferred = bytes[count..].to_vec();
+                    self.turn.keep(&bytes[count..]);
                     return;
                 }
                 Ok((count, event)) => {
@@ -201,12 +169,12 @@ impl<S: Stream> Link<S> {
 
     /// Whether another receive would probably find something.
     pub fn may_have_more(&self) -> bool {
-        self.turn.maybe_more || self.holds_received()
+        self.turn.filled_its_buffer() || self.holds_received()
     }
 
     /// Whether the last receive filled its buffer.
     pub fn filled_its_buffer(&self) -> bool {
-        self.turn.maybe_more
+        self.turn.filled_its_buffer()
     }
 
     /// From now on ask for the memory of messages with long frames.
@@ -222,13 +190,13 @@ impl<S: Stream> Link<S> {
     /// Provide the memory that is wanted, and continue to decode.
     pub fn provide(&mut self, to: &mut impl Handler<S>, buffers: Vec<Option<Buffer>>) {
         self.decoder.provide(buffers);
-        let deferred = std::mem::take(&mut self.turn.deferred);
+        let deferred = self.turn.take_kept();
         self.decode(to, &deferred);
     }
 
     /// Whether received bytes wait to be decoded until memory is provided.
     pub fn has_deferred(&self) -> bool {
-        !self.turn.deferred.is_empty()
+        self.turn.has_kept()
     }
 }
 
