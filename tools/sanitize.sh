@@ -43,7 +43,7 @@ miri() {
 	step 'miri blockio' "${run[@]}" -p forebay-blockio --lib -- checksum:: flight:: lane:: overlap::
 	step 'miri pool' "${run[@]}" -p forebay-pool --lib -- wire:: word:: machine:: fuzzing::
 	step 'miri transport' "${run[@]}" -p forebay-transport --lib -- frame:: decoder:: preface:: outbox:: call:: inbox:: \
-		items:: credit:: sys::buffer:: sys::filling:: messages::named:: fuzzing::tests::mutated_frames \
+		items:: credit:: life:: sys::buffer:: sys::filling:: messages::named:: fuzzing::tests::mutated_frames \
 		fuzzing::tests::mutated_prefaces fuzzing::tests::mutated_tables
 	step 'miri tensor' "${run[@]}" -p forebay-tensor --lib -- wire:: names:: handshake:: inbox:: outbox:: \
 		tests::takers tests::sends tests::torn tests::grant

@@ -1,4 +1,7 @@
 //! Bytes to send, in order: our own text, and memory that is lent to us.
+//!
+//! Not the outbox of the transport: lent spans have a mark here, which is reported once they are sent; there the pieces
+//! are owned and kept until they can be dropped outside of a lock. The two have one loop in common.
 use std::collections::VecDeque;
 
 use crate::sys::span::Span;

@@ -1,4 +1,7 @@
 //! Outgoing bytes that the kernel has not taken yet, in order.
+//!
+//! Not the outbox of the tensor crate: lent pieces are owned here and kept until they can be dropped outside of a lock;
+//! there they are spans with a mark that is reported once they are sent. The two have one loop in common.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
