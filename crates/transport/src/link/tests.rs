@@ -241,14 +241,14 @@ fn the_right_token_opens_a_link_and_only_then_it_says_its_preface() {
         [Told::Preface, Told::Frame(2)],
         "a second one is ignored"
     );
-    let long = Header {
+    let announced = Header {
         head_bytes: u32::try_from(HANDSHAKE_BYTES_MAX + 1).expect("short"),
         ..Header::control(Kind::Message, 3)
     };
-    receive(&mut link, &mut log, &[long.encode().to_vec()]);
+    receive(&mut link, &mut log, &[announced.encode().to_vec()]);
     assert_eq!(link.fault(), None, "an admitted peer sends long frames");
     let mut early = requires(Admission::Token(b"secret".to_vec()));
-    let parts = [preface(Role::Server), long.encode().to_vec()];
+    let parts = [preface(Role::Server), announced.encode().to_vec()];
     receive(&mut early, &mut log, &parts);
     assert!(early.life().is_broken());
 }
