@@ -187,6 +187,8 @@ impl Exchange {
 }
 
 impl<S: Stream> Handler<S> for Exchange {
+    const KEEPS_LONG_FRAMES_APART: bool = false;
+
     fn accept_preface(&mut self, preface: &Preface) -> Result<(), Violation> {
         if preface.role == Role::Messenger {
             return Err(Violation::Purpose(preface.role));
@@ -233,6 +235,7 @@ impl<S: Stream> Handler<S> for Exchange {
     }
 
     /// With open streams it is read even if answers wait: a caller that takes nothing may still cancel them.
+    #[inline]
     fn holds_back(&mut self, link: &Link<S>) -> bool {
         let bytes = self.answering.inbox.bytes() + self.asking.calls.bytes();
         let limits = link.limits();

@@ -16,6 +16,10 @@ use crate::wire::preface::Preface;
 
 /// What the frames of a link mean.
 pub(crate) trait Handler<S: Stream>: Sized {
+    /// Whether, after a long frame, only what precedes the next one is received, so that all of that can be received
+    /// straight into its own memory.
+    const KEEPS_LONG_FRAMES_APART: bool;
+
     /// The peer's preface has come.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl<S: Stream> Link<S> {
             return match outcome {
                 Ok(Ok((0, None))) => self.end_of_file(to),
                 Ok(Ok((count, event))) => {
-                    self.handle(to, event);
+                    self.handle(to, event, &[]);
                     self.turn.note_receive(count == room).then_some(count)
                 }
                 Ok(Err(violation)) => {
@@ -71,7 +71,7 @@ impl<S: Stream> Link<S> {
             };
         }
         with_receive_buffer(|buffer| {
-            let room = self.decoder.receive_max().min(RECEIVE_BYTES);
+            let room = self.room(to);
             match self.stream.as_mut()?.receive(&mut buffer[..room]) {
                 Ok([]) => self.end_of_file(to),
                 Ok(filled) => {
@@ -82,6 +82,16 @@ impl<S: Stream> Link<S> {
                 Err(fault) => self.fail_receiving(to, fault),
             }
         })
+    }
+
+    /// How much to receive into the thread's buffer.
+    #[inline]
+    fn room<H: Handler<S>>(&self, _to: &H) -> usize {
+        if H::KEEPS_LONG_FRAMES_APART {
+            self.decoder.receive_max().min(RECEIVE_BYTES)
+        } else {
+            RECEIVE_BYTES
+        }
     }
 
     fn end_of_file(&mut self, to: &mut impl Handler<S>) -> Option<usize> {
@@ -102,23 +112,26 @@ impl<S: Stream> Link<S> {
     fn decode(&mut self, to: &mut impl Handler<S>, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.life.receives() {
             match self.decoder.feed(bytes) {
-                Ok((count, Some(Event::Wanted))) => {
-                    self.turn.keep(&bytes[count..]);
-                    return;
-                }
-                Ok((count, event)) => {
-                    bytes = &bytes[count..];
-                    self.handle(to, event);
-                }
+                Ok((count, event)) => bytes = self.handle(to, event, &bytes[count..]),
                 Err(violation) => self.violate(to, violation),
             }
         }
     }
 
+    /// Act on what the decoder has found; returns what of the `rest` is to be decoded now.
     #[inline]
-    fn handle(&mut self, to: &mut impl Handler<S>, event: Option<Event>) {
+    fn handle<'a>(
+        &mut self,
+        to: &mut impl Handler<S>,
+        event: Option<Event>,
+        rest: &'a [u8],
+    ) -> &'a [u8] {
         let outcome = match event {
-            None | Some(Event::Wanted) => return,
+            None => return rest,
+            Some(Event::Wanted) => {
+                self.turn.keep(rest);
+                return &[];
+            }
             Some(Event::Frame(frame)) => self.handle_frame(to, frame),
             Some(Event::Preface(preface)) => {
                 to.begin_frame(self.decoder.offset());
@@ -128,6 +141,7 @@ impl<S: Stream> Link<S> {
         if let Err(violation) = outcome {
             self.violate(to, violation);
         }
+        rest
     }
 
     #[inline]
@@ -156,9 +170,10 @@ impl<S: Stream> Link<S> {
     }
 
     /// Whether the stream should be read now.
+    #[inline]
     pub fn wants_read(&mut self, to: &mut impl Handler<S>) -> bool {
         let held_back = to.holds_back(self);
-        self.life.receives() && !held_back && self.stream.is_some() && !self.decoder.awaits_memory()
+        self.life.receives() && !held_back
     }
 
     /// Whether the stream holds received bytes, for which the socket does not become readable.
@@ -185,6 +200,11 @@ impl<S: Stream> Link<S> {
     /// The lengths of the frames for which memory is wanted before more is read, 0 for short ones.
     pub fn wanted(&self) -> Option<Vec<usize>> {
         self.decoder.wanted().filter(|_| self.life.receives())
+    }
+
+    /// Whether memory is wanted before more can be read.
+    pub fn awaits_memory(&self) -> bool {
+        self.decoder.awaits_memory()
     }
 
     /// Provide the memory that is wanted, and continue to decode.

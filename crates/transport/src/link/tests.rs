@@ -80,6 +80,8 @@ enum Told {
 }
 
 impl Handler<Script> for Log {
+    const KEEPS_LONG_FRAMES_APART: bool = true;
+
     fn accept_preface(&mut self, preface: &Preface) -> Result<(), Violation> {
         self.events.push(Told::Preface);
         match preface.role {
@@ -103,8 +105,8 @@ impl Handler<Script> for Log {
         }
     }
 
-    fn holds_back(&mut self, _link: &Link<Script>) -> bool {
-        self.holds_back
+    fn holds_back(&mut self, link: &Link<Script>) -> bool {
+        self.holds_back || link.awaits_memory()
     }
 
     fn end_of_file(&mut self, link: &mut Link<Script>) {
@@ -350,7 +352,7 @@ fn a_failure_to_send_between_two_turns_takes_effect_at_once() {
     link.outbox_mut().push_copy(b"gone");
     link.flush(&mut log);
     assert_eq!(log.events, [], "there is nothing to write to");
-    assert!(!link.wants_read(&mut log) && link.is_hung_up());
+    assert!(link.is_hung_up());
     let (mut link, mut log) = (
         Link::new(Limits::default(), Handshake::default()),
         Log::default(),

@@ -59,6 +59,8 @@ impl Arrivals {
 }
 
 impl<S: Stream> Handler<S> for Arrivals {
+    const KEEPS_LONG_FRAMES_APART: bool = true;
+
     fn accept_preface(&mut self, preface: &Preface) -> Result<(), Violation> {
         match preface.role {
             Role::Messenger => Ok(()),
@@ -90,7 +92,8 @@ impl<S: Stream> Handler<S> for Arrivals {
     fn holds_back(&mut self, link: &Link<S>) -> bool {
         let held_back = self.usage.holds_back(self.inbox.bytes());
         let inbox_bytes_max = link.limits().inbox_bytes_max;
-        self.inbox.update_pause(inbox_bytes_max, held_back)
+        let paused = self.inbox.update_pause(inbox_bytes_max, held_back);
+        paused || link.awaits_memory() || link.stream().is_none()
     }
 
     fn end_of_file(&mut self, link: &mut Link<S>) {
