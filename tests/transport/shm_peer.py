@@ -13,7 +13,7 @@ import sys
 from forebay._core import MessageConnection
 from forebay.transport import connect
 
-TAIL, HEAD, RING, CONTROL_BYTES = 0, 64, 12_288, 274_432
+TAIL, HEAD, RETURNED, RING, CONTROL_BYTES = 0, 64, 4096, 16_384, 278_528
 """Of the control block; see crates/transport/src/stream/shm/mod.rs."""
 F_ADD_SEALS = 1033
 SEAL_SHRINK, SEAL_GROW, SEAL_FUTURE_WRITE = 2, 4, 16
@@ -23,7 +23,7 @@ HELLO, CHUNK, GONE = 1, 2, 3
 
 
 def record(kind: int, chunk: int = 0, offset: int = 0, size: int = CONTROL_BYTES) -> bytes:
-    return b"FBSM" + struct.pack("<BBHIIQQ", 1, kind, 0, chunk, 0, offset, size)
+    return b"FBSM" + struct.pack("<BBHIIQQ", 2, kind, 0, chunk, 0, offset, size)
 
 
 def name(

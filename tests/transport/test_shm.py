@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import resource
 import socket
@@ -261,6 +262,41 @@ def test_a_full_arena_takes_back_what_ended_connections_lent(url: str) -> None:
                 arena.empty(3 << 20, np.uint8)
             del frame
             assert len(arena.empty(3 << 20, np.uint8)) == 3 << 20
+
+    asyncio.run(main())
+
+
+def test_a_full_arena_takes_back_what_open_connections_have_released(url: str) -> None:
+    """The sender has not looked since."""
+
+    async def main() -> None:
+        with Arena(4 << 20) as arena:
+            async with both_ends(url) as (one, other):
+                array = arena.empty(3 << 20, np.uint8)
+                await one.send(array)
+                [frame] = await other.recv()
+                del array, frame
+                assert len(arena.empty(3 << 20, np.uint8)) == 3 << 20
+
+    asyncio.run(main())
+
+
+def test_an_arena_has_back_what_a_closed_peer_never_received(url: str) -> None:
+    """Though the peer's process goes on: it cannot open the names any more."""
+
+    async def main() -> None:
+        with Arena("64MiB") as arena:
+            async with both_ends(url) as (one, other):
+                for _ in range(12):  # fills the inbox, so that what follows stays in the ring
+                    await one.send(arena.empty(1 << 20, np.uint8))
+                await other.recv()
+                for _ in range(12):
+                    await one.send(arena.empty(1 << 20, np.uint8))
+            del one, other  # with the inbox
+            gc.collect()
+            async with both_ends(url):
+                pass
+            assert arena.stats()["blocks"] == 0
 
     asyncio.run(main())
 

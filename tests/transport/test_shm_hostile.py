@@ -15,6 +15,7 @@ from tests.transport.shm_peer import (
     HEAD,
     HELLO,
     PREFACE,
+    RETURNED,
     RING,
     SEAL_FUTURE_WRITE,
     SEAL_GROW,
@@ -177,9 +178,11 @@ def test_returned_frames_that_were_never_lent_change_nothing(liar: Liar) -> None
     liar.core.send_blocking(b"x" * 100_000, TIMEOUT_S)
     assert liar.core.metrics()["lent_frames"] == 1
     for place in range(1024):
-        liar.put(4096 + 8 * place, 999)
+        liar.put(RETURNED + 8 * place, 998)
     assert liar.core.metrics()["lent_frames"] == 1
-    liar.put(4096, 1)
+    liar.put(RETURNED, 3)  # the first generation, held
+    assert liar.core.metrics()["lent_frames"] == 1
+    liar.put(RETURNED, 2)
     assert liar.core.metrics()["lent_frames"] == 0
 
 

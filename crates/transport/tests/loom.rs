@@ -10,7 +10,7 @@
 mod ring;
 
 // The ledger of what is lent, and the words by which it is released.
-#[path = "../src/stream/shm/ledger.rs"]
+#[path = "../src/share/ledger.rs"]
 #[allow(dead_code)]
 mod ledger;
 #[path = "../src/share/return_table.rs"]
@@ -32,9 +32,12 @@ mod limit {
     pub const LENT_FRAMES_MAX: usize = 2;
 }
 
+mod share {
+    pub(crate) use crate::ledger;
+}
+
 mod stream {
     pub mod shm {
-        pub(crate) use crate::ledger;
         pub mod sync {
             pub use loom::sync::atomic::{AtomicU64, fence};
         }

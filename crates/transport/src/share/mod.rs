@@ -16,26 +16,37 @@
 //! | module | what |
 //! |---|---|
 //! | `local` | a Unix socket that carries descriptors |
-//! | `pool` | the process's region, and what each peer holds of it |
-//! | `return_table` | the words by which a borrower releases segments |
+//! | `pool` | the process's region |
 //! | `lender` | what one peer is lent |
 //! | `borrower` | what one peer lends us |
 //! | `held` | received segments until they are released, and what a fork does to them |
 //! | `steps` | all of it as steps of a connection |
+//!
+//! These serve messages of `shm://` too (`stream::shm`):
+//!
+//! | module | what |
+//! |---|---|
+//! | `ledger` | which blocks a peer may still read; pure |
+//! | `return_table` | the words by which a peer releases them |
+//! | `loans` | both, for every peer of this process, also after its connection |
+//! | `windows` | the mapped chunks of a peer, and what its names refer to |
 
 mod borrower;
 mod held;
 #[cfg(test)]
 mod hostile_tests;
+pub(crate) mod ledger;
 mod lender;
+pub(crate) mod loans;
 pub(crate) mod local;
 mod pool;
-mod return_table;
+pub(crate) mod return_table;
 #[cfg(test)]
 mod split_tests;
 mod steps;
 #[cfg(test)]
 mod tests;
+pub(crate) mod windows;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

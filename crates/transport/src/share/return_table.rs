@@ -1,4 +1,4 @@
-//! The return table: words in a borrower's memory that show its lender which segments it has released.
+//! The return table: words in a borrower's memory that show its lender which segments or frames it has released.
 //!
 //! Each word has one writer at a time, the holder of the segment, so any thread releases a segment with one store. The
 //! lender only reads. The borrower's reads of a segment come before its `Release` store, and the lender's `Acquire` load
@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::limit::LENT_FRAMES_MAX;
-use crate::stream::shm::ledger::Ledger;
+use crate::share::ledger::Ledger;
 use crate::stream::shm::sync::AtomicU64;
 
 /// By slot: twice the generation of the last segment that was received there, plus one while it is held.
@@ -34,7 +34,7 @@ pub fn close(word: &AtomicU64) {
 pub fn settle<L>(ledger: &mut Ledger<L>, load: impl Fn(usize) -> u64) {
     // Loaded before the slots: once it is set, they show everything that was ever received.
     let closed = load(CLOSED) != 0;
-    ledger.settle_if(|ticket| {
+    ledger.settle(|ticket, _| {
         let word = load(slot_offset(ticket.slot as usize));
         word == 2 * ticket.generation || (closed && word / 2 != ticket.generation)
     });

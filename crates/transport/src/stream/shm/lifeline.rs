@@ -13,7 +13,7 @@ use crate::stream::StreamFault;
 
 const RECORD_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"FBSM";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

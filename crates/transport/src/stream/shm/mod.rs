@@ -7,28 +7,44 @@
 //! | module | what |
 //! |---|---|
 //! | `ring` | cursors of the ring, sleeping and waking; pure, checked with loom |
-//! | `ledger` | which frames the peer may still read; pure |
 //! | `lifeline` | records and descriptors over the Unix socket |
-//! | `own` | our side: region, control block, lent frames |
-//! | `quarantine` | blocks of arenas that are still read after the connection |
+//! | `own` | our side: region, control block, frames to lend |
 //! | `peer` | the peer's side: windows, received frames |
 //! | `stream` | both together |
+//!
+//! What a peer may still read, and what it may name, is of `share`, as for segments of calls: `ledger`, `return_table`,
+//! `loans`, `windows`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
-pub(crate) mod ledger;
 pub(crate) mod lifeline;
 mod own;
 mod peer;
-mod quarantine;
 pub(crate) mod ring;
 pub(crate) mod stream;
 #[cfg(test)]
 mod stream_tests;
 pub(crate) mod sync;
 
-pub use quarantine::sweep as reclaim;
 pub use stream::SharedStream;
+
+use forebay_base::PerProcess;
+
+use crate::share::loans::Peers;
+
+/// The frames of all connections. Those in arenas, which outlive a connection, stay until nobody reads them.
+static PEERS: PerProcess<Peers> = PerProcess::new();
+
+/// Take back what peers have released, whether their connections are open or not; returns whether that was anything.
+///
+/// Opening and closing a connection do so too.
+pub fn reclaim() -> bool {
+    peers().sweep()
+}
+
+fn peers() -> &'static Peers {
+    PEERS.get_or_init(Peers::default)
+}
 
 /// A name of a frame on the wire.
 pub const NAME_BYTES: usize = 32;
@@ -69,9 +85,10 @@ impl Name {
     }
 }
 
-/// The control block of a side: words, each on a cache line of its own, the slots of returned frames, the ring.
+/// The control block of a side: words, each on a cache line of its own, the return table, the ring.
 mod layout {
-    use crate::limit::{LENT_FRAMES_MAX, RING_BYTES};
+    use crate::limit::RING_BYTES;
+    use crate::share::return_table;
 
     /// How many bytes its owner has written into its ring.
     pub const TAIL: usize = 0;
@@ -80,8 +97,8 @@ mod layout {
     /// Odd while its owner sleeps for input, and for room.
     pub const SLEEPS_FOR_INPUT: usize = 128;
     pub const SLEEPS_FOR_ROOM: usize = 192;
-    /// By slot: the generation of the last frame that its owner has given back there.
+    /// Which frames its owner has received, and given back.
     pub const RETURNED: usize = 4096;
-    pub const RING: usize = RETURNED + LENT_FRAMES_MAX * size_of::<u64>();
+    pub const RING: usize = RETURNED + return_table::BYTES;
     pub const BYTES: usize = RING + RING_BYTES;
 }

@@ -10,20 +10,20 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::{Error, Result};
 use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
-use crate::stream::shm::ledger::{Ledger, Ticket};
+use crate::share::loans::Loans;
 use crate::stream::shm::lifeline::{self, Record};
-use crate::stream::shm::{Name, layout, quarantine};
+use crate::stream::shm::{Name, layout, reclaim};
 use crate::sys::shared::OwnBlock;
 
 /// The region of this end.
 #[derive(Debug)]
 pub struct OwnRegion {
+    lifeline: Arc<OwnedFd>,
     region: Region,
     /// Shared with received frames, which are released by a word in it.
     pub control: Arc<OwnBlock>,
     /// The eventfd by which the peer wakes us. Not a `Wakeup`: what a read of it returns says whether the lifeline is due.
     pub wakeup: OwnedFd,
-    ledger: Ledger<Lease>,
     /// Announced chunks, ours and those of arenas, with their names on the wire.
     announced: HashMap<(u64, u32), (u32, ChunkMark)>,
     names_given: u32,
@@ -35,7 +35,7 @@ pub struct OwnRegion {
 
 impl OwnRegion {
     /// Make the region and say hello.
-    pub fn new(socket: &OwnedFd) -> Result<Self> {
+    pub fn new(lifeline: Arc<OwnedFd>) -> Result<Self> {
         // Each connection has one, and allocates under its lock: shelves per thread would not help.
         let config = Config::new("connection", REGION_BYTES_MAX)
             .chunk_bytes(REGION_CHUNK_BYTES)
@@ -59,13 +59,13 @@ impl OwnRegion {
             bytes: layout::BYTES as u64,
         };
         let given = [memory.as_fd(), wakeup.as_fd(), process.as_fd()];
-        lifeline::send(socket, hello, &given)
+        lifeline::send(&lifeline, hello, &given)
             .map_err(|errno| system("sendmsg of the hello", errno))?;
         Ok(Self {
+            lifeline,
             region,
             control,
             wakeup,
-            ledger: Ledger::default(),
             announced: HashMap::from([((reference.region, reference.chunk), (0, mark))]),
             names_given: 1,
             allocated: BTreeMap::new(),
@@ -98,8 +98,8 @@ impl OwnRegion {
     /// our region first.
     ///
     /// `None` if there is no room, or too much is lent: then its bytes go through the ring.
-    pub fn share(&mut self, socket: &OwnedFd, bytes: &[u8], block: Option<&Lease>) -> Option<Name> {
-        let lent = block.and_then(|block| self.lend_block(socket, bytes, block));
+    pub fn share(&mut self, loans: &Loans, bytes: &[u8], block: Option<&Lease>) -> Option<Name> {
+        let lent = block.and_then(|block| self.lend_block(loans, bytes, block));
         if lent.is_some() {
             return lent;
         }
@@ -107,23 +107,23 @@ impl OwnRegion {
             Some(found) => found,
             None => (self.copy(bytes)?, 0),
         };
-        self.lend(socket, bytes.len(), lease, skipped)
+        self.lend(loans, bytes.len(), lease, skipped)
     }
 
     /// `None` also if the arena shares no more chunks: then the frame is copied.
-    fn lend_block(&mut self, socket: &OwnedFd, bytes: &[u8], block: &Lease) -> Option<Name> {
+    fn lend_block(&mut self, loans: &Loans, bytes: &[u8], block: &Lease) -> Option<Name> {
         let start = block.as_ptr().as_ptr() as usize;
         let skipped = (bytes.as_ptr() as usize).checked_sub(start)?;
         if skipped.checked_add(bytes.len())? > block.len() {
             return None;
         }
-        self.lend(socket, bytes.len(), block.clone(), skipped as u64)
+        self.lend(loans, bytes.len(), block.clone(), skipped as u64)
     }
 
-    fn lend(&mut self, socket: &OwnedFd, bytes: usize, lease: Lease, skipped: u64) -> Option<Name> {
-        let chunk = self.announce(socket, &lease)?;
+    fn lend(&mut self, loans: &Loans, bytes: usize, lease: Lease, skipped: u64) -> Option<Name> {
+        let chunk = self.announce(&lease)?;
         let offset = lease.reference().offset + skipped;
-        let ticket = self.ledger.lend(lease).ok()?;
+        let ticket = loans.ledger().lend(lease).ok()?;
         Some(Name {
             chunk,
             slot: ticket.slot,
@@ -133,31 +133,11 @@ impl OwnRegion {
         })
     }
 
-    /// Loans of arenas, which outlive the connection.
-    pub fn take_foreign(&mut self) -> Vec<(Ticket, Lease)> {
-        let mut loans = self.ledger.take();
-        loans.retain(|(_, lease)| lease.reference().region != self.region.id());
-        loans
-    }
-
-    /// Drop returned loans, by the words that the peer shows.
-    pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
-        self.ledger.settle(returned);
-    }
-
-    /// Frames that the peer may still read.
-    pub fn lent(&self) -> usize {
-        self.ledger.len()
-    }
-
-    /// Whether the peer may still read a block that contains some of these bytes.
-    pub fn is_lent(&self, bytes: &[u8]) -> bool {
-        let asked = bytes.as_ptr_range();
-        self.ledger.loans().any(|lease| {
-            let start = lease.as_ptr().as_ptr().cast_const();
-            let end = start.wrapping_add(lease.len());
-            start < asked.end && asked.start < end
-        })
+    /// Drop the loans of this region, which is given up and never written again. Those of arenas outlive the connection.
+    pub fn forget_lent(&self, loans: &Loans) {
+        let own = self.region.id();
+        let mut ledger = loans.ledger();
+        ledger.settle(|_, lease| lease.reference().region == own);
     }
 
     /// The block that contains a frame, and the frame's offset in it.
@@ -178,28 +158,29 @@ impl OwnRegion {
     }
 
     /// Announce chunks that are gone.
-    fn forget_gone(&mut self, socket: &OwnedFd) {
+    fn forget_gone(&mut self) {
+        let lifeline = &self.lifeline;
         self.announced.retain(|_, (name, mark)| {
-            !mark.is_gone() || lifeline::send(socket, Record::Gone(*name), &[]).is_err()
+            !mark.is_gone() || lifeline::send(lifeline, Record::Gone(*name), &[]).is_err()
         });
     }
 
     /// The wire name of a block's chunk. Announces a new chunk, and those that are gone.
-    fn announce(&mut self, socket: &OwnedFd, lease: &Lease) -> Option<u32> {
+    fn announce(&mut self, lease: &Lease) -> Option<u32> {
         let Reference { region, chunk, .. } = lease.reference();
         if let Some((name, _)) = self.announced.get(&(region, chunk)) {
             return Some(*name);
         }
-        self.forget_gone(socket);
-        if self.announced.len() >= WINDOWS_MAX && quarantine::sweep() {
-            self.forget_gone(socket);
+        self.forget_gone();
+        if self.announced.len() >= WINDOWS_MAX && reclaim() {
+            self.forget_gone();
         }
         if self.announced.len() >= WINDOWS_MAX {
             return None;
         }
         let memory = lease.share_chunk().ok()?;
         let name = self.names_given;
-        lifeline::send(socket, Record::Chunk(name), &[memory.as_fd()]).ok()?;
+        lifeline::send(&self.lifeline, Record::Chunk(name), &[memory.as_fd()]).ok()?;
         self.names_given = name.checked_add(1)?;
         let mark = lease.chunk_mark();
         self.announced.insert((region, chunk), (name, mark));

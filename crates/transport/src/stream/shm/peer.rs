@@ -1,16 +1,16 @@
 //! The peer's side: its announced chunks, mapped read-only, and frames in them.
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use forebay_base::process;
 use forebay_memory::Window;
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::error::Violation;
-use crate::limit::{LENT_FRAMES_MAX, WINDOWS_MAX};
+use crate::share::loans::Loans;
+use crate::share::return_table;
+use crate::share::windows::Windows;
 use crate::stream::shm::{Name, layout};
 use crate::sys::buffer::Buffer;
 use crate::sys::shared::{OwnBlock, PeerBlock};
@@ -21,14 +21,15 @@ pub struct PeerRegion {
     pub control: PeerBlock,
     /// The peer's eventfd, which came with its hello.
     pub wakeup: OwnedFd,
-    /// A pidfd of the peer: readable once it has ended.
-    pub process: OwnedFd,
-    windows: HashMap<u32, Arc<Window>>,
+    /// What it may read of us.
+    pub loans: Arc<Loans>,
+    pub windows: Windows,
 }
 
 /// A received frame, until it is released.
 ///
-/// It keeps our control block, which shows its release.
+/// It keeps our control block, which shows that. Frames are mapped for reading alone: what `share::held` does for
+/// segments of calls, which their holder may write (restore pages, or copy before a fork), is not needed.
 #[derive(Debug)]
 struct Held {
     own: Arc<OwnBlock>,
@@ -41,9 +42,16 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A forked child shares the control block: the frame is its parent's to release.
         if process::epoch() == self.owner {
-            let at = layout::RETURNED + self.slot * size_of::<u64>();
-            self.own.word(at).store(self.generation, Ordering::Release);
+            self.show(false);
         }
+    }
+}
+
+impl Held {
+    /// Show in our return table whether it is held.
+    fn show(&self, held: bool) {
+        let at = layout::RETURNED + return_table::slot_offset(self.slot);
+        return_table::show(self.own.word(at), self.generation, held);
     }
 }
 
@@ -64,7 +72,8 @@ impl PeerRegion {
         if !fcntl_getfl(&wakeup).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) {
             return Err(Violation::Descriptors);
         }
-        let window = open(&memory)?;
+        let mut windows = Windows::default();
+        let window = windows.add(chunk, || Window::open(&memory))?;
         let geometry = Violation::Geometry {
             bytes,
             expected: layout::BYTES as u64,
@@ -72,12 +81,17 @@ impl PeerRegion {
         if bytes != layout::BYTES as u64 {
             return Err(geometry);
         }
-        let control = PeerBlock::new(Arc::clone(&window), offset, layout::BYTES).ok_or(geometry)?;
+        let part = |skipped: usize, bytes| {
+            let window = Arc::clone(&window);
+            PeerBlock::new(window, offset.checked_add(skipped as u64)?, bytes)
+        };
+        let control = part(0, layout::BYTES).ok_or(geometry.clone())?;
+        let returns = part(layout::RETURNED, return_table::BYTES).ok_or(geometry)?;
         Ok(Self {
             control,
             wakeup,
-            process,
-            windows: HashMap::from([(chunk, window)]),
+            loans: Loans::new(returns, process),
+            windows,
         })
     }
 
@@ -86,61 +100,19 @@ impl PeerRegion {
         let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else {
             return Err(Violation::Descriptors);
         };
-        if self.windows.len() == WINDOWS_MAX {
-            return Err(Violation::Windows { limit: WINDOWS_MAX });
-        }
-        self.windows.insert(chunk, open(&memory)?);
-        Ok(())
-    }
-
-    /// The peer has dropped a chunk; frames in it stay readable.
-    pub fn remove(&mut self, chunk: u32) {
-        self.windows.remove(&chunk);
-    }
-
-    /// The generation that the peer shows at a slot.
-    pub fn returned(&self, slot: u32) -> u64 {
-        let at = layout::RETURNED + slot as usize * size_of::<u64>();
-        self.control.load(at, Ordering::Acquire)
-    }
-
-    /// Whether a chunk is mapped.
-    pub fn has(&self, chunk: u32) -> bool {
-        self.windows.contains_key(&chunk)
+        self.windows.add(chunk, || Window::open(&memory)).map(drop)
     }
 
     /// The frame of a name, every number of which may be invalid.
     pub fn open(&self, name: &Name, own: &Arc<OwnBlock>) -> Result<Buffer, Violation> {
-        let wrong = Violation::Reference {
-            chunk: name.chunk,
-            offset: name.offset,
-            bytes: name.bytes,
-        };
-        let window = self.windows.get(&name.chunk).ok_or(wrong.clone())?;
-        let slot = name.slot as usize;
-        let (offset, bytes) = (usize::try_from(name.offset), usize::try_from(name.bytes));
-        let (Ok(offset), Ok(bytes)) = (offset, bytes) else {
-            return Err(wrong);
-        };
-        let end = offset.checked_add(bytes);
-        if end.is_none_or(|end| end > window.len())
-            || slot >= LENT_FRAMES_MAX
-            || name.generation == 0
-        {
-            return Err(wrong);
-        }
+        let (window, offset, bytes) = self.windows.find(name)?;
         let held = Held {
             own: Arc::clone(own),
-            slot,
+            slot: name.slot as usize,
             generation: name.generation,
             owner: process::epoch(),
         };
+        held.show(true);
         Ok(Buffer::shared(Arc::clone(window), offset, bytes, held))
     }
-}
-
-fn open(memory: &OwnedFd) -> Result<Arc<Window>, Violation> {
-    Window::open(memory)
-        .map(Arc::new)
-        .map_err(|error| Violation::Window(error.to_string()))
 }

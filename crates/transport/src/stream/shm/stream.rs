@@ -16,12 +16,12 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::error::{Error, Violation};
+use crate::share::return_table;
 use crate::stream::shm::lifeline::{self, Received, Record};
 use crate::stream::shm::own::{OwnRegion, system};
 use crate::stream::shm::peer::PeerRegion;
-use crate::stream::shm::quarantine;
 use crate::stream::shm::ring::{RingReader, RingWriter, Sleeper, Waker};
-use crate::stream::shm::{NAME_BYTES, Name, layout};
+use crate::stream::shm::{NAME_BYTES, Name, layout, peers, reclaim};
 use crate::stream::unix::peer_uid;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
@@ -72,16 +72,16 @@ impl SharedStream {
                 "shared memory connects processes of one user; the peer is of user {uid}, this is {own_uid}: use unix://"
             )));
         }
-        quarantine::sweep();
-        let own = OwnRegion::new(&socket)?;
+        reclaim();
+        let lifeline = Arc::new(socket);
+        let own = OwnRegion::new(Arc::clone(&lifeline))?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| system("epoll_create", errno))?;
-        for descriptor in [own.wakeup.as_fd(), socket.as_fd()] {
+        for descriptor in [own.wakeup.as_fd(), lifeline.as_fd()] {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&set, descriptor, data, epoll::EventFlags::IN)
                 .map_err(|errno| system("epoll_ctl", errno))?;
         }
-        let lifeline = Arc::new(socket);
         Ok(Self {
             watched: Arc::new(Watched { set, lifeline }),
             own,
@@ -137,16 +137,21 @@ impl SharedStream {
     }
 
     /// Whether the peer may still read the memory of these bytes.
-    pub fn is_lent(&mut self, bytes: &[u8]) -> bool {
-        self.settle();
-        self.own.is_lent(bytes)
+    pub fn is_lent(&self, bytes: &[u8]) -> bool {
+        let asked = bytes.as_ptr_range();
+        let overlaps = |lease: &Lease| {
+            let start = lease.as_ptr().as_ptr().cast_const();
+            let end = start.wrapping_add(lease.len());
+            start < asked.end && asked.start < end
+        };
+        let theirs = self.theirs.as_ref();
+        theirs.is_some_and(|theirs| theirs.loans.settled().loans().any(overlaps))
     }
 
-    /// Drop the loans that the peer has returned.
-    fn settle(&mut self) {
-        if let Some(theirs) = &self.theirs {
-            self.own.settle(|slot| theirs.returned(slot));
-        }
+    /// Drop the loans that the peer has returned; returns how many there are still.
+    fn settle(&self) -> usize {
+        let theirs = self.theirs.as_ref();
+        theirs.map_or(0, |theirs| theirs.loans.settled().len())
     }
 
     /// Read the lifeline until it is empty.
@@ -174,9 +179,13 @@ impl SharedStream {
                     bytes,
                 },
                 theirs @ None,
-            ) => *theirs = Some(PeerRegion::new(chunk, offset, bytes, descriptors)?),
+            ) => {
+                let region = PeerRegion::new(chunk, offset, bytes, descriptors)?;
+                peers().add(&region.loans);
+                *theirs = Some(region);
+            }
             (Record::Chunk(chunk), Some(theirs)) => theirs.add(chunk, descriptors)?,
-            (Record::Gone(chunk), Some(theirs)) => theirs.remove(chunk),
+            (Record::Gone(chunk), Some(theirs)) => theirs.windows.remove(chunk),
             (Record::Hello { .. }, Some(_)) | (_, None) => return Err(Violation::Order),
         }
         Ok(())
@@ -321,12 +330,9 @@ impl Stream for SharedStream {
     }
 
     fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
-        if self.theirs.is_none() || self.ended {
-            return None;
-        }
-        self.settle();
-        let socket = Arc::clone(self.lifeline());
-        let name = self.own.share(&socket, bytes, block)?;
+        let theirs = self.theirs.as_ref().filter(|_| !self.ended)?;
+        drop(theirs.loans.settled());
+        let name = self.own.share(&theirs.loans, bytes, block)?;
         Some(name.encode())
     }
 
@@ -336,7 +342,7 @@ impl Stream for SharedStream {
         if self
             .theirs
             .as_ref()
-            .is_some_and(|theirs| !theirs.has(name.chunk))
+            .is_some_and(|theirs| !theirs.windows.has(name.chunk))
         {
             self.read_lifeline()?;
         }
@@ -351,8 +357,7 @@ impl Stream for SharedStream {
     }
 
     fn lent(&mut self) -> usize {
-        self.settle();
-        self.own.lent()
+        self.settle()
     }
 }
 
@@ -361,14 +366,12 @@ impl Drop for SharedStream {
         if self.owner != process::epoch() {
             return; // a copy in a forked child: the loans are its parent's
         }
-        self.settle();
+        let closed = layout::RETURNED + return_table::CLOSED;
+        return_table::close(self.own.control.word(closed));
         if let Some(theirs) = self.theirs.take() {
-            let loans = self.own.take_foreign();
-            if !loans.is_empty() {
-                quarantine::admit(theirs, loans);
-            }
+            self.own.forget_lent(&theirs.loans);
         }
-        quarantine::sweep();
+        reclaim();
     }
 }
 

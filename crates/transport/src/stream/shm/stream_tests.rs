@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
+use forebay_memory::{Config, Region};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::stream::SharedStream;
+use super::{NAME_BYTES, reclaim};
 use crate::limit::{RING_BYTES, SHARE_BYTES_MIN};
 use crate::stream::unix::pair;
 use crate::stream::{Stream, StreamFault};
+use crate::sys::shared::Staged;
 
 fn ends() -> (SharedStream, SharedStream) {
     let (left, right) = pair().expect("sockets");
@@ -78,6 +81,48 @@ fn a_frame_is_named_opened_and_given_back() {
     assert_eq!(one.lent(), 1);
     drop(frame);
     assert_eq!(one.lent(), 0);
+}
+
+fn lend_block(stream: &mut SharedStream, arena: &Region) -> [u8; NAME_BYTES] {
+    let bytes = pattern(0, SHARE_BYTES_MIN);
+    let lease = arena.allocate(bytes.len()).expect("room");
+    let reference = lease.reference();
+    let staged = Staged::new(lease, &bytes).expect("the only lease");
+    let block = arena.lease(&reference).expect("it is live");
+    stream.share(staged.as_ref(), Some(&block)).expect("room")
+}
+
+fn blocks(arena: &Region) -> u64 {
+    arena.stats().expect("its process").blocks
+}
+
+#[test]
+fn an_arena_has_back_what_a_closed_receiver_never_received() {
+    let arena = Region::new(Config::new("arena", 4 << 20)).expect("a region");
+    let (mut one, mut other) = ends();
+    let name = lend_block(&mut one, &arena);
+    lend_block(&mut one, &arena);
+    let frame = other.open(&name).expect("it is there");
+    drop(one);
+    assert_eq!(blocks(&arena), 2, "the receiver may open the other");
+    drop(other);
+    assert_eq!(blocks(&arena), 1, "the receiver reads one");
+    drop(frame);
+    reclaim();
+    assert_eq!(blocks(&arena), 0);
+}
+
+#[test]
+fn an_arena_has_back_what_the_peer_of_an_open_connection_has_released() {
+    let arena = Region::new(Config::new("arena", 4 << 20)).expect("a region");
+    let (mut one, mut other) = ends();
+    let name = lend_block(&mut one, &arena);
+    let frame = other.open(&name).expect("it is there");
+    reclaim();
+    assert_eq!(blocks(&arena), 1);
+    drop(frame);
+    reclaim();
+    assert_eq!(blocks(&arena), 0);
 }
 
 #[test]

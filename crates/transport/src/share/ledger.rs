@@ -1,8 +1,8 @@
-//! Which frames the peer may still read: pure bookkeeping, over anything that keeps a block alive.
+//! What a peer may still read: pure bookkeeping, over anything that keeps a block alive.
 //!
-//! A lent frame has a ticket, below [`LENT_FRAMES_MAX`], and a generation that is used once. The peer gives it back by
-//! writing the generation at the ticket's slot in its own memory: no index travels, no slot is contended, and a
-//! wrong word gives nothing back but what that peer was lent.
+//! A loan has a slot, below [`LENT_FRAMES_MAX`], and a generation that is used once. The peer gives it back by a word at
+//! that slot of its own memory (`return_table`): no index travels, no slot is contended, and a wrong word gives
+//! nothing back but what that peer was lent.
 
 use crate::limit::LENT_FRAMES_MAX;
 
@@ -55,40 +55,23 @@ impl<L> Ledger<L> {
         })
     }
 
-    /// Drop returned loans, by `returned`: the word that the peer shows at a slot.
-    pub fn settle(&mut self, returned: impl Fn(u32) -> u64) {
-        self.settle_if(|ticket| ticket.generation == returned(ticket.slot));
-    }
-
-    /// Drop the loans for whose tickets `is_back` is true.
-    pub fn settle_if(&mut self, is_back: impl Fn(Ticket) -> bool) {
+    /// Drop the loans for which `is_back` is true.
+    pub fn settle(&mut self, is_back: impl Fn(Ticket, &L) -> bool) {
         let Self {
             loans, lent, free, ..
         } = self;
         lent.retain(|&slot| {
-            let loan = &mut loans[slot as usize];
-            let generation = loan.as_ref().map(|(generation, _)| *generation);
-            let back = generation.is_some_and(|generation| is_back(Ticket { slot, generation }));
+            let place = &mut loans[slot as usize];
+            let back = place.as_ref().is_some_and(|(generation, loan)| {
+                let generation = *generation;
+                is_back(Ticket { slot, generation }, loan)
+            });
             if back {
-                *loan = None;
+                *place = None;
                 free.push(slot);
             }
             !back
         });
-    }
-
-    /// Empty the ledger; returns what was lent.
-    pub fn take(&mut self) -> Vec<(Ticket, L)> {
-        let loans = std::mem::take(&mut self.loans).into_iter().enumerate();
-        self.lent.clear();
-        self.free.clear();
-        loans
-            .filter_map(|(slot, loan)| {
-                let (generation, loan) = loan?;
-                let slot = u32::try_from(slot).ok()?;
-                Some((Ticket { slot, generation }, loan))
-            })
-            .collect()
     }
 
     /// What is lent.
@@ -115,12 +98,12 @@ mod tests {
     fn a_ticket_from_before_gives_nothing_back() {
         let mut ledger = Ledger::default();
         let first = ledger.lend("first").expect("room");
-        ledger.settle(|_| first.generation);
+        ledger.settle(|ticket, _| ticket == first);
         let second = ledger.lend("second").expect("room");
         assert_eq!(first.slot, second.slot);
-        ledger.settle(|_| first.generation);
+        ledger.settle(|ticket, _| ticket == first);
         assert_eq!(ledger.len(), 1);
-        ledger.settle(|_| second.generation);
+        ledger.settle(|ticket, _| ticket == second);
         assert_eq!(ledger.len(), 0);
     }
 
@@ -157,7 +140,7 @@ mod tests {
                         table.insert(u32::try_from(value % 8).unwrap_or(0), value | 1 << 63);
                     }
                 }
-                ledger.settle(|slot| table.get(&slot).copied().unwrap_or(0));
+                ledger.settle(|ticket, _| table.get(&ticket.slot) == Some(&ticket.generation));
                 open.retain(|(ticket, kept)| {
                     let back = table.get(&ticket.slot) == Some(&ticket.generation);
                     assert_eq!(Rc::strong_count(kept), if back { 1 } else { 2 });
