@@ -1,4 +1,7 @@
 //! Memory of cancelled operations that the kernel may still write: counted, and bounded.
+//!
+//! A queue counts operations, also into memory that is of no arena. An arena's blocks that it reads into are kept and
+//! counted by the arena besides (`forebay_memory::Quarantined`), whose limit refuses allocations; this one refuses reads.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;

@@ -12,6 +12,13 @@
 //! file with another inode or incarnation; then the stream carries everything.
 //! The folder of the process is kept open: once the process has ended it is empty, even if its number is reused.
 //!
+//! # Why not as the transport shares memory
+//!
+//! `forebay_transport::share` lends: a ledger keeps each block until its one reader releases it. Here nothing is lent, and
+//! the owner learns of no reader: who reads checks the version before and after. So nobody announces a chunk or says that
+//! it is gone. A window belongs to all connections to an owner, by inode, for as long as a tensor in it is known; there
+//! to one connection, by number, until the peer takes it back. Only `Window` is common, and is in `forebay_memory`.
+//!
 //! | module | what |
 //! |---|---|
 //! | `directory` | where each tensor is: descriptor, device, inode, offset, bytes |

@@ -4,6 +4,9 @@
 //! by a call without an ancillary buffer. So an end sends none before the receiver has said that it asks for them.
 //! Descriptors go out with whichever bytes the kernel takes next: they arrive no later than the frame that refers to
 //! them, and in the order of such frames, so that a queue at each end suffices.
+//!
+//! Beside a ring in shared memory nothing but records goes over the socket, each by one call with its descriptors. So
+//! `stream::shm::lifeline` needs no queue and no asking, and is a packet of `forebay_base`: 20 lines beside its records.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
