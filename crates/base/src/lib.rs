@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`Queue`], [`wakeup`] | completions from any thread to one consumer; waking a thread that sleeps |
 //! | [`poll`], [`slots`] | one epoll whose events name a kind and a slot; slots that tell each use from the one before |
-//! | [`accept`], [`unix`], [`peer`] | accepting, listening on a Unix socket of this user alone, and who connects to it |
+//! | [`accept`], [`unix`], [`peer`] | accepting and its pauses, listening on a Unix socket of this user alone, and who connects to it |
 //! | [`packet`] | packets with descriptors |
 //! | [`process`], [`PerProcess`] | which process this is after forks; a value that each makes for itself |
 //! | [`file_id`], [`host`] | which file a path names; how much memory this process may have, and its cgroups |

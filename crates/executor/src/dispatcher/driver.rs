@@ -12,6 +12,9 @@
 //! before the time-out of its run. Actions run until none is left, because performing one may let the machine decide
 //! more. The store's batch is written before the flush, so that a commit is on its way while the kernel takes the
 //! bytes. Workers are flushed before clients, because they compute while clients are notified.
+//!
+//! With the loops of the transport's and the tensor servers only the walk over events is the same, 6 lines: here a
+//! connection is answered at the end of a turn, no handshake has a deadline, and each part knows what is due in it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

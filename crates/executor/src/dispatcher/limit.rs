@@ -46,8 +46,6 @@ pub const TICKETS_MAX: usize = 4_096;
 pub const FINISHED_MAX: usize = 1 << 22;
 /// Bytes of a submission's arguments, unless the settings say otherwise.
 pub const ARGUMENTS_BYTES_MAX: usize = 16 << 20;
-/// How long accepting pauses when the process has no descriptor left.
-pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// A worker that closed its socket but did not exit is killed after this.
 pub const HALF_DEAD_MS: u64 = 1_000;
 /// How long the supervisor has to report how a worker ended, before the cause counts as unknown.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::accept::{ACCEPTS_PER_TURN, Accepting};
 use forebay_base::slots::{Key, Slots};
 use forebay_transport::calls::{Call, Connection, Options};
 use forebay_transport::limit::Limits;
@@ -18,9 +18,9 @@ use rustix::process::geteuid;
 use crate::dispatcher::clients::refused::{Refusals, Shortage};
 use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX,
-    CLIENT_RESULTS_BYTES_MAX, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS,
-    REFUSED_MAX, REFUSED_MS, UNREAD_RESULTS_PER_CLIENT_MAX,
+    CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX, CLIENT_RESULTS_BYTES_MAX,
+    CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS, REFUSED_MAX, REFUSED_MS,
+    UNREAD_RESULTS_PER_CLIENT_MAX,
 };
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::rebinding::RebindReports;
@@ -91,8 +91,7 @@ pub struct Input {
 #[derive(Default)]
 pub struct Connections {
     listener: Option<Listener>,
-    accepting: Ready,
-    resumes: Option<Instant>,
+    accepting: Accepting,
     slots: Slots<Client>,
     touched: Vec<Key>,
     again: Vec<Key>,
@@ -112,30 +111,29 @@ impl Connections {
     /// `Transport` if another process listens there, or the path is invalid for a socket.
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
-        self.accepting = Ready::default();
         self.set_spare();
-        self.set_accepting(poll, true)
+        self.accepting = Accepting::default();
+        self.accepting
+            .start(poll, Source::ClientListener, &self.listener)
+            .map_err(Error::system("epoll_ctl"))
     }
 
     /// Bind the socket again if its file was removed; the outcome, if there is one to report.
     pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
-        self.listener
-            .as_ref()
+        let listener = self
+            .listener
+            .as_mut()
             .filter(|listener| listener.is_gone())?;
-        drop(self.set_accepting(poll, false));
-        let listener = self.listener.as_mut()?;
+        self.accepting.stop(poll, [&*listener]);
         let attempt = listener.bind_again().map_err(Error::Transport);
-        let report = self.rebind_reports.report(listener.path(), attempt);
-        if self.set_accepting(poll, true).is_err() {
-            let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
-            self.resumes = Instant::now().checked_add(pause);
-        }
-        report
+        self.accepting
+            .resume(poll, Source::ClientListener, [&*listener]);
+        self.rebind_reports.report(listener.path(), attempt)
     }
 
     /// Accept no more clients.
     pub fn stop_listening(&mut self, poll: &Poll) {
-        drop(self.set_accepting(poll, false));
+        self.accepting.stop(poll, &self.listener);
         self.listener = None;
     }
 
@@ -153,7 +151,7 @@ impl Connections {
         let mut came = Vec::new();
         for _ in 0..ACCEPTS_PER_TURN {
             if self.slots.len() >= CLIENTS_MAX + REFUSED_MAX {
-                drop(self.set_accepting(poll, false));
+                self.accepting.stop(poll, &self.listener);
                 break;
             }
             let shortage = (self.slots.len() >= CLIENTS_MAX).then_some(Shortage::Clients);
@@ -173,9 +171,7 @@ impl Connections {
                     // The process has no descriptor left, and no event reports when it has one again.
                     self.set_spare();
                     self.refusals.add(Shortage::Descriptors);
-                    drop(self.set_accepting(poll, false));
-                    let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
-                    self.resumes = Instant::now().checked_add(pause);
+                    self.accepting.pause(poll, &self.listener);
                     break;
                 }
             }
@@ -183,15 +179,15 @@ impl Connections {
         came
     }
 
-    /// Accept again if a pause is over.
+    /// Accept again, unless there is no room or a pause lasts.
     pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
-        if self.resumes.is_some_and(|resumes| resumes > now) {
+        if !self.accepting.ends_pause(now) && self.accepting.deadline().is_some() {
             return;
         }
-        self.resumes = None;
         self.set_spare();
         if self.slots.len() < CLIENTS_MAX + REFUSED_MAX {
-            drop(self.set_accepting(poll, true));
+            self.accepting
+                .resume(poll, Source::ClientListener, &self.listener);
         }
     }
 
@@ -199,7 +195,8 @@ impl Connections {
     pub fn resumes(&self) -> Option<Instant> {
         let refused = self.refused.iter();
         let refused = refused.filter_map(|key| self.slots.get(*key)?.refused);
-        refused.map(|(_, leaves)| leaves).chain(self.resumes).min()
+        let leave = refused.map(|(_, leaves)| leaves);
+        leave.chain(self.accepting.deadline()).min()
     }
 
     /// The refused clients to disconnect now.
@@ -451,9 +448,8 @@ impl Connections {
         let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
         client.connection.close();
-        if self.resumes.is_none() {
-            drop(self.set_accepting(poll, true));
-        }
+        self.accepting
+            .resume(poll, Source::ClientListener, &self.listener);
         if let Some(all) = all {
             client.unread.iter().for_each(|id| all.remove(*id));
         }
@@ -507,25 +503,6 @@ impl Connections {
             self.refusals.add(shortage);
         }
         Some(key)
-    }
-
-    fn set_accepting(&mut self, poll: &Poll, accepting: bool) -> Result<()> {
-        let Some(listener) = &self.listener else {
-            return Ok(());
-        };
-        let wanted = Ready {
-            read: accepting,
-            write: false,
-        };
-        poll.change(
-            listener,
-            Token::only(Source::ClientListener),
-            self.accepting,
-            wanted,
-        )
-        .map_err(Error::system("epoll_ctl"))?;
-        self.accepting = wanted;
-        Ok(())
     }
 }
 

@@ -2,23 +2,22 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use forebay_base::accept::ACCEPTS_PER_TURN;
+use forebay_base::accept::{ACCEPTS_PER_TURN, Accepting};
 use forebay_base::slots::{Key, Slots};
 use rustix::io::Errno;
 
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::context::Context;
 use crate::dispatcher::limit::{
-    ACCEPT_PAUSE_MS, OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END, RECORDS_A_TURN,
-    SIDES_MAX,
+    OUTPUT_BYTES_A_TURN, OUTPUT_READ_BYTES, RECORD_TURNS_AT_END, RECORDS_A_TURN, SIDES_MAX,
 };
-use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
+use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::rebinding::RebindReports;
 use crate::dispatcher::workers::RunId;
 use crate::dispatcher::workers::processes::Processes;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::request::Slot;
 use crate::side::{Received, Record, RecordBuffer, Side, SideListener};
 
@@ -35,8 +34,7 @@ struct SideChannel {
 pub struct SideChannels {
     listener: Option<SideListener>,
     rebind_reports: RebindReports,
-    /// The process had no descriptor left: accepting resumes then.
-    resumes: Option<Instant>,
+    accepting: Accepting,
     slots: Slots<SideChannel>,
     /// Side sockets whose worker has not identified itself.
     unidentified: Vec<Key>,
@@ -50,7 +48,7 @@ impl Default for SideChannels {
         Self {
             listener: None,
             rebind_reports: RebindReports::default(),
-            resumes: None,
+            accepting: Accepting::default(),
             slots: Slots::default(),
             unidentified: Vec::new(),
             record_buffer: Some(RecordBuffer::default()),
@@ -65,10 +63,11 @@ impl SideChannels {
     /// # Errors
     /// Those of [`SideListener::bind`].
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
-        let listener = SideListener::bind(path)?;
-        watch_only(poll, &listener, Source::SideListener)?;
-        self.listener = Some(listener);
-        Ok(())
+        self.listener = Some(SideListener::bind(path)?);
+        self.accepting = Accepting::default();
+        self.accepting
+            .start(poll, Source::SideListener, &self.listener)
+            .map_err(Error::system("epoll_ctl"))
     }
 
     /// Bind the socket again if its file was removed; the outcome, if there is one to report.
@@ -77,9 +76,10 @@ impl SideChannels {
             .listener
             .as_mut()
             .filter(|listener| listener.is_gone())?;
-        poll.remove(&*listener);
+        self.accepting.stop(poll, [&*listener]);
         let attempt = listener.bind_again();
-        self.resumes = Some(Instant::now()); // it is watched again from the next turn on
+        self.accepting
+            .resume(poll, Source::SideListener, [&*listener]);
         self.rebind_reports.report(listener.path(), attempt)
     }
 
@@ -109,10 +109,7 @@ impl SideChannels {
                 Ok(None) => return,
                 Err(_) => {
                     // The process has no descriptor left, and no event reports when it has one again: the worker waits.
-                    poll.remove(listener);
-                    let pause = Duration::from_millis(ACCEPT_PAUSE_MS);
-                    self.resumes = Instant::now().checked_add(pause);
-                    return;
+                    return self.accepting.pause(poll, [listener]);
                 }
             };
             if self.slots.len() >= SIDES_MAX {
@@ -136,17 +133,15 @@ impl SideChannels {
 
     /// Accept again if a pause is over.
     pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
-        if let (Some(listener), true) = (&self.listener, self.resumes.is_some_and(|at| at <= now)) {
-            let watched = poll.add(listener, Token::only(Source::SideListener), Ready::READ);
-            // If the kernel cannot watch the listener either, the pause continues.
-            let again = now.checked_add(Duration::from_millis(ACCEPT_PAUSE_MS));
-            self.resumes = again.filter(|_| watched.is_err());
+        if self.accepting.ends_pause(now) {
+            self.accepting
+                .resume(poll, Source::SideListener, &self.listener);
         }
     }
 
     /// When accepting resumes.
     pub fn resumes(&self) -> Option<Instant> {
-        self.resumes
+        self.accepting.deadline()
     }
 
     /// Close the side socket of a worker.

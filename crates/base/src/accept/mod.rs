@@ -3,13 +3,17 @@
 //! Where the process has no descriptor, accept(2) fails and the connection stays in the queue: the listener is readable
 //! for ever, a level-triggered loop turns without end, and the peer waits for nothing. So one descriptor is kept in
 //! reserve: it is closed, the connection at the head of the queue is accepted and closed, and the reserve is taken again.
-//! The caller then pauses for a while: others are turned away no faster than it looks.
+//! The caller then pauses for a while ([`Accepting::pause`]): others are turned away no faster than it looks.
+
+mod accepting;
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
+
+pub use accepting::Accepting;
 
 /// Connections that are accepted in one turn of a loop, so that what it serves already gets its turn.
 pub const ACCEPTS_PER_TURN: usize = 64;
