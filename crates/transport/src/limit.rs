@@ -114,8 +114,6 @@ pub const NATIVE_STALL_S: u64 = 30;
 /// Checks within that time.
 pub const NATIVE_STALL_LOOKS: u32 = 4;
 const _: () = assert!(NATIVE_STALL_LOOKS > STALL_LOOKS_MIN);
-/// How long accepting pauses if no descriptor is left.
-pub const NATIVE_PAUSE_MS: u64 = 100;
 /// How long a native listener that closes waits for its answers to be written.
 pub const NATIVE_GRACE_MS: u64 = 500;
 /// Between two attempts to connect to a Unix socket whose queue is full.

@@ -14,7 +14,7 @@ pub(super) enum Watched {
     Commands,
     /// Finished reads of files.
     Files,
-    /// A listening socket; the index of its key is its position in `Acceptors`.
+    /// A listening socket; the index of its key is its position in the acceptor.
     Listener,
     /// A connection, by the key of its slot.
     Connection,

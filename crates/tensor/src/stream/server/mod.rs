@@ -2,8 +2,8 @@
 //!
 //! The thread sleeps only in `epoll`, which also reports finished reads of files. The owner's commands (publish, drop,
 //! write rows) reach it through a queue and an eventfd, and run between two answers.
-mod accepting;
 mod connection;
+mod entrance;
 mod fabric;
 mod file_reads;
 mod files;

@@ -2,6 +2,10 @@
 //!
 //! A turn of the loop: wait; handle events; give peers whose last turn ended with its budget another one; run commands;
 //! answer the fabric; begin reads of files; check deadlines. Every step is bounded, so no peer can starve the others.
+//!
+//! The loop stays apart from that of the transport's `serve`, whose acceptor and handshakes it uses. Of what is left
+//! two steps are the same, the walks over events and `again`, 12 lines; how an event is handled, the wait, what is due
+//! without an event, the deadlines and the end differ, and would be eight methods of a trait.
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,15 +14,15 @@ use std::time::{Duration, Instant};
 use forebay_base::accept::ACCEPTS_PER_TURN;
 use forebay_base::poll::{Poll, Ready, Token};
 use forebay_base::slots::{Key, Slots};
-use forebay_base::time::timespec;
+use forebay_base::time::{self, timespec};
 use forebay_transport::drive::Look;
-use forebay_transport::serve::Accepted;
+use forebay_transport::serve::{Accepted, Acceptor, PendingHandshakes};
 use forebay_transport::stream::owner::foreign_user_message;
 use forebay_transport::stream::{Socket, Wire};
 use rustix::io::Errno;
 
-use super::accepting::Acceptors;
 use super::connection::{Connection, PeerConnection, Watched};
+use super::entrance::EntranceRules;
 use super::fabric::{FabricPeers, has_ended};
 use super::file_reads::FileReads;
 use super::handshake::Verdict;
@@ -36,7 +40,10 @@ use crate::sys::span::Span;
 
 pub(super) struct Reactor<K> {
     poll: Poll<Watched>,
-    acceptors: Acceptors,
+    acceptor: Acceptor<Watched>,
+    /// In the order of what the acceptor listens on.
+    rules: Vec<EntranceRules>,
+    handshakes: PendingHandshakes,
     shard: Shard<K>,
     common: Arc<Common<K>>,
     slots: Slots<Connection>,
@@ -57,6 +64,8 @@ pub(super) struct Reactor<K> {
     look: Look,
 }
 
+/// Handshakes at once.
+const HANDSHAKES_MAX: usize = 256;
 /// In a welcome: the fabric is offered.
 const OFFERED: u8 = 1;
 
@@ -104,13 +113,16 @@ impl<K: Send> Reactor<K> {
             .clone()
             .map(|provider| FabricPeers::new(provider, &mut shard));
         let shared_index = publish_index(&mut shard, &options, incarnation, &common.metrics);
+        let (listening, rules) = EntranceRules::split(entrances);
         Ok(Self {
             poll,
-            acceptors: Acceptors::new(entrances),
+            acceptor: Acceptor::new(listening, Watched::Listener),
+            rules,
+            handshakes: PendingHandshakes::new(HANDSHAKES_MAX, options.handshake),
             shard,
             common,
             slots: Slots::default(),
-            timers: Timers::new(options.handshake),
+            timers: Timers::default(),
             options,
             incarnation,
             shared_index,
@@ -194,7 +206,7 @@ impl<K: Send> Reactor<K> {
         for key in keys {
             self.remove(key);
         }
-        self.acceptors.close();
+        self.acceptor.close(&self.poll);
         self.files.end();
     }
 
@@ -207,7 +219,12 @@ impl<K: Send> Reactor<K> {
     /// Wait for events, unless there is work already.
     fn wait(&mut self, at_once: bool) -> Result<(), Errno> {
         if !at_once {
-            let timeout = self.timers.timeout(Instant::now()).map(timespec);
+            let dues = [
+                self.acceptor.deadline(),
+                self.handshakes.deadline(),
+                self.timers.deadline(),
+            ];
+            let timeout = time::left(dues.into_iter().flatten().min()).map(timespec);
             let slept = self.look.await_input(self.poll.as_fd(), timeout.as_ref());
             if let Err(errno) = slept
                 && errno != Errno::INTR
@@ -223,7 +240,7 @@ impl<K: Send> Reactor<K> {
             self.metrics().late.fetch_add(1, Ordering::Relaxed);
             self.remove(key);
         }
-        if self.timers.resumes(now) {
+        if self.acceptor.ends_pause(now) {
             self.resume_accepting();
         }
         if self.timers.checks_peers(now) {
@@ -233,8 +250,8 @@ impl<K: Send> Reactor<K> {
 
     fn late_handshake(&mut self, now: Instant) -> Option<Key> {
         let slots = &self.slots;
-        let waits = |key| matches!(slots.get(key), Some(Connection::Handshake(_)));
-        self.timers.late_handshake(now, waits)
+        let is_under_way = |key| matches!(slots.get(key), Some(Connection::Handshake(_)));
+        self.handshakes.take_late(now, is_under_way)
     }
 
     /// Drop peers that have been silent for too long.
@@ -255,7 +272,7 @@ impl<K: Send> Reactor<K> {
         }
         let now = Instant::now();
         if self.timers.begin_grace(now, self.options.grace) {
-            self.stop_accepting();
+            self.acceptor.stop(&self.poll);
             for (key, _) in self.peers() {
                 self.serve(key); // stops reading from it
             }
@@ -281,11 +298,11 @@ impl<K: Send> Reactor<K> {
 
     fn accept(&mut self, socket: usize) {
         for _ in 0..ACCEPTS_PER_TURN {
-            if !self.acceptors.has_room() {
-                return self.stop_accepting();
+            if !self.handshakes.has_room() {
+                return self.acceptor.stop(&self.poll);
             }
-            match self.acceptors.accept(socket) {
-                Accepted::Connection(connection) => self.begin_handshake(socket, connection),
+            match self.acceptor.accept(&self.poll, socket) {
+                Accepted::Connection(connection, at) => self.begin_handshake(at, connection),
                 Accepted::Nothing => return,
                 Accepted::ForeignUser(uid) => {
                     self.metrics()
@@ -293,8 +310,6 @@ impl<K: Send> Reactor<K> {
                 }
                 Accepted::Exhausted => {
                     self.metrics().turned_away.fetch_add(1, Ordering::Relaxed);
-                    self.stop_accepting();
-                    self.timers.pause(Instant::now());
                     return;
                 }
             }
@@ -304,26 +319,22 @@ impl<K: Send> Reactor<K> {
     /// Begin to accept, if the owner asked for it since the last turn.
     fn open(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        let asked = !closing && self.common.opening.swap(false, Ordering::AcqRel);
-        if asked && self.acceptors.set_accepting(true, &self.poll).is_err() {
-            self.timers.pause(Instant::now());
+        if !closing && self.common.opening.swap(false, Ordering::AcqRel) {
+            self.acceptor.resume(&self.poll);
         }
     }
 
-    fn begin_handshake(&mut self, socket: usize, connection: OwnedFd) {
+    fn begin_handshake(&mut self, entrance: usize, connection: OwnedFd) {
         self.metrics().accepted.fetch_add(1, Ordering::Relaxed);
         let connection: Socket = Arc::new(connection);
-        let begun = self
-            .acceptors
-            .begin_handshake(socket, Arc::clone(&connection));
-        let handshake = match begun {
+        let handshake = match self.rules[entrance].handshake(Arc::clone(&connection)) {
             Ok(handshake) => handshake,
             Err(why) => return self.metrics().fail(&self.metrics().refused, why),
         };
         let key = self
             .slots
             .insert(Connection::Handshake(Box::new(handshake)));
-        self.timers.expect_hello(Instant::now(), key);
+        self.handshakes.begin(key, Instant::now());
         let token = Token::new(Watched::Connection, key);
         if self.poll.add(&connection, token, Ready::READ).is_err() {
             return self.remove(key);
@@ -331,16 +342,17 @@ impl<K: Send> Reactor<K> {
         self.step(key);
     }
 
-    fn stop_accepting(&mut self) {
-        _ = self.acceptors.set_accepting(false, &self.poll); // fails only to begin
-    }
-
     /// Accept again after too many handshakes or a pause.
     fn resume_accepting(&mut self) {
         let closing = self.common.closing.load(Ordering::Acquire);
-        if !closing && !self.timers.is_paused() && self.acceptors.has_room() {
-            _ = self.acceptors.set_accepting(true, &self.poll);
+        if !closing && self.handshakes.has_room() {
+            self.acceptor.resume(&self.poll);
         }
+    }
+
+    fn end_handshake(&mut self) {
+        self.handshakes.end();
+        self.resume_accepting();
     }
 
     // --- one connection ---
@@ -452,9 +464,8 @@ impl<K: Send> Reactor<K> {
             self.peer_keys.resize(id.index() + 1, None);
         }
         self.peer_keys[id.index()] = Some(key);
-        self.acceptors.end_handshake();
+        self.end_handshake();
         self.common.metrics.peers.fetch_add(1, Ordering::Relaxed);
-        self.resume_accepting();
         self.serve(key);
     }
 
@@ -553,8 +564,7 @@ impl<K: Send> Reactor<K> {
         let watched = self.poll.add_for_end(wire.socket(), token);
         let lifeline = Connection::Lifeline(Box::new(wire), own);
         drop(self.slots.replace(key, lifeline));
-        self.acceptors.end_handshake();
-        self.resume_accepting();
+        self.end_handshake();
         let Some(fabric) = &self.fabric else { return };
         let peers = &self.common.metrics.fabric_peers;
         peers.fetch_add(1, Ordering::Relaxed);
@@ -646,7 +656,7 @@ impl<K: Send> Reactor<K> {
         match self.slots.remove(key) {
             None => {}
             Some(Connection::Handshake(handshake)) => {
-                self.acceptors.end_handshake();
+                self.end_handshake();
                 if let Some(wire) = handshake.wire() {
                     self.poll.remove(wire.socket());
                 }
@@ -654,7 +664,6 @@ impl<K: Send> Reactor<K> {
                     self.remove_endpoint(endpoint);
                 }
                 handshake.hang_up();
-                self.resume_accepting();
             }
             Some(Connection::Endpoint(endpoint, lifeline)) => {
                 self.remove_endpoint(endpoint);

@@ -16,9 +16,13 @@ impl Reactor {
         if !self.again.is_empty() {
             until = Duration::ZERO;
         }
-        let handshake = self.handshakes.front().map(|(due, _)| *due);
         let redial = self.redials.first().map(|(due, _, _)| *due);
-        let dues = [handshake, redial, self.resume_at, self.close_at];
+        let dues = [
+            self.handshakes.deadline(),
+            redial,
+            self.acceptor.deadline(),
+            self.close_at,
+        ];
         for due in dues.into_iter().flatten() {
             until = until.min(due.saturating_duration_since(now));
         }
@@ -26,17 +30,11 @@ impl Reactor {
     }
 
     pub(super) fn keep_time(&mut self, now: Instant) {
-        while let Some((due, key)) = self.handshakes.front().copied()
-            && (due <= now || self.served(key).is_none_or(|served| served.open))
-        {
-            self.handshakes.pop_front();
-            if self.served(key).is_some_and(|served| !served.open) {
-                self.control.metrics.late.fetch_add(1, Ordering::Relaxed);
-                self.close_connection(key);
-            }
+        while let Some(key) = self.late_handshake(now) {
+            self.control.metrics.late.fetch_add(1, Ordering::Relaxed);
+            self.close_connection(key);
         }
-        if self.resume_at.is_some_and(|due| due <= now) {
-            self.resume_at = None;
+        if self.acceptor.ends_pause(now) {
             self.resume_accepting();
         }
         if self.redials.first().is_some_and(|(due, _, _)| *due <= now) {
@@ -51,6 +49,12 @@ impl Reactor {
             self.check_stalls_at = now + self.options.stall / NATIVE_STALL_LOOKS;
             self.close_stalled(now);
         }
+    }
+
+    fn late_handshake(&mut self, now: Instant) -> Option<Key> {
+        let connections = &self.connections;
+        let waits = |key| connections.get(key).is_some_and(|served| !served.open);
+        self.handshakes.take_late(now, waits)
     }
 
     fn close_stalled(&mut self, now: Instant) {
@@ -79,9 +83,7 @@ impl Reactor {
         let now = Instant::now();
         if self.close_at.is_none() {
             self.close_at = Some(now + Duration::from_millis(NATIVE_GRACE_MS));
-            self.resume_at = None;
-            let _ = self.set_accepting(false);
-            self.acceptor = None;
+            self.acceptor.close(&self.poll);
             for key in self.keys() {
                 if let Some(served) = self.served(key) {
                     served.session.close();
