@@ -106,10 +106,13 @@ class Pool:
 
         From its second service on, it has so many processes forked ahead.
         """
-    def take(self, key: int) -> Handle | None:
-        """Lend an idle service that owes no answer, where there is one; never waits."""
-    def ask(self, key: int) -> _Answer:
-        """Ask for a service.
+    def take(self, key: int, group: int = 0) -> Handle | None:
+        """Lend an idle service that owes no answer, where there is one; never waits.
+
+        `group`: the callers that may share it, if its key is shared.
+        """
+    def ask(self, key: int, group: int = 0) -> _Answer:
+        """Ask for a service, or to share one that a caller of the group holds.
 
         Returns:
             `(0, handle, settled, 0)`: lent; unless settled (1) its answer is read before its use.
@@ -127,7 +130,10 @@ class Pool:
     def share(self, key: int, leases: int) -> None:
         """One service of a key may have so many leases at once; they have the same handle."""
     def open(self, handle: Handle) -> None:
-        """A lent service has answered what it owed: others may join it, where its key is shared."""
+        """A lent service has answered what it owed: others of its group may join it.
+
+        That is where its key is shared, and as far as it may be lent once more.
+        """
     def release_shared(self, handle: Handle, closed: bool) -> bool:
         """One of several leases of a service ends; false where it is the last.
 
@@ -356,6 +362,7 @@ them), our end of its own socket (-1: none), port (0: none), what its starter re
 9 drained: services ended, services marked. 10 refused: limit, maximum, value, what to do.
 11 failed: why. 12 written: bytes written in all, the newest of them. 13 directory: its path.
 14 events: the number of the next one, rows of time, what, kind, pid, slot, generation and cause.
+15 joined: the handle of a lease of this program, whose service a further lease shares.
 Descriptors are the caller's to close.
 """
 
@@ -430,14 +437,20 @@ class Borrower:
         directory: bytes,
         setup: bytes,
         private: bool,
+        leases: int,
         limits: _Limits | None,
     ) -> int:
         """Ask for the number of a kind; `template` is a digest, empty for a program.
 
         `private`: this program alone can use its services, which end with it.
+        `leases`: those that one of its services may have at once.
         """
-    def take(self, key: int, patience: float) -> _Told | int:
-        """Ask for a service and wait so many seconds: the answer, or else the ticket."""
+    def take(self, key: int, patience: float, group: int = 0) -> _Told | int:
+        """Ask for a service and wait so many seconds: the answer, or else the ticket.
+
+        `group`: the callers of this program that may share it: 0 those in threads, and one number
+        for each event loop.
+        """
     def launch(
         self,
         handle: Handle,
@@ -475,6 +488,10 @@ class Borrower:
         """Keep a kind ready no longer."""
     def stop_events(self) -> None:
         """Read events no longer."""
+    def open(self, handle: Handle) -> None:
+        """As `Pool.open`."""
+    def release_shared(self, handle: Handle, closed: bool) -> bool:
+        """As `Pool.release_shared`."""
     def release(self, handle: Handle, owed: int) -> None:
         """Give a service back; `owed` is the call of its reset, 0 where it had none."""
     def abandon(self, handle: Handle, owed: int, met: bool, report: bytes) -> None:

@@ -1,6 +1,7 @@
 //! Which caller gets which service next: the pool's decisions, without a process, a clock or a lock.
 //!
-//! A *slot* is one service; a *key* names what makes services interchangeable; a *ticket* is one caller.
+//! A *slot* is one service; a *key* names what makes services interchangeable; a *ticket* is one caller; a *group* is
+//! the callers that may use one service at the same time, since they use one connection to it.
 //!
 //! ```text
 //!   slot:    Free -> Lent (starting: lent to the caller that starts it) <-> Idle
@@ -12,7 +13,7 @@
 //! Invariants, held by the model test:
 //! - a slot is in exactly one state, and granted to one ticket unless its key is shared;
 //! - lent + idle + settling never exceeds `max_size`; a dying service does not count, its successor may start;
-//! - a service has at most as many leases as its key allows, one where it says nothing;
+//! - a service has at most as many leases as its key allows, one where it says nothing, and all of them are of one group;
 //! - lent never exceeds `max_running`; copies of a lent service count in neither;
 //! - below `max_running` no ticket waits while a fitting service is idle, or while there is room or another key's idle service to evict
 //!   (one that is kept is not),
@@ -30,8 +31,13 @@ use slot::{KeyServices, SlotEntry, SlotState};
 pub type Ticket = u64;
 /// What makes services interchangeable.
 pub type Key = u32;
+/// The callers that may share a service.
+pub type Group = u64;
 /// One service.
 pub type Slot = u32;
+
+/// The group of a service that nobody shares.
+const NO_GROUP: Group = 0;
 
 /// What a ticket is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +49,7 @@ pub enum Grant {
         /// Nothing is left to read from it.
         settled: bool,
     },
-    /// A further lease of a service that several may share.
+    /// A further lease of a service that its group shares.
     Join {
         /// Which.
         slot: Slot,
@@ -68,6 +74,7 @@ pub enum Action {
 struct Waiter {
     ticket: Ticket,
     key: Key,
+    group: Group,
     /// Waits for settling services rather than have one started.
     patient: bool,
 }
@@ -83,7 +90,7 @@ pub struct Machine {
     free: Vec<Slot>,
     keys: BTreeMap<Key, KeyServices>,
     waiting: VecDeque<Waiter>,
-    granted: BTreeMap<Ticket, (Key, Grant)>,
+    granted: BTreeMap<Ticket, (Waiter, Grant)>,
     live: u32,
 }
 
@@ -104,10 +111,17 @@ impl Machine {
     }
 
     /// Ask for a service. `None`: the ticket waits; it is woken by an action, or leaves.
-    pub fn ask(&mut self, ticket: Ticket, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
+    pub fn ask(
+        &mut self,
+        ticket: Ticket,
+        key: Key,
+        group: Group,
+        actions: &mut Vec<Action>,
+    ) -> Option<Grant> {
         self.waiting.push_back(Waiter {
             ticket,
             key,
+            group,
             patient: true,
         });
         // Earlier tickets have been served as far as possible, so only the newcomer can be granted something now.
@@ -118,24 +132,32 @@ impl Machine {
     }
 
     /// The service on top of a key's idle ones, where it is settled and no ticket waits.
-    pub fn take(&mut self, key: Key) -> Option<Slot> {
-        let slot = self.top(key)?;
+    pub fn take(&mut self, key: Key, group: Group) -> Option<Slot> {
+        let slot = self.top(key, group)?;
         self.keys.get_mut(&key)?.idle.pop();
-        self.put(slot, SlotState::Lent);
+        self.lend(slot, group);
         Some(slot)
     }
 
     /// What `take` would take.
-    pub fn top(&self, key: Key) -> Option<Slot> {
+    pub fn top(&self, key: Key, group: Group) -> Option<Slot> {
         if !self.waiting.is_empty() || self.running >= self.max_running {
             return None;
         }
-        let kind = self.keys.get(&key)?;
-        if !kind.joinable.is_empty() {
+        if self.joinable(key, group).is_some() {
             return None; // it is shared first
         }
-        let slot = *kind.idle.last()?;
+        let slot = *self.keys.get(&key)?.idle.last()?;
         (self.services[slot as usize].state == SlotState::Idle { settled: true }).then_some(slot)
+    }
+
+    /// A further lease of a service that its group shares, where there is one with room and no ticket waits.
+    pub fn join(&mut self, key: Key, group: Group) -> Option<Slot> {
+        let slot = self
+            .joinable(key, group)
+            .filter(|_| self.waiting.is_empty())?;
+        self.add_user(slot);
+        Some(slot)
     }
 
     /// Room for one more idle service of a key, where it has fewer than `min_idle`.
@@ -143,7 +165,7 @@ impl Machine {
         let kind = self.keys.entry(key).or_default();
         let has = kind.idle.len() + kind.settling;
         let room = self.live < self.max_size && self.waiting.is_empty();
-        (has < min_idle && room).then(|| self.occupy(key))
+        (has < min_idle && room).then(|| self.occupy(key, NO_GROUP))
     }
 
     /// What a slot's service is interchangeable with.
@@ -155,7 +177,7 @@ impl Machine {
 
     /// Room for a copy of a lent service; it belongs to the same holder, and never becomes idle.
     pub fn branch(&mut self, key: Key) -> Slot {
-        let slot = self.occupy(key);
+        let slot = self.occupy(key, NO_GROUP);
         self.services[slot as usize].counts = false;
         self.live -= 1;
         self.running -= 1;
@@ -303,18 +325,18 @@ impl Machine {
             .retain(|&idle| idle != slot);
         self.live -= u32::from(self.services[slot as usize].counts);
         // Woken waiters may hold it: they go back to the head of the queue, the first last.
-        let holds = |(ticket, (_, grant)): (&Ticket, &(Key, Grant))| {
-            (grant.slot() == slot).then_some(*ticket)
-        };
-        let holders: Vec<Ticket> = self.granted.iter().rev().filter_map(holds).collect();
-        for ticket in holders {
-            if let Some((_, Grant::Join { .. })) = self.granted.remove(&ticket) {
+        let holders: Vec<(Waiter, Grant)> = self.granted.values().rev().copied().collect();
+        for (waiter, grant) in holders
+            .into_iter()
+            .filter(|(_, grant)| grant.slot() == slot)
+        {
+            self.granted.remove(&waiter.ticket);
+            if let Grant::Join { .. } = grant {
                 self.services[slot as usize].users -= 1; // it has no lease to release
             }
             self.waiting.push_front(Waiter {
-                ticket,
-                key,
                 patient: true,
+                ..waiter
             });
         }
         self.serve(actions);
@@ -383,15 +405,32 @@ impl Machine {
         })
     }
 
+    /// The service that a group shares which has room for a further lease.
+    fn joinable(&self, key: Key, group: Group) -> Option<Slot> {
+        let mut joinable = self.keys.get(&key)?.joinable.iter().rev().copied();
+        joinable.find(|&slot| self.services[slot as usize].group == group)
+    }
+
+    /// A further lease of a service begins.
+    fn add_user(&mut self, slot: Slot) {
+        let service = &mut self.services[slot as usize];
+        service.users += 1;
+        let kind = self.keys.entry(service.key).or_default();
+        if service.users >= kind.share {
+            kind.joinable.retain(|&joinable| joinable != slot);
+        }
+    }
+
+    /// A service is lent to a caller of a group.
+    fn lend(&mut self, slot: Slot, group: Group) {
+        self.put(slot, SlotState::Lent);
+        self.services[slot as usize].group = group;
+    }
+
     /// A service for a key right now.
-    fn find(&mut self, key: Key, actions: &mut Vec<Action>) -> Option<Grant> {
-        let kind = self.keys.entry(key).or_default();
-        if let Some(&slot) = kind.joinable.last() {
-            let service = &mut self.services[slot as usize];
-            service.users += 1;
-            if service.users >= kind.share {
-                kind.joinable.pop();
-            }
+    fn find(&mut self, key: Key, group: Group, actions: &mut Vec<Action>) -> Option<Grant> {
+        if let Some(slot) = self.joinable(key, group) {
+            self.add_user(slot);
             return Some(Grant::Join { slot });
         }
         if self.running >= self.max_running {
@@ -400,14 +439,14 @@ impl Machine {
         let kind = self.keys.entry(key).or_default();
         if let Some(slot) = kind.idle.pop() {
             let settled = self.services[slot as usize].state == SlotState::Idle { settled: true };
-            self.put(slot, SlotState::Lent);
+            self.lend(slot, group);
             return Some(Grant::Take { slot, settled });
         }
         if self.live >= self.max_size {
             self.evict(actions)?;
         }
         Some(Grant::Start {
-            slot: self.occupy(key),
+            slot: self.occupy(key, group),
         })
     }
 
@@ -437,7 +476,9 @@ impl Machine {
         let mut index = 0;
         let mut no_room = false;
         while let Some(&waiter) = self.waiting.get(index) {
-            let Waiter { ticket, key, .. } = waiter;
+            let Waiter {
+                ticket, key, group, ..
+            } = waiter;
             if no_room {
                 if self.running >= self.max_running || !self.has_kept_idle() {
                     return;
@@ -449,7 +490,7 @@ impl Machine {
                     continue;
                 }
             }
-            if waiter.patient && !self.has_idle_of(key) {
+            if waiter.patient && !self.has_idle_of(key) && self.joinable(key, group).is_none() {
                 let ahead = expected.entry(key).or_default();
                 if self.settling_of(key) > *ahead {
                     *ahead += 1;
@@ -457,12 +498,12 @@ impl Machine {
                     continue;
                 }
             }
-            let Some(grant) = self.find(key, actions) else {
+            let Some(grant) = self.find(key, group, actions) else {
                 no_room = true;
                 continue;
             };
             self.waiting.remove(index);
-            self.granted.insert(ticket, (key, grant));
+            self.granted.insert(ticket, (waiter, grant));
             actions.push(Action::Wake(ticket, grant));
         }
     }

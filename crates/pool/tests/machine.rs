@@ -7,13 +7,14 @@ mod world;
 
 use forebay_pool::machine::{Action, Grant, Machine};
 use proptest::prelude::*;
-use world::{KEYS, SHARED, Step, World};
+use world::{GROUPS, KEYS, SHARED, Step, World};
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0..KEYS).prop_map(Step::Ask),
-        3 => Just(Step::Ask(SHARED)),
-        1 => (0..KEYS).prop_map(Step::Take),
+        4 => (0..KEYS, 0..GROUPS).prop_map(|(key, group)| Step::Ask(key, group)),
+        3 => (0..GROUPS).prop_map(|group| Step::Ask(SHARED, group)),
+        1 => (0..KEYS, 0..GROUPS).prop_map(|(key, group)| Step::Take(key, group)),
+        1 => (0..GROUPS).prop_map(Step::Join),
         4 => any::<usize>().prop_map(Step::ReleaseSettled),
         3 => any::<usize>().prop_map(Step::ReleaseSettling),
         3 => any::<usize>().prop_map(Step::Readable),
@@ -52,11 +53,11 @@ proptest! {
 fn a_waiter_whose_service_dies_before_it_looks_keeps_its_place() {
     let mut machine = Machine::new(1, 1);
     let mut actions = Vec::new();
-    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 0, &mut actions) else {
         panic!("room")
     };
-    assert_eq!(machine.ask(2, 0, &mut actions), None);
-    assert_eq!(machine.ask(3, 0, &mut actions), None);
+    assert_eq!(machine.ask(2, 0, 0, &mut actions), None);
+    assert_eq!(machine.ask(3, 0, 0, &mut actions), None);
     machine.release(slot, true, &mut actions);
     assert_eq!(
         actions,
@@ -80,11 +81,15 @@ fn a_waiter_whose_service_dies_before_it_looks_keeps_its_place() {
 fn the_patient_wait_for_a_reset_and_the_hurried_get_a_new_service() {
     let mut machine = Machine::new(2, 2);
     let mut actions = Vec::new();
-    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 0, &mut actions) else {
         panic!("room")
     };
     machine.release(slot, false, &mut actions);
-    assert_eq!(machine.ask(2, 0, &mut actions), None, "one is being reset");
+    assert_eq!(
+        machine.ask(2, 0, 0, &mut actions),
+        None,
+        "one is being reset"
+    );
     machine.hurry(2, &mut actions);
     assert!(
         matches!(actions[..], [Action::Wake(2, Grant::Start { .. })]),
@@ -97,7 +102,7 @@ fn who_waits_for_a_start_under_way_holds_nobody_else_up() {
     let mut machine = Machine::new(3, 3);
     let mut actions = Vec::new();
     let mut start =
-        |machine: &mut Machine, ticket, key| match machine.ask(ticket, key, &mut actions) {
+        |machine: &mut Machine, ticket, key| match machine.ask(ticket, key, 0, &mut actions) {
             Some(Grant::Start { slot }) => slot,
             other => panic!("room, but {other:?}"),
         };
@@ -106,13 +111,16 @@ fn who_waits_for_a_start_under_way_holds_nobody_else_up() {
     let mut actions = Vec::new();
     machine.release(abandoned, false, &mut actions);
     machine.release(warm, true, &mut actions);
-    assert_eq!(machine.ask(3, 0, &mut actions), None, "one is starting");
+    assert_eq!(machine.ask(3, 0, 0, &mut actions), None, "one is starting");
     assert!(matches!(
-        machine.ask(4, 1, &mut actions),
+        machine.ask(4, 1, 0, &mut actions),
         Some(Grant::Take { slot, .. }) if slot == warm
     ));
     assert!(
-        matches!(machine.ask(5, 0, &mut actions), Some(Grant::Start { .. })),
+        matches!(
+            machine.ask(5, 0, 0, &mut actions),
+            Some(Grant::Start { .. })
+        ),
         "one that starts is not enough for two"
     );
     assert_eq!(actions, []);
@@ -123,17 +131,17 @@ fn who_waits_for_room_does_not_keep_kept_services_from_their_own() {
     let mut machine = Machine::new(1, 1);
     machine.keep(0);
     let mut actions = Vec::new();
-    let Some(Grant::Start { slot }) = machine.ask(1, 0, &mut actions) else {
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 0, &mut actions) else {
         panic!("room")
     };
     machine.release(slot, true, &mut actions);
     assert_eq!(
-        machine.ask(2, 1, &mut actions),
+        machine.ask(2, 1, 0, &mut actions),
         None,
         "what is kept makes no room"
     );
     assert!(matches!(
-        machine.ask(3, 0, &mut actions),
+        machine.ask(3, 0, 0, &mut actions),
         Some(Grant::Take { slot: taken, .. }) if taken == slot
     ));
 }
@@ -143,7 +151,7 @@ fn the_end_of_one_shared_service_leaves_the_others_to_be_joined() {
     let mut machine = Machine::new(3, 3);
     machine.share(0, 2);
     let mut actions = Vec::new();
-    let [ended, other] = [1, 2].map(|ticket| match machine.ask(ticket, 0, &mut actions) {
+    let [ended, other] = [1, 2].map(|ticket| match machine.ask(ticket, 0, 0, &mut actions) {
         Some(Grant::Start { slot }) => slot,
         grant => panic!("room, but {grant:?}"),
     });
@@ -155,9 +163,65 @@ fn the_end_of_one_shared_service_leaves_the_others_to_be_joined() {
         "its only lease"
     );
     machine.release(ended, true, &mut actions);
-    let joined = machine.ask(3, 0, &mut actions);
+    let joined = machine.ask(3, 0, 0, &mut actions);
     assert_eq!(joined, Some(Grant::Join { slot: other }));
     assert_eq!(actions, []);
+}
+
+#[test]
+fn a_service_is_joined_by_its_own_group_alone() {
+    let mut machine = Machine::new(2, 2);
+    machine.share(0, 3);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 7, &mut actions) else {
+        panic!("room")
+    };
+    machine.open(slot, &mut actions);
+    assert_eq!(machine.join(0, 8), None, "another group's");
+    assert_eq!(machine.join(0, 7), Some(slot));
+    assert_eq!(
+        machine.ask(2, 0, 7, &mut actions),
+        Some(Grant::Join { slot })
+    );
+    assert_eq!(machine.join(0, 7), None, "it has as many as it may");
+    assert!(
+        matches!(machine.ask(3, 0, 8, &mut actions), Some(Grant::Start { slot: other }) if other != slot)
+    );
+    assert_eq!(machine.ask(4, 0, 7, &mut actions), None, "no room");
+    assert!(machine.release_shared(slot, false, &mut actions));
+    assert_eq!(actions, [Action::Wake(4, Grant::Join { slot })]);
+}
+
+#[test]
+fn who_can_share_a_service_does_not_wait_for_one_that_settles() {
+    let mut machine = Machine::new(2, 2);
+    machine.share(0, 2);
+    let mut actions = Vec::new();
+    let [shared, settling] = [1, 2].map(|ticket| match machine.ask(ticket, 0, 0, &mut actions) {
+        Some(Grant::Start { slot }) => slot,
+        grant => panic!("room, but {grant:?}"),
+    });
+    machine.open(shared, &mut actions);
+    machine.release(settling, false, &mut actions);
+    let joined = machine.ask(3, 0, 0, &mut actions);
+    assert_eq!(joined, Some(Grant::Join { slot: shared }));
+}
+
+#[test]
+fn nobody_joins_past_a_caller_that_waits() {
+    let mut machine = Machine::new(1, 1);
+    machine.share(0, 3);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 0, &mut actions) else {
+        panic!("room")
+    };
+    machine.open(slot, &mut actions);
+    assert_eq!(machine.ask(2, 1, 0, &mut actions), None, "no room");
+    assert_eq!(machine.ask(3, 0, 0, &mut actions), None, "behind it");
+    assert_eq!(machine.join(0, 0), None);
+    machine.leave(3, &mut actions);
+    machine.leave(2, &mut actions);
+    assert_eq!(machine.join(0, 0), Some(slot));
 }
 
 #[test]

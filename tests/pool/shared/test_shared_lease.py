@@ -13,17 +13,12 @@ from typing import Any
 import pytest
 
 import forebay
+from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, eventually
 from tests.pool.services import Sessions
 
 
-@pytest.fixture
-def pool():
-    with forebay.ServicePool(max_size=2, name="shared") as pool:
-        yield pool
-
-
-def test_leases_share_a_service_up_to_its_maximum(pool: forebay.ServicePool) -> None:
+def test_leases_share_a_service_up_to_its_maximum(pool: Any) -> None:
     with contextlib.ExitStack() as stack:
         sessions = [stack.enter_context(pool.acquire(Sessions, timeout=10)) for _ in range(6)]
         pids = [session.lease.pid for session in sessions]
@@ -37,7 +32,7 @@ def test_leases_share_a_service_up_to_its_maximum(pool: forebay.ServicePool) -> 
         assert sessions[0].cached() == 3, "what one compiled serves the others"
 
 
-def test_it_is_reset_with_the_last_lease(pool: forebay.ServicePool) -> None:
+def test_it_is_reset_with_the_last_lease(pool: Any) -> None:
     first, second = pool.acquire(Sessions), pool.acquire(Sessions)
     with first as one:
         with second as other:
@@ -50,8 +45,8 @@ def test_it_is_reset_with_the_last_lease(pool: forebay.ServicePool) -> None:
         assert (again.count(), again.step("b", 5)) == (1, [5])
 
 
-def test_a_waiter_joins_when_a_place_is_free() -> None:
-    with forebay.ServicePool(max_size=1) as pool, ThreadPoolExecutor(1) as executor:
+def test_a_waiter_joins_when_a_place_is_free(pool_of: PoolOf) -> None:
+    with pool_of(max_size=1) as pool, ThreadPoolExecutor(1) as executor:
         leases = [pool.acquire(Sessions) for _ in range(3)]
         for lease in leases:
             lease.__enter__()
@@ -68,7 +63,7 @@ def test_a_waiter_joins_when_a_place_is_free() -> None:
             lease.__exit__()
 
 
-def test_nobody_joins_a_service_whose_call_timed_out(pool: forebay.ServicePool) -> None:
+def test_nobody_joins_a_service_whose_call_timed_out(pool: Any) -> None:
     with pool.acquire(Sessions) as kept:
         with pool.acquire(Sessions) as hung, pytest.raises(forebay.DeadlineError):
             hung.lease.options(timeout=0.05).hang()
@@ -79,7 +74,7 @@ def test_nobody_joins_a_service_whose_call_timed_out(pool: forebay.ServicePool) 
     assert eventually(lambda: not alive(pid)), "it ends with its last lease"
 
 
-def test_all_who_share_a_service_learn_of_its_death(pool: forebay.ServicePool) -> None:
+def test_all_who_share_a_service_learn_of_its_death(pool: Any) -> None:
     with pool.acquire(Sessions) as one, pool.acquire(Sessions) as other:
         os.kill(one.lease.pid, signal.SIGKILL)
         for session in (one, other):
@@ -90,17 +85,17 @@ def test_all_who_share_a_service_learn_of_its_death(pool: forebay.ServicePool) -
     assert eventually(lambda: pool.stats()["live"] == 1)
 
 
-async def on_a_loop(pool: forebay.ServicePool) -> list[list[int]]:
+async def on_a_loop(pool: Any) -> list[list[int]]:
     async with pool.acquire(Sessions) as one, pool.acquire(Sessions) as other:
         assert one.lease.pid == other.lease.pid
         return await asyncio.gather(one.step("a", 1), other.step("b", 2), one.step("a", 3))
 
 
-def test_leases_on_one_event_loop_share_a_service(pool: forebay.ServicePool) -> None:
+def test_leases_on_one_event_loop_share_a_service(pool: Any) -> None:
     assert asyncio.run(on_a_loop(pool)) == [[1], [2], [1, 3]]
 
 
-def test_threads_share_services(pool: forebay.ServicePool) -> None:
+def test_threads_share_services(pool: Any) -> None:
     def episode(number: int) -> bool:
         with pool.acquire(Sessions, timeout=30) as session:
             name = str(number)
@@ -112,15 +107,16 @@ def test_threads_share_services(pool: forebay.ServicePool) -> None:
 
 
 def test_nobody_joins_a_service_that_its_last_holder_is_giving_back(
-    pool: forebay.ServicePool,
+    pool: Any,
 ) -> None:
     with pool.acquire(Sessions) as one:
-        assert not pool.core.release_shared(one.lease._handle, False), "it was the last"
+        core = pool.link().core if isinstance(pool, forebay.SharedPool) else pool.core
+        assert not core.release_shared(one.lease._handle, False), "it was the last"
         with pool.acquire(Sessions) as other:
             assert other.lease.pid != one.lease.pid
 
 
-def test_a_lost_lease_leaves_the_others_alone(pool: forebay.ServicePool) -> None:
+def test_a_lost_lease_leaves_the_others_alone(pool: Any) -> None:
     with pool.acquire(Sessions) as kept:
         lost: Any = pool.acquire(Sessions).__enter__()
         pid = lost.lease.pid
@@ -133,7 +129,7 @@ def test_a_lost_lease_leaves_the_others_alone(pool: forebay.ServicePool) -> None
     assert eventually(lambda: not alive(pid))
 
 
-async def leave_what_was_granted(pool: forebay.ServicePool) -> None:
+async def leave_what_was_granted(pool: Any) -> None:
     held = [pool.acquire(Sessions) for _ in range(3)]
     sessions = [await acquire.__aenter__() for acquire in held]
     waiting = asyncio.create_task(pool.acquire(Sessions).__aenter__())
@@ -146,11 +142,11 @@ async def leave_what_was_granted(pool: forebay.ServicePool) -> None:
         await waiting
 
 
-def test_a_waiter_that_leaves_what_it_was_granted_leaks_nothing() -> None:
-    with forebay.ServicePool(max_size=1) as pool:
+def test_a_waiter_that_leaves_what_it_was_granted_leaks_nothing(pool_of: PoolOf) -> None:
+    with pool_of(max_size=1) as pool:
         for _ in range(3):
             asyncio.run(leave_what_was_granted(pool))
-        assert eventually(lambda: pool.stats()["live"] == len(pool.core.services()) <= 1)
+        assert eventually(lambda: pool.stats()["live"] == len(pool.services()) <= 1)
         with pool.acquire(Sessions, timeout=10) as again:
             assert again.step("a", 1) == [1]
 
@@ -164,9 +160,9 @@ def test_a_null_pool_shares_nothing() -> None:
         assert one.lease.pid != other.lease.pid
 
 
-def test_joins_count_as_uses() -> None:
+def test_joins_count_as_uses(pool_of: PoolOf) -> None:
     with (
-        forebay.ServicePool(max_size=2, max_uses=2) as pool,
+        pool_of(max_size=2, max_uses=2) as pool,
         pool.acquire(Sessions) as first,
         pool.acquire(Sessions) as second,
         pool.acquire(Sessions) as third,

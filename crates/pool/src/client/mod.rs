@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
-use crate::machine::{Key, Ticket};
+use crate::machine::{Group, Key, Ticket};
 use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
 pub use entry::{HandedOut, Written};
 pub use journal::Note;
@@ -52,6 +52,11 @@ pub enum Answer {
         settled: bool,
         /// It has been idle for so long that it should be asked whether it still answers.
         quiet: bool,
+    },
+    /// A further lease of a service that the caller's group shares.
+    Joined {
+        /// The lease that it shares.
+        handle: Handle,
     },
     /// The caller starts one: `fork` or `launch`, then `lend`.
     Start {
@@ -315,13 +320,19 @@ impl Client {
 /// Getting a service.
 impl Client {
     /// An idle service of a key that is settled, where there is one: nothing to wait for.
-    pub fn take(&self, key: Key) -> Result<Option<Handle>> {
-        Ok(self.enter()?.take(key))
+    /// `group`: the callers that may share it.
+    pub fn take(&self, key: Key, group: Group) -> Result<Option<Handle>> {
+        Ok(self.enter()?.take(key, group))
     }
 
-    /// Ask for a service of a key.
-    pub fn ask(&self, key: Key) -> Result<Answer> {
-        self.enter()?.ask(key)
+    /// A further lease of a service that a group shares, where one has room and nobody waits.
+    pub fn join(&self, key: Key, group: Group) -> Result<Option<Handle>> {
+        Ok(self.enter()?.join(key, group))
+    }
+
+    /// Ask for a service of a key, or for a further lease of one that the caller's group shares.
+    pub fn ask(&self, key: Key, group: Group) -> Result<Answer> {
+        self.enter()?.ask(key, group)
     }
 
     /// Set the queue that a waiting ticket is pushed to; it is pushed at once if it has been granted already.
@@ -361,6 +372,12 @@ impl Client {
     /// Room for one more idle service of a key, which the caller starts and leaves to settle.
     pub fn refill(&self, key: Key) -> Result<Option<Handle>> {
         self.enter()?.refill(key)
+    }
+
+    /// The wanted services of those that are lent take no further leases, and end with their last one.
+    pub fn close_lent(&self, wanted: impl Fn(u32) -> bool) -> Result<()> {
+        self.enter()?.close_lent(wanted);
+        Ok(())
     }
 
     /// End the wanted services of those that are not lent, settled or not; their slots.
@@ -415,7 +432,7 @@ impl Client {
         self.enter()?.lend(handle, key)
     }
 
-    /// A lent service has settled: others may join it, where its key is shared.
+    /// A lent service has settled, and its holder lets others of its group join it, where its key is shared.
     pub fn open(&self, handle: Handle) -> Result<()> {
         self.enter()?.open(handle)
     }

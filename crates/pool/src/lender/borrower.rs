@@ -23,11 +23,13 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::listener::{connect_to_lender, no_lender};
+use super::shared_leases::{Joined, SharedLeases};
 use crate::client::Wake;
 use crate::control::{self, Receiver};
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::{CONTROL_BYTES_MAX, LENDER_SPIN};
+use crate::wire::Handle;
 use crate::wire::shared::{QuestionId, Reply, Request, VERSION};
 
 /// The ticket of the first question. Its answer matters only if it refuses the program.
@@ -59,6 +61,7 @@ struct State {
     answers: BTreeMap<QuestionId, Result<Response>>,
     /// Messages, with what comes along.
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    shared: SharedLeases,
     next_ticket: QuestionId,
     leader: bool,
     /// Why nothing more comes.
@@ -90,6 +93,7 @@ impl Borrower {
             expected: BTreeMap::new(),
             answers: BTreeMap::new(),
             outbox: VecDeque::new(),
+            shared: SharedLeases::default(),
             next_ticket: HELLO,
             leader: false,
             ended: None,
@@ -153,6 +157,39 @@ impl Borrower {
         let mut state = self.enter()?;
         state.expect_alive()?;
         state.send(notice.encode(), Vec::new())
+    }
+
+    /// Let others of its group share a lent service, which has settled; never waits.
+    ///
+    /// # Errors
+    /// `Gone`, `Closed`.
+    pub fn open(&self, handle: Handle) -> Result<()> {
+        let mut state = self.enter()?;
+        if state.shared.open(handle) {
+            state.send(Request::Open { handle }.encode(), Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// End one of several leases of a service; false where it is the last, or the only one: `end_lease` is to follow.
+    /// With `closed`, the service takes no further leases, and ends with its last one. Never waits.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn release_shared(&self, handle: Handle, closed: bool) -> Result<bool> {
+        let mut state = self.enter()?;
+        self.receive(&mut state); // a further lease may have begun
+        Ok(state.part(handle, closed))
+    }
+
+    /// Say by a message without an answer how a lease ends, the last one of its service; never waits.
+    ///
+    /// # Errors
+    /// `Gone`, `Closed`.
+    pub fn end_lease(&self, handle: Handle, notice: &Request) -> Result<()> {
+        let mut state = self.enter()?;
+        state.expect_alive()?;
+        state.end_lease(handle, notice)
     }
 
     /// The answer to a question, if it has come; otherwise the ticket is pushed to `queue`, if given, when it comes.
@@ -361,6 +398,13 @@ impl Borrower {
     fn deliver(&self, state: &mut State, answer: std::result::Result<Response, Response>) {
         let (Ok(response) | Err(response)) = &answer;
         let ticket = response.reply.ticket();
+        if !state.expected.contains_key(&ticket) {
+            state.decline(&response.reply);
+            return;
+        }
+        if !state.begin_joined(&response.reply) {
+            return;
+        }
         match state.expected.get(&ticket) {
             None => return,
             Some(Waiter::Thread) => self.wake_threads(state),
@@ -418,10 +462,68 @@ impl State {
         let handle = match reply {
             Reply::Lent { lent, .. } => lent.handle,
             Reply::Start { handle, .. } => *handle,
+            // Where it is the last one, the others have left the reset to it.
+            Reply::Joined { handle, .. } if !self.part(*handle, false) => *handle,
             _ => return Ok(()),
         };
         let cause = Cause::Discarded;
-        self.send(Request::Discard { handle, cause }.encode(), Vec::new())
+        self.end_lease(handle, &Request::Discard { handle, cause })
+    }
+
+    /// Begin the further lease that an answer grants; false where the service was given back, and the question is asked
+    /// again.
+    fn begin_joined(&mut self, reply: &Reply) -> bool {
+        let Reply::Joined {
+            ticket,
+            handle,
+            key,
+            group,
+        } = *reply
+        else {
+            return true;
+        };
+        match self
+            .shared
+            .join(handle, Request::Ask { ticket, key, group })
+        {
+            Joined::Begun => return true,
+            Joined::Postponed => {}
+            Joined::Void(question) => drop(self.send(question.encode(), Vec::new())),
+        }
+        false
+    }
+
+    /// Give back the further lease that an answer grants which nobody expects.
+    fn decline(&mut self, reply: &Reply) {
+        if let Reply::Joined { handle, .. } = *reply
+            && self.shared.is_held(handle)
+        {
+            let closed = false;
+            let _ = self.send(Request::Part { handle, closed }.encode(), Vec::new());
+        }
+    }
+
+    /// End one of several leases of a service; false where it is the last.
+    fn part(&mut self, handle: Handle, closed: bool) -> bool {
+        let Some(others) = self.shared.part(handle) else {
+            return false;
+        };
+        // It fails where the lender has ended, and the service with it.
+        let _ = self.send(Request::Part { handle, closed }.encode(), Vec::new());
+        others
+    }
+
+    /// Say how a lease ends, and ask again what was granted and crossed that.
+    fn end_lease(&mut self, handle: Handle, notice: &Request) -> Result<()> {
+        self.send(notice.encode(), Vec::new())?;
+        for question in self.shared.give_back(handle) {
+            if let Request::Ask { ticket, .. } = question
+                && self.expected.contains_key(&ticket)
+            {
+                self.send(question.encode(), Vec::new())?;
+            }
+        }
+        Ok(())
     }
 
     /// An answer cannot be used without its descriptors.

@@ -77,8 +77,8 @@ struct Session {
     leases: BTreeMap<u32, Lease>,
     /// What it asked of the pool, by its own ticket.
     asked: BTreeMap<QuestionId, machine::Ticket>,
-    /// What it asks for once it holds less.
-    parked: VecDeque<(QuestionId, machine::Key)>,
+    /// What it asks for once it holds less, or can share.
+    parked: VecDeque<Question>,
 }
 
 impl Session {
@@ -103,12 +103,27 @@ impl Session {
     }
 }
 
-/// A question that waits in the pool.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+/// A program's question for a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
     pub program: BorrowerId,
     pub ticket: QuestionId,
     pub key: machine::Key,
+    /// Its callers that may share a service, as the program numbers them.
+    pub group: u32,
+}
+
+impl Question {
+    /// The callers of all programs that may share a service: those of one program alone, which have its connection.
+    pub const fn sharers(&self) -> machine::Group {
+        ((self.program as machine::Group) << 32) | self.group as machine::Group
+    }
+}
+
+/// A question that waits in the pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub question: Question,
     /// When it stops waiting for a reset and has a service started, in monotonic milliseconds.
     pub hurry_ms: Option<u64>,
 }
@@ -182,13 +197,8 @@ impl Ledger {
     }
 
     /// A program asks for a service.
-    pub fn admit_question(
-        &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        key: machine::Key,
-    ) -> Admission {
-        let Some(session) = self.sessions.get_mut(&program) else {
+    pub fn admit_question(&mut self, question: Question) -> Admission {
+        let Some(session) = self.sessions.get_mut(&question.program) else {
             return Admission::Refused;
         };
         if session.charged() < self.leases_max {
@@ -197,12 +207,12 @@ impl Ledger {
         if session.waiting() >= self.waiters_max {
             return Admission::Refused;
         }
-        session.parked.push_back((ticket, key));
+        session.parked.push_back(question);
         Admission::Parked
     }
 
     /// The next parked question of a program, if its limit allows one; it is to be asked of the pool.
-    pub fn next_parked(&mut self, program: BorrowerId) -> Option<(QuestionId, machine::Key)> {
+    pub fn next_parked(&mut self, program: BorrowerId) -> Option<Question> {
         let session = self.sessions.get_mut(&program)?;
         if session.charged() >= self.leases_max {
             return None;
@@ -210,13 +220,36 @@ impl Ledger {
         session.parked.pop_front()
     }
 
+    /// The parked questions that `can_join` finds a service for, with what it found; they wait no longer.
+    pub fn unpark_joined<J>(
+        &mut self,
+        mut can_join: impl FnMut(Question) -> Option<J>,
+    ) -> Vec<(Question, J)> {
+        let mut joined = Vec::new();
+        for session in self.sessions.values_mut() {
+            session.parked.retain(|&question| match can_join(question) {
+                Some(found) => {
+                    joined.push((question, found));
+                    false
+                }
+                None => true,
+            });
+        }
+        joined
+    }
+
     /// A question waits in the pool; false where too many of its program wait.
     pub fn wait(&mut self, ticket: machine::Ticket, asked: Asked) -> bool {
-        let session = self.sessions.get_mut(&asked.program);
+        let Question {
+            program,
+            ticket: own,
+            ..
+        } = asked.question;
+        let session = self.sessions.get_mut(&program);
         let Some(session) = session.filter(|session| session.waiting() < self.waiters_max) else {
             return false;
         };
-        session.asked.insert(asked.ticket, ticket);
+        session.asked.insert(own, ticket);
         self.asked.insert(ticket, asked);
         true
     }
@@ -229,9 +262,9 @@ impl Ledger {
     /// A question of a program left the queue of the pool.
     pub fn answered(&mut self, ticket: machine::Ticket) {
         if let Some(found) = self.asked.remove(&ticket)
-            && let Some(session) = self.sessions.get_mut(&found.program)
+            && let Some(session) = self.sessions.get_mut(&found.question.program)
         {
-            session.asked.remove(&found.ticket);
+            session.asked.remove(&found.question.ticket);
         }
     }
 
@@ -259,7 +292,7 @@ impl Ledger {
     /// A program gives up a question; returns its ticket in the pool, if it waits there.
     pub fn leave(&mut self, program: BorrowerId, ticket: QuestionId) -> Option<machine::Ticket> {
         let session = self.sessions.get_mut(&program)?;
-        session.parked.retain(|&(parked, _)| parked != ticket);
+        session.parked.retain(|parked| parked.ticket != ticket);
         let asked = *session.asked.get(&ticket)?;
         self.answered(asked);
         Some(asked)
@@ -589,11 +622,19 @@ mod tests {
         ledger
     }
 
-    fn asked(program: BorrowerId, ticket: QuestionId) -> Asked {
-        Asked {
+    fn question(program: BorrowerId, ticket: QuestionId) -> Question {
+        let (key, group) = (0, 0);
+        Question {
             program,
             ticket,
-            key: 0,
+            key,
+            group,
+        }
+    }
+
+    fn asked(program: BorrowerId, ticket: QuestionId) -> Asked {
+        Asked {
+            question: question(program, ticket),
             hurry_ms: Some(500),
         }
     }
@@ -601,13 +642,13 @@ mod tests {
     #[test]
     fn a_program_at_its_limit_has_one_question_parked_until_it_gives_back() {
         let mut ledger = sample();
-        assert_eq!(ledger.admit_question(1, 11, 0), Admission::Ask);
+        assert_eq!(ledger.admit_question(question(1, 11)), Admission::Ask);
         ledger.hold(1, FIRST, 11, false, 0);
-        assert_eq!(ledger.admit_question(1, 12, 0), Admission::Parked);
-        assert_eq!(ledger.admit_question(1, 13, 0), Admission::Refused);
+        assert_eq!(ledger.admit_question(question(1, 12)), Admission::Parked);
+        assert_eq!(ledger.admit_question(question(1, 13)), Admission::Refused);
         assert_eq!((ledger.parked(), ledger.next_parked(1)), (1, None));
         assert_eq!(ledger.give_back(1, FIRST, 0, 0), GivenBack::Lendable);
-        assert_eq!(ledger.next_parked(1), Some((12, 0)));
+        assert_eq!(ledger.next_parked(1), Some(question(1, 12)));
         assert_eq!(ledger.next_parked(1), None);
     }
 
@@ -616,12 +657,12 @@ mod tests {
         let mut ledger = sample();
         ledger.hold(1, FIRST, 11, false, 0);
         assert!(ledger.held_by_waiting().is_empty(), "nobody waits");
-        assert_eq!(ledger.admit_question(1, 12, 0), Admission::Parked);
+        assert_eq!(ledger.admit_question(question(1, 12)), Admission::Parked);
         assert_eq!(ledger.held_by_waiting(), [(1, FIRST)]);
         ledger.ended(1, FIRST);
         assert_eq!(
             (ledger.held_by(1), ledger.next_parked(1)),
-            (0, Some((12, 0)))
+            (0, Some(question(1, 12)))
         );
         assert!(
             ledger.give_up(1, FIRST, 0),
@@ -640,6 +681,29 @@ mod tests {
         assert!(ledger.question(70).is_none() && ledger.question(72).is_some());
         assert_eq!(ledger.remove(2), (vec![72], vec![]));
         assert!(!ledger.has_questions());
+    }
+
+    #[test]
+    fn a_parked_question_that_can_share_waits_no_longer() {
+        let mut ledger = sample();
+        ledger.hold(1, FIRST, 11, false, 0);
+        assert_eq!(ledger.admit_question(question(1, 12)), Admission::Parked);
+        let nothing: Vec<(Question, Handle)> = ledger.unpark_joined(|_| None);
+        assert_eq!((nothing, ledger.parked()), (vec![], 1));
+        let joined = ledger.unpark_joined(|_| Some(FIRST));
+        assert_eq!(joined, [(question(1, 12), FIRST)]);
+        assert_eq!((ledger.parked(), ledger.held_by(1)), (0, 1));
+    }
+
+    #[test]
+    fn only_callers_of_one_program_share_a_service() {
+        let of = |program, group| Question {
+            group,
+            ..question(program, 11)
+        };
+        let all = [of(1, 0), of(1, 1), of(2, 0), of(2, u32::MAX)];
+        let groups: std::collections::BTreeSet<_> = all.iter().map(Question::sharers).collect();
+        assert_eq!(groups.len(), all.len());
     }
 
     #[test]

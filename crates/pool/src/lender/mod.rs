@@ -22,6 +22,7 @@ mod listener;
 mod loans;
 mod programs;
 mod refills;
+mod shared_leases;
 mod socket_watch;
 mod source;
 
@@ -277,6 +278,7 @@ impl Lender {
         let mut wakes = Vec::new();
         loop {
             self.loans.hurry()?;
+            self.loans.join_parked()?;
             let drained = self.queue.drain(&mut wakes);
             if wakes.is_empty() || drained.is_err() {
                 return Ok(());

@@ -1,6 +1,6 @@
 //! The state of each slot: the bookkeeping under the decisions.
 
-use super::{Action, Key, Machine, Slot};
+use super::{Action, Group, Key, Machine, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
@@ -14,6 +14,8 @@ pub enum SlotState {
 #[derive(Clone, Copy, Debug)]
 pub struct SlotEntry {
     pub key: Key,
+    /// The callers that may share it while it is lent.
+    pub group: Group,
     pub state: SlotState,
     /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
     pub counts: bool,
@@ -45,9 +47,10 @@ impl Machine {
         actions.push(Action::Evict(slot));
     }
 
-    pub(super) fn occupy(&mut self, key: Key) -> Slot {
+    pub(super) fn occupy(&mut self, key: Key, group: Group) -> Slot {
         let service = SlotEntry {
             key,
+            group,
             state: SlotState::Lent,
             counts: true,
             users: 1,

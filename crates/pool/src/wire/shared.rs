@@ -18,7 +18,7 @@ use crate::limit::REPORT_BYTES_MAX;
 use crate::transition::Transition;
 
 /// Grows when a message changes; both ends must speak the same.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The program's number for one question.
 pub type QuestionId = u64;
@@ -39,6 +39,8 @@ pub struct Kind {
     pub setup: Vec<u8>,
     /// No other program can use its services: they end with the program that named the kind.
     pub private: bool,
+    /// Leases that one of its services may have at once, of one program.
+    pub leases: u32,
     /// What each process may use.
     pub limits: Limits,
 }
@@ -149,6 +151,7 @@ impl Writer {
             .launch(&kind.launch)
             .bytes(&kind.setup)
             .u8(u8::from(kind.private))
+            .u32(kind.leases)
             .limits(&kind.limits)
     }
     fn terms(self, terms: &Terms) -> Self {
@@ -198,6 +201,7 @@ impl Reader<'_> {
             launch: self.launch()?,
             setup: self.bytes()?,
             private: self.flag()?,
+            leases: self.u32()?,
             limits: self.limits()?,
         })
     }

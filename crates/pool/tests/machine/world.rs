@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use forebay_pool::machine::{Action, Grant, Key, Machine, Slot, Ticket};
+use forebay_pool::machine::{Action, Grant, Group, Key, Machine, Slot, Ticket};
 
 /// Keys that are asked for.
 pub const KEYS: u32 = 3;
+/// Groups that ask.
+pub const GROUPS: Group = 2;
 /// The key whose services may have two leases at once.
 pub const SHARED: Key = 2;
 /// The key whose idle services make no room for others, where the world says so.
@@ -14,8 +16,9 @@ pub const KEPT: Key = 1;
 /// What one caller, service or driver does.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Ask(Key),
-    Take(Key),
+    Ask(Key, Group),
+    Take(Key, Group),
+    Join(Group),
     ReleaseSettled(usize),
     ReleaseSettling(usize),
     Readable(usize),
@@ -42,6 +45,10 @@ pub struct World {
     next: Ticket,
     asleep: bool,
     waiting: VecDeque<(Ticket, Key)>,
+    /// The group of each caller that has asked.
+    groups: BTreeMap<Ticket, Group>,
+    /// The group that each lent service was lent to.
+    lent_to: BTreeMap<Slot, Group>,
     hurried: BTreeSet<Ticket>,
     /// Woken, and not looked yet.
     woken: BTreeMap<Ticket, (Key, Grant)>,
@@ -78,6 +85,8 @@ impl World {
             next: 0,
             asleep: false,
             waiting: VecDeque::new(),
+            groups: BTreeMap::new(),
+            lent_to: BTreeMap::new(),
             hurried: BTreeSet::new(),
             woken: BTreeMap::new(),
             lent: BTreeMap::new(),
@@ -114,11 +123,14 @@ impl World {
         lent && open && !self.joined.contains(&slot)
     }
 
-    fn has_joinable(&self) -> bool {
-        self.lent.keys().any(|slot| self.is_joinable(*slot))
+    fn has_joinable(&self, group: Group) -> bool {
+        let of_group = |slot: &&Slot| self.lent_to.get(slot) == Some(&group);
+        let mut lent = self.lent.keys().filter(of_group);
+        lent.any(|slot| self.is_joinable(*slot))
     }
 
-    fn lend(&mut self, ticket: Ticket, slot: Slot) {
+    fn lend(&mut self, ticket: Ticket, slot: Slot, group: Group) {
+        self.lent_to.insert(slot, group);
         let before = self.lent.insert(slot, ticket);
         assert!(before.is_none(), "slot {slot} is in two hands");
     }
@@ -127,23 +139,20 @@ impl World {
         let slot = grant.slot();
         assert!(!self.dying.contains(&slot), "slot {slot} is dying");
         let joins = matches!(grant, Grant::Join { .. });
+        let group = self.groups[&ticket];
         assert!(
-            joins || key != SHARED || !self.has_joinable(),
+            joins || key != SHARED || !self.has_joinable(group),
             "a service of its own beside one that may be joined"
         );
         match grant {
             Grant::Join { slot } => {
                 assert_eq!(key, SHARED, "joined a service that is not shared");
-                assert!(
-                    self.is_joinable(slot),
-                    "joined slot {slot}, which is closed"
-                );
-                self.joined.insert(slot);
+                self.join_slot(slot, group);
             }
             Grant::Take { slot, settled } => {
                 let last = self.idle.get_mut(&key).and_then(Vec::pop);
                 assert_eq!(last, Some((slot, settled)), "not the one used last");
-                self.lend(ticket, slot);
+                self.lend(ticket, slot, group);
             }
             Grant::Start { slot } => {
                 let idle = self.idle.get(&key).is_none_or(Vec::is_empty);
@@ -151,9 +160,18 @@ impl World {
                 let known = self.idle_slots().any(|(_, one)| one == slot)
                     || self.settling.contains_key(&slot);
                 assert!(!known, "slot {slot} is in two hands");
-                self.lend(ticket, slot);
+                self.lend(ticket, slot, group);
             }
         }
+    }
+
+    fn join_slot(&mut self, slot: Slot, group: Group) {
+        assert!(
+            self.is_joinable(slot),
+            "joined slot {slot}, which is closed"
+        );
+        assert_eq!(self.lent_to[&slot], group, "joined another group's");
+        self.joined.insert(slot);
     }
 
     /// Performs what the machine wants, and looks whether everything holds.
@@ -203,8 +221,9 @@ impl World {
 
     pub fn step(&mut self, step: &Step) {
         match *step {
-            Step::Ask(key) => self.ask(key),
-            Step::Take(key) => self.take(key),
+            Step::Ask(key, group) => self.ask(key, group),
+            Step::Take(key, group) => self.take(key, group),
+            Step::Join(group) => self.join(group),
             Step::ReleaseSettled(index) => self.release(index, true),
             Step::ReleaseSettling(index) => self.release(index, false),
             Step::Readable(index) => self.readable(index),
@@ -228,9 +247,10 @@ impl World {
         self.check();
     }
 
-    fn ask(&mut self, key: Key) {
+    fn ask(&mut self, key: Key, group: Group) {
         self.next += 1;
-        let grant = self.machine.ask(self.next, key, &mut self.actions);
+        self.groups.insert(self.next, group);
+        let grant = self.machine.ask(self.next, key, group, &mut self.actions);
         // Making room comes before what is granted in it.
         self.act();
         match grant {
@@ -239,12 +259,12 @@ impl World {
         }
     }
 
-    fn take(&mut self, key: Key) {
-        let top = self.machine.top(key);
-        assert_eq!(self.machine.take(key), top);
+    fn take(&mut self, key: Key, group: Group) {
+        let top = self.machine.top(key, group);
+        assert_eq!(self.machine.take(key, group), top);
         let idle = self.idle.entry(key).or_default();
         let ready = idle.last().copied().filter(|(_, settled)| *settled);
-        let shared = key == SHARED && self.has_joinable();
+        let shared = key == SHARED && self.has_joinable(group);
         let full = self.running() >= self.max_running as usize;
         let free = self.waiting.is_empty() && !full && !shared;
         assert_eq!(
@@ -254,7 +274,16 @@ impl World {
         );
         if let Some(slot) = top {
             self.idle.entry(key).or_default().pop();
-            self.lend(0, slot);
+            self.lend(0, slot, group);
+        }
+    }
+
+    fn join(&mut self, group: Group) {
+        let free = self.waiting.is_empty() && self.has_joinable(group);
+        let slot = self.machine.join(SHARED, group);
+        assert_eq!(slot.is_some(), free, "joined out of turn");
+        if let Some(slot) = slot {
+            self.join_slot(slot, group);
         }
     }
 
@@ -388,7 +417,7 @@ impl World {
             let slot = self.machine.branch(self.machine.key_of(parent));
             assert!(!self.machine.is_lendable(slot), "a copy is lent on");
             self.copies.insert(slot);
-            self.lend(0, slot);
+            self.lend(0, slot, 0);
         }
     }
 

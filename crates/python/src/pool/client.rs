@@ -33,6 +33,7 @@ fn answer(answer: Answer) -> PyAnswer {
             let state = u64::from(settled) + u64::from(quiet);
             (0, Some(PyHandle(handle)), state, 0)
         }
+        Answer::Joined { handle } => (0, Some(PyHandle(handle)), 1, 0),
         Answer::Start { handle } => (1, Some(PyHandle(handle)), 0, 0),
         Answer::Wait { ticket, grace_ms } => (2, None, ticket, grace_ms),
     }
@@ -111,12 +112,14 @@ impl PyPool {
         Ok(self.0.describe(template, launch, setup, spares)?)
     }
 
-    fn take(&self, key: u32) -> Result<Option<PyHandle>> {
-        Ok(self.0.take(key)?.map(PyHandle))
+    #[pyo3(signature = (key, group=0))]
+    fn take(&self, key: u32, group: u32) -> Result<Option<PyHandle>> {
+        Ok(self.0.take(key, group.into())?.map(PyHandle))
     }
 
-    fn ask(&self, key: u32) -> Result<PyAnswer> {
-        Ok(answer(self.0.ask(key)?))
+    #[pyo3(signature = (key, group=0))]
+    fn ask(&self, key: u32, group: u32) -> Result<PyAnswer> {
+        Ok(answer(self.0.ask(key, group.into())?))
     }
 
     fn await_on(&self, ticket: u64, queue: &WakeQueue) -> Result<()> {

@@ -139,6 +139,7 @@ impl Borrower {
         directory: Vec<u8>,
         setup: Vec<u8>,
         private: bool,
+        leases: u32,
         limits: Option<PyLimits>,
     ) -> Result<u64> {
         let launch = Launch {
@@ -154,6 +155,7 @@ impl Borrower {
             launch,
             setup,
             private,
+            leases,
             limits: limits_of(limits),
         };
         let kind = Box::new(kind);
@@ -161,10 +163,17 @@ impl Borrower {
     }
 
     /// Ask for a service and look for a moment: the answer, or else the ticket.
-    fn take<'py>(&self, py: Python<'py>, key: u32, patience: f64) -> Result<Bound<'py, PyAny>> {
+    #[pyo3(signature = (key, patience, group=0))]
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        key: u32,
+        patience: f64,
+        group: u32,
+    ) -> Result<Bound<'py, PyAny>> {
         let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
         loop {
-            let ticket = self.ask(|ticket| Request::Ask { ticket, key })?;
+            let ticket = self.ask(|ticket| Request::Ask { ticket, key, group })?;
             let deadline = Some(Instant::now() + patience);
             match py.detach(|| self.0.wait(ticket, deadline)) {
                 Ok(Some(answer)) => return Ok(answer_to_python(py, answer)?.into_any()),
@@ -275,12 +284,19 @@ impl Borrower {
         self.ask(|ticket| Request::Events { ticket, from })
     }
 
+    fn open(&self, handle: &PyHandle) -> Result<()> {
+        Ok(self.0.open(handle.0)?)
+    }
+
+    fn release_shared(&self, handle: &PyHandle, closed: bool) -> Result<bool> {
+        Ok(self.0.release_shared(handle.0, closed)?)
+    }
+
     fn release(&self, handle: &PyHandle, owed: u64) -> Result<()> {
-        let handle = handle.0;
-        self.say(&Request::Release {
-            handle,
-            unanswered: owed,
-        })
+        let (handle, unanswered) = (handle.0, owed);
+        Ok(self
+            .0
+            .end_lease(handle, &Request::Release { handle, unanswered })?)
     }
 
     fn abandon(&self, handle: &PyHandle, owed: u64, met: bool, report: Vec<u8>) -> Result<()> {
@@ -296,7 +312,9 @@ impl Borrower {
     #[pyo3(signature = (handle, cause="discarded"))]
     fn discard(&self, handle: &PyHandle, cause: &str) -> Result<()> {
         let (handle, cause) = (handle.0, discard_cause(cause));
-        self.say(&Request::Discard { handle, cause })
+        Ok(self
+            .0
+            .end_lease(handle, &Request::Discard { handle, cause })?)
     }
 
     fn end_overdue(&self, handle: &PyHandle) -> Result<()> {
@@ -387,6 +405,7 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
         Reply::Start { handle, leases, .. } => {
             (4, PyHandle(handle), next(), leases).into_pyobject(py)
         }
+        Reply::Joined { handle, .. } => (15, PyHandle(handle)).into_pyobject(py),
         Reply::Started { pid, .. } => (5, pid, next()).into_pyobject(py),
         Reply::Died { death, .. } => (6, death_to_python(py, &death)).into_pyobject(py),
         Reply::Kind { key, terms, .. } => (2, key, terms_of(terms)).into_pyobject(py),

@@ -11,7 +11,7 @@ from forebay.pool.lend.borrow import Borrow, Granted
 from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.record import Record
 from forebay.pool.lend.step import Steps, Until, awaited, block
-from forebay.pool.lend.wait import Deadline
+from forebay.pool.lend.wait import THREADS, Deadline
 from forebay.pool.service.spec import S
 
 if TYPE_CHECKING:
@@ -47,16 +47,18 @@ class Acquire(Generic[S]):
     def __enter__(self) -> S:
         if self._lease is not None:
             self._refuse()
-        pool = self._pool
-        handle = pool.core.take(self._kind.key)
+        pool, kind = self._pool, self._kind
+        handle = pool.core.take(kind.key, THREADS)
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = block(pool, OwnBorrow(pool, self._kind, self._timeout).steps())
+            record = block(pool, OwnBorrow(pool, kind, self._timeout, THREADS).steps())
+        if kind.max_leases > 1:
+            pool.core.open(record.handle)
         self._lease = lease = Lease(pool, record)
         if pool.watchful:
             pool.attend(record)
-        return self._kind.proxy(lease)  # type: ignore[no-any-return]
+        return kind.proxy(lease)  # type: ignore[no-any-return]
 
     def __exit__(self, *_: object) -> None:
         lease, self._lease = self._lease, None
@@ -66,17 +68,19 @@ class Acquire(Generic[S]):
     async def __aenter__(self) -> Any:
         if self._lease is not None:
             self._refuse()
-        pool = self._pool
-        kind = self._kind if self._kind.max_leases == 1 else pool.on_loop(self._kind)
-        handle = pool.core.take(kind.key)
+        pool, kind = self._pool, self._kind
+        group = THREADS if kind.max_leases == 1 else pool.waiter().group
+        handle = pool.core.take(kind.key, group)
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = await awaited(pool, OwnBorrow(pool, kind, self._timeout).steps())
+            record = await awaited(pool, OwnBorrow(pool, kind, self._timeout, group).steps())
+        if kind.max_leases > 1:
+            pool.core.open(record.handle)
         self._lease = lease = AsyncLease(pool, record)
         if pool.watchful:
             pool.attend(record)
-        return self._kind.proxy(lease)
+        return kind.proxy(lease)
 
     async def __aexit__(self, *_: object) -> None:
         lease, self._lease = self._lease, None
@@ -97,12 +101,13 @@ class OwnBorrow(Borrow):
     two instructions of this class itself may take a place of the pool until the pool is closed.
     """
 
-    __slots__ = ("_answer", "_core", "_pool")
+    __slots__ = ("_answer", "_core", "_group", "_pool")
 
-    def __init__(self, pool: ServicePool, kind: Kind, timeout: float | None) -> None:
+    def __init__(self, pool: ServicePool, kind: Kind, timeout: float | None, group: int) -> None:
         super().__init__(pool, kind, Deadline(timeout))
         self._pool = pool
         self._core = pool.core
+        self._group = group
         self._answer: tuple[int, _core.Handle | None, int, int] | None = None
 
     def steps(self) -> Steps[Record]:
@@ -110,12 +115,10 @@ class OwnBorrow(Borrow):
         if self._pool.watchful:
             self._pool.look()
         record: Record = yield from self.tries()
-        if self._kind.max_leases > 1:
-            self._core.open(record.handle)
         return record
 
     def _granted(self) -> Steps[Granted]:
-        self._answer = self._core.ask(self._kind.key)
+        self._answer = self._core.ask(self._kind.key, self._group)
         if self._answer[0] == WAIT:
             yield from self._wait(ticket=self._answer[2], grace_ms=self._answer[3])
         answer, handle, settled, _ = self._answer

@@ -79,7 +79,7 @@ class PythonKind:
             self.copies.max_leases = 1
             self.copies.limits, _ = parts_of(spec.limits)  # they end with their lease
             self.copies.copies = self.copies
-        self._make = (*make, canary, told_at_start, self.max_leases > 1)
+        self._make = (*make, canary, told_at_start)
 
     def learn(self, methods: list[str]) -> None:
         """Note the methods that a new service reported; those of a factory are not known before."""

@@ -98,8 +98,8 @@ class Lease:
         program does not know it unless its holder sends it the path.
         The first use asks a Python service, which answers between two calls.
 
-        Leases that share a service (`max_leases`) share its directory; the reset after the last of
-        them empties it.
+        Leases that share a service (`max_leases`) share its directory; it is emptied after the last
+        of them.
         """
         if not hasattr(self, "_directory"):
             self._check()

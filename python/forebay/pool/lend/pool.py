@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import Any, Self, overload
 
 from forebay import _core
 from forebay.configuration import find_configuration
@@ -31,10 +30,6 @@ from forebay.pool.watch.death import KEEPER_WAIT, DeathNotice, LastWords, died_e
 from forebay.pool.watch.events import Events, Journal
 from forebay.pool.watch.follow import LOOK_AGAIN, Follow, NewOutput, Output
 from forebay.pool.watch.watched import Watched
-
-if TYPE_CHECKING:
-    import asyncio
-
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +122,6 @@ class ServicePool:
         """Guards the kinds and the start of the keeper; no thread waits while it holds it."""
         self._kinds: dict[Any, Kind] = {}
         self._templates = Templates(self.core, self.config.spares)
-        self._loop_kinds: dict[tuple[int, int], tuple[asyncio.AbstractEventLoop, Kind]] = {}
         self._numbered: list[Kind] = []
         """The kinds by their key."""
         self._records: dict[int, Record] = {}
@@ -348,22 +342,6 @@ class ServicePool:
         with self._lock:
             self._records[handle.slot] = record
         return record
-
-    def on_loop(self, kind: Kind) -> Kind:
-        """The kind whose services are shared by leases on the running event loop.
-
-        A connection in use belongs to one loop, so leases of other loops share other services.
-        """
-        loop = self.waiter().loop
-        with self._lock:
-            known = self._loop_kinds.get((kind.key, id(loop)))
-            if known is None or known[0] is not loop:
-                twin = copy.copy(kind)
-                twin.key = len(self._numbered)
-                self._numbered.append(twin)
-                self.core.share(twin.key, twin.max_leases)
-                known = self._loop_kinds[kind.key, id(loop)] = (loop, twin)
-            return known[1]
 
     def kind_name(self, key: int) -> str:
         """The name of a kind, for a message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -14,6 +15,10 @@ from forebay.errors import ClosedError
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+
+THREADS = 0
+"""The group of callers in threads, which may share a service; each event loop has its own."""
 
 
 class Deadline:
@@ -61,9 +66,11 @@ class LoopWaiter:
     The loop also drives the pool meanwhile, because no thread may be there to do it.
     """
 
-    def __init__(self, core: _core.Pool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, core: _core.Pool, loop: asyncio.AbstractEventLoop, group: int) -> None:
         self._core = core
         self.loop = loop
+        self.group = group
+        """Of the callers on this loop, which may share a service; no other loop has the same."""
         self._queue = _core.WakeQueue()
         self._waiting: set[asyncio.Future[None]] = set()
         self._ready = -1
@@ -123,11 +130,12 @@ class LoopWaiter:
 class LoopWaiters:
     """The waiters of one pool, by their event loop. Thread-safe."""
 
-    __slots__ = ("_core", "_known", "_lock")
+    __slots__ = ("_core", "_groups", "_known", "_lock")
 
     def __init__(self, core: _core.Pool) -> None:
         self._core = core
         self._lock = threading.Lock()
+        self._groups = itertools.count(THREADS + 1)
         self._known: dict[int, LoopWaiter] = {}
 
     def here(self) -> LoopWaiter:
@@ -137,7 +145,7 @@ class LoopWaiters:
         loop = asyncio.get_running_loop()
         known = self._known.get(id(loop))
         if known is None or known.loop is not loop:
-            known = LoopWaiter(self._core, loop)
+            known = LoopWaiter(self._core, loop, next(self._groups))
             with self._lock:
                 kept = self._known.items()
                 self._known = {key: other for key, other in kept if not other.loop.is_closed()}

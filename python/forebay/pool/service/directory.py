@@ -65,7 +65,7 @@ class LeaseDirectory:
         path: its path, "" before the service was made.
     """
 
-    __slots__ = ("_ended", "_enters", "_service", "_shared", "generation", "path")
+    __slots__ = ("_ended", "_enters", "_service", "generation", "path")
 
     def __init__(self, service: str = "") -> None:
         """`service`: the directory of the program that this one is for."""
@@ -74,22 +74,18 @@ class LeaseDirectory:
         self._service = service
         self._ended = 0
         self._enters = False
-        self._shared = False
 
-    def found(self, *, enters: bool, shared: bool = False) -> None:
+    def found(self, *, enters: bool) -> None:
         """Give the directory to leases, because the service has been made.
 
         Files of its constructor stay where they are for the life of the service. If there are any,
         leases get another directory, inside that one.
         `enters`: it is also the current directory of each lease.
-        `shared`: several leases have it at once, so only the reset after the last of them empties
-        it.
         """
         if not _home:
             return
         self._service = self.path = _home
         self._enters = enters
-        self._shared = shared
         self.generation = -1
         if self._is_used():
             self.path = os.path.join(_home, NAME)
@@ -99,10 +95,11 @@ class LeaseDirectory:
             os.chdir(self.path)
 
     def begin(self, generation: int) -> None:
-        """Prepare for the first call of a lease. Cost: one system call if it was not used."""
+        """Prepare for the first call of a lease, or of several that share the service.
+
+        Cost: one system call if it was not used.
+        """
         self.generation = generation
-        if self._shared:
-            return
         if self.path:
             self.end()
         if self._enters:

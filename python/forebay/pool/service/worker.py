@@ -41,7 +41,7 @@ WARM_ROUNDS = 32
 class Target:
     """The object of all calls: the service, once it is made. Its own names are private."""
 
-    __slots__ = ("_canary", "_connection", "_directory", "_failure", "_service", "_shared")
+    __slots__ = ("_canary", "_connection", "_directory", "_failure", "_service")
 
     _connection: _core.Connection
     """The connection of the calls; set before the first one."""
@@ -49,7 +49,6 @@ class Target:
     def __init__(self) -> None:
         self._directory = LeaseDirectory()
         self._service: Any = None
-        self._shared = False
         self._canary: Any = None
         self._failure: Exception | None = None
         """Why a copy cannot be used: its first call raises this."""
@@ -92,13 +91,11 @@ class Target:
         arguments: bytes,
         canary: bool = False,
         tell_methods: bool = False,
-        shared: bool = False,
     ) -> list[str] | None:
         if self._service is None:
             self._service = make(reference, arguments)
         else:
             self._reseed()  # made in the template: each fork starts from the same state
-        self._shared = shared
         self._settle()
         if canary:
             from forebay.pool.service.canary import Canary
@@ -109,7 +106,7 @@ class Target:
     def _settle(self) -> None:
         """Give the temporary directory to leases from now on."""
         enters = getattr(self._service, "chdir", None) is True
-        self._directory.found(enters=enters, shared=self._shared)
+        self._directory.found(enters=enters)
 
     def _reseed(self) -> None:
         """Have a service that shares its state with other forks draw other random numbers."""

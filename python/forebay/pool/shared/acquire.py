@@ -10,10 +10,10 @@ from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.borrow import Borrow, Granted
 from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.step import Steps, awaited, block
-from forebay.pool.lend.wait import Deadline
+from forebay.pool.lend.wait import THREADS, Deadline
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.service.spec import S
-from forebay.pool.shared.link import LENT, START, Answer, Link, check, status_of
+from forebay.pool.shared.link import JOINED, LENT, START, Answer, Link, check, status_of
 
 if TYPE_CHECKING:
     from forebay.pool.shared.kind import SharedCommandKind, SharedKind
@@ -49,35 +49,37 @@ class SharedAcquire(Acquire[S]):
         self._shared = shared
 
     def __enter__(self) -> S:
-        borrow = self._begin(THREAD_PATIENCE)
+        borrow = self._begin(THREAD_PATIENCE, on_loop=False)
         if borrow.record is None:
             block(self._pool, borrow.steps())
         return self._lent(Lease, borrow)  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> Any:
-        borrow = self._begin(LOOP_PATIENCE)
+        borrow = self._begin(LOOP_PATIENCE, on_loop=True)
         if borrow.record is None:
             await awaited(self._pool, borrow.steps())
         return self._lent(AsyncLease, borrow)
 
-    def _begin(self, patience: float) -> SharedBorrow:
+    def _begin(self, patience: float, *, on_loop: bool) -> SharedBorrow:
         if self._lease is not None:
             self._refuse()
         link, kind = self._shared.link(), cast("SharedKind | SharedCommandKind", self._kind)
         if link.watchful:
             link.look()
-        borrow = SharedBorrow(link, kind, self._timeout)
+        borrow = SharedBorrow(link, kind, self._timeout, on_loop=on_loop)
         try:
             borrow.at_once(patience)
         except BrokenError:
             # The lender of this link has ended; another one may have been started since.
-            borrow = SharedBorrow(self._shared.link(), kind, self._timeout)
+            borrow = SharedBorrow(self._shared.link(), kind, self._timeout, on_loop=on_loop)
         self._pool = cast("Any", borrow.link)
         return borrow
 
     def _lent(self, made: type[Lease], borrow: SharedBorrow) -> Any:
         self._lease = lease = made(self._pool, cast("Any", borrow.record))
         link, shared, kind = borrow.link, self._shared, cast("Any", self._kind)
+        if kind.max_leases > 1:
+            link.open(cast("Any", borrow.record))
         if link.watchful:
             link.attend(borrow.record)
         if link.terms.min_idle:
@@ -94,16 +96,22 @@ class SharedProgramAcquire(ProgramAcquire, SharedAcquire[Any]):
 class SharedBorrow(Borrow):
     """One acquire over one connection."""
 
-    __slots__ = ("_asked", "_timeout", "link", "record")
+    __slots__ = ("_asked", "_group", "_timeout", "link", "record")
 
     def __init__(
-        self, link: Link, kind: SharedKind | SharedCommandKind, timeout: float | None
+        self,
+        link: Link,
+        kind: SharedKind | SharedCommandKind,
+        timeout: float | None,
+        *,
+        on_loop: bool,
     ) -> None:
         super().__init__(link, kind, NOT_BEGUN)
         self.link = link
         self.record: Any = None
         """The service, once it is lent."""
         self._timeout = timeout
+        self._group = link.waiter().group if on_loop and kind.max_leases > 1 else THREADS
         self._asked: int | Answer | None = None
         """A question on its way, or its answer."""
 
@@ -116,8 +124,11 @@ class SharedBorrow(Borrow):
             return
         timeout = self._timeout
         asked = self.link.core.take(
-            key, patience if timeout is None or timeout > patience else timeout
+            key, patience if timeout is None or timeout > patience else timeout, self._group
         )
+        if type(asked) is tuple and asked[0] == JOINED:
+            self.record = self.link.joined(asked[1])
+            return
         # Its process is known, it owes no answer, and is not to be asked for one.
         if type(asked) is tuple and asked[0] == LENT and asked[2] and not (asked[3] or asked[6]):
             with contextlib.suppress(BrokenError):  # it has ended; `steps` asks for another
@@ -136,7 +147,7 @@ class SharedBorrow(Borrow):
             key = yield from self.link.key(self._kind, self._deadline)
             if key is None:
                 raise (yield from self._too_late(waiting=True))
-            asked = self.link.core.take(key, 0.0)
+            asked = self.link.core.take(key, 0.0, self._group)
         if type(asked) is tuple:
             answer = check(asked)
         else:
@@ -149,6 +160,8 @@ class SharedBorrow(Borrow):
         if answer[0] == START:
             record = yield from self.link.start(self._kind, answer, self._deadline)
             return Granted(record, False, False)
+        if answer[0] == JOINED:
+            return Granted(self.link.joined(answer[1]), True, False)
         record = self.link.taken(self._kind, answer)
         return Granted(record, not (record.starting or record.owing), answer[6])
 

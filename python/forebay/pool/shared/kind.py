@@ -35,19 +35,17 @@ SEPARATOR = "\0"
 
 Pairs = list[tuple[bytes, bytes]]
 
-Told = tuple[bytes, bytes, bytes, list[bytes], Pairs, bytes, bytes, bool, Terms | None]
+Told = tuple[bytes, bytes, bytes, list[bytes], Pairs, bytes, bytes, bool, int, Terms | None]
 
 
 class SharedKind(PythonKind):
     """One kind of service of a shared pool.
 
-    A service has one lease at a time, whatever `max_leases` its class allows.
-
     Attributes beyond those of a kind of a pool of one's own:
         digest: of everything that makes two services interchangeable.
         told: what the lender is told: digest, name, digest of the template (empty for a program),
             command line, environment and directory of the template, what it is to import, whether
-            this program alone can use its services, limits.
+            this program alone can use its services, leases that one of them may have, limits.
         is_private: whether this program alone can use its services.
     """
 
@@ -59,7 +57,6 @@ class SharedKind(PythonKind):
         application = application_of(service, by_value=by_value)
         made = (reference_of(service, by_value=by_value), spec.arguments)
         super().__init__(NO_NUMBER, spec, made, NO_NUMBER)
-        self.max_leases = 1
         in_template = made if spec.resets is Reset.FORK else None
         launch = (template.command_line(), _environment(template_variables(os.environ)), _here())
         path, argv = _import_path(), _arguments(application)
@@ -67,14 +64,14 @@ class SharedKind(PythonKind):
         imported = (launch, tuple(application), path, argv, _source(service), in_template)
         of_template = _digest(*imported)
         setup = template.setup_of(application, in_template, path=path, argv=argv)
-        self.digest = _digest(of_template, made, self.limits)
-        name = os.fsencode(self.name)
-        self.told: Told = (self.digest, name, of_template, *launch, setup, False, self.limits)
+        self.digest = _digest(of_template, made, self.max_leases, self.limits)
+        names = (self.digest, os.fsencode(self.name), of_template)
+        self.told: Told = (*names, *launch, setup, False, self.max_leases, self.limits)
 
     def made(self, *, canary: bool) -> tuple[Any, ...]:
         """The arguments of the call that makes a service; `canary`: it notes how it is when new."""
-        reference, arguments, _, told_at_start, _ = self._make
-        return reference, arguments, canary, told_at_start, False  # one lease at a time
+        reference, arguments, _, told_at_start = self._make
+        return reference, arguments, canary, told_at_start
 
     def report(self) -> bytes:
         """What the next program must know of a service: the methods of what a factory made."""
@@ -116,6 +113,7 @@ class SharedCommandKind(CommandKind):
         self.told: Told = (
             *(self.digest, os.fsencode(self.name), b"", [], [], b"", b""),
             command.keeps_session,
+            self.max_leases,
             self.limits,
         )
 

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 STATUS, KIND, LENT, START, MET, DIED, OUTPUT, SERVICES, DRAINED, REFUSED, FAILED = range(1, 12)
 """Answers of the lender, by their first number."""
 
+JOINED = 15
+"""One more: a further lease of a service that this program holds."""
+
 ANSWER_WAIT = 5.0
 """Seconds that the lender may take to answer a question that needs no service."""
 
@@ -222,6 +225,18 @@ class Link:
         self._idle.discard(handle.slot)
         return record
 
+    def joined(self, handle: _core.Handle) -> SharedRecord:
+        """The record of a service that a further lease shares."""
+        record = self._records.get(handle.slot)
+        if record is None:
+            raise ClosedError(f"{self.name} is closed; make a new one")
+        return record
+
+    def open(self, record: SharedRecord) -> None:
+        """Let other callers share a service that has settled, as far as its class allows."""
+        with contextlib.suppress(BrokenError, ClosedError):  # the service ended with the lender
+            self.core.open(record.handle)
+
     def start(
         self, kind: SharedKind | SharedCommandKind, answer: Answer, deadline: Deadline
     ) -> Steps[SharedRecord]:
@@ -279,7 +294,8 @@ class Link:
 
     def attend(self, record: SharedRecord) -> None:
         """Watch a new lease."""
-        self._held[record.handle.slot, record.handle.generation] = (record, time.monotonic())
+        lease = record.handle.slot, record.handle.generation
+        self._held.setdefault(lease, (record, time.monotonic()))  # one for those that share it
         self.watched.note(record)
 
     def look(self) -> None:
@@ -315,9 +331,11 @@ class Link:
         """End a lease: give the service back, after a reset if it has one, or have it ended."""
         if self._inherited:
             return  # a forked child leaves the `with` block too, but only its parent ends the lease
-        if self._held:
-            self._held.pop((record.handle.slot, record.handle.generation), None)
         try:
+            if record.kind.max_leases > 1 and self.core.release_shared(record.handle, dirty):
+                return  # others hold it too
+            if self._held:
+                self._held.pop((record.handle.slot, record.handle.generation), None)
             if not dirty and record.idle() and record.kind.resets not in ENDED:
                 owed = record.reset()
                 if owed is not None:
@@ -488,7 +506,9 @@ class Link:
     def discard_answer(self, answer: Answer | None) -> None:
         """Have the service ended that an answer grants, and close what came along."""
         close_descriptors(answer)
-        if answer is not None and answer[0] in (LENT, START):
+        if answer is None or answer[0] not in (LENT, START, JOINED):
+            return
+        if answer[0] != JOINED or not self.core.release_shared(answer[1], False):
             self.core.discard(answer[1])
 
     def _discard_handle(self, handle: _core.Handle) -> None:

@@ -12,21 +12,18 @@ use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
-use crate::machine::{Grant, Key, Ticket};
+use crate::machine::{Grant, Group, Key, Ticket};
 use crate::wire::{Deadlines, Handle, KeeperRequest};
 
 impl ClientState {
-    pub fn take(&mut self, key: Key) -> Option<Handle> {
+    pub fn take(&mut self, key: Key, group: Group) -> Option<Handle> {
         let now = now_ms();
-        while let Some(slot) = self.machine.top(key) {
+        while let Some(slot) = self.machine.top(key, group) {
             if self.is_quiet(slot, now) {
                 return None; // `ask` says so
             }
-            self.machine.take(key);
+            self.machine.take(key, group);
             if let Some(handle) = self.claim(slot, true, now) {
-                if self.shares {
-                    self.open_slot(slot);
-                }
                 return Some(handle);
             }
             self.drop_service(slot, Cause::Discarded);
@@ -34,12 +31,25 @@ impl ClientState {
         None
     }
 
-    pub fn ask(&mut self, key: Key) -> Result<Answer> {
+    pub fn join(&mut self, key: Key, group: Group) -> Option<Handle> {
+        while let Some(slot) = self.machine.join(key, group) {
+            if let Some(handle) = self.begin_joined(slot) {
+                return Some(handle);
+            }
+            self.machine.unjoin(slot);
+            self.drop_service(slot, Cause::Discarded);
+        }
+        None
+    }
+
+    pub fn ask(&mut self, key: Key, group: Group) -> Result<Answer> {
         if !self.machine.has_idle(key) {
             self.drive()?;
         }
         let ticket = self.waiters.next_ticket();
-        while let Some(grant) = self.decide(|machine, actions| machine.ask(ticket, key, actions)) {
+        while let Some(grant) =
+            self.decide(|machine, actions| machine.ask(ticket, key, group, actions))
+        {
             if let Some(answer) = self.answer(grant) {
                 return Ok(answer);
             }
@@ -82,7 +92,10 @@ impl ClientState {
             Grant::Start { slot } => Some(Answer::Start {
                 handle: self.begin(slot),
             }),
-            Grant::Join { slot } => self.join(slot),
+            Grant::Join { slot } => {
+                let handle = self.begin_joined(slot)?;
+                Some(Answer::Joined { handle })
+            }
             Grant::Take { slot, settled } => self.lend_granted(slot, settled),
         }
     }
@@ -92,9 +105,6 @@ impl ClientState {
         let quiet = settled && self.is_quiet(slot, now);
         let handle = self.claim(slot, settled, now)?;
         self.unwatch(slot);
-        if settled && !quiet {
-            self.open_slot(slot);
-        }
         Some(Answer::Lent {
             handle,
             settled,
@@ -111,24 +121,19 @@ impl ClientState {
 
     pub fn share(&mut self, key: Key, leases: u32) {
         self.machine.share(key, leases);
-        self.shares |= leases > 1;
     }
 
     pub fn open(&mut self, handle: Handle) -> Result<()> {
         self.entries.lease(handle)?;
-        self.open_slot(handle.slot);
+        let slot = handle.slot;
+        if self.worn(slot, now_ms()).is_none() {
+            self.decide(|machine, actions| machine.open(slot, actions));
+        } // else it ends with the lease that it has
         Ok(())
     }
 
-    fn open_slot(&mut self, slot: u32) {
-        if self.worn(slot, now_ms()).is_some() {
-            return; // it ends with the lease that it has
-        }
-        self.decide(|machine, actions| machine.open(slot, actions));
-    }
-
     /// A further lease of a shared service, if it lives.
-    fn join(&mut self, slot: u32) -> Option<Answer> {
+    fn begin_joined(&mut self, slot: u32) -> Option<Handle> {
         let entry = self.entries.at(slot);
         if !entry.is_lent() || entry.is_dead() || !entry.is_silent(false) {
             return None;
@@ -139,11 +144,7 @@ impl ClientState {
             self.machine.close(slot);
         }
         self.note_lease(slot);
-        Some(Answer::Lent {
-            handle,
-            settled: true,
-            quiet: false,
-        })
+        Some(handle)
     }
 
     pub fn refill(&mut self, key: Key) -> Result<Option<Handle>> {

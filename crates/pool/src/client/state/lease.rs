@@ -8,7 +8,7 @@ use forebay_base::Queue;
 
 use super::ClientState;
 use crate::client::Wake;
-use crate::client::entry::{HandedOut, Written};
+use crate::client::entry::{Entry, HandedOut, Written};
 use crate::clock::now_ms;
 use crate::death::{Cause, Death};
 use crate::error::Result;
@@ -116,6 +116,14 @@ impl ClientState {
         Ok(())
     }
 
+    pub fn close_lent(&mut self, wanted: impl Fn(u32) -> bool) {
+        let lent = |slot: &u32| self.entries.get(*slot).is_some_and(Entry::is_lent);
+        let lent: Vec<u32> = self.machine.occupied().filter(lent).collect();
+        for slot in lent.into_iter().filter(|&slot| wanted(slot)) {
+            self.machine.close(slot);
+        }
+    }
+
     pub fn end_unlent(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
         let ended: Vec<u32> = self.machine.unlent().filter(|&slot| wanted(slot)).collect();
         for &slot in &ended {
@@ -215,12 +223,12 @@ mod tests {
     /// A pool whose only service is being started, and the ticket of a caller that waits.
     fn busy(ready: &Arc<ReadySet>) -> (ClientState, Handle, u64) {
         let mut state = ClientState::new(POLICY, Arc::clone(ready)).expect("a pool");
-        let Ok(Answer::Start { handle }) = state.ask(KEY) else {
+        let Ok(Answer::Start { handle }) = state.ask(KEY, 0) else {
             panic!("there is room");
         };
         let (socket, _) = control::stream_pair().expect("sockets");
         state.entries.at(handle.slot).asked(socket, false, 0);
-        let Ok(Answer::Wait { ticket, .. }) = state.ask(KEY) else {
+        let Ok(Answer::Wait { ticket, .. }) = state.ask(KEY, 0) else {
             panic!("there is no room");
         };
         (state, handle, ticket)

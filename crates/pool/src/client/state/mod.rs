@@ -44,8 +44,6 @@ pub struct ClientState {
     start_times: StartTimes,
     stats: Stats,
     deaths: BTreeMap<&'static str, u64>,
-    /// Whether services of some key may have several leases.
-    shares: bool,
     closed: bool,
 }
 
@@ -62,7 +60,6 @@ impl ClientState {
             start_times: StartTimes::default(),
             stats: Stats::default(),
             deaths: BTreeMap::new(),
-            shares: false,
             closed: false,
         })
     }

@@ -11,26 +11,34 @@ use crate::confine::Limits;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::lender::BorrowerId;
-use crate::lender::ledger::{Admission, Asked};
+use crate::lender::ledger::{Admission, Asked, Question};
 use crate::machine;
 use crate::wire::shared::{Lent, QuestionId, Reply};
 use crate::wire::{Deadlines, Handle, Launch};
 
 impl Loans {
     /// A program asks for a service.
-    pub(super) fn ask(
-        &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        key: machine::Key,
-    ) -> Result<()> {
+    pub(super) fn ask(&mut self, question: Question) -> Result<()> {
+        let Question {
+            program,
+            ticket,
+            key,
+            ..
+        } = question;
         if key >= self.kinds.count() {
             self.borrowers
                 .fail(program, ticket, "an unknown kind was asked for");
             return Ok(());
         }
-        match self.ledger.admit_question(program, ticket, key) {
-            Admission::Ask => self.ask_pool(program, ticket, key),
+        // What shares a service is within the limit of what its program holds.
+        if self.kinds.get(key).leases > 1
+            && let Some(handle) = self.pool.join(key, question.sharers())?
+        {
+            self.join(question, handle);
+            return Ok(());
+        }
+        match self.ledger.admit_question(question) {
+            Admission::Ask => self.ask_pool(question),
             Admission::Parked => Ok(()),
             Admission::Refused => {
                 self.refuse_waiter(program, ticket);
@@ -39,24 +47,30 @@ impl Loans {
         }
     }
 
-    fn ask_pool(
-        &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        key: machine::Key,
-    ) -> Result<()> {
-        while let Some(handle) = self.pool.take(key)? {
+    fn ask_pool(&mut self, question: Question) -> Result<()> {
+        let Question {
+            program,
+            ticket,
+            key,
+            ..
+        } = question;
+        let group = question.sharers();
+        while let Some(handle) = self.pool.take(key, group)? {
             if self.lend(program, ticket, handle, false)? {
                 return Ok(());
             }
         }
         self.unsettled = true; // the pool may end an idle service to make room
         loop {
-            match self.pool.ask(key)? {
+            match self.pool.ask(key, group)? {
                 Answer::Lent { handle, quiet, .. } => {
                     if self.lend(program, ticket, handle, quiet)? {
                         return Ok(());
                     }
+                }
+                Answer::Joined { handle } => {
+                    self.join(question, handle);
+                    return Ok(());
                 }
                 Answer::Start { handle } => {
                     return self.grant_start(program, ticket, key, handle);
@@ -64,28 +78,24 @@ impl Loans {
                 Answer::Wait {
                     ticket: asked,
                     grace_ms,
-                } => return self.wait_for(program, ticket, key, asked, grace_ms),
+                } => return self.wait_for(question, asked, grace_ms),
             }
         }
     }
 
     fn wait_for(
         &mut self,
-        program: BorrowerId,
-        ticket: QuestionId,
-        key: machine::Key,
+        question: Question,
         asked: machine::Ticket,
         grace_ms: u64,
     ) -> Result<()> {
-        let question = Asked {
-            program,
-            ticket,
-            key,
+        let waiting = Asked {
+            question,
             hurry_ms: (grace_ms > 0).then(|| now_ms() + grace_ms),
         };
-        if !self.ledger.wait(asked, question) {
+        if !self.ledger.wait(asked, waiting) {
             self.pool.leave(asked)?;
-            self.refuse_waiter(program, ticket);
+            self.refuse_waiter(question.program, question.ticket);
             return Ok(());
         }
         self.pool.await_on(asked, &self.queue)
@@ -93,15 +103,15 @@ impl Loans {
 
     /// The pool has something for a ticket.
     pub(super) fn granted(&mut self, asked: machine::Ticket) -> Result<()> {
-        let Some(Asked {
+        let Some(Asked { question, .. }) = self.ledger.question(asked) else {
+            return Ok(()); // it left
+        };
+        let Question {
             program,
             ticket,
             key,
             ..
-        }) = self.ledger.question(asked)
-        else {
-            return Ok(()); // it left
-        };
+        } = question;
         let Some(answer) = self.pool.collect(asked)? else {
             return self.pool.await_on(asked, &self.queue);
         };
@@ -109,13 +119,56 @@ impl Loans {
         match answer {
             Answer::Lent { handle, quiet, .. } => {
                 if !self.lend(program, ticket, handle, quiet)? {
-                    self.ask_pool(program, ticket, key)?;
+                    self.ask_pool(question)?;
                 }
             }
+            Answer::Joined { handle } => self.join(question, handle),
             Answer::Start { handle } => self.grant_start(program, ticket, key, handle)?,
             Answer::Wait { .. } => {}
         }
+        self.may_join = true; // fewer callers wait
         self.unpark(program) // where it was refused, it has room for the next one
+    }
+
+    /// Tell a program that it shares a service that it holds.
+    fn join(&mut self, question: Question, handle: Handle) {
+        let Question {
+            program,
+            ticket,
+            key,
+            group,
+        } = question;
+        let reply = Reply::Joined {
+            ticket,
+            handle,
+            key,
+            group,
+        };
+        self.borrowers.reply(program, &reply, &[]);
+        self.kinds.note_lease(key);
+    }
+
+    /// Let the parked questions share a service, where one has room now.
+    pub(in crate::lender) fn join_parked(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.may_join) || self.ledger.parked() == 0 {
+            return Ok(());
+        }
+        let mut failed = None;
+        let (kinds, pool) = (&self.kinds, &self.pool);
+        let joined = self.ledger.unpark_joined(|question| {
+            if kinds.get(question.key).leases <= 1 {
+                return None;
+            }
+            let joined = pool.join(question.key, question.sharers());
+            joined.unwrap_or_else(|error| {
+                failed = Some(error);
+                None
+            })
+        });
+        for (question, handle) in joined {
+            self.join(question, handle);
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Send a program its lease, or why it gets none; false where the service is not lent any more.
@@ -373,8 +426,8 @@ impl Loans {
 
     /// Ask the pool the parked questions of a program, as far as its limit allows.
     pub(super) fn unpark(&mut self, program: BorrowerId) -> Result<()> {
-        while let Some((ticket, key)) = self.ledger.next_parked(program) {
-            self.ask_pool(program, ticket, key)?;
+        while let Some(question) = self.ledger.next_parked(program) {
+            self.ask_pool(question)?;
         }
         Ok(())
     }

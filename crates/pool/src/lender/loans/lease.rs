@@ -79,6 +79,24 @@ impl Loans {
         Ok(())
     }
 
+    /// A service has settled: the callers that it was lent to may share it.
+    pub(super) fn open(&mut self, program: BorrowerId, handle: Handle) -> Result<()> {
+        if self.ledger.holds(program, handle) {
+            self.pool.open(handle)?;
+            self.may_join = true;
+        }
+        Ok(())
+    }
+
+    /// One of the leases of a service ends; what follows the last one ends that.
+    pub(super) fn part(&mut self, program: BorrowerId, handle: Handle, closed: bool) -> Result<()> {
+        if self.ledger.holds(program, handle) {
+            self.pool.release_shared(handle, closed)?;
+            self.may_join = true;
+        }
+        Ok(())
+    }
+
     fn end_service(&mut self, handle: Handle, cause: Cause) -> Result<()> {
         self.forget(handle.slot);
         self.pool.discard(handle, cause)
@@ -94,6 +112,7 @@ impl Loans {
         if let Some(asked) = self.ledger.leave(program, ticket) {
             self.pool.leave(asked)?;
         }
+        self.may_join = true; // fewer callers wait
         self.take_back(program, ticket)?;
         self.unpark(program)
     }
@@ -113,6 +132,7 @@ impl Loans {
         self.refills.end(&self.pool, program);
         let _ = self.events.end(&self.pool, program); // it fails where the pool is closed, which keeps none
         let (asked, held) = self.ledger.remove(program);
+        self.may_join = true; // fewer callers wait
         for asked in asked {
             let _ = self.pool.leave(asked); // it fails where the pool is closed, and then it is gone
         }

@@ -17,7 +17,7 @@ use super::BorrowerId;
 use super::borrowers::Borrowers;
 use super::events::{EventLog, EventReader};
 use super::kinds::Kinds;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Question};
 use super::programs::Programs;
 use super::refills::{Refill, Refills};
 use super::source::LenderPoll;
@@ -70,6 +70,8 @@ pub(super) struct Loans {
     events: EventLog,
     /// A service may have ended while no program held it.
     unsettled: bool,
+    /// A parked question may be able to share a service that its program holds.
+    may_join: bool,
 }
 
 impl Loans {
@@ -88,6 +90,7 @@ impl Loans {
             refills: Refills::default(),
             events: EventLog::default(),
             unsettled: false,
+            may_join: false,
         })
     }
 
@@ -155,6 +158,7 @@ impl Loans {
             self.forget_dead_idle()?;
             self.uncount_dead()?;
         }
+        self.join_parked()?;
         while let Some((refill, handle)) = self.refills.next(&self.pool, &self.ledger)? {
             self.grant_start(refill.program, refill.ticket, refill.key, handle)?;
         }
@@ -209,7 +213,12 @@ impl Loans {
         descriptors: Vec<OwnedFd>,
     ) -> Result<()> {
         match request {
-            Request::Ask { ticket, key } => self.ask(program, ticket, key),
+            Request::Ask { ticket, key, group } => self.ask(Question {
+                program,
+                ticket,
+                key,
+                group,
+            }),
             Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
             Request::Leave { ticket } => self.leave(program, ticket),
             Request::Lend {
@@ -242,6 +251,8 @@ impl Loans {
             }
             Request::Discard { handle, cause } => self.discard(program, handle, cause),
             Request::Overdue { handle } => self.end_overdue(program, handle),
+            Request::Open { handle } => self.open(program, handle),
+            Request::Part { handle, closed } => self.part(program, handle, closed),
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
             Request::Output { ticket, handle } => self.ask_output(program, ticket, handle),
             Request::Branch { ticket, handle } => self.branch(program, ticket, handle),
@@ -361,12 +372,12 @@ impl Loans {
         self.status(program, ticket)
     }
 
-    #[allow(clippy::unnecessary_wraps)] // as every answer to a question
     fn name_kind(&mut self, program: BorrowerId, ticket: QuestionId, mut kind: Kind) -> Result<()> {
         kind.name.truncate(NAME_BYTES_MAX);
         let in_use = |key| self.ledger.has_services(key);
         match self.kinds.intern(program, kind, in_use) {
             Ok(key) => {
+                self.pool.share(key, self.kinds.get(key).leases)?;
                 let terms = terms_of(&self.config);
                 let reply = Reply::Kind { ticket, key, terms };
                 self.borrowers.reply(program, &reply, &[]);
@@ -416,6 +427,7 @@ impl Loans {
     fn drain(&mut self, program: BorrowerId, ticket: QuestionId, name: &[u8]) -> Result<()> {
         let concerns = |key| name.is_empty() || self.kinds.get(key).name == name;
         let marked = self.ledger.retire(concerns);
+        self.pool.close_lent(|slot| self.ledger.is_retiring(slot))?;
         let ended = self.end_retiring()?;
         let reply = Reply::Drained {
             ticket,

@@ -26,6 +26,13 @@ pub enum Reply {
     /// A service is lent. Its socket, the holder's end of its own socket where it has one, and its pidfd come along where the
     /// program does not know this process yet; no pidfd where its pid is not known yet.
     Lent { ticket: QuestionId, lent: Lent },
+    /// A further lease of a service that the program holds; beside it, what was asked for.
+    Joined {
+        ticket: QuestionId,
+        handle: Handle,
+        key: u32,
+        group: u32,
+    },
     /// The program makes a service: its socket comes along, but for a program that is to be launched.
     /// `leases`: those of its kind so far.
     Start {
@@ -84,6 +91,7 @@ impl Reply {
             Self::Status { ticket, .. }
             | Self::Kind { ticket, .. }
             | Self::Lent { ticket, .. }
+            | Self::Joined { ticket, .. }
             | Self::Start { ticket, .. }
             | Self::Started { ticket, .. }
             | Self::Died { ticket, .. }
@@ -115,6 +123,9 @@ impl Reply {
             }
             Self::Kind { key, terms, .. } => writer.u32(*key).terms(terms),
             Self::Lent { lent, .. } => writer.lent(lent),
+            Self::Joined {
+                handle, key, group, ..
+            } => writer.handle(*handle).u32(*key).u32(*group),
             Self::Start { handle, leases, .. } => writer.handle(*handle).u64(*leases),
             Self::Started { pid, .. } => writer.i32(*pid),
             Self::Died { death, .. } => writer.death(death),
@@ -158,6 +169,7 @@ impl Reply {
             Self::Written { .. } => 12,
             Self::Directory { .. } => 13,
             Self::Events { .. } => 14,
+            Self::Joined { .. } => 15,
         }
     }
 
@@ -194,6 +206,12 @@ impl Reply {
             11 => Self::Failed {
                 ticket,
                 reason: reader.bytes()?,
+            },
+            15 => Self::Joined {
+                ticket,
+                handle: reader.handle()?,
+                key: reader.u32()?,
+                group: reader.u32()?,
             },
             _ => Self::told(number, ticket, &mut reader)?,
         };

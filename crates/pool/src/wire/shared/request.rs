@@ -15,8 +15,12 @@ pub enum Request {
     Hello { ticket: QuestionId, version: u32 },
     /// Give a number to a kind of services.
     Kind { ticket: QuestionId, kind: Box<Kind> },
-    /// Lend a service of a kind.
-    Ask { ticket: QuestionId, key: u32 },
+    /// Lend a service of a kind, or a further lease of one that the callers of a group share in this program.
+    Ask {
+        ticket: QuestionId,
+        key: u32,
+        group: u32,
+    },
     /// A service that the program started is ready: lend it. `report` is for the programs that get it later.
     Lend {
         ticket: QuestionId,
@@ -81,6 +85,11 @@ pub enum Request {
     Discard { handle: Handle, cause: Cause },
     /// Have a service ended whose holder keeps the lease: a call took longer than its limits allow.
     Overdue { handle: Handle },
+    /// A lent service has settled: others of the group that it was lent to may share it.
+    Open { handle: Handle },
+    /// One of the leases of a service ends; after the last, a `Release` or a `Discard` follows. With `closed`, the service
+    /// takes no further leases and ends with its last one.
+    Part { handle: Handle, closed: bool },
 }
 
 impl Request {
@@ -95,6 +104,8 @@ impl Request {
                 | Self::Abandon { .. }
                 | Self::Discard { .. }
                 | Self::Overdue { .. }
+                | Self::Open { .. }
+                | Self::Part { .. }
         )
     }
 
@@ -104,7 +115,7 @@ impl Request {
         match self {
             Self::Hello { ticket, version } => writer.u8(1).u64(*ticket).u32(*version),
             Self::Kind { ticket, kind } => writer.u8(2).u64(*ticket).kind(kind),
-            Self::Ask { ticket, key } => writer.u8(3).u64(*ticket).u32(*key),
+            Self::Ask { ticket, key, group } => writer.u8(3).u64(*ticket).u32(*key).u32(*group),
             Self::Lend {
                 ticket,
                 handle,
@@ -154,6 +165,8 @@ impl Request {
             }
             Self::Discard { handle, cause } => writer.u8(34).handle(*handle).u8(cause.code()),
             Self::Overdue { handle } => writer.u8(35).handle(*handle),
+            Self::Open { handle } => writer.u8(36).handle(*handle),
+            Self::Part { handle, closed } => writer.u8(37).handle(*handle).u8(u8::from(*closed)),
         }
         .0
     }
@@ -183,6 +196,11 @@ impl Request {
                     cause: Cause::from_code(reader.u8()?)?,
                 },
                 35 => Self::Overdue { handle },
+                36 => Self::Open { handle },
+                37 => Self::Part {
+                    handle,
+                    closed: reader.flag()?,
+                },
                 _ => return Err(UNKNOWN),
             }
         };
@@ -212,6 +230,7 @@ impl Request {
             3 => Self::Ask {
                 ticket,
                 key: reader.u32()?,
+                group: reader.u32()?,
             },
             4 => Self::Lend {
                 ticket,

@@ -23,6 +23,7 @@ fn kind() -> Kind {
         launch: launch(),
         setup: b"setup".to_vec(),
         private: true,
+        leases: 3,
         limits: Limits {
             memory_bytes: 1 << 40,
             cpu_millis: 500,
@@ -44,7 +45,11 @@ pub(crate) fn requests() -> Vec<Request> {
             ticket,
             kind: Box::new(kind()),
         },
-        Request::Ask { ticket, key },
+        Request::Ask {
+            ticket,
+            key,
+            group: 7,
+        },
         Request::Lend {
             ticket,
             handle,
@@ -93,6 +98,11 @@ pub(crate) fn requests() -> Vec<Request> {
             cause: Cause::Returned,
         },
         Request::Overdue { handle },
+        Request::Open { handle },
+        Request::Part {
+            handle,
+            closed: true,
+        },
     ]
 }
 
@@ -112,6 +122,12 @@ fn lease_replies() -> Vec<Reply> {
         Reply::Lent {
             ticket,
             lent: lent(),
+        },
+        Reply::Joined {
+            ticket,
+            handle,
+            key: 5,
+            group: 7,
         },
         Reply::Start {
             ticket,
