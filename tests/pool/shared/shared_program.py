@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -11,7 +12,7 @@ import threading
 from typing import Any
 
 import forebay
-from tests.pool.services import Echo, Notes, Owned, Slow
+from tests.pool.services import Echo, Notes, Owned, Sessions, Slow
 
 
 def tell(what: Any) -> None:
@@ -47,6 +48,14 @@ def branch(count: str) -> None:
     """Hold copies of a service until the test ends this."""
     with pool.acquire(Echo) as echo, echo.lease.fork(int(count)) as copies:
         tell([echo.lease.pid, *(copy.lease.pid for copy in copies)])
+        sys.stdin.readline()
+
+
+def share(count: str) -> None:
+    """Hold leases of one service until the test ends this."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(pool.acquire(Sessions)) for _ in range(int(count))]
+        tell([session.lease.pid for session in held])
         sys.stdin.readline()
 
 

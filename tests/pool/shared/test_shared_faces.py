@@ -35,9 +35,7 @@ def test_two_loops_share_different_services(pool: Any) -> None:
     """Neither could wait for an answer that the other one's loop reads."""
     entered, called = threading.Event(), threading.Event()
     pids: list[int] = []
-    first = threading.Thread(
-        target=lambda: pids.append(asyncio.run(hold(pool, entered, called)))
-    )
+    first = threading.Thread(target=lambda: pids.append(asyncio.run(hold(pool, entered, called))))
     first.start()
 
     async def other() -> int:
