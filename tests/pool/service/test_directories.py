@@ -90,12 +90,15 @@ def test_a_holder_cannot_see_what_the_one_before_left(pool: forebay.ServicePool)
 
 
 @pytest.mark.usefixtures("lending")
-def test_a_shared_pool_lends_one_lease_at_a_time_whatever_the_class_allows(path: Path) -> None:
-    """So its directory is one holder's: the next one must not find what another program left."""
-    with forebay.SharedPool(path) as lent:
-        with lent.acquire(Common) as common:
-            common.write("secret")
-        with lent.acquire(Common) as common:
+def test_another_program_finds_nothing_of_leases_that_shared_a_service(path: Path) -> None:
+    """Also where no reset empties it: the service is another's from then on."""
+    with forebay.SharedPool(path) as one, forebay.SharedPool(path) as other:
+        with one.acquire(Common) as first, one.acquire(Common) as second:
+            pid = first.lease.pid
+            second.write("secret")
+            assert first.listing() == ["secret"]
+        with other.acquire(Common) as common:
+            assert common.lease.pid == pid
             assert list(common.lease.directory.iterdir()) == []
 
 
@@ -194,23 +197,23 @@ def test_a_directory_after_the_lease_is_stale(pool: forebay.ServicePool) -> None
 
 
 @pytest.mark.parametrize("shared", [Common, CommonTidy], ids=["stateless", "reset"])
-def test_leases_that_share_a_service_share_its_directory(base: Path, shared: type[Writer]) -> None:
-    """None of them takes the other's files away; the reset after the last of them does."""
-    with forebay.ServicePool(max_size=1) as pool:
-        with pool.acquire(shared) as one:
-            one.write("of one")
-            with pool.acquire(shared) as other:
-                pid, directory = other.lease.pid, other.lease.directory
-                assert pid == one.lease.pid
-                assert directory == one.lease.directory
-                other.write("of other")
-            with pool.acquire(shared) as third:
-                assert third.listing() == one.listing() == ["of one", "of other"]
-        with pool.acquire(shared) as later:
-            assert (later.lease.pid, later.lease.directory) == (pid, directory)
-            kept = [] if shared is CommonTidy else ["of one", "of other"]
-            assert later.listing() == kept
-            assert later.cached() == "made once"
+def test_leases_that_share_a_service_share_its_directory(
+    pool: forebay.ServicePool, shared: type[Writer]
+) -> None:
+    """None of them takes the other's files away; they go after the last of them."""
+    with pool.acquire(shared) as one:
+        one.write("of one")
+        with pool.acquire(shared) as other:
+            pid, directory = other.lease.pid, other.lease.directory
+            assert pid == one.lease.pid
+            assert directory == one.lease.directory
+            other.write("of other")
+        with pool.acquire(shared) as third:
+            assert third.listing() == one.listing() == ["of one", "of other"]
+    with pool.acquire(shared) as later:
+        assert (later.lease.pid, later.lease.directory) == (pid, directory)
+        assert later.listing() == []
+        assert later.cached() == "made once"
 
 
 def test_copying_a_service_leaves_its_directory_alone(pool: forebay.ServicePool) -> None:

@@ -18,7 +18,7 @@ import pytest
 import forebay
 from forebay.config import PoolConfig
 from forebay.pool import Accepting, Started
-from tests.pool.faults.soak_services import Forked, Shared
+from tests.pool.faults.soak_services import Forked
 from tests.pool.limited import Files, Hasty
 from tests.pool.processes import alive, eventually
 from tests.pool.scripts import ECHO, python
@@ -59,20 +59,6 @@ def test_forked_classes_with_other_arguments_have_templates_of_their_own(
     for base in (5, 7):
         with pool.acquire(Forked.spec(base)) as service:
             assert service.add(1) == base + 1
-
-
-def test_a_service_that_may_be_shared_has_one_lease_at_a_time(path: Path) -> None:
-    """Two programs cannot read one socket at the same time."""
-    with (
-        Lending(path, "--max-size", "1"),
-        forebay.SharedPool(path) as one,
-        forebay.SharedPool(path) as other,
-        one.acquire(Shared) as held,
-    ):
-        held.enter("one")
-        with pytest.raises(forebay.DeadlineError), other.acquire(Shared, timeout=0.05):
-            pass
-        assert held.leave("one") == "one"
 
 
 def test_several_services_are_called_at_once(pool: forebay.SharedPool) -> None:

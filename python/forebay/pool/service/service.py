@@ -42,6 +42,7 @@ class Service:
     """Leases that one service may have at once, for services that keep their callers apart.
 
     It answers their calls one after another; it is reset, or ended, with the last of them.
+    All are of one program, and there of its threads or of one event loop.
     """
 
     stateful: ClassVar[bool] = False

@@ -29,6 +29,7 @@ class SharedPool:
     """Services that `forebay serve` keeps warm for all programs of one user.
 
     A service is lent to one program at a time, by its connected socket: calls go straight to it.
+    Leases of that program share it, if its class allows that (`max_leases`).
     A service ends with the program that holds it, however that program ends.
     Programs share services whose class, source file, arguments, interpreter, import path, working
     directory and environment are the same.
@@ -117,7 +118,7 @@ class SharedPool:
         waiters; since the lender was started: starts, leases, waits, resets, and deaths by cause;
         and leaks of this program.
         Beside them: pid (the lender's), max_leases and max_waiters (of one program), programs, and
-        held (by this program).
+        held (services of this program).
         """
         link = self.link()
         answer = self._told(lambda link: link.core.status())
