@@ -46,6 +46,9 @@ pub const KINDS_MAX: usize = 4096;
 pub const ROWS_MAX: usize = 256;
 /// Readers of events in one program of a shared pool.
 pub const READERS_MAX: usize = 64;
+/// Copies of its leases that one program of a shared pool may have at once. With at most half of a keeper's services in
+/// the pool itself, two programs that copy as much as they may leave room to the others.
+pub const COPIES_MAX: usize = 1024;
 /// What a program reports of a service that it started, in bytes.
 pub const REPORT_BYTES_MAX: usize = 1 << 16;
 /// Bytes kept of the name of a kind.

@@ -62,8 +62,17 @@ struct Lease {
     ticket: QuestionId,
     /// The program makes it: it is not ready yet.
     starting: bool,
-    /// It is a copy, which ends with its lease, or its service has ended: it counts against no limit.
-    uncounted: bool,
+    /// It is a copy, which ends with its lease.
+    is_copy: bool,
+    /// Its service has ended, though the program keeps the lease.
+    is_over: bool,
+}
+
+impl Lease {
+    /// Whether it counts against what its program may hold.
+    const fn counts(&self) -> bool {
+        !self.is_copy && !self.is_over
+    }
 }
 
 /// A program and what it has.
@@ -84,8 +93,14 @@ struct Session {
 impl Session {
     /// Services that it holds, without copies and those that have ended.
     fn held(&self) -> usize {
-        let held = self.leases.values().filter(|lease| !lease.uncounted);
+        let held = self.leases.values().filter(|lease| lease.counts());
         held.count()
+    }
+
+    /// Copies of what it holds.
+    fn copies(&self) -> usize {
+        let copies = self.leases.values().filter(|lease| lease.is_copy);
+        copies.count()
     }
 
     /// What it holds, or asked of the pool.
@@ -368,7 +383,8 @@ impl Ledger {
                 generation,
                 ticket,
                 starting,
-                uncounted: false,
+                is_copy: false,
+                is_over: false,
             };
             session.leases.insert(slot, lease);
         }
@@ -386,7 +402,7 @@ impl Ledger {
         if let Some(session) = self.sessions.get_mut(&program)
             && let Some(lease) = session.leases.get_mut(&handle.slot)
         {
-            lease.uncounted = true;
+            lease.is_copy = true;
         }
         if let Some(service) = self.services.get_mut(&handle.slot) {
             service.retiring = true;
@@ -414,7 +430,7 @@ impl Ledger {
             .iter()
             .filter(|(_, session)| !session.parked.is_empty());
         let held = waiting.flat_map(|(&program, session)| {
-            let counted = session.leases.iter().filter(|(_, lease)| !lease.uncounted);
+            let counted = session.leases.iter().filter(|(_, lease)| lease.counts());
             counted.map(move |(&slot, lease)| {
                 let generation = lease.generation;
                 (program, Handle { slot, generation })
@@ -429,7 +445,7 @@ impl Ledger {
             && let Some(session) = self.sessions.get_mut(&program)
             && let Some(lease) = session.leases.get_mut(&handle.slot)
         {
-            lease.uncounted = true;
+            lease.is_over = true;
         }
     }
 
@@ -557,6 +573,12 @@ impl Ledger {
         session.map_or(0, Session::held)
     }
 
+    /// How many copies of its leases a program has.
+    pub fn copies_of(&self, program: BorrowerId) -> usize {
+        let session = self.sessions.get(&program);
+        session.map_or(0, Session::copies)
+    }
+
     /// At most `count` services from a slot on, for people; and where to go on.
     pub fn rows(&self, kinds: &Kinds, from: u32, count: usize, now_ms: u64) -> (Vec<Row>, u32) {
         let mut left = self.services.range(from..);
@@ -668,6 +690,24 @@ mod tests {
             ledger.give_up(1, FIRST, 0),
             "the lease is still the program's"
         );
+    }
+
+    #[test]
+    fn a_copy_counts_as_one_until_it_ends_and_against_no_other_limit() {
+        let mut ledger = sample();
+        ledger.begin(IDLE.slot, 0, 0);
+        ledger.hold(1, FIRST, 11, false, 0);
+        ledger.hold_copy(1, IDLE, 12, 0);
+        assert_eq!((ledger.held_by(1), ledger.copies_of(1)), (1, 1));
+        assert_eq!(ledger.copies_of(2), 0);
+        ledger.ended(1, IDLE);
+        assert_eq!(
+            ledger.copies_of(1),
+            1,
+            "its slot is taken until it is given up"
+        );
+        assert!(ledger.give_up(1, IDLE, 0));
+        assert_eq!((ledger.held_by(1), ledger.copies_of(1)), (1, 0));
     }
 
     #[test]

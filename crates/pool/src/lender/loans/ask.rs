@@ -12,6 +12,7 @@ use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::lender::BorrowerId;
 use crate::lender::ledger::{Admission, Asked, Question};
+use crate::limit::COPIES_MAX;
 use crate::machine;
 use crate::wire::shared::{Lent, QuestionId, Reply};
 use crate::wire::{Deadlines, Handle, Launch};
@@ -318,6 +319,10 @@ impl Loans {
             self.borrowers.fail(program, ticket, "the lease has ended");
             return Ok(());
         };
+        if self.ledger.copies_of(program) >= COPIES_MAX {
+            self.borrowers.refuse(program, ticket, &too_many_copies());
+            return Ok(());
+        }
         self.forget_dead_idle()?; // as for any start
         let limits = Limits {
             stateful: false, // a copy ends with its lease
@@ -442,5 +447,15 @@ impl Loans {
             next: "let this program ask for fewer at once, or start forebay serve with more: --max-waiters",
         };
         self.borrowers.refuse(program, ticket, &error);
+    }
+}
+
+fn too_many_copies() -> Error {
+    let maximum = COPIES_MAX as u64;
+    Error::Limit {
+        limit: "copies_max",
+        maximum,
+        value: maximum + 1,
+        next: "end some of the copies that this program has",
     }
 }
