@@ -314,11 +314,10 @@ impl Loans {
         ticket: QuestionId,
         parent: Handle,
     ) -> Result<()> {
-        let held = self.ledger.holds(program, parent);
-        let Some(key) = self.ledger.key_of(parent.slot).filter(|_| held) else {
-            self.borrowers.fail(program, ticket, "the lease has ended");
+        if self.expect_held(program, ticket, parent).is_none() {
             return Ok(());
-        };
+        }
+        let key = self.ledger.key_of(parent.slot).unwrap_or(0);
         if self.ledger.copies_of(program) >= COPIES_MAX {
             self.borrowers.refuse(program, ticket, &too_many_copies());
             return Ok(());
@@ -383,12 +382,15 @@ impl Loans {
         port: u16,
         ends: Option<(Option<OwnedFd>, Option<OwnedFd>)>,
     ) -> Result<()> {
-        let starting = self.ledger.is_starting(program, handle) == Some(true);
-        let starting = starting && !self.is_begun(handle.slot);
-        let Some(key) = self.ledger.key_of(handle.slot).filter(|_| starting) else {
-            self.borrowers.fail(program, ticket, "the lease has ended");
+        let Some(starting) = self.expect_held(program, ticket, handle) else {
             return Ok(());
         };
+        if !starting || self.is_begun(handle.slot) {
+            let reason = "the program was launched before";
+            self.borrowers.fail(program, ticket, reason);
+            return Ok(());
+        }
+        let key = self.ledger.key_of(handle.slot).unwrap_or(0);
         let lost = matches!(&ends, Some((None, _) | (_, None))); // this process could not have so many
         let (theirs, own) = ends.unwrap_or_default();
         let theirs = theirs.as_ref().map(AsFd::as_fd);

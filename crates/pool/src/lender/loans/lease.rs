@@ -146,6 +146,20 @@ impl Loans {
         }
     }
 
+    /// Whether the service of a lease is not ready yet; `None` where the lease has ended, which its program is told.
+    pub(super) fn expect_held(
+        &mut self,
+        program: BorrowerId,
+        ticket: QuestionId,
+        handle: Handle,
+    ) -> Option<bool> {
+        let starting = self.ledger.is_starting(program, handle);
+        if starting.is_none() {
+            self.borrowers.fail(program, ticket, "the lease has ended");
+        }
+        starting
+    }
+
     /// Answer a question about a lease as soon as it can be.
     pub(super) fn look(
         &mut self,
@@ -154,8 +168,7 @@ impl Loans {
         handle: Handle,
         what: Pending,
     ) -> Result<()> {
-        let Some(starting) = self.ledger.is_starting(program, handle) else {
-            self.borrowers.fail(program, ticket, "the lease has ended");
+        let Some(starting) = self.expect_held(program, ticket, handle) else {
             return Ok(());
         };
         let answered = match what {
@@ -294,8 +307,7 @@ impl Loans {
         ticket: QuestionId,
         handle: Handle,
     ) -> Result<()> {
-        if !self.ledger.holds(program, handle) {
-            self.borrowers.fail(program, ticket, "the lease has ended");
+        if self.expect_held(program, ticket, handle).is_none() {
             return Ok(());
         }
         let path = self.pool.directory(handle)?;
