@@ -115,6 +115,21 @@ def test_a_lease_that_shares_is_within_the_limit_of_its_program(path: Path) -> N
             pass
 
 
+def test_what_waits_because_of_its_programs_limit_is_not_overtaken_for_ever(path: Path) -> None:
+    """A program that goes on sharing one service would never get the other one it waits for."""
+    with (
+        Lending(path, "--max-size", "2", "--max-leases", "1"),
+        forebay.SharedPool(path) as pool,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        with sessions(pool, 2):
+            waiting = executor.submit(pool.acquire(Echo, timeout=10).__enter__)
+            assert eventually(lambda: pool.stats()["waiters"] == 1)
+            with pytest.raises(forebay.DeadlineError), pool.acquire(Sessions, timeout=0.05):
+                pass
+        assert waiting.result(10).echo(1) == 1
+
+
 def test_what_is_drained_takes_no_further_lease(path: Path) -> None:
     """A service that is always joined would never be given back, and live on with its old code."""
     with (

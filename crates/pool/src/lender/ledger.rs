@@ -235,20 +235,26 @@ impl Ledger {
         session.parked.pop_front()
     }
 
-    /// The parked questions that `can_join` finds a service for, with what it found; they wait no longer.
+    /// Whether questions of a program are parked; later ones come after them.
+    pub fn has_parked(&self, program: BorrowerId) -> bool {
+        let session = self.sessions.get(&program);
+        session.is_some_and(|session| !session.parked.is_empty())
+    }
+
+    /// The parked questions that `join` finds a service for, with what it found; they wait no longer. In each program they
+    /// are looked at in their order, up to the first that has to go on waiting.
     pub fn unpark_joined<J>(
         &mut self,
-        mut can_join: impl FnMut(Question) -> Option<J>,
+        mut join: impl FnMut(Question) -> Option<J>,
     ) -> Vec<(Question, J)> {
         let mut joined = Vec::new();
         for session in self.sessions.values_mut() {
-            session.parked.retain(|&question| match can_join(question) {
-                Some(found) => {
-                    joined.push((question, found));
-                    false
-                }
-                None => true,
-            });
+            while let Some(&question) = session.parked.front()
+                && let Some(found) = join(question)
+            {
+                session.parked.pop_front();
+                joined.push((question, found));
+            }
         }
         joined
     }
@@ -724,15 +730,22 @@ mod tests {
     }
 
     #[test]
-    fn a_parked_question_that_can_share_waits_no_longer() {
-        let mut ledger = sample();
+    fn parked_questions_that_can_share_wait_no_longer_in_their_order() {
+        let mut ledger = Ledger::new(1, 3);
+        ledger.admit(1, 101);
         ledger.hold(1, FIRST, 11, false, 0);
-        assert_eq!(ledger.admit_question(question(1, 12)), Admission::Parked);
-        let nothing: Vec<(Question, Handle)> = ledger.unpark_joined(|_| None);
-        assert_eq!((nothing, ledger.parked()), (vec![], 1));
-        let joined = ledger.unpark_joined(|_| Some(FIRST));
+        for ticket in 12..15 {
+            let admission = ledger.admit_question(question(1, ticket));
+            assert_eq!(admission, Admission::Parked);
+        }
+        let can = |tickets: &'static [QuestionId]| {
+            move |asked: Question| tickets.contains(&asked.ticket).then_some(FIRST)
+        };
+        assert!(ledger.unpark_joined(can(&[13])).is_empty(), "12 is first");
+        let joined = ledger.unpark_joined(can(&[12, 14]));
         assert_eq!(joined, [(question(1, 12), FIRST)]);
-        assert_eq!((ledger.parked(), ledger.held_by(1)), (0, 1));
+        assert!(ledger.has_parked(1) && !ledger.has_parked(2));
+        assert_eq!((ledger.parked(), ledger.held_by(1)), (2, 1));
     }
 
     #[test]

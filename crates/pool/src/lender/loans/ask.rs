@@ -31,8 +31,9 @@ impl Loans {
                 .fail(program, ticket, "an unknown kind was asked for");
             return Ok(());
         }
-        // What shares a service is within the limit of what its program holds.
+        // What shares a service is within the limit of what its program holds, and behind what waits because of it.
         if self.kinds.get(key).leases > 1
+            && !self.ledger.has_parked(program)
             && let Some(handle) = self.pool.join(key, question.sharers())?
         {
             self.join(question, handle);
