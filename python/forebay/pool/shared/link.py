@@ -51,7 +51,7 @@ JOINED = 15
 """One more: a further lease of a service that this program holds."""
 
 ANSWER_WAIT = 5.0
-"""Seconds that the lender may take to answer a question that needs no service."""
+"""Seconds that the lender may take to answer a question that waits for no service."""
 
 EXPLAIN_WAIT = 1.0
 """Seconds that a failed call waits for the lender to report the cause, which takes milliseconds."""
@@ -177,7 +177,7 @@ class Link:
         return answer if answer is None else check(answer)
 
     def told(self, ticket: int) -> Steps[Answer]:
-        """The answer to a question that needs no service, which the lender gives at once."""
+        """The answer to a question that waits for no service, which the lender gives at once."""
         answer = yield from self.ask(ticket, Deadline(ANSWER_WAIT))
         if answer is None:
             raise BrokenError(
@@ -399,7 +399,7 @@ class Link:
 
     def directory(self, handle: _core.Handle) -> Steps[str]:
         """The directory of a service."""
-        answer = yield from self._told_of_lease(self.core.directory(handle))
+        answer = yield from self.told(self.core.directory(handle))
         return os.fsdecode(answer[1])
 
     def branch(self, record: SharedPythonRecord, deadline: Deadline) -> Steps[SharedPythonRecord]:
@@ -427,7 +427,7 @@ class Link:
 
     def output(self, handle: _core.Handle) -> Steps[str]:
         """The last output of a service."""
-        answer = yield from self._told_of_lease(self.core.output(handle))
+        answer = yield from self.told(self.core.output(handle))
         text: bytes = answer[1]
         return text.decode(errors="replace")
 
@@ -466,13 +466,6 @@ class Link:
         self._lock = threading.Lock()  # another thread may have held it
         self._waiters.forked()
         self.core.forked()
-
-    def _told_of_lease(self, ticket: int) -> Steps[Answer]:
-        """The answer to a question about a lease, which the lender gives at once."""
-        answer = yield from self.ask(ticket, Deadline(EXPLAIN_WAIT))
-        if answer is None:
-            raise BrokenError(f"pool {self.name!r} did not answer within {EXPLAIN_WAIT:g} s")
-        return answer
 
     def _let_go(self) -> None:
         """Close what is kept of services that ended while this program did not hold them."""
