@@ -16,8 +16,8 @@ from forebay.pool.lend.keeper import start_keeper
 from forebay.pool.lend.kind import CommandKind, Kind, PythonKind, spec_of
 from forebay.pool.lend.process_id import learn_process
 from forebay.pool.lend.record import PythonRecord, Record
+from forebay.pool.lend.refill import Refills
 from forebay.pool.lend.step import Steps, Until
-from forebay.pool.lend.stock import Stocks
 from forebay.pool.lend.templates import Templates
 from forebay.pool.lend.unsettled import DiscardCause, Holding
 from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
@@ -129,7 +129,7 @@ class ServicePool:
         """Leases that last too long, or that were collected before they were ended."""
         self.journal = Journal(self)
         """The subscribers of events."""
-        self._stocks = Stocks(self)
+        self._refills = Refills(self)
         self._warm: list[Kind] = []
         """Kinds that are kept ready."""
         self.watchful = self.config.leak_after > 0 or self.journal.logs
@@ -286,7 +286,7 @@ class ServicePool:
         """Do what a new lease needs in a pool that keeps kinds ready or watches its leases."""
         self.watched.note(record)
         self._collect()
-        self._stocks.thrive(record.kind)
+        self._refills.thrive(record.kind)
         self.refill()
 
     def look(self) -> None:
@@ -319,7 +319,7 @@ class ServicePool:
     def refill(self) -> None:
         """Start what is missing of the kinds that are kept ready, and leave it to settle."""
         for kind in self._warm:
-            self._stocks.fill(kind)
+            self._refills.fill(kind)
 
     def start(self, kind: Kind, handle: _core.Handle) -> Record:
         """Have a service started, after the keeper and the template if these do not run."""

@@ -19,7 +19,7 @@ from forebay.pool.shared.events import SharedJournal
 from forebay.pool.shared.kind import SharedCommandKind, SharedKind, shared_kind
 from forebay.pool.shared.link import Answer, Link, status_of
 from forebay.pool.shared.path import shared_path
-from forebay.pool.shared.stock import Stock
+from forebay.pool.shared.refill import Refill
 from forebay.pool.watch.events import Events
 
 _pools: weakref.WeakSet[SharedPool] = weakref.WeakSet()
@@ -48,7 +48,7 @@ class SharedPool:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._kinds: dict[Any, SharedKind | SharedCommandKind] = {}
-        self._stocks: dict[bytes, Stock] = {}
+        self._refills: dict[bytes, Refill] = {}
         """Kinds that are kept ready, by their digest."""
         self._closed = False
         self._owner = os.getpid()
@@ -166,9 +166,9 @@ class SharedPool:
         with self._lock:
             self._closed = True
             link, self._link = self._link, None
-            stocks, self._stocks = self._stocks, {}
-        for stock in stocks.values():
-            stock.keep(0)
+            refills, self._refills = self._refills, {}
+        for refill in refills.values():
+            refill.keep(0)
         _pools.discard(self)
         if link is not None:
             link.close()
@@ -215,13 +215,13 @@ class SharedPool:
 
     def keep_as_told(self, kind: SharedKind | SharedCommandKind, min_idle: int) -> None:
         """Keep a kind ready that this program uses, as the lender's setting says."""
-        if kind.digest not in self._stocks and not kind.is_private:
+        if kind.digest not in self._refills and not kind.is_private:
             self._keep(kind, min_idle)
 
     def forked(self) -> None:
         """In a forked child: the connection is the parent's."""
         self._lock = threading.Lock()  # another thread may have held it
-        self._stocks.clear()  # their threads are the parent's
+        self._refills.clear()  # their threads are the parent's
         if self._link is not None:
             self._link.forked()
             self._link = None
@@ -237,13 +237,13 @@ class SharedPool:
                 "its stdin and stdout; it cannot be kept ready for others"
             )
         with self._lock:
-            stock = self._stocks.get(kind.digest)
+            refill = self._refills.get(kind.digest)
             if min_idle == 0:
-                self._stocks.pop(kind.digest, None)
-            elif stock is None and not self._closed:
-                self._stocks[kind.digest] = Stock(self, kind, min_idle)
-        if stock is not None:
-            stock.keep(min_idle)
+                self._refills.pop(kind.digest, None)
+            elif refill is None and not self._closed:
+                self._refills[kind.digest] = Refill(self, kind, min_idle)
+        if refill is not None:
+            refill.keep(min_idle)
 
     def _kind_of(self, what: Any, *, by_value: bool) -> SharedKind | SharedCommandKind:
         spec = spec_of(what)

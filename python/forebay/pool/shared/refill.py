@@ -31,7 +31,7 @@ LOOK_AGAIN_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Stock:
+class Refill:
     """A thread that starts what is missing of one kind, until `min_idle` is 0 or the pool is gone.
 
     Threads: any may call its methods. It keeps no pool alive that nobody else has.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from forebay.pool.lend.pool import ServicePool
 
 
-class Stocks:
+class Refills:
     """Starts what is missing of a kind, and leaves it to settle by itself."""
 
     __slots__ = ("_filling", "_next", "_paces", "_pool")
