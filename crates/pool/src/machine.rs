@@ -32,12 +32,12 @@ pub type Ticket = u64;
 /// What makes services interchangeable.
 pub type Key = u32;
 /// The callers that may share a service.
-pub type Group = u64;
+pub type Sharers = u64;
 /// One service.
 pub type Slot = u32;
 
 /// The group of a service that nobody shares.
-const NO_GROUP: Group = 0;
+const NO_GROUP: Sharers = 0;
 
 /// What a ticket is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub enum Action {
 struct Waiter {
     ticket: Ticket,
     key: Key,
-    group: Group,
+    group: Sharers,
     /// Waits for settling services rather than have one started.
     patient: bool,
 }
@@ -115,7 +115,7 @@ impl Machine {
         &mut self,
         ticket: Ticket,
         key: Key,
-        group: Group,
+        group: Sharers,
         actions: &mut Vec<Action>,
     ) -> Option<Grant> {
         self.waiting.push_back(Waiter {
@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// The service on top of a key's idle ones, where it is settled and no ticket waits.
-    pub fn take(&mut self, key: Key, group: Group) -> Option<Slot> {
+    pub fn take(&mut self, key: Key, group: Sharers) -> Option<Slot> {
         let slot = self.top(key, group)?;
         self.keys.get_mut(&key)?.idle.pop();
         self.lend(slot, group);
@@ -140,7 +140,7 @@ impl Machine {
     }
 
     /// What `take` would take.
-    pub fn top(&self, key: Key, group: Group) -> Option<Slot> {
+    pub fn top(&self, key: Key, group: Sharers) -> Option<Slot> {
         if !self.waiting.is_empty() || self.running >= self.max_running {
             return None;
         }
@@ -152,7 +152,7 @@ impl Machine {
     }
 
     /// A further lease of a service that its group shares, where there is one with room and no ticket waits.
-    pub fn join(&mut self, key: Key, group: Group) -> Option<Slot> {
+    pub fn join(&mut self, key: Key, group: Sharers) -> Option<Slot> {
         let slot = self
             .joinable(key, group)
             .filter(|_| self.waiting.is_empty())?;
@@ -406,7 +406,7 @@ impl Machine {
     }
 
     /// The service that a group shares which has room for a further lease.
-    fn joinable(&self, key: Key, group: Group) -> Option<Slot> {
+    fn joinable(&self, key: Key, group: Sharers) -> Option<Slot> {
         let mut joinable = self.keys.get(&key)?.joinable.iter().rev().copied();
         joinable.find(|&slot| self.services[slot as usize].group == group)
     }
@@ -422,13 +422,13 @@ impl Machine {
     }
 
     /// A service is lent to a caller of a group.
-    fn lend(&mut self, slot: Slot, group: Group) {
+    fn lend(&mut self, slot: Slot, group: Sharers) {
         self.put(slot, SlotState::Lent);
         self.services[slot as usize].group = group;
     }
 
     /// A service for a key right now.
-    fn find(&mut self, key: Key, group: Group, actions: &mut Vec<Action>) -> Option<Grant> {
+    fn find(&mut self, key: Key, group: Sharers, actions: &mut Vec<Action>) -> Option<Grant> {
         if let Some(slot) = self.joinable(key, group) {
             self.add_user(slot);
             return Some(Grant::Join { slot });

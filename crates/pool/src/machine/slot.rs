@@ -1,6 +1,6 @@
 //! The state of each slot: the bookkeeping under the decisions.
 
-use super::{Action, Group, Key, Machine, Slot};
+use super::{Action, Key, Machine, Sharers, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
@@ -15,7 +15,7 @@ pub enum SlotState {
 pub struct SlotEntry {
     pub key: Key,
     /// The callers that may share it while it is lent.
-    pub group: Group,
+    pub group: Sharers,
     pub state: SlotState,
     /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
     pub counts: bool,
@@ -47,7 +47,7 @@ impl Machine {
         actions.push(Action::Evict(slot));
     }
 
-    pub(super) fn occupy(&mut self, key: Key, group: Group) -> Slot {
+    pub(super) fn occupy(&mut self, key: Key, group: Sharers) -> Slot {
         let service = SlotEntry {
             key,
             group,

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use forebay_pool::machine::{Action, Grant, Group, Key, Machine, Slot, Ticket};
+use forebay_pool::machine::{Action, Grant, Key, Machine, Sharers, Slot, Ticket};
 
 /// Keys that are asked for.
 pub const KEYS: u32 = 3;
 /// Groups that ask.
-pub const GROUPS: Group = 2;
+pub const GROUPS: Sharers = 2;
 /// The key whose services may have two leases at once.
 pub const SHARED: Key = 2;
 /// The key whose idle services make no room for others, where the world says so.
@@ -16,9 +16,9 @@ pub const KEPT: Key = 1;
 /// What one caller, service or driver does.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Ask(Key, Group),
-    Take(Key, Group),
-    Join(Group),
+    Ask(Key, Sharers),
+    Take(Key, Sharers),
+    Join(Sharers),
     ReleaseSettled(usize),
     ReleaseSettling(usize),
     Readable(usize),
@@ -46,9 +46,9 @@ pub struct World {
     asleep: bool,
     waiting: VecDeque<(Ticket, Key)>,
     /// The group of each caller that has asked.
-    groups: BTreeMap<Ticket, Group>,
+    groups: BTreeMap<Ticket, Sharers>,
     /// The group that each lent service was lent to.
-    lent_to: BTreeMap<Slot, Group>,
+    lent_to: BTreeMap<Slot, Sharers>,
     hurried: BTreeSet<Ticket>,
     /// Woken, and not looked yet.
     woken: BTreeMap<Ticket, (Key, Grant)>,
@@ -123,13 +123,13 @@ impl World {
         lent && open && !self.joined.contains(&slot)
     }
 
-    fn has_joinable(&self, group: Group) -> bool {
+    fn has_joinable(&self, group: Sharers) -> bool {
         let of_group = |slot: &&Slot| self.lent_to.get(slot) == Some(&group);
         let mut lent = self.lent.keys().filter(of_group);
         lent.any(|slot| self.is_joinable(*slot))
     }
 
-    fn lend(&mut self, ticket: Ticket, slot: Slot, group: Group) {
+    fn lend(&mut self, ticket: Ticket, slot: Slot, group: Sharers) {
         self.lent_to.insert(slot, group);
         let before = self.lent.insert(slot, ticket);
         assert!(before.is_none(), "slot {slot} is in two hands");
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    fn join_slot(&mut self, slot: Slot, group: Group) {
+    fn join_slot(&mut self, slot: Slot, group: Sharers) {
         assert!(
             self.is_joinable(slot),
             "joined slot {slot}, which is closed"
@@ -247,7 +247,7 @@ impl World {
         self.check();
     }
 
-    fn ask(&mut self, key: Key, group: Group) {
+    fn ask(&mut self, key: Key, group: Sharers) {
         self.next += 1;
         self.groups.insert(self.next, group);
         let grant = self.machine.ask(self.next, key, group, &mut self.actions);
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, key: Key, group: Group) {
+    fn take(&mut self, key: Key, group: Sharers) {
         let top = self.machine.top(key, group);
         assert_eq!(self.machine.take(key, group), top);
         let idle = self.idle.entry(key).or_default();
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    fn join(&mut self, group: Group) {
+    fn join(&mut self, group: Sharers) {
         let free = self.waiting.is_empty() && self.has_joinable(group);
         let slot = self.machine.join(SHARED, group);
         assert_eq!(slot.is_some(), free, "joined out of turn");

@@ -33,6 +33,16 @@ pub fn launch_of(given: PyLaunch) -> Result<Launch> {
     })
 }
 
+/// How a template is started.
+pub fn template_launch(arguments: Vec<Vec<u8>>, environment: Pairs, directory: Vec<u8>) -> Launch {
+    Launch {
+        arguments,
+        environment,
+        directory,
+        ..Launch::default()
+    }
+}
+
 /// None is no limits.
 pub fn limits_of(limits: Option<PyLimits>) -> Limits {
     let (memory_bytes, cpu_millis, open_files, processes, advisory, stateful) =

@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStringExt;
 use forebay_pool::client::{Answer, Client, Policy};
 use forebay_pool::death::Cause;
 use forebay_pool::readiness;
-use forebay_pool::wire::{Deadlines, Handle, Launch};
+use forebay_pool::wire::{Deadlines, Handle};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::argument::{
-    Pairs, PyLaunch, PyLimits, discard_cause, launch_of, limits_of, milliseconds,
+    Pairs, PyLaunch, PyLimits, discard_cause, launch_of, limits_of, milliseconds, template_launch,
 };
 use super::death::{PyDeath, death_to_python};
 use super::handle::PyHandle;
@@ -103,12 +103,7 @@ impl PyPool {
         setup: Vec<u8>,
         spares: u32,
     ) -> Result<()> {
-        let launch = Launch {
-            arguments,
-            environment,
-            directory,
-            ..Launch::default()
-        };
+        let launch = template_launch(arguments, environment, directory);
         Ok(self.0.describe(template, launch, setup, spares)?)
     }
 

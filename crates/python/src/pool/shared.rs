@@ -11,14 +11,14 @@ use forebay_pool::Error;
 use forebay_pool::death::Cause;
 use forebay_pool::lender::borrower::{Borrower as Core, Response};
 use forebay_pool::lender::{Config, Lender as CoreLender, Turn};
+use forebay_pool::wire::Handle;
 use forebay_pool::wire::shared::{Kind, Lent, Reply, Request, Row, ServiceEvent, Terms};
-use forebay_pool::wire::{Handle, Launch};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use super::argument::{
-    Pairs, PyLaunch, PyLimits, discard_cause, launch_of, limits_of, milliseconds,
+    Pairs, PyLaunch, PyLimits, discard_cause, launch_of, limits_of, milliseconds, template_launch,
 };
 use super::death::death_to_python;
 use super::handle::PyHandle;
@@ -142,12 +142,7 @@ impl Borrower {
         leases: u32,
         limits: Option<PyLimits>,
     ) -> Result<u64> {
-        let launch = Launch {
-            arguments,
-            environment,
-            directory,
-            ..Launch::default()
-        };
+        let launch = template_launch(arguments, environment, directory);
         let kind = Kind {
             digest,
             name,
@@ -400,6 +395,7 @@ impl Borrower {
 fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTuple>> {
     let mut given = answer.descriptors.into_iter();
     let mut next = || given.next().map_or(-1, OwnedFd::into_raw_fd);
+    let bytes = |text: &[u8]| PyBytes::new(py, text);
     match answer.reply {
         Reply::Lent { lent, .. } => lent_to_python(py, lent, next),
         Reply::Start { handle, leases, .. } => {
@@ -410,7 +406,7 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
         Reply::Died { death, .. } => (6, death_to_python(py, &death)).into_pyobject(py),
         Reply::Kind { key, terms, .. } => (2, key, terms_of(terms)).into_pyobject(py),
         Reply::Status { fields, deaths, .. } => (1, fields, counts_of(&deaths)).into_pyobject(py),
-        Reply::Output { text, .. } => (7, PyBytes::new(py, &text)).into_pyobject(py),
+        Reply::Output { text, .. } => (7, bytes(&text)).into_pyobject(py),
         Reply::Services { rows, next, .. } => (8, rows_of(rows), next).into_pyobject(py),
         Reply::Drained { ended, marked, .. } => (9, ended, marked).into_pyobject(py),
         Reply::Refused {
@@ -421,10 +417,8 @@ fn answer_to_python(py: Python<'_>, answer: Response) -> PyResult<Bound<'_, PyTu
             ..
         } => (10, text(&limit), maximum, value, text(&next)).into_pyobject(py),
         Reply::Failed { reason, .. } => (11, text(&reason)).into_pyobject(py),
-        Reply::Written { total, text, .. } => {
-            (12, total, PyBytes::new(py, &text)).into_pyobject(py)
-        }
-        Reply::Directory { path, .. } => (13, PyBytes::new(py, &path)).into_pyobject(py),
+        Reply::Written { total, text, .. } => (12, total, bytes(&text)).into_pyobject(py),
+        Reply::Directory { path, .. } => (13, bytes(&path)).into_pyobject(py),
         Reply::Events { next, events, .. } => (14, next, events_of(events)).into_pyobject(py),
     }
 }

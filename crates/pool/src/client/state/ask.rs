@@ -12,11 +12,11 @@ use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
-use crate::machine::{Grant, Group, Key, Ticket};
+use crate::machine::{Grant, Key, Sharers, Ticket};
 use crate::wire::{Deadlines, Handle, KeeperRequest};
 
 impl ClientState {
-    pub fn take(&mut self, key: Key, group: Group) -> Option<Handle> {
+    pub fn take(&mut self, key: Key, group: Sharers) -> Option<Handle> {
         let now = now_ms();
         while let Some(slot) = self.machine.top(key, group) {
             if self.is_quiet(slot, now) {
@@ -31,7 +31,7 @@ impl ClientState {
         None
     }
 
-    pub fn join(&mut self, key: Key, group: Group) -> Option<Handle> {
+    pub fn join(&mut self, key: Key, group: Sharers) -> Option<Handle> {
         while let Some(slot) = self.machine.join(key, group) {
             if let Some(handle) = self.begin_joined(slot) {
                 return Some(handle);
@@ -42,7 +42,7 @@ impl ClientState {
         None
     }
 
-    pub fn ask(&mut self, key: Key, group: Group) -> Result<Answer> {
+    pub fn ask(&mut self, key: Key, group: Sharers) -> Result<Answer> {
         if !self.machine.has_idle(key) {
             self.drive()?;
         }

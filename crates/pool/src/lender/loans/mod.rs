@@ -213,12 +213,9 @@ impl Loans {
         descriptors: Vec<OwnedFd>,
     ) -> Result<()> {
         match request {
-            Request::Ask { ticket, key, group } => self.ask(Question {
-                program,
-                ticket,
-                key,
-                group,
-            }),
+            Request::Ask { ticket, key, group } => {
+                self.ask(Question::new(program, ticket, key, group))
+            }
             Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
             Request::Leave { ticket } => self.leave(program, ticket),
             Request::Lend {
