@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
+from forebay._steps import awaited, block
 from forebay.config import parse_timeout
 from forebay.errors import BusyError, ClosedError, DeadlineError
 from forebay.pool.lend.borrow import Borrow, Granted
 from forebay.pool.lend.lease import AsyncLease, Lease
 from forebay.pool.lend.record import Record
-from forebay.pool.lend.step import Steps, Until, awaited, block
+from forebay.pool.lend.step import Steps, Until
 from forebay.pool.lend.wait import THREADS, Deadline
 from forebay.pool.service.spec import S
 
@@ -52,7 +53,7 @@ class Acquire(Generic[S]):
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = block(pool, OwnBorrow(pool, kind, self._timeout, THREADS).steps())
+            record = block(OwnBorrow(pool, kind, self._timeout, THREADS).steps(), pool)
         if kind.max_leases > 1:
             pool.core.open(record.handle)
         self._lease = lease = Lease(pool, record)
@@ -74,7 +75,7 @@ class Acquire(Generic[S]):
         if handle is not None:  # nothing to wait for
             record = pool.taken(handle)
         else:
-            record = await awaited(pool, OwnBorrow(pool, kind, self._timeout, group).steps())
+            record = await awaited(OwnBorrow(pool, kind, self._timeout, group).steps(), pool)
         if kind.max_leases > 1:
             pool.core.open(record.handle)
         self._lease = lease = AsyncLease(pool, record)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from forebay._steps import awaited, block
 from forebay.errors import BrokenError, BusyError, DeadlineError
 from forebay.pool.lend.record import PythonRecord
-from forebay.pool.lend.step import Answer, Settle, Steps, awaited, block
+from forebay.pool.lend.step import Answer, Settle, Steps
 from forebay.pool.lend.wait import Deadline
 
 if TYPE_CHECKING:
@@ -67,14 +68,14 @@ class Branches:
 
     def __enter__(self) -> list[Any]:
         self._expect_left()
-        return self._entered(block(self._pool, self._steps()), self._faces[0])
+        return self._entered(block(self._steps(), self._pool), self._faces[0])
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> list[Any]:
         self._expect_left()
-        return self._entered(await awaited(self._pool, self._steps()), self._faces[1])
+        return self._entered(await awaited(self._steps(), self._pool), self._faces[1])
 
     async def __aexit__(self, *_: object) -> None:
         self.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from forebay._steps import block
 from forebay.errors import BrokenError
 from forebay.pool.lend.lease import Lease
-from forebay.pool.lend.step import block
 from forebay.rpc._internal import Gather, Message, message
 
 __all__ = ["LeaseGather", "call_many", "pidfd_of"]
@@ -82,7 +82,7 @@ class LeaseGather:
         if not isinstance(error, BrokenError):
             return error
         pool, record = lease._pool, lease._record
-        return block(pool, pool.explain(record.handle, record.kind.name, error))
+        return block(pool.explain(record.handle, record.kind.name, error), pool)
 
 
 def call_many(

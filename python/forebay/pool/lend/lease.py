@@ -8,9 +8,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from forebay._steps import awaited, block
 from forebay.errors import BrokenError, ClosedError, ConfigError, DeadlineError, Error, StaleError
 from forebay.pool.lend.record import PythonRecord, Record, socket_of
-from forebay.pool.lend.step import Steps, awaited, block
+from forebay.pool.lend.step import Steps
 from forebay.pool.programs.program import ProgramRecord
 from forebay.pool.service.directory import LeaseDirectory
 
@@ -80,7 +81,7 @@ class Lease:
         Waits for the keeper's answer.
         """
         self._check()
-        return block(self._pool, self._pool.output(self._handle))
+        return block(self._pool.output(self._handle), self._pool)
 
     def follow(self) -> Follow:
         """The lines that the service writes, as it writes them; see `Follow`.
@@ -103,7 +104,7 @@ class Lease:
         """
         if not hasattr(self, "_directory"):
             self._check()
-            told = block(self._pool, self._own_directory())
+            told = block(self._own_directory(), self._pool)
             self._directory = Path(told or self.call("@directory", (), {}, None))
         return self._directory
 
@@ -275,7 +276,7 @@ class Lease:
     def explain(self, error: BaseException) -> BaseException:
         """Why a program broke: its death if the keeper reports it in time, else `error`."""
         self._dirty = True
-        return block(self._pool, self._pool.explain(self._handle, self._record.kind.name, error))
+        return block(self._pool.explain(self._handle, self._record.kind.name, error), self._pool)
 
     def close(self) -> None:
         """Give the service back, or have it ended if it is dirty. Idempotent; never waits."""
@@ -367,7 +368,7 @@ class AsyncLease(Lease):
     def stderr(self) -> Coroutine[Any, Any, str]:  # type: ignore[override]
         """The last output of the service, to be awaited. Cancellation: safe."""
         self._check()
-        return awaited(self._pool, self._pool.output(self._handle))
+        return awaited(self._pool.output(self._handle), self._pool)
 
     @property
     def directory(self) -> Coroutine[Any, Any, Path]:  # type: ignore[override]
@@ -400,11 +401,11 @@ class AsyncLease(Lease):
         """Why a program broke, as `Lease.explain`. Cancellation: safe."""
         self._dirty = True
         steps = self._pool.explain(self._handle, self._record.kind.name, error)
-        return await awaited(self._pool, steps)
+        return await awaited(steps, self._pool)
 
     async def _ask_directory(self) -> Path:
         if not hasattr(self, "_directory"):
             self._check()
-            told = await awaited(self._pool, self._own_directory())
+            told = await awaited(self._own_directory(), self._pool)
             self._directory = Path(told or await self.call("@directory", (), {}, None))
         return self._directory

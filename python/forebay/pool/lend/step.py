@@ -1,15 +1,11 @@
-"""Waiting written once: steps that a thread blocks on, or that an event loop awaits.
-
-A procedure that has to wait is a generator of steps.
-`block` drives it in a thread, `awaited` on the running loop. An error of a step is raised in the
-procedure, at the step.
-"""
+"""What a procedure of a pool waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from forebay._steps import Step
 from forebay.pool.lend.wait import Deadline, LoopWaiter, wait_until
 
 if TYPE_CHECKING:
@@ -19,16 +15,6 @@ if TYPE_CHECKING:
     from forebay.rpc import Channel
 
 T = TypeVar("T")
-
-
-class Step(Protocol):
-    """Something to wait for."""
-
-    def block(self, pool: ServicePool) -> None:
-        """Wait in this thread."""
-
-    async def wait(self, pool: ServicePool) -> None:
-        """Wait on the running loop."""
 
 
 class Until:
@@ -87,34 +73,5 @@ class Answer:
         await self._channel.on_loop.finish(self._call, timeout=self._timeout)
 
 
-Steps = Generator[Step, None, T]
-
-
-def block(pool: ServicePool, steps: Steps[T]) -> T:
-    """Run a procedure in this thread."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                step.block(pool)
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = next(steps)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-
-
-async def awaited(pool: ServicePool, steps: Steps[T]) -> T:
-    """Run a procedure on the running loop."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                await step.wait(pool)
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = next(steps)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+Steps = Generator[Step["ServicePool", None], None, T]
+"""A procedure of a pool; `block` and `awaited` of `forebay._steps` run it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from forebay._steps import awaited, block
 from forebay.errors import BrokenError, ConfigError, DeadlineError, StaleError
 from forebay.pool.lend.acquire import Acquire
-from forebay.pool.lend.step import Steps, awaited, block
+from forebay.pool.lend.step import Steps
 from forebay.pool.lend.unsettled import TRIES
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs.program import ProgramRecord
@@ -107,7 +108,7 @@ class ProgramAcquire(Acquire[Any]):
             if record.connected(None) and record.fit():
                 return backend
             try:
-                fit = block(self._pool, self._meet(backend.lease, deadline))
+                fit = block(self._meet(backend.lease, deadline), self._pool)
             except BaseException:
                 self._give_up(backend.lease)
                 raise
@@ -128,7 +129,7 @@ class ProgramAcquire(Acquire[Any]):
             if record.connected(_running_loop()) and record.fit():
                 return backend
             try:
-                fit = await awaited(self._pool, self._meet(backend.lease, deadline))
+                fit = await awaited(self._meet(backend.lease, deadline), self._pool)
             except BaseException:
                 self._give_up(backend.lease)
                 raise

@@ -1,6 +1,7 @@
 """Waiting for a program that starts, written once for threads and event loops.
 
-A procedure yields each `Pause` that it needs, and gets back whether its descriptor was ready.
+A procedure yields each `Pause` that it needs, and gets back whether its descriptor was ready;
+`forebay._steps` runs it.
 If the program ends, the keeper's link to it hangs up, and a wait raises `ConnectionResetError` at
 once; when the deadline passes, it raises `TimeoutError`.
 """
@@ -34,6 +35,13 @@ T = TypeVar("T")
 Address = str | tuple[str, int]
 
 
+class Starting(NamedTuple):
+    """What a procedure waits on: a program's link to the keeper, until the deadline."""
+
+    link: socket.socket
+    deadline: Deadline
+
+
 class Pause(NamedTuple):
     """What a procedure waits for: a descriptor, some time, or the first of both."""
 
@@ -41,43 +49,21 @@ class Pause(NamedTuple):
     events: int = select.EPOLLIN
     seconds: float | None = None
 
+    def block(self, program: Starting) -> bool:
+        """Wait in this thread."""
+        with _watch(self, program.link) as epoll:
+            fired = dict(epoll.poll(_limit(self, program.deadline)))
+        return _judge(fired, self, program)
+
+    async def wait(self, program: Starting) -> bool:
+        """Wait on the running loop."""
+        with _watch(self, program.link) as epoll:
+            await _readable(epoll, _limit(self, program.deadline))
+            fired = dict(epoll.poll(0))
+        return _judge(fired, self, program)
+
 
 Pauses = Generator[Pause, bool, T]
-
-
-def run(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
-    """Run a procedure in this thread.
-
-    Raises:
-        TimeoutError: the deadline came.
-        ConnectionResetError: the program ended.
-    """
-    try:
-        pause = next(procedure)
-        while True:
-            with _watch(pause, link) as epoll:
-                limit = _limit(pause, deadline)
-                fired = dict(epoll.poll(limit))
-            pause = procedure.send(_judge(fired, pause, link, deadline))
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    finally:
-        procedure.close()
-
-
-async def run_async(procedure: Pauses[T], link: socket.socket, deadline: Deadline) -> T:
-    """Run a procedure on the running loop. Cancellation: safe; it can be run anew."""
-    try:
-        pause = next(procedure)
-        while True:
-            with _watch(pause, link) as epoll:
-                await _readable(epoll, _limit(pause, deadline))
-                fired = dict(epoll.poll(0))
-            pause = procedure.send(_judge(fired, pause, link, deadline))
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-    finally:
-        procedure.close()
 
 
 def _watch(pause: Pause, link: socket.socket) -> select.epoll:
@@ -97,11 +83,11 @@ def _limit(pause: Pause, deadline: Deadline) -> float | None:
     return min(pause.seconds, left)
 
 
-def _judge(fired: dict[int, int], pause: Pause, link: socket.socket, deadline: Deadline) -> bool:
+def _judge(fired: dict[int, int], pause: Pause, program: Starting) -> bool:
     ready = pause.source is not None and pause.source.fileno() in fired
-    if not ready and link.fileno() in fired:
+    if not ready and program.link.fileno() in fired:
         raise ConnectionResetError("the program ended before it was ready")
-    if not fired and deadline.passed():
+    if not fired and program.deadline.passed():
         raise TimeoutError("the program was not ready in time")
     return ready
 

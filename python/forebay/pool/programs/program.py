@@ -10,11 +10,12 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from forebay._steps import awaited, block
 from forebay.errors import ConfigError, DeadlineError
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.programs import listener, probe
 from forebay.pool.programs.connect import Connected, close_client
-from forebay.pool.programs.probe import Pauses
+from forebay.pool.programs.probe import Pauses, Starting
 from forebay.pool.programs.readiness import Accepting, Http, Line, PortFile
 from forebay.pool.programs.started import REPORT_BYTES_MAX, Started, read_report
 
@@ -84,7 +85,7 @@ class ProgramRecord:
         if not self.owes:
             return
         try:
-            probe.run(self._become_ready(), self._link, Deadline(timeout))
+            block(self._become_ready(), Starting(self._link, Deadline(timeout)))
         except TimeoutError:
             raise self._too_late(timeout) from None
 
@@ -93,7 +94,7 @@ class ProgramRecord:
         if not self.owes:
             return
         try:
-            await probe.run_async(self._become_ready(), self._link, Deadline(timeout))
+            await awaited(self._become_ready(), Starting(self._link, Deadline(timeout)))
         except TimeoutError:
             raise self._too_late(timeout) from None
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
+from forebay._steps import awaited, block
 from forebay.errors import BrokenError, DeadlineError
 from forebay.pool.lend.acquire import Acquire
 from forebay.pool.lend.borrow import Borrow, Granted
 from forebay.pool.lend.lease import AsyncLease, Lease
-from forebay.pool.lend.step import Steps, awaited, block
+from forebay.pool.lend.step import Steps
 from forebay.pool.lend.wait import THREADS, Deadline
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.service.spec import S
@@ -51,13 +52,13 @@ class SharedAcquire(Acquire[S]):
     def __enter__(self) -> S:
         borrow = self._begin(THREAD_PATIENCE, on_loop=False)
         if borrow.record is None:
-            block(self._pool, borrow.steps())
+            block(borrow.steps(), self._pool)
         return self._lent(Lease, borrow)  # type: ignore[no-any-return]
 
     async def __aenter__(self) -> Any:
         borrow = self._begin(LOOP_PATIENCE, on_loop=True)
         if borrow.record is None:
-            await awaited(self._pool, borrow.steps())
+            await awaited(borrow.steps(), self._pool)
         return self._lent(AsyncLease, borrow)
 
     def _begin(self, patience: float, *, on_loop: bool) -> SharedBorrow:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from forebay._steps import awaited, block
 from forebay.errors import ClosedError, Error
-from forebay.pool.lend.step import Steps, awaited, block
+from forebay.pool.lend.step import Steps
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.shared.link import Answer, Link
 from forebay.pool.watch.events import Event, Events
@@ -35,11 +36,11 @@ class SharedJournal:
 
     def run(self, steps: Steps[T]) -> T:
         """Run a procedure in this thread."""
-        return block(self._here(), steps)
+        return block(steps, self._here())
 
     async def run_async(self, steps: Steps[T]) -> T:
         """Run a procedure on the running loop."""
-        return await awaited(self._here(), steps)
+        return await awaited(steps, self._here())
 
     def begin(self, reader: Events) -> Steps[None]:
         """Give the reader events from now on."""

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self, overload
 
+from forebay._steps import block
 from forebay.errors import ClosedError, ConfigError, LimitError
 from forebay.pool.lend.kind import spec_of
-from forebay.pool.lend.step import block
 from forebay.pool.programs.command import Command
 from forebay.pool.service import application
 from forebay.pool.service.spec import S, Spec
@@ -228,7 +228,7 @@ class SharedPool:
 
     def _told(self, question: Callable[[Link], int]) -> Answer:
         link = self.link()
-        return block(link, link.told(question(link)))  # type: ignore[arg-type]
+        return block(link.told(question(link)), link)  # type: ignore[misc]
 
     def _keep(self, kind: SharedKind | SharedCommandKind, min_idle: int) -> None:
         if min_idle and kind.is_private:

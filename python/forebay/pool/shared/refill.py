@@ -12,9 +12,9 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from forebay._steps import block
 from forebay.errors import ClosedError, Error
 from forebay.pool.lend.ahead import Pace
-from forebay.pool.lend.step import block
 from forebay.pool.lend.wait import Deadline
 from forebay.pool.shared.link import Link, check
 
@@ -89,7 +89,7 @@ class Refill:
 
     def _fill(self, link: Link) -> float:
         """Start the next one that is missing; seconds until one is looked for again."""
-        key = block(link, link.key(self._kind, Deadline(START_S)))  # type: ignore[arg-type]
+        key = block(link.key(self._kind, Deadline(START_S)), link)  # type: ignore[misc]
         if key is None:
             return LOOK_AGAIN_S
         ticket = link.core.refill(key, self._min_idle)
@@ -107,7 +107,7 @@ class Refill:
                 self._pace.thrive()
                 self._leases = answer[3]
             start = link.start(self._kind, answer, Deadline(START_S))
-            link.abandon(block(link, start))  # type: ignore[arg-type]
+            link.abandon(block(start, link))  # type: ignore[misc]
         except ClosedError:
             raise
         except (Error, OSError) as error:

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeVar
 
+from forebay._steps import awaited, block
 from forebay.errors import ClosedError, Error
-from forebay.pool.lend.step import Until, awaited, block
+from forebay.pool.lend.step import Until
 from forebay.pool.lend.wait import Deadline
 
 if TYPE_CHECKING:
@@ -170,11 +171,11 @@ class Journal:
 
     def run(self, steps: Steps[T]) -> T:
         """Run a procedure in this thread."""
-        return block(self._pool, steps)
+        return block(steps, self._pool)
 
     async def run_async(self, steps: Steps[T]) -> T:
         """Run a procedure on the running loop."""
-        return await awaited(self._pool, steps)
+        return await awaited(steps, self._pool)
 
     def begin(self, reader: Events) -> Steps[None]:
         """Give the reader events from now on."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from forebay._steps import awaited, block
 from forebay.errors import BrokenError, ClosedError, StaleError
-from forebay.pool.lend.step import Steps, awaited, block
+from forebay.pool.lend.step import Steps
 
 if TYPE_CHECKING:
     from forebay import _core
@@ -72,7 +73,7 @@ class Follow:
     def __next__(self) -> str:
         """Wait for a line. Signal handlers run meanwhile."""
         while not self._lines and not self._ended:
-            block(self._pool, self._look())
+            block(self._look(), self._pool)
         if not self._lines:
             raise StopIteration
         return self._take()
@@ -83,7 +84,7 @@ class Follow:
     async def __anext__(self) -> str:
         """Wait for a line. Cancellation: safe, nothing is lost."""
         while not self._lines and not self._ended:
-            await awaited(self._pool, self._look())
+            await awaited(self._look(), self._pool)
         if not self._lines:
             raise StopAsyncIteration
         return self._take()
