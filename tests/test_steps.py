@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from forebay._steps import awaited, block
+from forebay._steps import Either, awaited, block
 
 Procedure = Generator["Ask", Any, Any]
-Drive = Callable[[Procedure, list[str]], Any]
+Drive = Callable[[Generator[Any, Any, Any], list[str]], Any]
 
 
 class Ask:
@@ -39,7 +39,7 @@ class Ask:
         return self._answer
 
 
-def run_awaited(steps: Procedure, context: list[str]) -> Any:
+def run_awaited(steps: Generator[Any, Any, Any], context: list[str]) -> Any:
     async def main() -> Any:
         return await awaited(steps, context)
 
@@ -126,6 +126,17 @@ def test_a_step_that_ends_an_iteration_ends_no_procedure(drive: Drive, how: str)
 
     with pytest.raises(RuntimeError):
         drive(procedure(), [])
+
+
+@both
+def test_a_step_of_two_functions_runs_that_of_its_face(drive: Drive, how: str) -> None:
+    async def wait() -> str:
+        return "awaited"
+
+    def procedure() -> Generator[Either[str], str, str]:
+        return (yield Either(lambda: "blocked", wait))
+
+    assert drive(procedure(), []) == how
 
 
 def waiting(steps: Procedure) -> Any:

@@ -10,10 +10,10 @@ asyncio. Running one takes 0.3 us more than waiting alone, which is much for a c
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Step", "awaited", "block"]
+__all__ = ["Either", "Step", "Steps", "awaited", "block"]
 
 C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)
@@ -30,6 +30,28 @@ class Step(Protocol[C_contra, R_co]):
 
     async def wait(self, context: C_contra, /) -> R_co:
         """Wait on the running loop."""
+
+
+Steps = Generator[Step[None, Any], Any, T]
+"""A procedure whose steps need no context."""
+
+
+class Either(Generic[R]):
+    """A step of two functions: what a thread calls, and whose result a loop awaits."""
+
+    __slots__ = ("_blocking", "_waiting")
+
+    def __init__(self, blocking: Callable[[], R], waiting: Callable[[], Awaitable[R]]) -> None:
+        self._blocking = blocking
+        self._waiting = waiting
+
+    def block(self, _context: object, /) -> R:
+        """Wait in this thread."""
+        return self._blocking()
+
+    async def wait(self, _context: object, /) -> R:
+        """Wait on the running loop."""
+        return await self._waiting()
 
 
 def block(steps: Generator[Step[C, R], R, T], context: C) -> T:

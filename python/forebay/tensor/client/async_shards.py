@@ -7,30 +7,32 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core, _forks
+from forebay._steps import awaited
 from forebay.errors import ConfigError
-from forebay.tensor.client.connections import RESTARTS_MAX, Connections, made, portions
+from forebay.tensor.client.connections import Connections
 from forebay.tensor.client.futures import tickets
-from forebay.tensor.client.handshake import handshake
-from forebay.tensor.client.limit import Limit
 from forebay.tensor.client.outcome import Arrivals, cancel, raise_failure, take_versions
 from forebay.tensor.client.shards import Settings
-from forebay.tensor.prepare.ref import restarted_too_often
 from forebay.tensor.prepare.work import Work, check_versions
 
 if TYPE_CHECKING:
     from forebay.tensor.client.blocking import Links
     from forebay.tensor.client.calls import Make
+    from forebay.tensor.client.connections import Ready
+    from forebay.tensor.client.limit import Limit
 
 __all__ = ["AsyncShards"]
 
 
-class AsyncShards(Connections[asyncio.Event]):
+class AsyncShards(Connections):
     """What the asyncio face of a client has: connections, names, and a port to its loop.
 
     The port's one descriptor is readable when something came for any of the connections.
 
     Threads: that of its loop alone.
     """
+
+    _event = asyncio.Event
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -79,26 +81,16 @@ class AsyncShards(Connections[asyncio.Event]):
                 self._waiting.pop(ticket, None)
             cancel(batches)
 
-    async def ready(self, make: Make, timeout: float | None) -> tuple[Work, Links, float | None]:
+    async def ready(self, make: Make, timeout: float | None) -> Ready:
         """Make a call ready; see `Shards.ready`."""
-        table, limit = self.table, Limit(timeout)
-        for _ in range(RESTARTS_MAX):
-            work = made(make, table, self._links)
-            if work.missing:
-                await self._look_up(sorted(set(work.missing)), limit)
-                continue
-            links = {shard: await self._link(shard, limit) for shard in work.parts}
-            if work.epoch == table.epoch:
-                return work, links, limit.left()
-        raise restarted_too_often(self.settings.urls)
+        found = self._at_once(make, timeout)
+        if found is None:
+            found = await awaited(self._make_ready(make, timeout), None)
+        return found
 
     async def names(self, name: str, timeout: float | None) -> None:
         """Look one name up, unless it is known."""
-        limit = Limit(timeout)
-        for shard in range(len(self._links)):
-            await self._link(shard, limit)
-        if self.table.find(name) is None:
-            await self._look_up([name], limit)
+        await awaited(self._find(name, timeout), None)
 
     def close(self) -> None:
         """Close the connections; waiting calls get `ClosedError`. Idempotent."""
@@ -163,48 +155,17 @@ class AsyncShards(Connections[asyncio.Event]):
             if future is not None and not future.done():
                 future.set_result(None)
 
-    async def _link(self, shard: int, limit: Limit) -> _core.TensorLink:
-        link = self._usable(shard)
-        if link is not None:
-            return link
-        limit = limit.within(self.settings.config.connect_timeout)
-        while link is None:
-            self.refuse_over()
-            mine = asyncio.Event()
-            theirs = self._opening.setdefault(shard, mine)
-            if theirs is mine:
-                try:
-                    return self._usable(shard) or await self._renew(shard, limit)
-                finally:
-                    self._opened(shard, mine)
-            try:
-                async with asyncio.timeout(limit.left()):
-                    await theirs.wait()
-            except TimeoutError:
-                raise self._late(shard, limit) from None
-            link = self._usable(shard)
-        return link
-
-    async def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
-        # Not closed: outstanding calls end with the error that broke it.
-        self._links[shard] = None
-        return self._adopt(
-            shard, await handshake(self.settings, shard, limit.left(), self.refuse_over)
-        )
-
-    async def _look_up(self, names: list[str], limit: Limit) -> None:
-        limit.begin()
-        for some in portions(names):
-            links = [await self._link(shard, limit) for shard in range(len(self._links))]
-            epoch = self.table.epoch
-            batches: list[tuple[int, _core.TensorBatch]] = []
-            try:
-                for link in links:
-                    ticket = next(tickets)
-                    started = link.start_look_up(self._port, ticket, some, timeout=limit.left())
-                    batches.append((ticket, started))
-                for ticket, batch in batches:
-                    await self._done(ticket, batch)
-            finally:
-                cancel([batch for _, batch in batches])
-            self.table.learn(some, [batch.meanings() for _, batch in batches], epoch)
+    async def _meanings(
+        self, links: list[_core.TensorLink], names: list[str], limit: Limit
+    ) -> list[Any]:
+        batches: list[tuple[int, _core.TensorBatch]] = []
+        try:
+            for link in links:
+                ticket = next(tickets)
+                started = link.start_look_up(self._port, ticket, names, timeout=limit.left())
+                batches.append((ticket, started))
+            for ticket, batch in batches:
+                await self._done(ticket, batch)
+        finally:
+            cancel([batch for _, batch in batches])
+        return [batch.meanings() for _, batch in batches]

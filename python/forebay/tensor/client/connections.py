@@ -6,20 +6,24 @@ that caller's event, each with its own limit, so that no lock is held while it c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from forebay._steps import Either, Steps
 from forebay.errors import ClosedError, DeadlineError, LimitError, StaleError
-from forebay.tensor.prepare.ref import NameTable
+from forebay.tensor.client.handshake import handshake
+from forebay.tensor.client.limit import Limit
+from forebay.tensor.prepare.ref import NameTable, restarted_too_often
 
 if TYPE_CHECKING:
     from forebay import _core
     from forebay.tensor.client.calls import Make
-    from forebay.tensor.client.limit import Limit
     from forebay.tensor.client.shards import Settings
     from forebay.tensor.prepare.work import Work
 
-__all__ = ["RESTARTS_MAX", "Connections", "made", "portions"]
+__all__ = ["Connections", "Ready"]
 
 NAMES_MAX = 256
 """Names in one request."""
@@ -27,15 +31,11 @@ NAMES_MAX = 256
 RESTARTS_MAX = 8
 """How often a call is prepared again because a shard restarted meanwhile."""
 
-
-class _Event(Protocol):
-    def set(self) -> None: ...
-
-
-Event = TypeVar("Event", bound=_Event)
+Ready = tuple["Work", dict[int, "_core.TensorLink"], float | None]
+"""A call, connections by shard, and the seconds that are left of its timeout."""
 
 
-class Connections(Generic[Event]):
+class Connections:
     """The connections of one face.
 
     A connection that is found dead before a call uses it is replaced silently: no request was sent.
@@ -45,11 +45,14 @@ class Connections(Generic[Event]):
         settings: what connections are made with.
     """
 
+    _event: Callable[[], Any]
+    """Makes an event of the face."""
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.table = NameTable(settings.urls)
         self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
-        self._opening: dict[int, Event] = {}  # by shard: the event of the caller that connects
+        self._opening: dict[int, Any] = {}  # by shard: the event of the caller that connects
         self._closed = self._forked = False
 
     @property
@@ -75,11 +78,98 @@ class Connections(Generic[Event]):
         if self._closed:
             raise ClosedError("the tensor client is closed; make another one")
 
+    def _at_once(self, make: Make, timeout: float | None) -> Ready | None:
+        """A call that nothing has to be waited for; else None."""
+        work = _made(make, self.table, self._links)
+        if work.missing:
+            return None
+        links = {}
+        for shard in work.parts:
+            link = self._usable(shard)
+            if link is None:
+                return None
+            links[shard] = link
+        return (work, links, timeout) if work.epoch == self.table.epoch else None
+
+    def _make_ready(self, make: Make, timeout: float | None) -> Steps[Ready]:
+        """Prepare a call: look its names up, and connect to its shards.
+
+        Raises:
+            As `_link`, as `make`, and as looking up.
+        """
+        table, limit = self.table, Limit(timeout)
+        for _ in range(RESTARTS_MAX):
+            work = _made(make, table, self._links)
+            if work.missing:
+                yield from self._look_up(sorted(set(work.missing)), limit)
+                continue
+            links = yield from self._all(work.parts, limit)
+            if work.epoch == table.epoch:
+                return work, links, limit.left()
+        raise restarted_too_often(self.settings.urls)
+
+    def _find(self, name: str, timeout: float | None) -> Steps[None]:
+        """Look one name up, unless it is known."""
+        limit = Limit(timeout)
+        # Finds out whether the known names are of this run.
+        yield from self._all(range(len(self._links)), limit)
+        if self.table.find(name) is None:
+            yield from self._look_up([name], limit)
+
+    def _look_up(self, names: list[str], limit: Limit) -> Steps[None]:
+        limit.begin()
+        for some in _portions(names):
+            links = yield from self._all(range(len(self._links)), limit)
+            epoch = self.table.epoch
+            ask = partial(self._meanings, list(links.values()), some, limit)
+            self.table.learn(some, (yield Either(ask, ask)), epoch)
+
+    def _meanings(self, links: list[_core.TensorLink], names: list[str], limit: Limit) -> Any:
+        """What names mean to each shard; in a loop, a coroutine of that."""
+        raise NotImplementedError
+
+    def _all(self, shards: Iterable[int], limit: Limit) -> Steps[dict[int, _core.TensorLink]]:
+        links = {}
+        for shard in shards:
+            links[shard] = self._usable(shard) or (yield from self._link(shard, limit))
+        return links
+
+    def _link(self, shard: int, limit: Limit) -> Steps[_core.TensorLink]:
+        """A connection to a shard that may be used.
+
+        Raises:
+            BrokenError, ProtocolError, ConfigError: connecting failed.
+            DeadlineError: not in time.
+            ClosedError, StaleError: the client is closed, or a parent's.
+        """
+        limit, link = limit.within(self.settings.config.connect_timeout), None
+        while link is None:
+            self.refuse_over()
+            mine = self._event()
+            theirs = self._opening.setdefault(shard, mine)  # atomic, so that one caller connects
+            if theirs is mine:
+                try:
+                    return self._usable(shard) or (yield from self._renew(shard, limit))
+                finally:
+                    self._opened(shard, mine)
+            left = limit.left()
+            if not (yield Either(partial(theirs.wait, left), partial(_set_within, theirs, left))):
+                raise self._late(shard, limit)
+            link = self._usable(shard)
+        return link
+
+    def _renew(self, shard: int, limit: Limit) -> Steps[_core.TensorLink]:
+        # Not closed: outstanding calls end with the error that broke it.
+        self._links[shard] = None
+        link = yield from handshake(self.settings, shard, limit.left(), self.refuse_over)
+        self._adopt(shard, link)
+        return link
+
     def _usable(self, shard: int) -> _core.TensorLink | None:
         link = self._links[shard]
         return link if link is not None and link.probe() else None
 
-    def _adopt(self, shard: int, link: _core.TensorLink) -> _core.TensorLink:
+    def _adopt(self, shard: int, link: _core.TensorLink) -> None:
         """Use a new connection; only the caller in `_opening` may call this."""
         self.table.connected(shard, link.incarnation)
         self._links[shard] = link
@@ -88,9 +178,8 @@ class Connections(Generic[Event]):
         ):  # checked last: `_shut` sets the flag first, then closes the links that it finds
             link.close()
             self.refuse_over()
-        return link
 
-    def _opened(self, shard: int, event: Event) -> None:
+    def _opened(self, shard: int, event: Any) -> None:
         """Wake the callers that wait for a connection, whether it was made or not."""
         self._opening.pop(shard, None)
         event.set()
@@ -121,13 +210,21 @@ class Connections(Generic[Event]):
         return before
 
 
-def portions(names: list[str]) -> Iterator[list[str]]:
+async def _set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+def _portions(names: list[str]) -> Iterator[list[str]]:
     """Split names into requests of at most NAMES_MAX."""
     for begin in range(0, len(names), NAMES_MAX):
         yield names[begin : begin + NAMES_MAX]
 
 
-def made(make: Make, table: NameTable, links: Sequence[_core.TensorLink | None]) -> Work:
+def _made(make: Make, table: NameTable, links: Sequence[_core.TensorLink | None]) -> Work:
     """Prepare a call; if the arena is full, once more without the blocks that verbs keep."""
     try:
         return make(table)

@@ -6,9 +6,11 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
+from forebay._steps import Either, Steps
 from forebay.errors import BrokenError, DeadlineError, Error
 from forebay.tensor.client import verbs
 from forebay.transport import backoff
@@ -16,7 +18,7 @@ from forebay.transport import backoff
 if TYPE_CHECKING:
     from forebay.tensor.client.shards import Settings
 
-__all__ = ["handshake", "handshake_blocking"]
+__all__ = ["handshake"]
 
 SETTING_UP = "while tensors were set up"
 """The note of an error before there was a connection to use."""
@@ -28,9 +30,9 @@ FIRST_S, LONGEST_S = 0.05, 0.5
 """Bounds of the first pause between two attempts, and of every one."""
 
 
-def handshake_blocking(
+def handshake(
     settings: Settings, shard: int, timeout: float | None, refuse: Callable[[], None]
-) -> _core.TensorLink:
+) -> Steps[_core.TensorLink]:
     """Connect to a shard; while no server listens, try again until the time is over.
 
     Args:
@@ -39,13 +41,14 @@ def handshake_blocking(
         timeout: seconds, if fewer than `connect_timeout`.
         refuse: raises if the client was closed meanwhile.
     """
-    attempts = _Attempts(settings, timeout)
-    ways = settings, shard, attempts, refuse
-    link: _core.TensorLink = _exchange_blocking(*ways, settings.hello(), settings.link)
+    attempts = _Attempts(settings, shard, timeout)
+    link: _core.TensorLink
+    link = yield from _exchange(attempts, refuse, settings.hello(), settings.link)
     hello = verbs.offer(settings.config, settings.arena, link)
     if hello is not None:
+        use = verbs.lifeline(settings.config, link)
         try:
-            _exchange_blocking(*ways, hello, verbs.lifeline(settings.config, link))
+            yield from _exchange(attempts, refuse, hello, use)
         except Error as error:
             verbs.give_up(settings.config, link, error)
         except BaseException:
@@ -54,28 +57,14 @@ def handshake_blocking(
     return link
 
 
-def _exchange_blocking(
-    settings: Settings,
-    shard: int,
-    attempts: _Attempts,
-    refuse: Callable[[], None],
-    hello: bytes,
-    use: Callable[[Any, Any], Any],
-) -> Any:
+def _exchange(
+    attempts: _Attempts, refuse: Callable[[], None], hello: bytes, use: Callable[[Any, Any], Any]
+) -> Steps[Any]:
     """Connect, say hello, and have the connection and its welcome used."""
-    while True:
-        try:
-            connection = settings.connect(shard, attempts.left).open()
-        except BrokenError as error:
-            time.sleep(attempts.pause(error))
-            refuse()
-        except DeadlineError as error:
-            raise attempts.over(error) from error.__cause__
-        else:
-            break
+    connection = yield from _connected(attempts, refuse)
     try:
-        connection.send([hello], timeout=attempts.left)
-        welcome = connection.recv(timeout=attempts.left)[0]
+        yield _InTime(attempts, connection.send, [hello])
+        welcome = (yield _InTime(attempts, connection.recv))[0]
         return use(connection, welcome)
     except (BrokenError, DeadlineError) as error:
         raise _during_setup(error) from error.__cause__
@@ -83,62 +72,24 @@ def _exchange_blocking(
         connection.abort()  # the link has taken its stream over, or the handshake failed
 
 
-async def handshake(
-    settings: Settings, shard: int, timeout: float | None, refuse: Callable[[], None]
-) -> _core.TensorLink:
-    """As `handshake_blocking`, on the running loop."""
-    attempts = _Attempts(settings, timeout)
-    ways = settings, shard, attempts, refuse
-    link: _core.TensorLink = await _exchange(*ways, settings.hello(), settings.link)
-    hello = verbs.offer(settings.config, settings.arena, link)
-    if hello is not None:
+def _connected(attempts: _Attempts, refuse: Callable[[], None]) -> Steps[Any]:
+    while True:
         try:
-            await _exchange(*ways, hello, verbs.lifeline(settings.config, link))
-        except Error as error:
-            verbs.give_up(settings.config, link, error)
-        except BaseException:
-            link.close()
-            raise
-    return link
-
-
-async def _exchange(
-    settings: Settings,
-    shard: int,
-    attempts: _Attempts,
-    refuse: Callable[[], None],
-    hello: bytes,
-    use: Callable[[Any, Any], Any],
-) -> Any:
-    connection: Any = None
-    try:
-        async with asyncio.timeout(attempts.left):
-            while connection is None:
-                try:
-                    connection = await settings.connect(shard, attempts.left)
-                except BrokenError as error:
-                    await asyncio.sleep(attempts.pause(error))
-                    refuse()
-            await connection.send([hello])
-            welcome = (await connection.recv())[0]
-        return use(connection, welcome)
-    except TimeoutError as error:
-        late = error if isinstance(error, DeadlineError) else None
-        if late is None:
-            said = f"{settings.urls[shard]} did not answer within {attempts.limit:.3g} s"
-            late = DeadlineError(said, timeout=attempts.limit)
-        raise (_during_setup(late) if connection is not None else attempts.over(late)) from None
-    except BrokenError as error:
-        raise _during_setup(error) from error.__cause__
-    finally:
-        if connection is not None:
-            connection.abort()  # the link has taken its stream over, or the handshake failed
+            return (yield attempts.connect())
+        except BrokenError as error:
+            pause = attempts.pause(error)
+        except DeadlineError as error:
+            raise attempts.over(error) from error.__cause__
+        yield Either(partial(time.sleep, pause), partial(asyncio.sleep, pause))
+        refuse()
 
 
 class _Attempts:
     """The time for connecting, and what is left of it."""
 
-    def __init__(self, settings: Settings, timeout: float | None) -> None:
+    def __init__(self, settings: Settings, shard: int, timeout: float | None) -> None:
+        self._settings = settings
+        self._shard = shard
         limit = settings.config.connect_timeout
         self.limit = limit if timeout is None else min(limit, timeout)
         self._end = time.monotonic() + self.limit
@@ -149,6 +100,16 @@ class _Attempts:
     def left(self) -> float:
         """Seconds that are left, at least 0."""
         return max(0.0, self._end - time.monotonic())
+
+    def connect(self) -> Either[Any]:
+        """Connect once."""
+        connect = self._settings.connect(self._shard, self.left)
+        return Either(connect.open, lambda: connect)
+
+    def late(self) -> DeadlineError:
+        """The error of a server that is silent until no time is left."""
+        said = f"{self._settings.urls[self._shard]} did not answer within {self.limit:.3g} s"
+        return DeadlineError(said, timeout=self.limit)
 
     def pause(self, error: BrokenError) -> float:
         """Seconds until the next attempt after one that failed.
@@ -172,6 +133,29 @@ class _Attempts:
             return _during_setup(error)
         tried = f"{self._failed}; tried for {self.limit:.3g} s"
         return _during_setup(BrokenError(tried, delivered="no"))
+
+
+class _InTime:
+    """A step of a connection in the time that is left, which a loop has to look after itself."""
+
+    __slots__ = ("_args", "_attempts", "_method")
+
+    def __init__(self, attempts: _Attempts, method: Callable[..., Any], *args: Any) -> None:
+        self._attempts = attempts
+        self._method = method
+        self._args = args
+
+    def block(self, _: None, /) -> Any:
+        """Wait in this thread."""
+        return self._method(*self._args, timeout=self._attempts.left)
+
+    async def wait(self, _: None, /) -> Any:
+        """Wait on the running loop."""
+        try:
+            async with asyncio.timeout(self._attempts.left):
+                return await self._method(*self._args)
+        except TimeoutError:
+            raise self._attempts.late() from None
 
 
 def _during_setup(error: BrokenError | DeadlineError) -> BrokenError | DeadlineError:

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay import _core
-from forebay.tensor.client.connections import RESTARTS_MAX, Connections, made, portions
-from forebay.tensor.client.handshake import handshake_blocking
-from forebay.tensor.client.limit import Limit
-from forebay.tensor.prepare.ref import restarted_too_often
+from forebay._steps import block
+from forebay.tensor.client.connections import Connections
 from forebay.transport import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from forebay.config import TensorConfig
     from forebay.memory import Arena
-    from forebay.tensor.prepare.ref import NameTable
-    from forebay.tensor.prepare.work import Work
+    from forebay.tensor.client.calls import Make
+    from forebay.tensor.client.connections import Ready
+    from forebay.tensor.client.limit import Limit
     from forebay.transport import Tls
 
 __all__ = ["Settings", "Shards", "summed"]
@@ -63,7 +60,7 @@ class Settings:
         )
 
 
-class Shards(Connections[threading.Event]):
+class Shards(Connections):
     """The connections that threads and futures of one client share, made on first use.
 
     Attributes:
@@ -73,66 +70,27 @@ class Shards(Connections[threading.Event]):
     Threads: any.
     """
 
+    _event = threading.Event
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.shm_link: _core.TensorLink | None = None
         self.ports: list[_core.TensorPort] = []
 
-    def link(self, shard: int, limit: Limit) -> _core.TensorLink:
-        """A connection to a shard that may be used.
+    def ready(self, make: Make, timeout: float | None) -> Ready:
+        """Prepare a call: look its names up, and connect to its shards.
 
         Raises:
             BrokenError, ProtocolError, ConfigError: connecting failed.
             DeadlineError: not in time.
             ClosedError, StaleError: the client is closed, or a parent's.
+            As `make`, and as looking up.
         """
-        link = self._usable(shard)
-        if link is not None:
-            return link
-        limit = limit.within(self.settings.config.connect_timeout)
-        while link is None:
-            self.refuse_over()
-            mine = threading.Event()
-            theirs = self._opening.setdefault(shard, mine)  # atomic, so that one caller connects
-            if theirs is mine:
-                try:
-                    return self._usable(shard) or self._renew(shard, limit)
-                finally:
-                    self._opened(shard, mine)
-            if not theirs.wait(limit.left()):
-                raise self._late(shard, limit)
-            link = self._usable(shard)
-        return link
+        return self._at_once(make, timeout) or block(self._make_ready(make, timeout), None)
 
-    def ready(
-        self, make: Callable[[NameTable], Work], timeout: float | None
-    ) -> tuple[Work, dict[int, _core.TensorLink], float | None]:
-        """Prepare a call: look its names up, and connect to its shards.
-
-        Returns:
-            The call, connections by shard, and the seconds that are left of `timeout`.
-
-        Raises:
-            As `link`, as `make`, and as looking up.
-        """
-        table, limit = self.table, Limit(timeout)
-        for _ in range(RESTARTS_MAX):
-            work = made(make, table, self._links)
-            if work.missing:
-                self._look_up(sorted(set(work.missing)), limit)
-                continue
-            links = {shard: self.link(shard, limit) for shard in work.parts}
-            if work.epoch == table.epoch:
-                return work, links, limit.left()
-        raise restarted_too_often(self.settings.urls)
-
-    def names(self, tensor: str, timeout: float | None) -> None:
+    def names(self, name: str, timeout: float | None) -> None:
         """Look one name up, unless it is known."""
-        limit = Limit(timeout)
-        for shard in range(len(self._links)):
-            self.link(shard, limit)  # finds out whether the known names are of this run
-        if self.table.find(tensor) is None:
-            self._look_up([tensor], limit)
+        block(self._find(name, timeout), None)
 
     def close(self) -> None:
         """Close them. What is outstanding ends with `ClosedError`. Idempotent."""
@@ -148,22 +106,14 @@ class Shards(Connections[threading.Event]):
         self.ports = []
         return before
 
-    def _look_up(self, names: list[str], limit: Limit) -> None:
-        limit.begin()
-        for some in portions(names):
-            links = [self.link(shard, limit) for shard in range(len(self._links))]
-            epoch = self.table.epoch
-            self.table.learn(some, [link.look_up(some, limit.left()) for link in links], epoch)
+    def _meanings(self, links: list[_core.TensorLink], names: list[str], limit: Limit) -> Any:
+        return [link.look_up(names, limit.left()) for link in links]
 
-    def _renew(self, shard: int, limit: Limit) -> _core.TensorLink:
-        # Not closed: outstanding calls end with the error that broke it.
-        self._links[shard] = None
-        link = handshake_blocking(self.settings, shard, limit.left(), self.refuse_over)
-        self._adopt(shard, link)
+    def _adopt(self, shard: int, link: _core.TensorLink) -> None:
+        super()._adopt(shard, link)
         # Last: a caller that finds it finds no handles of an earlier run of the shard.
         reads_memory = len(self._links) == 1 and link.fabric == "shm"
         self.shm_link = link if reads_memory and not self._closed else None
-        return link
 
 
 COUNTED = (
