@@ -14,6 +14,7 @@ from typing import Protocol
 from forebay import _forks
 from forebay._core import Listener as UnixListener
 from forebay._core import Owners, process_has_room
+from forebay._steps import awaited
 from forebay.errors import BrokenError, ConfigError
 from forebay.transport._address import PATH_SCHEMES, Address
 from forebay.transport._socket import bind_all, name_of, resolve, tune
@@ -119,8 +120,7 @@ async def open_listening(address: Address, *, own: bool) -> tuple[str, list[List
     if address.scheme in PATH_SCHEMES:
         _forks.stop_listening()
         return str(address), [UnixListener(address.path)]
-    loop = asyncio.get_running_loop()
-    found = await resolve(loop, address.host, address.port, passive=True)
+    found = await awaited(resolve(address.host, address.port, passive=True), None)
     sockets = bind_all(found, address.port)
     url = name_of(address.scheme, sockets[0].getsockname())
     return url, tcp_listening(sockets, own=lambda _: own)

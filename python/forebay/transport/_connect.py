@@ -1,4 +1,8 @@
-"""Connecting to a listener."""
+"""Connecting to a listener.
+
+`open` and `_open` are no procedure of `forebay._steps`: they share the order of two waits, but not
+who watches the time, what the connection is bound to or what is made of it. One would be longer.
+"""
 
 from __future__ import annotations
 

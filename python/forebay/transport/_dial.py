@@ -1,4 +1,8 @@
-"""Connected sockets to where a listener listens."""
+"""Connected sockets to where a listener listens.
+
+Not one procedure of `forebay._steps`: a thread gives each address its part of the time and looks
+the host up in another thread, a loop is cancelled by its caller. One would have as many lines.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from forebay._core import connect_unix
+from forebay._steps import awaited, block
 from forebay.errors import DeadlineError
 from forebay.transport._address import PATH_SCHEMES, Address
-from forebay.transport._socket import Found, _number, refused, resolve, resolve_blocking, tune
+from forebay.transport._socket import Found, number, refused, resolve, tune
 
 __all__ = ["dial", "dial_blocking", "dial_unix", "late"]
 
@@ -32,7 +37,7 @@ async def dial(address: Address) -> int:
         return await dial_unix(address.path)
     loop = asyncio.get_running_loop()
     failure: OSError | None = None
-    for family, where in await resolve(loop, address.host, address.port):
+    for family, where in await awaited(resolve(address.host, address.port), None):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as dialled:
                 dialled.setblocking(False)
@@ -85,14 +90,14 @@ def dial_blocking(address: Address, timeout: float) -> int:
 
 def _look_up(address: Address, timeout: float) -> Sequence[Found]:
     """The addresses of a host, looked up in a separate thread, since a look-up has no timeout."""
-    number = _number(address.host, address.port)
-    if number is not None:
-        return [number]
+    known = number(address.host, address.port)
+    if known is not None:
+        return [known]
     answer: Future[Sequence[Found]] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(resolve_blocking(address.host, address.port))
+            answer.set_result(block(resolve(address.host, address.port), None))
         except BaseException as error:
             answer.set_exception(error)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forebay.transport._limits import STRANGER_TIMEOUT_S as STRANGER_TIMEOUT_S
     from forebay.transport._socket import bind_all as bind_all
     from forebay.transport._socket import name_of as name_of
-    from forebay.transport._socket import resolve_blocking as resolve_blocking
+    from forebay.transport._socket import resolve as resolve
     from forebay.transport._socket import tune as tune
     from forebay.transport._stall import sweep_of as sweep_of
     from forebay.transport._tls import check_tls as check_tls
@@ -43,7 +43,7 @@ __getattr__, __dir__ = lazy(
         "_access": ("AccessPolicy", "access_policy", "encoded_token"),
         "_handler": ("Handler", "run_handler"),
         "_limits": ("STRANGER_TIMEOUT_S",),
-        "_socket": ("bind_all", "name_of", "resolve_blocking", "tune"),
+        "_socket": ("bind_all", "name_of", "resolve", "tune"),
         "_stall": ("sweep_of",),
         "_tls": ("check_tls", "peer_of"),
     },

@@ -9,6 +9,7 @@ from typing import Any
 
 from forebay import _forks
 from forebay._core import MessageConnection, NativeServer
+from forebay._steps import Steps, awaited, block
 from forebay.errors import ConfigError, Error
 from forebay.transport._access import AccessPolicy
 from forebay.transport._address import Address
@@ -17,7 +18,7 @@ from forebay.transport._handler import Handler as PythonHandler
 from forebay.transport._handler import log_failed_start, run_handler
 from forebay.transport._limits import ConnectionLimits
 from forebay.transport._opening import Opening
-from forebay.transport._socket import Found, bind_all, name_of, resolve, resolve_blocking
+from forebay.transport._socket import Found, bind_all, name_of, resolve
 from forebay.transport._stall import sweep_of
 from forebay.transport.native import Handler, Table
 
@@ -127,33 +128,29 @@ class NativeListener:
         self._core = None
 
     async def _open(self) -> NativeListener:
-        self._loop = loop = asyncio.get_running_loop()
-        targets = {}
-        for target in self._native.targets():
-            targets[target] = _first(await resolve(loop, target.host, target.port))
-        sockets = []
-        if self._address.scheme == "tcp":
-            found = await resolve(loop, self._address.host, self._address.port, passive=True)
-            sockets = bind_all(found, self._address.port)
-        self._start(targets, sockets)
+        self._loop = asyncio.get_running_loop()
+        await awaited(self._steps(), None)
         assert self._core is not None
         self._ended = asyncio.Event()
-        loop.add_reader(self._core.fileno(), self._take)
+        self._loop.add_reader(self._core.fileno(), self._take)
         return self
 
     def _open_blocking(self) -> NativeListener:
         if self._handler is not None:
             raise ConfigError(f"{self.url}: a Python handler runs on an event loop: async with")
-        targets = {
-            target: _first(resolve_blocking(target.host, target.port))
-            for target in self._native.targets()
-        }
+        block(self._steps(), None)
+        return self
+
+    def _steps(self) -> Steps[None]:
+        """Look the hosts up, listen and start."""
+        targets = {}
+        for target in self._native.targets():
+            targets[target] = _first((yield from resolve(target.host, target.port)))
         sockets = []
         if self._address.scheme == "tcp":
-            found = resolve_blocking(self._address.host, self._address.port, passive=True)
+            found = yield from resolve(self._address.host, self._address.port, passive=True)
             sockets = bind_all(found, self._address.port)
         self._start(targets, sockets)
-        return self
 
     def _start(self, targets: dict[Address, tuple[str, int]], sockets: list[socket.socket]) -> None:
         if isinstance(self._native, Table):

@@ -6,8 +6,10 @@ import asyncio
 import errno
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from forebay._steps import Either, Steps
 from forebay.errors import BrokenError
 
 BACKLOG = 1024
@@ -47,44 +49,36 @@ Found = tuple[socket.AddressFamily, tuple[object, ...]]
 """A family and an address in it."""
 
 
-async def resolve(
-    loop: asyncio.AbstractEventLoop, host: str, port: int, *, passive: bool = False
-) -> list[Found]:
+def resolve(host: str, port: int, *, passive: bool = False) -> Steps[list[Found]]:
     """The addresses of a host; one that is a number needs no look-up.
 
     Raises:
         BrokenError: the host is not known.
     """
-    number = _number(host, port)
-    if number is not None:
-        return [number]
+    known = number(host, port)
+    if known is not None:
+        return [known]
     flags = socket.AI_PASSIVE if passive else 0
+
+    def ask(getaddrinfo: Callable[..., Any]) -> Any:
+        return getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        found = yield Either(
+            lambda: ask(socket.getaddrinfo), lambda: ask(asyncio.get_running_loop().getaddrinfo)
+        )
     except socket.gaierror as error:
         raise BrokenError(f"host {host!r}: {error.strerror}", delivered="no") from None
     return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
 
 
-def resolve_blocking(host: str, port: int, *, passive: bool = False) -> list[Found]:
-    """The same, for threads."""
-    number = _number(host, port)
-    if number is not None:
-        return [number]
-    flags = socket.AI_PASSIVE if passive else 0
+def number(host: str, port: int) -> Found | None:
+    """The address that a host is, where it is a number."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    except socket.gaierror as error:
-        raise BrokenError(f"host {host!r}: {error.strerror}", delivered="no") from None
-    return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
-
-
-def _number(host: str, port: int) -> Found | None:
-    try:
-        number = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    if number.version == 4:
+    if address.version == 4:
         return socket.AF_INET, (host, port)
     return socket.AF_INET6, (host, port, 0, 0)
 

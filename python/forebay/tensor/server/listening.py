@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay._core import TlsServer
+from forebay._steps import block
 from forebay.errors import ConfigError
 from forebay.transport import Tls
-from forebay.transport._internal import access_policy, bind_all, name_of, parse, resolve_blocking
+from forebay.transport._internal import access_policy, bind_all, name_of, parse, resolve
 
 __all__ = ["Listening", "listen_at"]
 
@@ -40,6 +41,7 @@ def listen_at(
     assert core is None or isinstance(core, TlsServer), "checked by access_policy"
     if address.scheme == "unix":
         return url, ([], address.path, core, access.token), False
-    sockets = bind_all(resolve_blocking(address.host, address.port, passive=True), address.port)
+    found = block(resolve(address.host, address.port, passive=True), None)
+    sockets = bind_all(found, address.port)
     where = name_of(address.scheme, sockets[0].getsockname())
     return where, ([each.detach() for each in sockets], None, core, access.token), access.own
