@@ -1,4 +1,8 @@
-"""The calling end of a connection, on an event loop."""
+"""The calling end of a connection, on an event loop.
+
+Not a procedure of `forebay._steps` with `Channel`: by one, its echo of 1 kB took 34.4 us instead of
+31.8, by turns.
+"""
 
 from __future__ import annotations
 

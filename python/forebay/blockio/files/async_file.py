@@ -1,4 +1,7 @@
-"""The asyncio face of a file."""
+"""The asyncio face of a file.
+
+No procedures of `forebay._steps`: what waits in a thread is the core's, so there are no twins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The asyncio face of a record file."""
+"""The asyncio face of a record file.
+
+`sample` is no procedure of `forebay._steps`: of its 16 lines `RecordFile` has the loop alone, too,
+and both its waits need a function for each face.
+"""
 
 from __future__ import annotations
 

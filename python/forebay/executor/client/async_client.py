@@ -1,4 +1,8 @@
-"""Submitting requests to a server, from an event loop."""
+"""Submitting requests to a server, from an event loop.
+
+This and `Client` are no procedures of `forebay._steps`: they are signatures and a line or two
+each, and share one loop, that of `ask`; written once it made the two 20 lines longer.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What the channels of a client have in common, whether threads or the tasks of a loop use them.
 
-`ThreadChannels` and `TaskChannels` add how a caller waits and how a channel is opened.
+`ThreadChannels` and `TaskChannels` add how a caller waits and how a channel is opened. Both are
+part of every call, so they are no procedures of `forebay._steps`, which cost an echo 8 %.
 """
 
 from __future__ import annotations
