@@ -74,6 +74,7 @@ impl Exchange {
     }
 
     /// Send a frame, or queue what the kernel does not take; returns its end in the stream.
+    #[inline]
     pub fn send<S: Stream>(
         &mut self,
         link: &mut Link<S>,
@@ -130,6 +131,7 @@ impl Exchange {
         }
     }
 
+    #[inline]
     fn accept_call<S: Stream>(
         &mut self,
         link: &mut Link<S>,
@@ -199,6 +201,7 @@ impl<S: Stream> Handler<S> for Exchange {
         Ok(())
     }
 
+    #[inline]
     fn accept(&mut self, link: &mut Link<S>, frame: Incoming) -> Result<(), Violation> {
         let Header {
             kind, id, codec, ..

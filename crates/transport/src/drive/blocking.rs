@@ -29,6 +29,7 @@ pub(crate) struct Woken {
 }
 
 /// Sleep on the socket, for what is wanted of it, on the peer's process and on the wakeup, whichever is there.
+#[inline]
 pub(crate) fn sleep(
     (socket, pidfd, wake): (BorrowedFd<'_>, Option<&OwnedFd>, Option<&Wakeup>),
     (read, write): (bool, bool),
@@ -78,6 +79,7 @@ pub(crate) fn sleep(
 }
 
 /// What `poll` reported.
+#[inline]
 fn found(fds: &[PollFd<'_>], places: [Option<usize>; 3], wake: Option<&Wakeup>) -> Woken {
     let seen = |at: usize| places[at].map_or(PollFlags::empty(), |place| fds[place].revents());
     if let (Some(wake), false) = (wake, seen(2).is_empty()) {

@@ -155,6 +155,7 @@ impl LongLook {
 }
 
 /// Poll for events for a short while, yielding the core in between; true if there are some.
+#[inline]
 pub(crate) fn spin(fds: &mut [PollFd<'_>], time_us: u64) -> bool {
     let now = timespec(Duration::ZERO);
     let time = Duration::from_micros(time_us);

@@ -47,7 +47,7 @@ pub(crate) trait Handler<S: Stream>: Sized {
     /// The peer takes nothing more.
     fn fail_sending(&mut self, link: &mut Link<S>, fault: StreamFault);
 
-    /// The link has just broken by this fault.
+    /// The link has broken by this fault.
     fn broken(&mut self, link: &Link<S>, fault: &Fault);
 }
 

@@ -6,6 +6,8 @@ use crate::stream::StreamFault;
 #[derive(Debug, Default)]
 pub(super) struct ReceiveTurn {
     stage: Stage,
+    /// The failure to send that waits.
+    failure: Option<StreamFault>,
     /// Bytes that arrived behind the lengths of a message for which memory is wanted.
     kept: Vec<u8>,
     /// The last receive filled its buffer, so there may be more.
@@ -13,7 +15,7 @@ pub(super) struct ReceiveTurn {
 }
 
 /// What a failure to send does.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// It takes effect at once.
     #[default]
@@ -21,7 +23,7 @@ enum Stage {
     /// It waits until the turn ends.
     Receiving,
     /// One waits.
-    Failed(StreamFault),
+    Failed,
 }
 
 impl ReceiveTurn {
@@ -34,17 +36,18 @@ impl ReceiveTurn {
     #[inline]
     pub fn end(&mut self) -> Option<StreamFault> {
         match std::mem::take(&mut self.stage) {
-            Stage::Failed(fault) => Some(fault),
+            Stage::Failed => self.failure.take(),
             Stage::Idle | Stage::Receiving => None,
         }
     }
 
     /// Keep a failure to send until the turn ends; it is returned if there is no turn.
     pub fn defer(&mut self, fault: StreamFault) -> Option<StreamFault> {
-        if let Stage::Idle = self.stage {
+        if self.stage == Stage::Idle {
             return Some(fault);
         }
-        self.stage = Stage::Failed(fault);
+        self.stage = Stage::Failed;
+        self.failure = Some(fault);
         None
     }
 
