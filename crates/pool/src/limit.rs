@@ -36,8 +36,6 @@ pub const SPARES_FROM: u64 = 2;
 pub const SPARE_DELAY_MS: u64 = 10;
 /// Programs that one shared pool serves at once.
 pub const BORROWERS_MAX: usize = 256;
-/// How long a lender pauses accepting after a failure, as without descriptors, in milliseconds.
-pub const ACCEPT_PAUSE_MS: u64 = 100;
 /// Time between two looks of a lender at whether its socket is still where programs look for it, in milliseconds.
 pub const SOCKET_CHECK_MS: u64 = 1_000;
 /// Kinds of services that one shared pool knows: one for each class and set of arguments, of each version of its code.

@@ -126,7 +126,7 @@ impl Lender {
     pub fn new(path: &Path, config: Config, wake: BorrowedFd<'_>) -> Result<Self> {
         let queue = Arc::new(Queue::new(WAKES_MAX)?);
         let loans = Loans::new(config, Arc::clone(&queue))?;
-        let acceptor = Acceptor::new(path)?;
+        let mut acceptor = Acceptor::new(path)?;
         let poll = Poll::new().map_err(Error::system("epoll_create1"))?;
         acceptor.watch(&poll)?;
         watch(
