@@ -6,6 +6,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`Queue`], [`wakeup`] | completions from any thread to one consumer; waking a thread that sleeps |
+//! | [`waiters`] | which of the threads that wait for one source reads it |
 //! | [`poll`], [`slots`] | one epoll whose events name a kind and a slot; slots that tell each use from the one before |
 //! | [`accept`], [`unix`], [`peer`] | accepting and its pauses, listening on a Unix socket of this user alone, and who connects to it |
 //! | [`packet`] | packets with descriptors |
@@ -80,6 +81,7 @@ mod sync;
 mod sys;
 pub mod time;
 pub mod unix;
+pub mod waiters;
 pub mod wakeup;
 
 pub use error::{Error, Refused};

@@ -4,14 +4,22 @@
 //! queue or a flag, which the woken thread reads *after* it has cleared the bit; the other order loses what comes between.
 #[cfg(not(loom))]
 mod eventfd {
+    use std::cell::RefCell;
     use std::io;
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+    use std::sync::Arc;
     use std::time::Instant;
 
     use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
     use rustix::io::Errno;
 
+    use crate::process;
     use crate::time::{left, timespec};
+
+    thread_local! {
+        /// The wakeup of this thread, and the fork epoch in which it was made.
+        static OF_THREAD: RefCell<Option<(u64, Arc<Wakeup>)>> = const { RefCell::new(None) };
+    }
 
     /// An eventfd: readable from `raise` until `clear`. Any thread may do either.
     #[derive(Debug)]
@@ -23,6 +31,24 @@ mod eventfd {
         pub fn new() -> io::Result<Self> {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             Ok(Self(eventfd(0, flags)?))
+        }
+
+        /// The calling thread's; a new one in a forked child, which shares the old one with its parent.
+        ///
+        /// # Errors
+        /// As [`Self::new`].
+        pub fn of_thread() -> io::Result<Arc<Self>> {
+            OF_THREAD.with_borrow_mut(|slot| {
+                let here = process::epoch();
+                if let Some((owner, wake)) = slot
+                    && *owner == here
+                {
+                    return Ok(Arc::clone(wake));
+                }
+                let wake = Arc::new(Self::new()?);
+                *slot = Some((here, Arc::clone(&wake)));
+                Ok(wake)
+            })
         }
 
         /// Make the descriptor readable. Never blocks; one system call. Source: eventfd(2).
@@ -105,24 +131,24 @@ mod model {
     }
 
     impl Wakeup {
-        pub(crate) fn new() -> std::io::Result<Self> {
+        pub fn new() -> std::io::Result<Self> {
             Ok(Self {
                 raised: Mutex::new(false),
                 changed: Condvar::new(),
             })
         }
 
-        pub(crate) fn raise(&self) {
+        pub fn raise(&self) {
             *self.raised.lock().expect("no poison in the model") = true;
             self.changed.notify_one();
         }
 
-        pub(crate) fn clear(&self) {
+        pub fn clear(&self) {
             *self.raised.lock().expect("no poison in the model") = false;
         }
 
         /// Block until raised. loom fails the model when nobody is left who could raise it.
-        pub(crate) fn wait(&self) {
+        pub fn wait(&self) {
             let mut raised = self.raised.lock().expect("no poison in the model");
             while !*raised {
                 raised = self.changed.wait(raised).expect("no poison in the model");
@@ -131,4 +157,4 @@ mod model {
     }
 }
 #[cfg(loom)]
-pub(crate) use model::Wakeup;
+pub use model::Wakeup;

@@ -1,10 +1,13 @@
 //! Every interleaving of the queue's lock, flag and signal: no item may wait for a wake-up that is not sent.
+//! The same for two threads that wait for one source: neither may sleep while its answer is there and nobody reads.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-base --test loom --release`
 #![cfg(loom)]
 
+use forebay_base::waiters::{Reader, Waiters};
+use forebay_base::wakeup::Wakeup;
 use forebay_base::{Error, Queue, Refused};
-use loom::sync::Arc;
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 /// Take batches as an event loop does, waiting before each, until `wanted` items are there.
@@ -75,5 +78,71 @@ fn closing_beside_a_push_ends_the_consumer_and_loses_nothing() {
         }
         assert_eq!(taken, producer.join().expect("no panic"));
         closer.join().expect("no panic");
+    });
+}
+
+/// A source of answers, and the threads that wait for them.
+#[derive(Default)]
+struct Source {
+    waiters: Waiters,
+    /// What has come and was not read.
+    arrived: Vec<u64>,
+    /// What was read, and its thread has not taken.
+    read: Vec<u64>,
+}
+
+impl Source {
+    /// Read what has come, and wake the threads that it is for.
+    fn receive(&mut self) {
+        for number in std::mem::take(&mut self.arrived) {
+            self.read.push(number);
+            self.waiters.wake(number);
+        }
+    }
+
+    fn take(&mut self, number: u64) -> bool {
+        let found = self.read.iter().position(|&it| it == number);
+        found.map(|at| self.read.swap_remove(at)).is_some()
+    }
+}
+
+/// Wait for an answer as a blocked thread does.
+fn wait_for(number: u64, shared: &Mutex<Source>, readable: &Wakeup) {
+    let own = std::sync::Arc::new(Wakeup::new().expect("a wakeup"));
+    loop {
+        let mut source = shared.lock().expect("no panic");
+        if source.take(number) {
+            source.waiters.end(Some(number));
+            return;
+        }
+        let leads = source.waiters.reader() == Reader::None;
+        let lead = source.waiters.enter(leads, Some((number, &own)));
+        drop(source);
+        let slept_on = if leads { readable } else { &*own };
+        slept_on.wait(); // loom reports a deadlock if a wake-up was lost
+        slept_on.clear();
+        let mut source = shared.lock().expect("no panic");
+        if source.waiters.leave(lead) {
+            source.receive();
+        }
+    }
+}
+
+#[test]
+fn of_two_threads_one_reads_for_both_and_neither_sleeps_on() {
+    loom::model(|| {
+        let shared = Arc::new(Mutex::new(Source::default()));
+        let readable = Arc::new(Wakeup::new().expect("a wakeup"));
+        let threads = [1, 2].map(|number| {
+            let (shared, readable) = (Arc::clone(&shared), Arc::clone(&readable));
+            thread::spawn(move || wait_for(number, &shared, &readable))
+        });
+        for number in [2, 1] {
+            shared.lock().expect("no panic").arrived.push(number);
+            readable.raise();
+        }
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
     });
 }

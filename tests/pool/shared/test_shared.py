@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import stat
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 import forebay
 from tests.other_user import NOBODY, let_others_reach, needs_root
+from tests.pool.processes import eventually
 from tests.pool.scripts import ECHO, python
 from tests.pool.services import Echo, Ledger, Notes, Once, Owned, Slow, Unmakeable
 from tests.pool.shared.lender import Lending, Program
@@ -479,3 +481,31 @@ def test_threads_and_loops_of_one_program_wait_side_by_side(
     assert not failures
     assert one.stats()["leases"] == ROUNDS * (2 * THREADS + TASKS)
     assert one.stats()["starts"] <= 2
+
+
+def test_an_interrupt_ends_a_wait_beside_a_thread_that_reads(path: Path) -> None:
+    """A signal wakes no condition variable: it took effect once the other thread had its service."""
+    interrupted = threading.Event()
+
+    def wait_before(pool: forebay.SharedPool) -> None:
+        with pool.acquire(Echo, timeout=20):
+            assert interrupted.is_set()
+
+    def interrupt(pool: forebay.SharedPool) -> None:
+        assert eventually(lambda: pool.stats()["waiters"] == 2)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with Lending(path, "--max-size", "1") as lending, forebay.SharedPool(lending.path) as pool:
+        with pool.acquire(Echo, timeout=10):
+            first = threading.Thread(target=wait_before, args=(pool,))
+            first.start()
+            assert eventually(lambda: pool.stats()["waiters"] == 1)
+            second = threading.Thread(target=interrupt, args=(pool,))
+            second.start()
+            begun = time.monotonic()
+            with pytest.raises(KeyboardInterrupt), pool.acquire(Echo, timeout=20):
+                pass
+            assert time.monotonic() - begun < 5
+            interrupted.set()
+            second.join()
+        first.join()

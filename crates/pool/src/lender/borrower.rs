@@ -1,9 +1,9 @@
 //! A program's end of a shared pool: questions and their answers.
 //!
-//! There is no thread here. One waiting thread at a time, the *leader*, sleeps on the socket and receives the answers
-//! of all; the others sleep on a condition. An event loop watches the socket and receives by `drive`. The receiver of
-//! another waiter's answer wakes that waiter: a thread by the condition, the leader (which sleeps on the socket, and finds
-//! it empty by then) by an eventfd, a loop by the queue that it gave.
+//! There is no thread here. One waiting thread at a time sleeps on the socket and receives the answers of all
+//! ([`forebay_base::waiters`]). An event loop watches the socket and receives by `drive`. The receiver of another waiter's
+//! answer wakes that waiter: a thread by its eventfd, also the one that sleeps on the socket, which it finds empty by then,
+//! and a loop by the queue that it gave.
 //!
 //! A message without a question (a release) never waits: while the lender does not read, it stays in the outbox and goes
 //! out before later messages. The outbox is bounded by what this program holds and has asked for.
@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_base::Queue;
 use forebay_base::time::timespec;
+use forebay_base::waiters::{Reader, Waiters};
 use forebay_base::wakeup::Wakeup;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -63,7 +64,7 @@ struct State {
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     shared: SharedLeases,
     next_ticket: QuestionId,
-    leader: bool,
+    waiters: Waiters,
     /// Why nothing more comes.
     ended: Option<String>,
 }
@@ -75,9 +76,7 @@ pub struct Borrower {
     owner: u32,
     /// This is a forked child's copy.
     inherited: AtomicBool,
-    wakeup: Wakeup,
     state: Mutex<State>,
-    turn: Condvar,
 }
 
 impl Borrower {
@@ -95,19 +94,14 @@ impl Borrower {
             outbox: VecDeque::new(),
             shared: SharedLeases::default(),
             next_ticket: HELLO,
-            leader: false,
+            waiters: Waiters::default(),
             ended: None,
         };
         let borrower = Self {
             path: path.to_owned(),
             owner: std::process::id(),
             inherited: AtomicBool::new(false),
-            wakeup: Wakeup::new().map_err(|source| Error::System {
-                what: "eventfd".into(),
-                source,
-            })?,
             state: Mutex::new(state),
-            turn: Condvar::new(),
         };
         let hello = borrower.ask(|ticket| Request::Hello {
             ticket,
@@ -220,17 +214,18 @@ impl Borrower {
         rustix::thread::sched_yield();
         let mut state = self.enter()?;
         let poll_until = Instant::now() + LENDER_SPIN;
-        loop {
+        let outcome = loop {
             self.receive(&mut state);
-            if let Some(answer) = state.found(ticket)? {
-                return Ok(Some(answer));
+            match state.found(ticket) {
+                Ok(None) => {}
+                found => break found,
             }
             if !state.expected.contains_key(&ticket) {
-                return Ok(None); // another thread has given it up
+                break Ok(None); // another thread has given it up
             }
             let now = Instant::now();
             if deadline.is_some_and(|at| at <= now) {
-                return Ok(None);
+                break Ok(None);
             }
             if now < poll_until {
                 drop(state);
@@ -238,8 +233,14 @@ impl Borrower {
                 state = self.lock();
                 continue;
             }
-            state = self.sleep(state, deadline.map(|at| at - now))?;
-        }
+            let (woken, slept) = self.sleep(state, ticket, deadline.map(|at| at - now));
+            state = woken;
+            if let Err(error) = slept {
+                break Err(error);
+            }
+        };
+        state.waiters.end(Some(ticket));
+        outcome
     }
 
     /// Give up a question. Returns its answer if it has come; otherwise the lender is notified.
@@ -251,7 +252,7 @@ impl Borrower {
             return Ok(answer.ok());
         }
         if known && state.ended.is_none() {
-            self.wake_threads(&state); // one of them may wait for it
+            state.waiters.wake_with_leader(ticket); // one of them may wait for it
             state.send(Request::Leave { ticket }.encode(), Vec::new())?;
         }
         Ok(None)
@@ -303,7 +304,7 @@ impl Borrower {
         if let Some(socket) = state.socket.take() {
             let _ = rustix::net::shutdown(&*socket, rustix::net::Shutdown::Both);
         }
-        self.wake_all(&mut state);
+        state.wake_all();
     }
 
     /// In a forked child, before anything else: let go of what is the parent's, as far as it can be done without
@@ -316,39 +317,41 @@ impl Borrower {
         }
     }
 
-    /// Sleep until something may have come.
+    /// Sleep until something may have come, for all or for this question.
     fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
+        ticket: QuestionId,
         left: Option<Duration>,
-    ) -> Result<MutexGuard<'a, State>> {
-        if state.leader {
-            let left = left.unwrap_or(Duration::from_secs(3600));
-            let woken = self.turn.wait_timeout(state, left);
-            return Ok(woken.unwrap_or_else(PoisonError::into_inner).0);
-        }
-        let socket = Arc::clone(state.socket.as_ref().ok_or(Error::Closed)?);
-        let mut flags = PollFlags::IN;
-        if !state.outbox.is_empty() {
-            flags |= PollFlags::OUT;
-        }
-        state.leader = true;
+    ) -> (MutexGuard<'a, State>, Result<()>) {
+        let (wake, socket) = match (Wakeup::of_thread(), state.socket.as_ref()) {
+            (Ok(wake), Some(socket)) => (wake, Arc::clone(socket)),
+            (_, None) => return (state, Err(Error::Closed)),
+            (Err(source), _) => {
+                let what = "eventfd".into();
+                return (state, Err(Error::System { what, source }));
+            }
+        };
+        let leads = state.waiters.reader() == Reader::None;
+        let lead = state.waiters.enter(leads, Some((ticket, &wake)));
+        let mut on_socket = PollFlags::IN;
+        on_socket.set(PollFlags::OUT, !state.outbox.is_empty());
         drop(state);
         let mut set = [
-            PollFd::new(&*socket, flags),
-            PollFd::new(&self.wakeup, PollFlags::IN),
+            PollFd::new(&*wake, PollFlags::IN),
+            PollFd::new(&*socket, on_socket),
         ];
-        let limit = left.map(timespec);
-        let polled = poll(&mut set, limit.as_ref());
-        self.wakeup.clear();
+        let watched = if leads { &mut set[..] } else { &mut set[..1] };
+        let polled = poll(watched, left.map(timespec).as_ref());
+        wake.clear();
         let mut state = self.lock();
-        state.leader = false;
-        self.turn.notify_all(); // the next one leads
-        match polled {
-            Ok(_) => Ok(state),
+        state.waiters.leave(lead);
+        let slept = match polled {
+            Ok(_) => Ok(()),
             Err(Errno::INTR) => Err(Error::Interrupted),
             Err(errno) => Err(Error::system("poll")(errno)),
-        }
+        };
+        (state, slept)
     }
 
     /// Receive what is there and wake its waiters.
@@ -363,7 +366,7 @@ impl Borrower {
                 Err(Error::Interrupted) => continue,
                 Ok(Some(packet)) if !packet.bytes.is_empty() => packet,
                 _ => {
-                    self.end(state, no_lender(&self.path).to_string());
+                    state.end(no_lender(&self.path).to_string());
                     return;
                 }
             };
@@ -373,7 +376,7 @@ impl Borrower {
                     ticket: 0 | HELLO,
                     reason,
                 }) => {
-                    self.end(state, String::from_utf8_lossy(&reason).into_owned());
+                    state.end(String::from_utf8_lossy(&reason).into_owned());
                 }
                 Ok(reply) => {
                     let descriptors = packet.descriptors;
@@ -383,55 +386,10 @@ impl Borrower {
                     } else {
                         Ok(response)
                     };
-                    self.deliver(state, answer);
+                    state.deliver(answer);
                 }
-                Err(error) => self.end(
-                    state,
-                    format!("invalid reply from the shared pool: {error}"),
-                ),
+                Err(error) => state.end(format!("invalid reply from the shared pool: {error}")),
             }
-        }
-    }
-
-    /// An answer that is not expected any more is dropped, and its descriptors with it. An error is one whose descriptors
-    /// this process could not have.
-    fn deliver(&self, state: &mut State, answer: std::result::Result<Response, Response>) {
-        let (Ok(response) | Err(response)) = &answer;
-        let ticket = response.reply.ticket();
-        if !state.expected.contains_key(&ticket) {
-            state.decline(&response.reply);
-            return;
-        }
-        if !state.begin_joined(&response.reply) {
-            return;
-        }
-        match state.expected.get(&ticket) {
-            None => return,
-            Some(Waiter::Thread) => self.wake_threads(state),
-            Some(Waiter::Queue(queue)) => drop(queue.push(ticket)),
-        }
-        let answer = answer.map_err(|response| state.refuse(&response.reply));
-        state.answers.insert(ticket, answer);
-    }
-
-    fn end(&self, state: &mut State, reason: String) {
-        state.ended = Some(reason);
-        self.wake_all(state);
-    }
-
-    fn wake_all(&self, state: &mut State) {
-        for (&ticket, waiter) in &state.expected {
-            if let Waiter::Queue(queue) = waiter {
-                let _ = queue.push(ticket);
-            }
-        }
-        self.wake_threads(state);
-    }
-
-    fn wake_threads(&self, state: &State) {
-        if state.leader {
-            self.wakeup.raise();
-            self.turn.notify_all();
         }
     }
 
@@ -457,6 +415,41 @@ impl Borrower {
 }
 
 impl State {
+    /// An answer that is not expected any more is dropped, and its descriptors with it. An error is one whose descriptors
+    /// this process could not have.
+    fn deliver(&mut self, answer: std::result::Result<Response, Response>) {
+        let (Ok(response) | Err(response)) = &answer;
+        let ticket = response.reply.ticket();
+        if !self.expected.contains_key(&ticket) {
+            self.decline(&response.reply);
+            return;
+        }
+        if !self.begin_joined(&response.reply) {
+            return;
+        }
+        match self.expected.get(&ticket) {
+            None => return,
+            Some(Waiter::Thread) => self.waiters.wake_with_leader(ticket),
+            Some(Waiter::Queue(queue)) => drop(queue.push(ticket)),
+        }
+        let answer = answer.map_err(|response| self.refuse(&response.reply));
+        self.answers.insert(ticket, answer);
+    }
+
+    fn end(&mut self, reason: String) {
+        self.ended = Some(reason);
+        self.wake_all();
+    }
+
+    fn wake_all(&mut self) {
+        for (&ticket, waiter) in &self.expected {
+            if let Waiter::Queue(queue) = waiter {
+                let _ = queue.push(ticket);
+            }
+        }
+        self.waiters.wake_all();
+    }
+
     /// Have the service ended that an answer grants.
     fn give_up(&mut self, reply: &Reply) -> Result<()> {
         let handle = match reply {

@@ -28,7 +28,6 @@ use crate::calls::call::Outcome;
 use crate::calls::connection::waiting::{WaitFor, end_wait};
 use crate::calls::options::{Counters, Options};
 use crate::calls::state::ConnectionState;
-use crate::calls::waiters::Reader;
 use crate::drive::blocking::is_past;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::link::outbox::Head;
@@ -37,6 +36,7 @@ use crate::stream::Socket;
 use crate::stream::socket::Wire;
 use crate::stream::unix::peer_uid;
 use crate::wire::frame::{Header, Kind};
+use forebay_base::waiters::Reader;
 
 type Guard<'a> = MutexGuard<'a, ConnectionState<Wire>>;
 
@@ -137,7 +137,7 @@ impl Connection {
     pub fn watch(&self, pidfd: OwnedFd) {
         let mut state = self.lock_any();
         let connected = state.link.stream().is_some();
-        state.exchange.waiters.watch(connected.then_some(pidfd));
+        state.exchange.sleeping.watch(connected.then_some(pidfd));
     }
 
     /// Read the socket, and take the calls that finished for the queue.
@@ -168,7 +168,7 @@ impl Connection {
     /// For a worker whose calls arrive at the pace of a disk: spinning takes a core from the process that sends them. A
     /// cancel of a queued call is then found once the queue is empty.
     pub fn disable_spin(&self) -> Result<()> {
-        self.step(|state| state.exchange.waiters.disable_spin())
+        self.step(|state| state.exchange.sleeping.disable_spin())
     }
 
     /// Write queued bytes; true if nothing waits any more.
@@ -276,13 +276,13 @@ impl Connection {
             // The lock may have been held by a thread that does not exist here.
             if let Ok(mut state) = self.state.try_lock() {
                 state.link.take_stream();
-                state.exchange.waiters.watch(None);
+                state.exchange.sleeping.watch(None);
             }
             return;
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        state.exchange.waiters.watch(None);
+        state.exchange.sleeping.watch(None);
         let mut wire = state.link.take_stream();
         if let Some(wire) = &mut wire {
             wire.hang_up();

@@ -9,10 +9,12 @@
 
 use std::time::Instant;
 
+use forebay_base::waiters::{Reader, Waiters};
+
 use crate::calls::answering::Answering;
 use crate::calls::asking::Asking;
 use crate::calls::inbox::Refusal;
-use crate::calls::waiters::{Reader, Waiters};
+use crate::calls::sleeping::Sleeping;
 use crate::error::{Cause, Fault, Violation};
 use crate::link::framed::{Handler, Link};
 use crate::link::outbox::{Head, Payload};
@@ -30,6 +32,7 @@ pub struct Exchange {
     pub(super) asking: Asking,
     pub(super) answering: Answering,
     pub(super) waiters: Waiters,
+    pub(super) sleeping: Sleeping,
     /// Long segments by reference, where the peer is the same user on a socket that carries descriptors.
     pub(super) lending: Lending,
     pongs: u64,
@@ -45,6 +48,7 @@ impl Exchange {
             asking: Asking::default(),
             answering: Answering::default(),
             waiters: Waiters::default(),
+            sleeping: Sleeping::default(),
             lending: Lending::default(),
             pongs: 0,
             paused: false,

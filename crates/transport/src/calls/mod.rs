@@ -12,13 +12,13 @@ mod gather;
 pub(crate) mod inbox;
 mod items;
 mod options;
+mod sleeping;
 pub(crate) mod state;
 #[cfg(test)]
 mod state_tests;
 mod streaming;
 #[cfg(test)]
 mod streaming_tests;
-mod waiters;
 
 pub use call::{Outcome, Taker};
 pub use connection::Connection;

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::state::ConnectionState;
-use crate::calls::waiters::Reader;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{GROW_BYTES, HANDSHAKE_BYTES_MAX, Limits, REFUSALS_BYTES_MAX};
 use crate::link::admission::{Admission, Handshake};
@@ -18,6 +17,7 @@ use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
 use crate::wire::frame::{Codec, HEADER_BYTES, Header, Kind};
 use crate::wire::role::Role;
+use forebay_base::waiters::Reader;
 
 type Pipe = Rc<RefCell<VecDeque<u8>>>;
 

@@ -1,11 +1,9 @@
 //! How a thread sleeps until a descriptor is ready, a wakeup is raised, or a process has ended.
 
-use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_base::process;
 use forebay_base::time::{left, timespec};
 use forebay_base::wakeup::Wakeup;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,11 +12,6 @@ use rustix::io::Errno;
 use crate::drive::look::{Look, spin};
 use crate::error::{Error, Result};
 use crate::limit::SPIN_US;
-
-thread_local! {
-    /// The eventfd that this thread sleeps on as a follower, and the fork epoch in which it was made.
-    static WAKE: RefCell<Option<(u64, Arc<Wakeup>)>> = const { RefCell::new(None) };
-}
 
 /// How a sleep ended, for one connection.
 #[derive(Clone, Copy, Default)]
@@ -96,21 +89,10 @@ pub(crate) fn is_past(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|at| at <= Instant::now())
 }
 
-/// The calling thread's eventfd; a new one in a forked child, which shares the old one with its parent.
+/// The calling thread's eventfd.
 pub(crate) fn thread_wakeup() -> Result<Arc<Wakeup>> {
-    WAKE.with_borrow_mut(|slot| {
-        let here = process::epoch();
-        if let Some((owner, wake)) = slot
-            && *owner == here
-        {
-            return Ok(wake.clone());
-        }
-        let wake = Wakeup::new().map_err(|error| Error::System {
-            what: "eventfd".into(),
-            errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
-        })?;
-        let wake = Arc::new(wake);
-        *slot = Some((here, wake.clone()));
-        Ok(wake)
+    Wakeup::of_thread().map_err(|error| Error::System {
+        what: "eventfd".into(),
+        errno: Errno::from_io_error(&error).unwrap_or(Errno::MFILE),
     })
 }

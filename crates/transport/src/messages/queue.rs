@@ -2,6 +2,9 @@
 //!
 //! One of them leads: it sleeps on the descriptor, handles what woke it, and notifies the others. If two threads polled
 //! the same wakeup, one would clear it and the other would sleep on.
+//!
+//! `forebay_base::waiters` is for threads that wait for an answer each, which the reader wakes. Here all wait for the same:
+//! a message, room, the end; they look again when a lead ends. Over a socket there is no leader: each sleeps on it itself.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -11,7 +11,6 @@ use crate::calls::connection::{Connection, head_bytes};
 use crate::calls::items::Next;
 use crate::calls::options::{Options, Outgoing};
 use crate::calls::state::ConnectionState;
-use crate::calls::waiters::Reader;
 use crate::drive::blocking::is_past;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
 use crate::limit::{LEND_BYTES_MIN, STREAM_CREDIT_MAX};
@@ -20,6 +19,7 @@ use crate::stream::socket::Wire;
 use crate::sys::shared::Staged;
 use crate::wire::frame::{Header, Kind, time_to_wire};
 use crate::wire::preface::STREAMS;
+use forebay_base::waiters::Reader;
 
 /// Calls and streams.
 impl Connection {
@@ -335,7 +335,7 @@ impl Connection {
     pub fn close_local(&self) -> Result<()> {
         self.step(|state| {
             state.break_with(Fault::Closed);
-            state.exchange.waiters.watch(None);
+            state.exchange.sleeping.watch(None);
             state.link.take_stream();
         })
     }

@@ -7,12 +7,12 @@ use crate::calls::connection::{Connection, head_bytes};
 use crate::calls::inbox::Call;
 use crate::calls::state::ConnectionState;
 use crate::calls::streaming::{LastLook, StreamReadiness, Work};
-use crate::calls::waiters::Reader;
 use crate::drive::blocking::is_past;
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::socket::Wire;
 use crate::wire::frame::{Codec, Header, Kind, Reason};
+use forebay_base::waiters::Reader;
 
 impl Connection {
     /// Take up to `count` calls to run, answering expired ones.
@@ -42,7 +42,7 @@ impl Connection {
         if state.exchange.waiters.reader() != Reader::None {
             return Err(self.busy("another thread or loop takes its calls"));
         }
-        if state.inbox().queued() > 0 && !state.exchange.waiters.look().is_off() {
+        if state.inbox().queued() > 0 && !state.exchange.sleeping.look().is_off() {
             // A cancel of a queued call may have arrived behind it.
             state.receive();
         }

@@ -1,16 +1,7 @@
 //! How threads wait on a connection: those that call and those that serve.
 //!
-//! Several threads may have calls in flight on one connection. The first that waits reads for all
-//! (the leader); the others sleep on an eventfd of their own (followers). A reply wakes only its
-//! follower. A leader that has its own reply leaves and promotes one follower.
-//!
-//! A follower is promoted, not made the reader: it wakes, takes the lock and competes like any
-//! thread, so that no thread is named the reader that has left by a signal or its deadline.
-//! Every exit from a wait goes through [`end_wait`], which promotes; one that did not would leave
-//! followers asleep with nobody reading.
-//!
-//! Condition variables would do for followers but for signals: Python's main thread must return
-//! from its wait to run handlers, and `poll` returns EINTR where a futex wait does not.
+//! Several threads may have calls in flight on one connection: one of them reads for all
+//! ([`forebay_base::waiters`]). Every exit from a wait goes through [`end_wait`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,10 +11,10 @@ use forebay_base::wakeup::Wakeup;
 
 use crate::calls::connection::{Connection, Guard, release};
 use crate::calls::state::ConnectionState;
-use crate::calls::waiters::Reader;
 use crate::drive::blocking::{Woken, sleep, thread_wakeup};
 use crate::error::{Error, Result};
 use crate::stream::socket::{Watch, Wire};
+use forebay_base::waiters::Reader;
 
 /// What a turn waits for, besides its deadline.
 #[derive(Clone, Copy)]
@@ -53,7 +44,7 @@ pub(in crate::calls) fn turn<'a>(
 ) -> Result<Guard<'a>> {
     let wake = wait_for.id.map(|_| thread_wakeup()).transpose()?;
     let turn = begin_turn(connection, &mut state, wait_for, wake.as_ref())?;
-    let mut look = state.exchange.waiters.look();
+    let mut look = state.exchange.sleeping.look();
     let returns = state.exchange.lending.returns();
     release(state);
     let watched = (turn.watch.as_fd(), turn.process.as_deref(), wake.as_deref());
@@ -74,7 +65,7 @@ pub(in crate::calls) fn turn<'a>(
     };
     let mut state = connection.lock()?;
     if lead {
-        state.exchange.waiters.learn(look);
+        state.exchange.sleeping.learn(look);
     }
     match woken {
         Ok(woken) => {
@@ -102,11 +93,10 @@ pub(in crate::calls) fn begin_turn(
         });
     };
     let leads = state.exchange.waiters.reader() == Reader::None && state.wants_read();
-    let waiters = &mut state.exchange.waiters;
-    let lead = waiters.enter(leads, wait_for.id.zip(wake));
+    let lead = state.exchange.waiters.enter(leads, wait_for.id.zip(wake));
     Ok(Turn {
         watch,
-        process: waiters.process().cloned(),
+        process: state.exchange.sleeping.process().cloned(),
         lead,
         buffered: leads && state.link.holds_received(),
     })
@@ -117,10 +107,7 @@ pub(in crate::calls) fn begin_turn(
 /// Every wait ends here. A follower sleeps on its eventfd alone: if none is promoted when the last leader leaves, it
 /// sleeps for ever, and if the peer waits until its output is read, so does the peer.
 pub(in crate::calls) fn end_wait(mut state: Guard<'_>, id: Option<u64>) {
-    if let Some(id) = id {
-        state.exchange.waiters.forget(id);
-    }
-    state.exchange.waiters.promote();
+    state.exchange.waiters.end(id);
     release(state);
 }
 

@@ -7,12 +7,12 @@ use crate::calls::call::{Outcome, Taker};
 use crate::calls::connection::Connection;
 use crate::calls::gather::wait_all;
 use crate::calls::options::{Options, Outgoing};
-use crate::calls::waiters::Reader;
 use crate::error::{Error, Result};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::unix::pair;
 use crate::wire::frame::Codec;
 use crate::wire::role::Role;
+use forebay_base::waiters::Reader;
 
 /// Enough for a thread to get to its sleep.
 const SHORT: Duration = Duration::from_millis(500);

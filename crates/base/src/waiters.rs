@@ -1,12 +1,20 @@
-//! Who waits on a connection: the one reader, and the threads that sleep until a frame concerns them.
+//! Who waits for what comes from one source, such as a socket: the one reader, and the threads that follow it.
+//!
+//! Of the blocked threads one reads for all; an event loop that drives the source does so before them. Each of the others
+//! sleeps on an eventfd of its own ([`Wakeup::of_thread`](crate::wakeup::Wakeup::of_thread)), which an answer to it raises:
+//! a condition variable would do but for signals, since Python's main thread must return from its sleep to run handlers.
+//!
+//! A follower is promoted, not made the reader: it wakes, takes the lock and competes like any thread, so that no thread is
+//! named the reader that has left by a signal or its deadline. Every wait ends with [`Waiters::end`], which promotes: one
+//! that did not would leave followers asleep with nobody reading. The test `loom` checks every interleaving of two threads
+//! and a source.
+//!
+//! Nothing here sleeps or locks; the owner holds its lock around each call, and none while it sleeps.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use forebay_base::wakeup::Wakeup;
-
-use crate::drive::look::Look;
+use crate::wakeup::Wakeup;
 
 /// Who reads the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +23,7 @@ pub enum Reader {
     None,
     /// A blocked thread, on behalf of all blocked threads; the number of its turn.
     Thread(u64),
-    /// An event loop or a reader thread that steps the connection.
+    /// An event loop or a reader thread that steps the source.
     Driver,
 }
 
@@ -23,16 +31,12 @@ pub enum Reader {
 #[derive(Debug, Default)]
 pub struct Waiters {
     reader: Reader,
-    /// The eventfds of blocked threads that do not read, by the call that each waits for.
+    /// The eventfds of blocked threads that do not read, by the number of what each waits for.
     followers: BTreeMap<u64, Arc<Wakeup>>,
-    /// The eventfd that the reading thread sleeps on besides the socket, if it waits for a reply.
+    /// The eventfd that the reading thread sleeps on besides the source, if it waits for an answer.
     leader: Option<Arc<Wakeup>>,
     /// Turns of reading threads so far. The number tells a thread whether it is still the reader.
     leads: u64,
-    /// Whether a blocked thread spins before it sleeps.
-    look: Look,
-    /// The peer's process, if it is known: every sleep watches it.
-    process: Option<Arc<OwnedFd>>,
 }
 
 impl Waiters {
@@ -48,7 +52,7 @@ impl Waiters {
             return false;
         }
         self.reader = Reader::Driver;
-        // The reading thread sleeps on a socket that it will find empty from now on.
+        // The reading thread sleeps on a source that it will find empty from now on.
         if let Some(wake) = self.leader.take() {
             wake.raise();
         }
@@ -63,10 +67,10 @@ impl Waiters {
         }
     }
 
-    /// A thread begins to sleep, to read if `leads`; what marks it as the reader then. `call` has the wakeup of the call
-    /// that it waits for.
-    pub fn enter(&mut self, leads: bool, call: Option<(u64, &Arc<Wakeup>)>) -> Option<Reader> {
-        if let Some((id, wake)) = call {
+    /// A thread begins to sleep, to read if `leads`; what marks it as the reader then. `waits_for` is the number of what it
+    /// waits for, with its wakeup.
+    pub fn enter(&mut self, leads: bool, waits_for: Option<(u64, &Arc<Wakeup>)>) -> Option<Reader> {
+        if let Some((id, wake)) = waits_for {
             if leads {
                 self.leader = Some(wake.clone());
             } else {
@@ -93,9 +97,18 @@ impl Waiters {
         leads
     }
 
+    /// A wait is over, for what has this number if for anything: another thread becomes the reader where there is none.
+    #[inline]
+    pub fn end(&mut self, id: Option<u64>) {
+        if let Some(id) = id {
+            self.forget(id);
+        }
+        self.promote();
+    }
+
     /// Wake the next blocked thread to read, if there is no reader.
     #[inline]
-    pub fn promote(&mut self) {
+    fn promote(&mut self) {
         if self.reader == Reader::None
             && let Some(wake) = self.followers.values().next()
         {
@@ -103,7 +116,7 @@ impl Waiters {
         }
     }
 
-    /// Wake the thread that follows for this call.
+    /// Wake the thread that follows for this.
     #[inline]
     pub fn wake(&mut self, id: u64) {
         if let Some(wake) = self.followers.remove(&id) {
@@ -111,7 +124,7 @@ impl Waiters {
         }
     }
 
-    /// Wake the thread that follows for this call, and the one that reads.
+    /// Wake the thread that follows for this, and the one that reads.
     pub fn wake_with_leader(&mut self, id: u64) {
         self.wake(id);
         if let Some(wake) = &self.leader {
@@ -119,50 +132,24 @@ impl Waiters {
         }
     }
 
-    /// The thread that follows for this call needs no waking.
+    /// The thread that follows for this needs no waking.
     #[inline]
     pub fn forget(&mut self, id: u64) {
         self.followers.remove(&id);
     }
 
-    /// Whether a thread follows for this call.
-    #[cfg(test)]
+    /// Whether a thread follows for this.
     pub fn follows(&self, id: u64) -> bool {
         self.followers.contains_key(&id)
     }
 
-    /// Wake every thread that follows.
+    /// Wake every thread: nothing more comes.
     pub fn wake_all(&mut self) {
         for wake in std::mem::take(&mut self.followers).values() {
             wake.raise();
         }
-    }
-
-    /// Whether a blocked thread spins before it sleeps.
-    #[inline]
-    pub fn look(&self) -> Look {
-        self.look
-    }
-
-    /// What the reading thread has learned of spinning.
-    #[inline]
-    pub fn learn(&mut self, look: Look) {
-        self.look = look;
-    }
-
-    /// Sleep without spinning from now on.
-    pub fn disable_spin(&mut self) {
-        self.look.turn_off();
-    }
-
-    /// The peer's process.
-    #[inline]
-    pub fn process(&self) -> Option<&Arc<OwnedFd>> {
-        self.process.as_ref()
-    }
-
-    /// From now on watch the peer's process, or none.
-    pub fn watch(&mut self, process: Option<OwnedFd>) {
-        self.process = process.map(Arc::new);
+        if let Some(wake) = &self.leader {
+            wake.raise();
+        }
     }
 }
