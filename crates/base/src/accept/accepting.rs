@@ -34,8 +34,7 @@ impl Accepting {
         sockets: impl IntoIterator<Item: AsFd> + Clone,
     ) -> Result<(), Errno> {
         if !self.watched {
-            watch(poll, kind, sockets)?;
-            self.watched = true;
+            self.watched = watch(poll, kind, sockets)?;
         }
         self.resume_at = None;
         Ok(())
@@ -77,11 +76,13 @@ impl Accepting {
     }
 }
 
+/// Watch the sockets; whether there are any.
 fn watch<K: Kind>(
     poll: &Poll<K>,
     kind: K,
     sockets: impl IntoIterator<Item: AsFd> + Clone,
-) -> Result<(), Errno> {
+) -> Result<bool, Errno> {
+    let mut any = false;
     for (index, socket) in (0..).zip(sockets.clone()) {
         let key = Key {
             index,
@@ -91,8 +92,9 @@ fn watch<K: Kind>(
             sockets.into_iter().for_each(|socket| poll.remove(socket));
             return Err(errno);
         }
+        any = true;
     }
-    Ok(())
+    Ok(any)
 }
 
 #[cfg(test)]
@@ -142,6 +144,15 @@ mod tests {
             accepting.stop(&poll, &sockets);
             assert_eq!(found(&mut poll), []);
         }
+    }
+
+    #[test]
+    fn without_a_socket_nothing_is_watched() {
+        let (mut poll, sockets) = (Poll::new().expect("an epoll"), readable());
+        let mut accepting = Accepting::default();
+        accepting.resume(&poll, Source::Listener, None::<&OwnedFd>);
+        accepting.resume(&poll, Source::Listener, &sockets);
+        assert_eq!(found(&mut poll), [0, 1]);
     }
 
     #[test]

@@ -13,8 +13,8 @@
 //! more. The store's batch is written before the flush, so that a commit is on its way while the kernel takes the
 //! bytes. Workers are flushed before clients, because they compute while clients are notified.
 //!
-//! With the loops of the transport's and the tensor servers only the walk over events is the same, 6 lines: here a
-//! connection is answered at the end of a turn, no handshake has a deadline, and each part knows what is due in it.
+//! With the loops of the transport's and the tensor servers only the walk over events is the same: here a connection is
+//! answered at the end of a turn, no handshake has a deadline, and each part knows what is due in it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

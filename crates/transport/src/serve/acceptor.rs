@@ -24,8 +24,8 @@ pub enum Listening {
 
 /// The result of an attempt to accept.
 pub enum Accepted {
-    /// A connection, and the position of the [`Listening`] that it came to.
-    Connection(OwnedFd, usize),
+    /// A connection, and the position of the [`Listening`] that it came to: not that of the socket.
+    Connection { socket: OwnedFd, listening: usize },
     /// No connection waits.
     Nothing,
     /// A connection of another user, which is closed; the user, if known.
@@ -98,17 +98,18 @@ impl<K: Kind> Acceptor<K> {
     /// Close the sockets.
     pub fn close(&mut self, poll: &Poll<K>) {
         self.stop(poll);
+        self.accepting = Accepting::default(); // with no pause
         self.listed.clear();
         self.listening.clear();
     }
 
     /// Accept one connection of the socket at a position.
     pub fn accept(&mut self, poll: &Poll<K>, position: usize) -> Accepted {
-        let Some((at, listening, socket)) = located(&self.listening).nth(position) else {
+        let Some((at, listening, listener)) = located(&self.listening).nth(position) else {
             return Accepted::Nothing;
         };
-        let connection = match self.accept.accept(socket) {
-            accept::Accepted::Connection(connection) => connection,
+        let socket = match self.accept.accept(listener) {
+            accept::Accepted::Connection(socket) => socket,
             accept::Accepted::Nothing => return Accepted::Nothing,
             accept::Accepted::Exhausted => {
                 self.pause(poll);
@@ -116,13 +117,14 @@ impl<K: Kind> Acceptor<K> {
             }
         };
         match listening {
-            Listening::OwnTcp(_, owners) if !owners.admits(&connection) => {
-                return Accepted::ForeignUser(owners.of_peer(&connection));
+            Listening::OwnTcp(_, owners) if !owners.admits(&socket) => {
+                return Accepted::ForeignUser(owners.of_peer(&socket));
             }
-            Listening::Tcp(_) | Listening::OwnTcp(..) => tune(&connection),
+            Listening::Tcp(_) | Listening::OwnTcp(..) => tune(&socket),
             Listening::Unix(_) => {}
         }
-        Accepted::Connection(connection, at)
+        let listening = at;
+        Accepted::Connection { socket, listening }
     }
 }
 
@@ -201,7 +203,7 @@ mod tests {
         let _clients = listeners.each_ref().map(connect);
         assert_eq!(found(&mut poll), [0, 1, 2]);
         let mut accepted = |position| match acceptor.accept(&poll, position) {
-            Accepted::Connection(_, at) => Some(at),
+            Accepted::Connection { listening, .. } => Some(listening),
             _ => None,
         };
         let first = [0, 1, 2, 3].map(&mut accepted);
@@ -223,7 +225,9 @@ mod tests {
         assert_eq!(found(&mut poll), []);
         acceptor.resume(&poll);
         assert_eq!(found(&mut poll), [0]);
+        acceptor.pause(&poll);
         acceptor.close(&poll);
+        assert_eq!(acceptor.deadline(), None);
         acceptor.resume(&poll);
         assert_eq!(found(&mut poll), []);
         assert!(matches!(acceptor.accept(&poll, 0), Accepted::Nothing));

@@ -42,7 +42,8 @@ impl PendingHandshakes {
 
     /// One has ended: its connection is open, or closed.
     pub fn end(&mut self) {
-        self.under_way -= 1;
+        debug_assert!(self.under_way > 0, "none is under way");
+        self.under_way = self.under_way.saturating_sub(1);
     }
 
     /// When to look for late ones.

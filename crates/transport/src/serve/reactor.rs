@@ -3,9 +3,9 @@
 //! An event carries the key of a slot, never a descriptor: one that was meant for a closed connection does not reach the
 //! next one in its slot.
 //!
-//! The tensor server has its own loop over the same parts (`Poll`, `Slots`, [`Acceptor`], [`PendingHandshakes`]). Two
-//! steps of a turn are the same in both, the walks over events and `again`, 12 lines; a common loop would need eight
-//! methods of a trait for the others.
+//! The tensor server has its own loop over the same parts (`Poll`, `Slots`, [`Acceptor`], [`PendingHandshakes`]). Of a
+//! turn only the walks over events and `again` are the same; how an event is handled, the wait, what is due without an
+//! event, the deadlines and the end differ, and each would be a method of a trait.
 
 mod time;
 
@@ -160,7 +160,7 @@ impl Reactor {
                 return self.acceptor.pause(&self.poll);
             }
             match self.acceptor.accept(&self.poll, socket) {
-                Accepted::Connection(connection, _) => self.admit(connection),
+                Accepted::Connection { socket, .. } => self.admit(socket),
                 Accepted::Nothing => return,
                 Accepted::ForeignUser(uid) => {
                     self.control

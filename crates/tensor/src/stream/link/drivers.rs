@@ -10,7 +10,7 @@
 //!
 //! `forebay_base::waiters`, by which threads wait for calls and for a shared pool, is another one: there the one driver
 //! keeps the lead, and an answer wakes the thread that waits for it. Here several ports take the lead from each other, and a
-//! batch wakes its own waiter. The queue of followers and the wake-up of the next, 12 lines, is all that both have.
+//! batch wakes its own waiter. The queue of followers and the wake-up of the next is all that both have.
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};

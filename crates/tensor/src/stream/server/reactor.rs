@@ -3,9 +3,7 @@
 //! A turn of the loop: wait; handle events; give peers whose last turn ended with its budget another one; run commands;
 //! answer the fabric; begin reads of files; check deadlines. Every step is bounded, so no peer can starve the others.
 //!
-//! The loop stays apart from that of the transport's `serve`, whose acceptor and handshakes it uses. Of what is left
-//! two steps are the same, the walks over events and `again`, 12 lines; how an event is handled, the wait, what is due
-//! without an event, the deadlines and the end differ, and would be eight methods of a trait.
+//! The loop stays apart from that of the transport's `serve`, whose acceptor and handshakes it uses; that one says why.
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +30,7 @@ use super::time::Timers;
 use super::{Common, Entrance, Options};
 use crate::error::{Class, Error};
 use crate::handshake::{Hello, Welcome};
+use crate::limit::HANDSHAKES_MAX;
 use crate::responder::{PeerId, Shard};
 use crate::shm::IndexLocation;
 use crate::stream::channel::{Channel, Fault};
@@ -64,8 +63,6 @@ pub(super) struct Reactor<K> {
     look: Look,
 }
 
-/// Handshakes at once.
-const HANDSHAKES_MAX: usize = 256;
 /// In a welcome: the fabric is offered.
 const OFFERED: u8 = 1;
 
@@ -302,7 +299,9 @@ impl<K: Send> Reactor<K> {
                 return self.acceptor.stop(&self.poll);
             }
             match self.acceptor.accept(&self.poll, socket) {
-                Accepted::Connection(connection, at) => self.begin_handshake(at, connection),
+                Accepted::Connection { socket, listening } => {
+                    self.begin_handshake(listening, socket);
+                }
                 Accepted::Nothing => return,
                 Accepted::ForeignUser(uid) => {
                     self.metrics()
