@@ -1,6 +1,7 @@
 //! Walks the bytes beside the schema.
 
-use super::node::{Bounds, Choice, Fields, Kinds, List, Node, NodeId, Number, Rest, Set, Text};
+use super::node::{Bounds, Choice, Fields, Kinds, List, Node, NodeId, Number, Rest, Text};
+use super::set::Set;
 use super::{Schemas, describe};
 use crate::error::Error;
 use crate::message::{Reader, Value};

@@ -7,8 +7,9 @@ use serde_json::{Map, Value};
 
 use super::Schemas;
 use super::node::{
-    Bounds, Choice, Field, Fields, Kinds, List, Literal, Node, NodeId, Number, Rest, Set, Tag, Text,
+    Bounds, Choice, Field, Fields, Kinds, List, Literal, Node, NodeId, Number, Rest, Tag, Text,
 };
+use super::set::Set;
 
 const REFERENCE: &str = "#/definitions/";
 /// References to references that are followed to learn a schema's kinds; beyond them it may accept more.

@@ -13,11 +13,13 @@ mod check;
 mod compile;
 mod describe;
 mod node;
+mod set;
 
 pub use check::Mismatch;
 pub use compile::Compiler;
 pub(crate) use describe::shown;
-pub use node::{Field, NodeId, Set, find};
+pub use node::{Field, NodeId, find};
+pub use set::Set;
 
 use node::Node;
 

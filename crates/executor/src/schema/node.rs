@@ -2,6 +2,7 @@
 
 use regex_lite::Regex;
 
+use super::set::Set;
 use crate::message::Value;
 
 /// A schema among the compiled ones.
@@ -232,31 +233,6 @@ pub fn find(fields: &[Field], name: &str, guess: usize) -> Option<usize> {
         return Some(guess);
     }
     fields.iter().position(|field| *field.name == *name)
-}
-
-/// A set of numbers below [`Set::SIZE`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Set([u64; 4]);
-
-impl Set {
-    /// Fields that a map may name (`fields_max`).
-    pub const SIZE: usize = 256;
-
-    pub fn add(&mut self, number: usize) -> bool {
-        let (word, bit) = (number / 64, 1 << (number % 64));
-        let is_new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        is_new
-    }
-
-    /// The first number that is in this set and not in the other.
-    pub fn first_beyond(&self, other: &Self) -> Option<usize> {
-        let words = self.0.iter().zip(other.0).enumerate();
-        let mut missing = words.map(|(word, (&ours, theirs))| (word, ours & !theirs));
-        missing
-            .find(|&(_, bits)| bits != 0)
-            .map(|(word, bits)| word * 64 + bits.trailing_zeros() as usize)
-    }
 }
 
 /// A value that a schema names.

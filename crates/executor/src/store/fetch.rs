@@ -5,8 +5,9 @@ use std::path::Path;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::ending::{Payload, StoredEnding};
+use super::interned::{COLUMNS, Interned, status};
 use super::results;
-use super::row::{COLUMNS, Interned, Row, status};
+use super::row::Row;
 use crate::id::RequestId;
 use crate::request::{Blob, Status};
 

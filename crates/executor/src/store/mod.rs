@@ -33,6 +33,7 @@ mod error;
 mod fetch;
 mod fold;
 mod inbox;
+mod interned;
 mod job;
 mod options;
 mod prune;

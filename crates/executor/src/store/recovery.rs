@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use super::boot::boot_id;
 use super::config::StoreConfig;
 use super::error::{Result, StoreError};
-use super::row::{COLUMNS, Interned};
+use super::interned::{COLUMNS, Interned};
 use super::statements::PEAKS_MAX;
 use super::timeline;
 use crate::clock::Clock;

@@ -1,8 +1,9 @@
 //! Makes requests of jobs: what is ready when a slot is free shares a request.
 use forebay_base::slots;
 
-use super::job::{Task, Transfer};
+use super::job::Task;
 use super::request::Rows;
+use super::transfer::Transfer;
 use super::{Flying, NONE, PROBE_TAG, Requester, tag_of};
 use crate::names::frame::{TAG_BYTES, answers_cost};
 use crate::sys::span::{Span, Words};

@@ -25,6 +25,7 @@ mod job;
 mod receive;
 mod request;
 mod time;
+mod transfer;
 
 pub use request::{Canceled, End, Limits, Outcome, Pull, Push, Refused, Rows, Ticket};
 
@@ -39,9 +40,10 @@ use crate::names::frame::{NAME_BYTES_MAX, encode_name};
 use crate::outbox::Outbox;
 use crate::sys::span::Span;
 use crate::wire::{ENTRIES_MAX, Kind};
-use job::{Job, Task, Transfer};
+use job::{Job, Task};
 use receive::Phase;
 pub(crate) use request::check_limits;
+use transfer::Transfer;
 
 /// Size of the receive buffer: responses to 16 pulls of 4 KiB and more.
 const INBOX_BYTES: usize = 128 << 10;

@@ -1,7 +1,8 @@
 //! Receives responses: each is checked against its piece before any byte of it is accepted.
 use forebay_base::slots;
 
-use super::job::{Task, Transfer};
+use super::job::Task;
+use super::transfer::Transfer;
 use super::{Flying, PROBE_TAG, Requester, tag_of};
 use crate::error::Error;
 use crate::names::frame::RECORD_BYTES_MAX;

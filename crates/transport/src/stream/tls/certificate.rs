@@ -5,6 +5,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::der::{
+    CONTEXT, INTEGER, LONG_TIME, OBJECT, OCTETS, Reader, SEQUENCE, SET, UTC_TIME, WIDE_TEXT,
+};
+
 /// One name of a subject or an issuer, for example ("commonName", "localhost").
 pub type NameAttribute = (String, String);
 
@@ -52,58 +56,16 @@ impl Certificate {
     }
 }
 
-const INTEGER: u8 = 0x02;
-const OCTETS: u8 = 0x04;
-const OBJECT: u8 = 0x06;
-const UTC_TIME: u8 = 0x17;
-const LONG_TIME: u8 = 0x18;
-const WIDE_TEXT: u8 = 0x1e;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-/// A constructed value with a tag of its own, from 0 on.
-const CONTEXT: u8 = 0xa0;
 /// The subject's alternative names, 2.5.29.17.
 const ALTERNATIVE_NAMES: [u8; 3] = [0x55, 0x1d, 0x11];
-
-/// Values in DER, one after the other.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&short, rest) = rest.split_first()?;
-        let (length, rest) = match short {
-            0..=0x7f => (usize::from(short), rest),
-            0x81..=0x84 => {
-                let (bytes, rest) = rest.split_at_checked(usize::from(short & 0x7f))?;
-                let join = |sum: usize, byte: &u8| (sum << 8) | usize::from(*byte);
-                (bytes.iter().fold(0, join), rest)
-            }
-            _ => return None,
-        };
-        let (value, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((tag, value))
-    }
-
-    fn expect(&mut self, wanted: u8) -> Option<&'a [u8]> {
-        self.next()
-            .filter(|(tag, _)| *tag == wanted)
-            .map(|(_, value)| value)
-    }
-
-    fn optional(&mut self, wanted: u8) -> Option<&'a [u8]> {
-        (*self.0.first()? == wanted).then(|| self.expect(wanted))?
-    }
-}
 
 fn names(sequence: &[u8]) -> Option<Vec<Vec<NameAttribute>>> {
     let mut found = Vec::new();
     let mut sets = Reader(sequence);
-    while !sets.0.is_empty() {
+    while !sets.is_empty() {
         let mut set = Reader(sets.expect(SET)?);
         let mut together = Vec::new();
-        while !set.0.is_empty() {
+        while !set.is_empty() {
             let mut pair = Reader(set.expect(SEQUENCE)?);
             let object = pair.expect(OBJECT)?;
             let (tag, value) = pair.next()?;
@@ -205,7 +167,7 @@ fn days_before(year: i64, month: i64) -> i64 {
 
 fn alternative_names(extensions: &[u8]) -> Option<Vec<(&'static str, String)>> {
     let mut extensions = Reader(Reader(extensions).expect(SEQUENCE)?);
-    while !extensions.0.is_empty() {
+    while !extensions.is_empty() {
         let mut extension = Reader(extensions.expect(SEQUENCE)?);
         if extension.expect(OBJECT)? != ALTERNATIVE_NAMES {
             continue;

@@ -7,6 +7,7 @@
 
 mod certificate;
 mod config;
+mod der;
 mod fault;
 mod files;
 mod peer;
