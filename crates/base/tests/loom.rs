@@ -128,9 +128,12 @@ fn wait_for(number: u64, shared: &Mutex<Source>, readable: &Wakeup) {
     }
 }
 
+/// With at most two preemptions: there are too many interleavings for more.
 #[test]
 fn of_two_threads_one_reads_for_both_and_neither_sleeps_on() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
         let shared = Arc::new(Mutex::new(Source::default()));
         let readable = Arc::new(Wakeup::new().expect("a wakeup"));
         let threads = [1, 2].map(|number| {
