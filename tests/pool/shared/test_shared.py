@@ -484,7 +484,7 @@ def test_threads_and_loops_of_one_program_wait_side_by_side(
 
 
 def test_an_interrupt_ends_a_wait_beside_a_thread_that_reads(path: Path) -> None:
-    """A signal wakes no condition variable: it took effect once the other thread had its service."""
+    """No signal wakes a condition variable: it took effect once the other thread was served."""
     interrupted = threading.Event()
 
     def wait_before(pool: forebay.SharedPool) -> None:
