@@ -74,7 +74,7 @@ impl Arena {
                 "arena {name:?}: cannot allocate {n_bytes} bytes"
             )));
         };
-        // What is lent to the peers of ended connections may have come back meanwhile.
+        // What is lent to peers, of open connections too, may have come back meanwhile.
         let lease = py.detach(|| match self.region.allocate(bytes) {
             Err(forebay_memory::Error::Full { .. }) if shm::reclaim() => {
                 self.region.allocate(bytes)

@@ -180,7 +180,8 @@ impl ReturnTable {
 }
 
 fn settle(ledger: &mut Ledger<Block>, return_table: &ReturnTable) -> usize {
-    return_table::settle(ledger, |at| return_table.word(at).load(Ordering::Acquire));
+    let load = |at| return_table.word(at).load(Ordering::Acquire);
+    return_table::settle(ledger, load, drop);
     ledger.len()
 }
 

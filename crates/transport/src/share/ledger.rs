@@ -55,22 +55,20 @@ impl<L> Ledger<L> {
         })
     }
 
-    /// Drop the loans for which `is_back` is true.
-    pub fn settle(&mut self, is_back: impl Fn(Ticket, &L) -> bool) {
+    /// Take out the loans for which `is_back` is true, each by `take`.
+    pub fn settle(&mut self, is_back: impl Fn(Ticket, &L) -> bool, mut take: impl FnMut(L)) {
         let Self {
             loans, lent, free, ..
         } = self;
         lent.retain(|&slot| {
-            let place = &mut loans[slot as usize];
-            let back = place.as_ref().is_some_and(|(generation, loan)| {
+            let back = loans[slot as usize].take_if(|(generation, loan)| {
                 let generation = *generation;
                 is_back(Ticket { slot, generation }, loan)
             });
-            if back {
-                *place = None;
-                free.push(slot);
-            }
-            !back
+            let Some((_, loan)) = back else { return true };
+            take(loan);
+            free.push(slot);
+            false
         });
     }
 
@@ -98,12 +96,12 @@ mod tests {
     fn a_ticket_from_before_gives_nothing_back() {
         let mut ledger = Ledger::default();
         let first = ledger.lend("first").expect("room");
-        ledger.settle(|ticket, _| ticket == first);
+        ledger.settle(|ticket, _| ticket == first, drop);
         let second = ledger.lend("second").expect("room");
         assert_eq!(first.slot, second.slot);
-        ledger.settle(|ticket, _| ticket == first);
+        ledger.settle(|ticket, _| ticket == first, drop);
         assert_eq!(ledger.len(), 1);
-        ledger.settle(|ticket, _| ticket == second);
+        ledger.settle(|ticket, _| ticket == second, drop);
         assert_eq!(ledger.len(), 0);
     }
 
@@ -140,7 +138,7 @@ mod tests {
                         table.insert(u32::try_from(value % 8).unwrap_or(0), value | 1 << 63);
                     }
                 }
-                ledger.settle(|ticket, _| table.get(&ticket.slot) == Some(&ticket.generation));
+                ledger.settle(|ticket, _| table.get(&ticket.slot) == Some(&ticket.generation), drop);
                 open.retain(|(ticket, kept)| {
                     let back = table.get(&ticket.slot) == Some(&ticket.generation);
                     assert_eq!(Rc::strong_count(kept), if back { 1 } else { 2 });

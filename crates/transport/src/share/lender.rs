@@ -1,8 +1,8 @@
 //! What one peer is lent, and which chunks were announced to it.
 //!
 //! `stream::shm::own` announces chunks too, and is apart: its chunks are of many regions, so that they need names of the
-//! connection's own, and at the limit it sweeps and looks again, since a chunk of an arena may be gone then. One type for
-//! both would be about 45 lines long, and take 12 from here and 24 from there.
+//! connection's own, and at the limit it sweeps and looks again, since a chunk of an arena may be gone then. What both
+//! have in common is a map and a limit.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use forebay_memory::{ChunkMark, Window};
 
 use crate::error::Violation;
 use crate::limit::WINDOWS_MAX;
-use crate::share::loans::Loans;
+use crate::share::loans::PeerLoans;
 use crate::share::pool::{SharePool, ShareWriter};
 use crate::share::{return_table, windows};
 use crate::stream::shm::Name;
@@ -49,7 +49,7 @@ impl Lender {
         };
         let returns = PeerBlock::new(Arc::new(window), 0, return_table::BYTES).ok_or(geometry)?;
         Ok(SharePool::here().map(|pool| Self {
-            writer: Arc::clone(&pool).open(Loans::new(returns, process), lends_any_length),
+            writer: Arc::clone(&pool).open(PeerLoans::new(returns, process), lends_any_length),
             announced: HashMap::new(),
             _sweep: SweepOnDrop {
                 pool,
@@ -65,7 +65,7 @@ impl Lender {
 
     /// Segments that the peer may still read.
     pub fn lent(&self) -> usize {
-        self.writer.loans.settled().len()
+        self.writer.loans.lent()
     }
 
     /// Announced chunks that are gone.

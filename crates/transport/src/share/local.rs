@@ -6,7 +6,7 @@
 //! them, and in the order of such frames, so that a queue at each end suffices.
 //!
 //! Beside a ring in shared memory nothing but records goes over the socket, each by one call with its descriptors. So
-//! `stream::shm::lifeline` needs no queue and no asking, and is a packet of `forebay_base`: 20 lines beside its records.
+//! `stream::shm::lifeline` needs no queue and no asking: it sends and receives packets of `forebay_base`.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -63,10 +63,10 @@ use crate::wire::preface::LENDS;
 
 /// What one connection lends and borrows, if its peer is the same user on a socket that carries descriptors.
 #[derive(Debug, Default)]
-pub(crate) struct Lending(Option<Box<Loans>>);
+pub(crate) struct Lending(Option<Box<ConnectionLoans>>);
 
 #[derive(Debug, Default)]
-struct Loans {
+struct ConnectionLoans {
     lender: Option<Lender>,
     borrower: Option<Borrower>,
     /// The descriptors of our `Borrow` frame, which goes before the next frame.
@@ -95,7 +95,7 @@ enum Renewal {
     Done,
 }
 
-impl Loans {
+impl ConnectionLoans {
     /// Nothing lent, and a renewal to send.
     fn renewed(id: u64) -> Self {
         Self {

@@ -13,7 +13,7 @@ use forebay_memory::{Backing, Config, Lease, Region};
 
 use crate::limit::{LEND_CHUNK_BYTES, LEND_REGION_BYTES_MAX, LENT_BYTES_MAX};
 use crate::share::ledger::{Ledger, Ticket};
-use crate::share::loans::{Loans, Peers};
+use crate::share::loans::{PeerLoans, Peers};
 use crate::sys::shared::Staged;
 
 /// The pool of this process, once something was lent.
@@ -23,14 +23,14 @@ static POOL: PerProcess<Mutex<Option<Arc<SharePool>>>> = PerProcess::new();
 #[derive(Debug)]
 pub struct SharePool {
     region: Region,
-    pub(super) peers: Peers,
+    peers: Peers,
 }
 
 /// Copies long segments for one peer into the pool before they are sent.
 #[derive(Clone, Debug)]
 pub struct ShareWriter {
     pub(super) pool: Arc<SharePool>,
-    pub(super) loans: Arc<Loans>,
+    pub(super) loans: Arc<PeerLoans>,
     /// Whether a segment above `LENT_BYTES_MAX` may be lent while nothing else is.
     lends_any_length: bool,
 }
@@ -56,7 +56,7 @@ impl SharePool {
     }
 
     /// Begin to lend to a peer.
-    pub fn open(self: Arc<Self>, loans: Arc<Loans>, lends_any_length: bool) -> ShareWriter {
+    pub fn open(self: Arc<Self>, loans: Arc<PeerLoans>, lends_any_length: bool) -> ShareWriter {
         self.peers.add(&loans);
         ShareWriter {
             pool: self,
@@ -71,6 +71,12 @@ impl SharePool {
         if !self.peers.any_open() {
             let _ = self.region.trim(); // refused only in a forked child, which does not own the memory
         }
+    }
+
+    /// The loans of a closed connection with this many lent segments.
+    #[cfg(test)]
+    pub fn closed_with(&self, lent: usize) -> Option<Arc<PeerLoans>> {
+        self.peers.closed_with(lent)
     }
 
     fn allocate(&self, bytes: usize) -> Option<Lease> {
@@ -93,7 +99,7 @@ impl ShareWriter {
     /// What other threads stage meanwhile is not counted: [`Self::lend`] decides.
     /// Cost: one copy, into recently used memory if some is free.
     pub fn stage(&self, bytes: &[u8], before: u64) -> Option<Staged> {
-        let lent = bytes_of(&self.loans.settled());
+        let lent = self.loans.settled(|ledger| bytes_of(ledger));
         if !self.has_room(lent + before, bytes.len()) {
             return None;
         }
@@ -102,11 +108,14 @@ impl ShareWriter {
 
     /// Keep a block until the peer releases it; `None` at the limit of blocks or bytes.
     pub fn lend(&self, lease: Lease) -> Option<Ticket> {
-        let mut ledger = self.loans.ledger();
-        let lent = bytes_of(&ledger);
-        self.has_room(lent, lease.len())
-            .then(|| ledger.lend(lease).ok())
-            .flatten()
+        let lent = self.loans.settled(|ledger| {
+            if self.has_room(bytes_of(ledger), lease.len()) {
+                ledger.lend(lease)
+            } else {
+                Err(lease)
+            }
+        });
+        lent.ok()
     }
 
     fn has_room(&self, lent: u64, bytes: usize) -> bool {

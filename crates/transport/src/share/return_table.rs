@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::limit::LENT_FRAMES_MAX;
-use crate::share::ledger::Ledger;
+use crate::share::ledger::{Ledger, Ticket};
 use crate::stream::shm::sync::AtomicU64;
 
 /// By slot: twice the generation of the last segment that was received there, plus one while it is held.
@@ -30,12 +30,13 @@ pub fn close(word: &AtomicU64) {
     word.store(1, Ordering::Release);
 }
 
-/// Take back what was released, by the words that `load` reads with `Acquire`.
-pub fn settle<L>(ledger: &mut Ledger<L>, load: impl Fn(usize) -> u64) {
+/// Take out what was released, each by `take`, by the words that `load` reads with `Acquire`.
+pub fn settle<L>(ledger: &mut Ledger<L>, load: impl Fn(usize) -> u64, take: impl FnMut(L)) {
     // Loaded before the slots: once it is set, they show everything that was ever received.
     let closed = load(CLOSED) != 0;
-    ledger.settle(|ticket, _| {
+    let is_back = |ticket: Ticket| {
         let word = load(slot_offset(ticket.slot as usize));
         word == 2 * ticket.generation || (closed && word / 2 != ticket.generation)
-    });
+    };
+    ledger.settle(|ticket, _| is_back(ticket), take);
 }

@@ -7,7 +7,7 @@ use crate::link::outbox::Payload;
 use crate::messages::named::{self, FOLLOWS, NAMED};
 use crate::share::borrower::Borrower;
 use crate::share::lender::Lender;
-use crate::share::{Lending, Loans, Renewal};
+use crate::share::{ConnectionLoans, Lending, Renewal};
 use crate::stream::Stream;
 use crate::stream::shm::Name;
 use crate::sys::buffer::Buffer;
@@ -175,7 +175,7 @@ impl Lending {
     /// Have both ends forget what was lent, because another process called here before. Nothing, if this end does not lend.
     pub fn renew<S: Stream>(&mut self, link: &mut Link<S>, id: u64) {
         if let Some(loans) = &mut self.0 {
-            **loans = Loans::renewed(id);
+            **loans = ConnectionLoans::renewed(id);
             link.ask_for_descriptors(); // what the server has sent already may come with some
         }
     }
@@ -187,7 +187,7 @@ impl Lending {
             return; // nothing was lent
         };
         if role == Role::Server {
-            **loans = Loans::renewed(id);
+            **loans = ConnectionLoans::renewed(id);
         } else if loans.renewal == Renewal::Asked(id) {
             loans.renewal = Renewal::Done;
         }
@@ -195,12 +195,13 @@ impl Lending {
 
     /// Whether what the server announces is still for the process that called before.
     fn is_renewing(&self, role: Role) -> bool {
-        let renewing = |loans: &Loans| matches!(loans.renewal, Renewal::Due(_) | Renewal::Asked(_));
+        let renewing =
+            |loans: &ConnectionLoans| matches!(loans.renewal, Renewal::Due(_) | Renewal::Asked(_));
         role != Role::Server && self.0.as_deref().is_some_and(renewing)
     }
 }
 
-impl Loans {
+impl ConnectionLoans {
     fn prepare<S: Stream>(&mut self, link: &mut Link<S>, role: Role, segments: &[Payload]) {
         if link.stream().is_none() {
             return;

@@ -204,12 +204,12 @@ fn what_was_never_received_comes_back_when_the_receiver_closes() {
     call(&caller, vec![vec![6; LEND_BYTES_MIN]]);
     caller.close();
     drop(caller);
-    let shares = pool.peers.closed_with(2).expect("both are lent still");
+    let loans = pool.closed_with(2).expect("both are lent still");
     drop(server);
-    assert_eq!(shares.settled().len(), 1, "call {held} was received");
+    assert_eq!(loans.lent(), 1, "call {held} was received");
     assert!(arguments[0].as_slice().iter().all(|&byte| byte == 5));
     drop(arguments);
-    assert_eq!(shares.settled().len(), 0);
+    assert_eq!(loans.lent(), 0);
 }
 
 #[test]

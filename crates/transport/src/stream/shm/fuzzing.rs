@@ -93,7 +93,7 @@ pub fn shared(input: &[u8]) -> bool {
                     }
                     Record::Chunk(chunk) => theirs.add(chunk, vec![memory.chunk()]),
                     Record::Gone(chunk) => {
-                        theirs.windows.remove(chunk);
+                        theirs.remove(chunk);
                         Ok(())
                     }
                 }),

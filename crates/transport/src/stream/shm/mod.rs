@@ -37,9 +37,14 @@ static PEERS: PerProcess<Peers> = PerProcess::new();
 
 /// Take back what peers have released, whether their connections are open or not; returns whether that was anything.
 ///
-/// Opening and closing a connection do so too.
+/// For where memory is short: it looks at every frame that is lent.
 pub fn reclaim() -> bool {
     peers().sweep()
+}
+
+/// As [`reclaim`], but for the peers of closed connections alone: when a connection opens or closes.
+fn reclaim_closed() {
+    peers().sweep_closed();
 }
 
 fn peers() -> &'static Peers {

@@ -10,7 +10,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use crate::error::{Error, Result};
 use crate::limit::{REGION_BYTES_MAX, REGION_CHUNK_BYTES, WINDOWS_MAX};
-use crate::share::loans::Loans;
+use crate::share::loans::PeerLoans;
 use crate::stream::shm::lifeline::{self, Record};
 use crate::stream::shm::{Name, layout, reclaim};
 use crate::sys::shared::OwnBlock;
@@ -98,20 +98,25 @@ impl OwnRegion {
     /// our region first.
     ///
     /// `None` if there is no room, or too much is lent: then its bytes go through the ring.
-    pub fn share(&mut self, loans: &Loans, bytes: &[u8], block: Option<&Lease>) -> Option<Name> {
+    pub fn share(
+        &mut self,
+        loans: &PeerLoans,
+        bytes: &[u8],
+        block: Option<&Lease>,
+    ) -> Option<Name> {
         let lent = block.and_then(|block| self.lend_block(loans, bytes, block));
         if lent.is_some() {
             return lent;
         }
         let (lease, skipped) = match self.find(bytes) {
             Some(found) => found,
-            None => (self.copy(bytes)?, 0),
+            None => (self.copy(loans, bytes)?, 0),
         };
         self.lend(loans, bytes.len(), lease, skipped)
     }
 
     /// `None` also if the arena shares no more chunks: then the frame is copied.
-    fn lend_block(&mut self, loans: &Loans, bytes: &[u8], block: &Lease) -> Option<Name> {
+    fn lend_block(&mut self, loans: &PeerLoans, bytes: &[u8], block: &Lease) -> Option<Name> {
         let start = block.as_ptr().as_ptr() as usize;
         let skipped = (bytes.as_ptr() as usize).checked_sub(start)?;
         if skipped.checked_add(bytes.len())? > block.len() {
@@ -120,10 +125,16 @@ impl OwnRegion {
         self.lend(loans, bytes.len(), block.clone(), skipped as u64)
     }
 
-    fn lend(&mut self, loans: &Loans, bytes: usize, lease: Lease, skipped: u64) -> Option<Name> {
+    fn lend(
+        &mut self,
+        loans: &PeerLoans,
+        bytes: usize,
+        lease: Lease,
+        skipped: u64,
+    ) -> Option<Name> {
         let chunk = self.announce(&lease)?;
         let offset = lease.reference().offset + skipped;
-        let ticket = loans.ledger().lend(lease).ok()?;
+        let ticket = loans.settled(|ledger| ledger.lend(lease)).ok()?;
         Some(Name {
             chunk,
             slot: ticket.slot,
@@ -134,10 +145,8 @@ impl OwnRegion {
     }
 
     /// Drop the loans of this region, which is given up and never written again. Those of arenas outlive the connection.
-    pub fn forget_lent(&self, loans: &Loans) {
-        let own = self.region.id();
-        let mut ledger = loans.ledger();
-        ledger.settle(|_, lease| lease.reference().region == own);
+    pub fn forget_lent(&self, loans: &PeerLoans) {
+        loans.forget(self.region.id());
     }
 
     /// The block that contains a frame, and the frame's offset in it.
@@ -150,7 +159,8 @@ impl OwnRegion {
         Some((lease, skipped))
     }
 
-    fn copy(&mut self, bytes: &[u8]) -> Option<Lease> {
+    fn copy(&mut self, loans: &PeerLoans, bytes: &[u8]) -> Option<Lease> {
+        loans.settled(|_| ()); // what comes back has room for the copy, and is warm
         let mut lease = self.region.allocate(bytes.len()).ok()?;
         lease.bytes_mut()?.copy_from_slice(bytes);
         self.copied += bytes.len() as u64;

@@ -8,7 +8,7 @@ use forebay_memory::Window;
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::error::Violation;
-use crate::share::loans::Loans;
+use crate::share::loans::PeerLoans;
 use crate::share::return_table;
 use crate::share::windows::Windows;
 use crate::stream::shm::{Name, layout};
@@ -22,14 +22,16 @@ pub struct PeerRegion {
     /// The peer's eventfd, which came with its hello.
     pub wakeup: OwnedFd,
     /// What it may read of us.
-    pub loans: Arc<Loans>,
-    pub windows: Windows,
+    pub loans: Arc<PeerLoans>,
+    windows: Windows,
 }
 
 /// A received frame, until it is released.
 ///
-/// It keeps our control block, which shows that. Frames are mapped for reading alone: what `share::held` does for
-/// segments of calls, which their holder may write (restore pages, or copy before a fork), is not needed.
+/// It keeps our control block, which shows that. Frames are mapped for reading alone, so that there are no pages to
+/// restore as `share::held` does for segments of calls. They are not copied before a fork either: a forked child's map
+/// follows what the owner writes, and holds nothing back. What the child reads of a frame is right only for as long as
+/// its parent holds the frame, so a child must not use what its parent received.
 #[derive(Debug)]
 struct Held {
     own: Arc<OwnBlock>,
@@ -90,7 +92,7 @@ impl PeerRegion {
         Ok(Self {
             control,
             wakeup,
-            loans: Loans::new(returns, process),
+            loans: PeerLoans::new(returns, process),
             windows,
         })
     }
@@ -101,6 +103,16 @@ impl PeerRegion {
             return Err(Violation::Descriptors);
         };
         self.windows.add(chunk, || Window::open(&memory)).map(drop)
+    }
+
+    /// The peer has dropped a chunk; frames in it stay readable.
+    pub fn remove(&mut self, chunk: u32) {
+        self.windows.remove(chunk);
+    }
+
+    /// Whether a chunk is mapped.
+    pub fn has(&self, chunk: u32) -> bool {
+        self.windows.has(chunk)
     }
 
     /// The frame of a name, every number of which may be invalid.

@@ -21,7 +21,7 @@ use crate::stream::shm::lifeline::{self, Received, Record};
 use crate::stream::shm::own::{OwnRegion, system};
 use crate::stream::shm::peer::PeerRegion;
 use crate::stream::shm::ring::{RingReader, RingWriter, Sleeper, Waker};
-use crate::stream::shm::{NAME_BYTES, Name, layout, peers, reclaim};
+use crate::stream::shm::{NAME_BYTES, Name, layout, peers, reclaim_closed};
 use crate::stream::unix::peer_uid;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
@@ -72,7 +72,7 @@ impl SharedStream {
                 "shared memory connects processes of one user; the peer is of user {uid}, this is {own_uid}: use unix://"
             )));
         }
-        reclaim();
+        reclaim_closed();
         let lifeline = Arc::new(socket);
         let own = OwnRegion::new(Arc::clone(&lifeline))?;
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)
@@ -145,13 +145,13 @@ impl SharedStream {
             start < asked.end && asked.start < end
         };
         let theirs = self.theirs.as_ref();
-        theirs.is_some_and(|theirs| theirs.loans.settled().loans().any(overlaps))
+        theirs.is_some_and(|theirs| theirs.loans.settled(|ledger| ledger.loans().any(overlaps)))
     }
 
     /// Drop the loans that the peer has returned; returns how many there are still.
     fn settle(&self) -> usize {
         let theirs = self.theirs.as_ref();
-        theirs.map_or(0, |theirs| theirs.loans.settled().len())
+        theirs.map_or(0, |theirs| theirs.loans.lent())
     }
 
     /// Read the lifeline until it is empty.
@@ -185,7 +185,7 @@ impl SharedStream {
                 *theirs = Some(region);
             }
             (Record::Chunk(chunk), Some(theirs)) => theirs.add(chunk, descriptors)?,
-            (Record::Gone(chunk), Some(theirs)) => theirs.windows.remove(chunk),
+            (Record::Gone(chunk), Some(theirs)) => theirs.remove(chunk),
             (Record::Hello { .. }, Some(_)) | (_, None) => return Err(Violation::Order),
         }
         Ok(())
@@ -331,7 +331,6 @@ impl Stream for SharedStream {
 
     fn share(&mut self, bytes: &[u8], block: Option<&Lease>) -> Option<[u8; NAME_BYTES]> {
         let theirs = self.theirs.as_ref().filter(|_| !self.ended)?;
-        drop(theirs.loans.settled());
         let name = self.own.share(&theirs.loans, bytes, block)?;
         Some(name.encode())
     }
@@ -342,7 +341,7 @@ impl Stream for SharedStream {
         if self
             .theirs
             .as_ref()
-            .is_some_and(|theirs| !theirs.windows.has(name.chunk))
+            .is_some_and(|theirs| !theirs.has(name.chunk))
         {
             self.read_lifeline()?;
         }
@@ -371,7 +370,7 @@ impl Drop for SharedStream {
         if let Some(theirs) = self.theirs.take() {
             self.own.forget_lent(&theirs.loans);
         }
-        reclaim();
+        reclaim_closed();
     }
 }
 

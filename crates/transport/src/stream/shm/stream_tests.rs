@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
-use forebay_memory::{Config, Region};
+use forebay_memory::{ChunkMemory, Config, Region, Registrar};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -123,6 +125,52 @@ fn an_arena_has_back_what_the_peer_of_an_open_connection_has_released() {
     drop(frame);
     reclaim();
     assert_eq!(blocks(&arena), 0);
+}
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Takes back what peers have released when a chunk goes, and says whether it could: in another thread, since this one
+/// may have a lock.
+#[derive(Debug)]
+struct Reclaimer(mpsc::Sender<bool>);
+
+impl Registrar for Reclaimer {
+    fn added(&self, _: &ChunkMemory) {}
+
+    fn removed(&self, _: &ChunkMemory) {
+        let (sender, reclaimed) = mpsc::channel();
+        let named = std::thread::Builder::new().name("reclaimer".to_owned());
+        let spawned = named.spawn(move || sender.send(reclaim()));
+        spawned.expect("a thread");
+        let _ = self.0.send(reclaimed.recv_timeout(SOON).is_ok());
+    }
+}
+
+/// A frame in the only block of an arena that is closed, so that the block's chunk goes with it.
+fn lend_last_block(one: &mut SharedStream) -> ([u8; NAME_BYTES], mpsc::Receiver<bool>) {
+    let arena = Region::new(Config::new("arena", 4 << 20)).expect("a region");
+    let (sender, reclaimed) = mpsc::channel();
+    arena.attach(Arc::new(Reclaimer(sender))).expect("attached");
+    (lend_block(one, &arena), reclaimed)
+}
+
+#[test]
+fn a_chunk_goes_without_the_locks_of_what_is_lent() {
+    let (mut one, mut other) = ends();
+    let (name, by_settling) = lend_last_block(&mut one);
+    drop(other.open(&name).expect("it is there"));
+    assert_eq!(one.lent(), 0);
+    assert_eq!(by_settling.recv_timeout(2 * SOON), Ok(true));
+    let (name, by_sweeping) = lend_last_block(&mut one);
+    drop(other.open(&name).expect("it is there"));
+    reclaim();
+    assert_eq!(by_sweeping.recv_timeout(2 * SOON), Ok(true));
+    let (name, by_closing) = lend_last_block(&mut one);
+    let frame = other.open(&name).expect("it is there");
+    drop(one);
+    drop(frame);
+    drop(other);
+    assert_eq!(by_closing.recv_timeout(2 * SOON), Ok(true));
 }
 
 #[test]
