@@ -1,5 +1,5 @@
 //! Every interleaving of a writer and a reader of the shared ring: no side sleeps while there is something for it; and of
-//! a lender and a borrower: no block is reused while it is read.
+//! a lender and a borrower: no block is reused while it is read, nor forgotten when its connection closes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-transport --test loom --release`
 #![cfg(loom)]
@@ -16,6 +16,13 @@ mod ledger;
 #[path = "../src/share/return_table.rs"]
 #[allow(dead_code)]
 mod return_table;
+// What peers may still read, of blocks and processes as they are below.
+#[path = "../src/share/loans.rs"]
+#[allow(dead_code)]
+mod loans;
+
+extern crate self as forebay_base;
+extern crate self as forebay_memory;
 
 mod sys;
 
@@ -33,18 +40,34 @@ mod limit {
 }
 
 mod share {
-    pub(crate) use crate::ledger;
+    pub(crate) use crate::{ledger, return_table};
 }
 
 mod stream {
     pub mod shm {
         pub mod sync {
             pub use loom::sync::atomic::{AtomicU64, fence};
+            pub use loom::sync::{Arc, Mutex, MutexGuard};
         }
     }
 }
 
+/// Of `forebay_base`: every peer lives, and nothing is forked.
+mod process {
+    pub fn has_ended(_: &std::os::fd::OwnedFd) -> bool {
+        false
+    }
+
+    pub fn epoch() -> u64 {
+        0
+    }
+}
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
 use ledger::{Ledger, Ticket};
+use loans::{PeerLoans, Peers};
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -247,4 +270,55 @@ fn what_a_closed_borrower_never_received_comes_back_and_what_it_holds_does_not()
             "nothing is lent for ever"
         );
     });
+}
+
+/// Of `forebay_memory`: no chunk goes with a block.
+#[derive(Debug)]
+pub struct Lease;
+
+pub struct Reference {
+    pub region: u64,
+}
+
+#[derive(Debug)]
+pub struct Unused;
+
+impl Lease {
+    pub fn reference(&self) -> Reference {
+        Reference { region: 0 }
+    }
+
+    pub fn give_back(self) -> Unused {
+        Unused
+    }
+}
+
+impl Unused {
+    pub fn is_empty(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_is_lent_just_before_the_close_is_not_forgotten() {
+    loom::model(|| {
+        let peers = Arc::new(Peers::default());
+        let (returns, process) = (sys::shared::PeerBlock, nobody());
+        let connection = PeerLoans::new(returns, process);
+        peers.add(&connection);
+        let sweeper = {
+            let peers = Arc::clone(&peers);
+            thread::spawn(move || peers.sweep())
+        };
+        let lent = connection.settled(|ledger| ledger.lend(Lease));
+        assert!(lent.is_ok());
+        drop(connection);
+        assert!(!sweeper.join().expect("no panic"), "its peer reads it");
+        assert!(peers.closed_with(1).is_some());
+    });
+}
+
+/// A descriptor, which nothing asks.
+fn nobody() -> OwnedFd {
+    File::open("/dev/null").expect("a descriptor").into()
 }
