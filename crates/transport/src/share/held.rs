@@ -8,7 +8,8 @@
 //! word. So a process copies what it holds before it forks: [`keep_borrowed`].
 //!
 //! Frames of messages (`stream::shm::peer`) are read-only, as frames of other connections are: their pages are never
-//! copied here, so that nothing is restored (25 ns for each page) and no map counts in `RLIMIT_DATA`.
+//! copied here, so that nothing is restored (25 ns for each page) and no map counts in `RLIMIT_DATA`. They are not copied
+//! before a fork either: a child must not use them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
