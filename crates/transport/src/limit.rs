@@ -33,7 +33,7 @@ pub const STREAM_LOOK_ITEMS: u32 = 16;
 pub const STREAM_LOOK_MS: u64 = 1;
 /// Longest token of a handshake.
 pub const TOKEN_BYTES_MAX: usize = 4096;
-/// Largest frame of a caller that has not shown the required token.
+/// Largest frame of a peer that has not shown the required token.
 pub const HANDSHAKE_BYTES_MAX: u64 = 64 << 10;
 /// Smallest `frame_bytes_max` that a peer of calls may announce: below it nothing could be answered.
 pub const PEER_FRAME_BYTES_MIN: u64 = HANDSHAKE_BYTES_MAX;

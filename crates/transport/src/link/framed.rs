@@ -84,10 +84,14 @@ impl<S> Link<S> {
         }
     }
 
-    /// Begin on a stream. From a peer that is `trusted` memory for announced lengths is allocated at once.
+    /// Begin on a stream. From a peer that is `trusted` memory for announced lengths is allocated at once. Where a token is
+    /// required, frames above [`HANDSHAKE_BYTES_MAX`] are refused until it was shown.
     pub fn connect(&mut self, stream: S, trusted: bool) {
         self.stream = Some(stream);
         self.decoder = Decoder::new(&self.limits, trusted || self.handshake.trusted);
+        if self.requires_token() {
+            self.decoder.limit_frames(HANDSHAKE_BYTES_MAX);
+        }
         self.life.connect();
     }
 
@@ -108,12 +112,9 @@ impl<S> Link<S> {
     }
 
     /// Say `preface` before the first frame. An end that requires a token says it only to a peer that has shown the token,
-    /// so that the peer's connect fails with a wrong one, and takes no long frame before.
+    /// so that the peer's connect fails with a wrong one.
     pub fn greet_with(&mut self, preface: Preface) {
         self.greeting = Some(preface);
-        if self.requires_token() {
-            self.decoder.limit_frames(HANDSHAKE_BYTES_MAX);
-        }
     }
 
     /// Queue the preface that is due.

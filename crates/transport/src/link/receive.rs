@@ -33,11 +33,12 @@ impl<S: Stream> Link<S> {
             }
         }
         let failed = self.turn.end();
-        if !took {
-            self.flush(to); // a handshake may have ended, for which the outbox waits
-        }
+        // Before the flush, which may fail too: the earlier fault is the one that counts.
         if let Some(fault) = failed {
             self.fail_sending(to, fault);
+        }
+        if !took {
+            self.flush(to); // a handshake may have ended, for which the outbox waits
         }
     }
 
@@ -160,9 +161,8 @@ impl<S: Stream> Link<S> {
 
     #[cold]
     fn accept_token(&mut self, to: &mut impl Handler<S>, frame: Incoming) -> Result<(), Violation> {
-        let admitted = self.admit(frame.head.as_slice())?;
-        self.decoder.retire(frame.segments);
-        if admitted && self.is_greeting_due() {
+        self.decoder.retire(frame.segments); // dropped after unlocking, also where the token is wrong
+        if self.admit(frame.head.as_slice())? && self.is_greeting_due() {
             self.greet();
             self.flush(to);
         }

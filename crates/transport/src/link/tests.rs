@@ -25,11 +25,16 @@ struct Script {
     sent: Vec<u8>,
     /// How sends fail, if they do.
     refuses: Option<Errno>,
+    /// How they fail after the first failure.
+    refuses_then: Option<Errno>,
+    /// A handshake waits for the peer.
+    is_busy: bool,
 }
 
 impl Stream for Script {
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         if let Some(errno) = self.refuses {
+            self.refuses = self.refuses_then.or(self.refuses);
             return Err(errno.into());
         }
         let before = self.sent.len();
@@ -55,6 +60,10 @@ impl Stream for Script {
 
     fn hung_up(&self) -> bool {
         self.end.is_some()
+    }
+
+    fn takes(&self) -> bool {
+        !self.is_busy
     }
 }
 
@@ -329,6 +338,22 @@ fn a_failure_to_send_waits_until_the_turn_of_receiving_ends() {
         ]
     );
     assert!(link.outbox().is_empty());
+}
+
+#[test]
+fn the_first_failure_of_a_turn_counts_also_where_the_flush_at_its_end_fails() {
+    let (mut link, mut log) = open();
+    log.answers = true;
+    let stream = link.stream_mut().expect("connected");
+    stream.is_busy = true;
+    stream.refuses = Some(Errno::PIPE);
+    stream.refuses_then = Some(Errno::CONNRESET);
+    receive(&mut link, &mut log, &[ping(1), ping(2)]);
+    let fault = Fault::Broken(Cause::Failed(Errno::PIPE));
+    assert_eq!(
+        log.events[2..],
+        [Told::SendingFailed(Errno::PIPE.into()), Told::Broken(fault)]
+    );
 }
 
 #[test]

@@ -6,8 +6,6 @@ use crate::stream::StreamFault;
 #[derive(Debug, Default)]
 pub(super) struct ReceiveTurn {
     stage: Stage,
-    /// The failure to send that waits.
-    failure: Option<StreamFault>,
     /// Bytes that arrived behind the lengths of a message for which memory is wanted.
     kept: Vec<u8>,
     /// The last receive filled its buffer, so there may be more.
@@ -15,15 +13,15 @@ pub(super) struct ReceiveTurn {
 }
 
 /// What a failure to send does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Stage {
     /// It takes effect at once.
     #[default]
     Idle,
     /// It waits until the turn ends.
     Receiving,
-    /// One waits.
-    Failed,
+    /// This one waits; later ones do not count.
+    Failed(StreamFault),
 }
 
 impl ReceiveTurn {
@@ -36,18 +34,18 @@ impl ReceiveTurn {
     #[inline]
     pub fn end(&mut self) -> Option<StreamFault> {
         match std::mem::take(&mut self.stage) {
-            Stage::Failed => self.failure.take(),
+            Stage::Failed(fault) => Some(fault),
             Stage::Idle | Stage::Receiving => None,
         }
     }
 
     /// Keep a failure to send until the turn ends; it is returned if there is no turn.
     pub fn defer(&mut self, fault: StreamFault) -> Option<StreamFault> {
-        if self.stage == Stage::Idle {
-            return Some(fault);
+        match self.stage {
+            Stage::Idle => return Some(fault),
+            Stage::Receiving => self.stage = Stage::Failed(fault),
+            Stage::Failed(_) => {}
         }
-        self.stage = Stage::Failed;
-        self.failure = Some(fault);
         None
     }
 
@@ -74,6 +72,7 @@ impl ReceiveTurn {
         std::mem::take(&mut self.kept)
     }
 
+    /// Whether bytes are kept.
     pub fn has_kept(&self) -> bool {
         !self.kept.is_empty()
     }

@@ -1,7 +1,9 @@
 //! Memory that was given to receive into, and that no message takes, goes back outside of the lock: its owner may wait
 //! for another one there.
 
+use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -113,17 +115,35 @@ fn what_a_refused_message_was_received_into_goes_back_without_the_lock() {
     let admission = Admission::Token(b"not shown".to_vec());
     let (messages, told) = told_of(admission, |bytes| bytes, false);
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [false]);
-    let fault = messages.fault(Delivered::No);
-    assert!(
-        matches!(
-            fault,
-            Some(Error::Protocol {
-                violation: Violation::Uninvited,
-                ..
-            })
-        ),
-        "{fault:?}"
-    );
+    assert_eq!(violation_of(&messages), Some(Violation::Uninvited));
+}
+
+#[test]
+fn what_came_with_a_wrong_token_goes_back_without_the_lock() {
+    let (ours, theirs) = pair().expect("sockets");
+    let admission = Admission::Token(b"not shown".to_vec());
+    let (messages, told) = receiver(theirs, admission, |bytes| bytes, false);
+    let header = Header {
+        segments: 1,
+        ..Header::control(Kind::Token, 0)
+    };
+    let preface = Preface::new(Role::Messenger, &Limits::of_messages(), 0);
+    let mut stream = preface.encode().to_vec();
+    stream.extend_from_slice(&header.encode());
+    stream.extend_from_slice(&(DIRECT_BYTES_MIN as u64).to_le_bytes());
+    stream.resize(stream.len() + DIRECT_BYTES_MIN, 7);
+    let mut peer = UnixStream::from(ours);
+    peer.write_all(&stream).expect("there is room");
+    messages.step(true, false).expect("open");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [false]);
+    assert_eq!(violation_of(&messages), Some(Violation::Token));
+}
+
+fn violation_of(messages: &Messages) -> Option<Violation> {
+    match messages.fault(Delivered::No) {
+        Some(Error::Protocol { violation, .. }) => Some(violation),
+        _ => None,
+    }
 }
 
 #[test]

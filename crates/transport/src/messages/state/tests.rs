@@ -1,5 +1,7 @@
 //! The state over a scripted stream.
 
+mod tokens;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -381,31 +383,6 @@ fn a_message_that_was_begun_is_finished_above_the_limit() {
     other.take();
     assert!(other.wants_read());
     assert_eq!(budget.counters().held_bytes, 0);
-}
-
-#[test]
-fn a_wrong_or_missing_token_lets_nothing_in() {
-    let asks = || Admission::Token(b"secret".to_vec());
-    for (token, violation) in [
-        (None, Violation::Uninvited),
-        (Some(&b"guess"[..]), Violation::Token),
-    ] {
-        let (left, right) = pair();
-        let mut one = state(left, Admission::Anybody, token);
-        let mut other = state(right, asks(), None);
-        one.send(&mut vec![b"x".to_vec()]);
-        settle(&mut one, &mut other);
-        assert!(!other.is_open() && other.take().is_none());
-        assert!(
-            matches!(other.fault(), Some(Fault::Protocol { violation: found, .. }) if *found == violation)
-        );
-    }
-    let (left, right) = pair();
-    let mut one = state(left, Admission::Anybody, Some(b"secret"));
-    let mut other = state(right, asks(), None);
-    one.send(&mut vec![b"x".to_vec()]);
-    settle(&mut one, &mut other);
-    assert_eq!(frames_of(&mut other), Some(vec![b"x".to_vec()]));
 }
 
 #[test]
