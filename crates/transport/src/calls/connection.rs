@@ -59,7 +59,7 @@ impl Connection {
         let connection = Self::unconnected(options);
         connection.adopt(wire)?;
         connection.step(|state| {
-            state.link.greet();
+            state.link.queue_preface();
             state.flush();
         })?;
         Ok(connection)

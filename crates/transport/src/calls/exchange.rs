@@ -86,7 +86,7 @@ impl Exchange {
         head: Head<'_>,
         segments: Vec<Payload>,
     ) -> u64 {
-        link.greet();
+        link.queue_preface();
         self.lending.prepare(link, self.role, &segments);
         link.send(self, header, head, segments)
     }

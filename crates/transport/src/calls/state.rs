@@ -98,7 +98,7 @@ impl<S: Stream> ConnectionState<S> {
         self.exchange.allow_pickle(trusted);
         self.link.connect(stream, trusted);
         let preface = self.exchange.preface(&self.link);
-        self.link.greet_with(preface);
+        self.link.set_preface(preface);
     }
 
     /// Receive what has arrived and act on it, within one turn's budget.
@@ -221,7 +221,7 @@ impl<S: Stream> ConnectionState<S> {
         credit: u32,
     ) {
         let id = header.id;
-        self.link.greet();
+        self.link.queue_preface();
         self.items().begin(id, taker, credit);
         let first = credit_frame(id, credit).encode();
         self.link.outbox_mut().push_copy(&first);
@@ -331,7 +331,7 @@ impl<S: Stream> ConnectionState<S> {
         let bytes = head.as_slice().len() + payload.sum::<usize>();
         self.credits().sent(header.id, bytes);
         if hold && segments.is_empty() {
-            self.link.greet();
+            self.link.queue_preface();
             self.link.outbox_mut().push_copy(&header.encode());
             self.link.outbox_mut().push_head(head);
         } else {

@@ -139,7 +139,7 @@ fn ends_with(
         let trusted = role == Role::Caller || trusted;
         let mut state = ConnectionState::new(role, Limits::default(), 0, handshake);
         state.connect(script, trusted);
-        state.link.greet();
+        state.link.queue_preface();
         state.flush();
         state
     };

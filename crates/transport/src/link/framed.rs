@@ -60,7 +60,7 @@ pub(crate) struct Link<S> {
     limits: Limits,
     handshake: Handshake,
     /// Our preface, until it is queued.
-    greeting: Option<Preface>,
+    preface: Option<Preface>,
     peer: Option<Preface>,
     pub(super) turn: ReceiveTurn,
     /// Frames wait for a flush.
@@ -77,7 +77,7 @@ impl<S> Link<S> {
             life: Life::default(),
             limits,
             handshake,
-            greeting: None,
+            preface: None,
             peer: None,
             turn: ReceiveTurn::default(),
             corked: false,
@@ -104,39 +104,39 @@ impl<S> Link<S> {
             life: self.life,
             limits: self.limits,
             handshake: self.handshake,
-            greeting: self.greeting,
+            preface: self.preface,
             peer: self.peer,
             turn: self.turn,
             corked: self.corked,
         }
     }
 
-    /// Say `preface` before the first frame. An end that requires a token says it only to a peer that has shown the token,
+    /// Send `preface` before the first frame. An end that requires a token sends it only to a peer that has shown the token,
     /// so that the peer's connect fails with a wrong one.
-    pub fn greet_with(&mut self, preface: Preface) {
-        self.greeting = Some(preface);
+    pub fn set_preface(&mut self, preface: Preface) {
+        self.preface = Some(preface);
     }
 
-    /// Queue the preface that is due.
+    /// Queue the preface, unless that was done or the token that this end requires was not shown yet.
     #[inline]
-    pub fn greet(&mut self) {
-        if self.greeting.is_some() {
-            self.queue_greeting();
+    pub fn queue_preface(&mut self) {
+        if self.is_preface_due() {
+            self.queue_due_preface();
         }
     }
 
     #[cold]
-    fn queue_greeting(&mut self) {
+    fn queue_due_preface(&mut self) {
         if self.requires_token() && !self.life.has_opened() {
             return;
         }
-        if let Some(preface) = self.greeting.take() {
-            self.introduce(&preface);
+        if let Some(preface) = self.preface.take() {
+            self.push_preface(&preface);
         }
     }
 
-    /// Queue a preface, and the token to show.
-    pub fn introduce(&mut self, preface: &Preface) {
+    /// Queue a preface, and the token to show, whether or not the peer was admitted.
+    pub fn push_preface(&mut self, preface: &Preface) {
         self.outbox.push_copy(&preface.encode());
         if let Some(token) = self.handshake.token.take() {
             admission::show(&token, &mut self.outbox);
@@ -145,15 +145,16 @@ impl<S> Link<S> {
 
     /// Continue a stream on which another process has sent our preface and, with `preface_read`, has read the peer's.
     pub fn resume(&mut self, preface_read: bool) {
-        self.greeting = None;
+        self.preface = None;
         if preface_read {
             self.decoder.skip_preface();
             self.admit_without_token();
         }
     }
 
-    pub(super) fn is_greeting_due(&self) -> bool {
-        self.greeting.is_some()
+    #[inline]
+    pub(super) fn is_preface_due(&self) -> bool {
+        self.preface.is_some()
     }
 
     fn requires_token(&self) -> bool {
@@ -166,8 +167,8 @@ impl<S> Link<S> {
         }
     }
 
-    /// The peer has said its preface.
-    pub fn meet(&mut self, preface: Preface) {
+    /// The peer's preface has come, and the handler has accepted it.
+    pub fn accept_preface(&mut self, preface: Preface) {
         self.peer = Some(preface);
         self.admit_without_token();
     }
@@ -223,12 +224,6 @@ impl<S> Link<S> {
     #[inline]
     pub fn limits(&self) -> &Limits {
         &self.limits
-    }
-
-    /// The limits of this end, to change.
-    #[cfg(test)]
-    pub fn limits_mut(&mut self) -> &mut Limits {
-        &mut self.limits
     }
 
     /// The longest frame that both ends take.

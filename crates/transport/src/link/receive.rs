@@ -49,7 +49,7 @@ impl<S: Stream> Link<S> {
 
     /// One receive; `None` when there is probably nothing more. A short receive proves emptiness.
     #[inline]
-    fn receive_once(&mut self, to: &mut impl Handler<S>) -> Option<usize> {
+    fn receive_once<H: Handler<S>>(&mut self, to: &mut H) -> Option<usize> {
         self.turn.note_receive(false);
         let stream = self.stream.as_mut()?;
         if self.decoder.wants_direct() {
@@ -72,7 +72,7 @@ impl<S: Stream> Link<S> {
             };
         }
         with_receive_buffer(|buffer| {
-            let room = self.room(to);
+            let room = self.room(H::KEEPS_LONG_FRAMES_APART);
             match self.stream.as_mut()?.receive(&mut buffer[..room]) {
                 Ok([]) => self.end_of_file(to),
                 Ok(filled) => {
@@ -87,8 +87,8 @@ impl<S: Stream> Link<S> {
 
     /// How much to receive into the thread's buffer.
     #[inline]
-    fn room<H: Handler<S>>(&self, _to: &H) -> usize {
-        if H::KEEPS_LONG_FRAMES_APART {
+    fn room(&self, keeps_long_frames_apart: bool) -> usize {
+        if keeps_long_frames_apart {
             self.decoder.receive_max().min(RECEIVE_BYTES)
         } else {
             RECEIVE_BYTES
@@ -136,7 +136,8 @@ impl<S: Stream> Link<S> {
             Some(Event::Frame(frame)) => self.handle_frame(to, frame),
             Some(Event::Preface(preface)) => {
                 to.begin_frame(self.decoder.offset());
-                to.accept_preface(&preface).map(|()| self.meet(preface))
+                to.accept_preface(&preface)
+                    .map(|()| self.accept_preface(preface))
             }
         };
         if let Err(violation) = outcome {
@@ -162,8 +163,8 @@ impl<S: Stream> Link<S> {
     #[cold]
     fn accept_token(&mut self, to: &mut impl Handler<S>, frame: Incoming) -> Result<(), Violation> {
         self.decoder.retire(frame.segments); // dropped after unlocking, also where the token is wrong
-        if self.admit(frame.head.as_slice())? && self.is_greeting_due() {
-            self.greet();
+        if self.admit(frame.head.as_slice())? && self.is_preface_due() {
+            self.queue_preface();
             self.flush(to);
         }
         Ok(())
@@ -210,12 +211,12 @@ impl<S: Stream> Link<S> {
     /// Provide the memory that is wanted, and continue to decode.
     pub fn provide(&mut self, to: &mut impl Handler<S>, buffers: Vec<Option<Buffer>>) {
         self.decoder.provide(buffers);
-        let deferred = self.turn.take_kept();
-        self.decode(to, &deferred);
+        let kept = self.turn.take_kept();
+        self.decode(to, &kept);
     }
 
     /// Whether received bytes wait to be decoded until memory is provided.
-    pub fn has_deferred(&self) -> bool {
+    pub fn has_kept(&self) -> bool {
         self.turn.has_kept()
     }
 }

@@ -158,7 +158,7 @@ fn token(shown: &[u8]) -> Vec<u8> {
 }
 
 fn send(link: &mut Link<Script>, log: &mut Log, id: u64) -> u64 {
-    link.greet();
+    link.queue_preface();
     let header = Header::control(Kind::Pong, id);
     link.send(log, header, Head::Borrowed(&[]), Vec::new())
 }
@@ -170,7 +170,7 @@ fn requires(admission: Admission) -> Link<Script> {
     };
     let mut link = Link::new(Limits::default(), handshake);
     link.connect(Script::default(), false);
-    link.greet_with(Preface::new(Role::Caller, &Limits::default(), 0));
+    link.set_preface(Preface::new(Role::Caller, &Limits::default(), 0));
     link
 }
 
@@ -272,7 +272,7 @@ fn a_token_is_shown_once_with_the_preface() {
     };
     let mut link = Link::new(Limits::default(), handshake);
     link.connect(Script::default(), false);
-    link.greet_with(Preface::new(Role::Caller, &Limits::default(), 0));
+    link.set_preface(Preface::new(Role::Caller, &Limits::default(), 0));
     let mut log = Log::default();
     for id in 0..2 {
         send(&mut link, &mut log, id);
@@ -389,7 +389,7 @@ fn a_failure_to_send_between_two_turns_takes_effect_at_once() {
 #[test]
 fn what_the_kernel_does_not_take_is_queued_and_goes_out_later() {
     let (mut link, mut log) = open();
-    link.greet();
+    link.queue_preface();
     link.flush(&mut log);
     let before = sent(&link);
     for errno in [Errno::AGAIN, Errno::INTR] {
@@ -504,13 +504,13 @@ fn memory_is_wanted_until_it_is_provided_or_the_link_ends() {
         let lengths = (bytes as u64).to_le_bytes().to_vec();
         let parts = [header.encode().to_vec(), lengths, vec![7; 10]];
         receive(&mut link, &mut log, &parts);
-        assert!(link.has_deferred() && !link.wants_read(&mut log));
+        assert!(link.has_kept() && !link.wants_read(&mut log));
         assert_eq!(link.wanted(), Some(vec![bytes]));
         (link, log)
     };
     let (mut link, mut log) = announced();
     link.provide(&mut log, vec![None]);
-    assert!(!link.has_deferred() && link.wanted().is_none());
+    assert!(!link.has_kept() && link.wanted().is_none());
     receive(&mut link, &mut log, &[vec![7; bytes - 10]]);
     assert_eq!(log.events, [Told::Frame(5)]);
     let (mut link, mut log) = announced();

@@ -248,7 +248,7 @@ impl Messages {
     /// Whether the peer may still read the memory of these bytes, because it was sent without a copy.
     ///
     /// # Errors
-    /// `Closed` once this end is closed, since it then receives no more returns. `Forked`.
+    /// `Closed` once this end is closed, though the peer may still read what was lent before. `Forked`.
     pub fn is_lent(&self, bytes: &[u8]) -> Result<bool> {
         let mut state = self.lock()?;
         match state.stream_mut() {
@@ -520,7 +520,7 @@ impl Messages {
 
 fn readiness_of(state: &mut Guard<'_>) -> Readiness {
     Readiness {
-        open: state.is_open(),
+        open: state.has_opened(),
         ready: state.waiting().0 > 0,
         over: state.end().is_some(),
         wants_read: state.wants_read() || (state.end().is_none() && signals_room_as_input(state)),

@@ -3,7 +3,7 @@
 //! Nothing here waits or locks.
 //!
 //! With an allocator, receiving pauses before each message with long frames: the decoder asks for memory at its lengths,
-//! bytes that arrived behind them are deferred, and nothing is read until [`State::provide`]. The allocator is the caller's
+//! bytes that arrived behind them are kept, and nothing is read until [`State::provide`]. The allocator is the caller's
 //! code, so it cannot run under the connection's lock.
 
 mod outgoing;
@@ -55,7 +55,7 @@ impl<S: Stream> State<S> {
         };
         let mut link = Link::new(limits, handshake);
         link.connect(stream, false);
-        link.introduce(&Preface::new(Role::Messenger, &limits, 0));
+        link.push_preface(&Preface::new(Role::Messenger, &limits, 0));
         Self {
             link,
             arrivals: Arrivals::new(),
@@ -78,8 +78,8 @@ impl<S: Stream> State<S> {
         (!self.link.life().is_broken() && sent < queued).then_some((sent, queued))
     }
 
-    /// Whether the peer's preface was read, and the peer was admitted.
-    pub fn is_open(&self) -> bool {
+    /// Whether the peer's preface was read, and the peer was admitted, even if the connection broke since.
+    pub fn has_opened(&self) -> bool {
         self.link.life().has_opened()
     }
 
@@ -158,7 +158,7 @@ impl<S: Stream> State<S> {
 
     /// Whether a message, or the handshake, is incomplete.
     pub fn is_within(&self) -> bool {
-        !self.link.at_boundary() || !self.is_open()
+        !self.link.at_boundary() || !self.has_opened()
     }
 
     /// Whether another receive would probably find something.
@@ -300,7 +300,7 @@ impl<S: Stream> State<S> {
         let sent = |stream: &S| stream.unsent() == 0 && !stream.wants_write();
         self.link.life().receives()
             && !self.is_within()
-            && !self.link.has_deferred()
+            && !self.link.has_kept()
             && self.arrivals.inbox.is_empty()
             && self.outbox().is_empty()
             && self.stream().is_some_and(sent)

@@ -227,7 +227,7 @@ impl Reactor {
             return;
         };
         let action = served.session.step(client, target, &control.metrics);
-        let newly_open = !served.open && served.session.client.is_open();
+        let newly_open = !served.open && served.session.client.has_opened();
         if newly_open {
             served.open = true;
             self.handshakes.end();

@@ -141,7 +141,7 @@ impl<S: Stream> ClientSession<S> {
 
     /// Answer or forward what has arrived.
     fn act(&mut self, metrics: &Metrics) -> Result<Option<Action>> {
-        if !self.client.is_open() || self.dialing {
+        if !self.client.has_opened() || self.dialing {
             return Ok(None);
         }
         let Some(target) = &mut self.target else {
@@ -245,7 +245,7 @@ impl<S: Stream> ClientSession<S> {
         };
         let back = to_target.is_some_and(|target| waits(target, &self.client));
         let forth = !self.dialing && waits(&self.client, to_target.unwrap_or(&self.client));
-        if !taken && self.client.is_open() && (back || forth) || self.holds_received() {
+        if !taken && self.client.has_opened() && (back || forth) || self.holds_received() {
             Action::Again
         } else {
             Action::Wait

@@ -168,11 +168,6 @@ impl Decoder {
         matches!(self.stage, Stage::Preface | Stage::Header) && self.fixed_len == 0
     }
 
-    /// Whether the peer's preface was read.
-    pub fn has_preface(&self) -> bool {
-        self.stage != Stage::Preface
-    }
-
     /// Continue a stream whose preface another process has read.
     pub fn skip_preface(&mut self) {
         self.stage = Stage::Header;

@@ -150,7 +150,7 @@ fn a_stream_that_the_peer_does_not_speak_gives_back_what_it_was_lent_without_the
     let [caller, _server] = ends();
     let mut preface = Preface::new(Role::Server, &Limits::default(), 0);
     preface.features = 0;
-    caller.lock_any().link.meet(preface);
+    caller.lock_any().link.accept_preface(preface);
     let lends = Lends::new(&caller);
     let call = lends.call(&[1, 1]);
     caller

@@ -34,7 +34,7 @@ impl Messages {
     pub fn handshake(&self, deadline: Option<Instant>) -> Result<()> {
         self.wait(deadline, |state| match state.end() {
             Some(fault) => Err(fault.to_error(&self.peer, Delivered::No)),
-            None => Ok(state.is_open().then_some(())),
+            None => Ok(state.has_opened().then_some(())),
         })
     }
 

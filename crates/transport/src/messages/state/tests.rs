@@ -291,7 +291,7 @@ proptest! {
             other.receive();
         }
         prop_assert!(got == sent, "{} of {} messages arrived", got.len(), sent.len());
-        prop_assert!(one.is_open() && other.is_open());
+        prop_assert!(one.has_opened() && other.has_opened());
     }
 }
 
@@ -402,12 +402,17 @@ fn what_came_before_the_end_is_delivered() {
 
 /// Two ends that know each other, and what the first one's stream says of itself.
 fn open_ends() -> (State<End>, State<End>, Rc<RefCell<Own>>) {
+    open_ends_with(Limits::of_messages())
+}
+
+/// The other one has these limits.
+fn open_ends_with(limits: Limits) -> (State<End>, State<End>, Rc<RefCell<Own>>) {
     let (left, right) = pair();
     let own = Rc::clone(&left.own);
     let mut one = state(left, Admission::Anybody, None);
-    let mut other = state(right, Admission::Anybody, None);
+    let mut other = State::new(right, limits, Admission::Anybody, None);
     settle(&mut one, &mut other);
-    assert!(one.is_open() && other.is_open());
+    assert!(one.has_opened() && other.has_opened());
     (one, other, own)
 }
 
@@ -595,7 +600,11 @@ fn ping(state: &mut State<End>, id: u64) {
 
 #[test]
 fn a_ping_is_answered_unless_too_much_waits() {
-    let (mut one, mut other, _) = open_ends();
+    let limits = Limits {
+        outbox_bytes_high: 50,
+        ..Limits::of_messages()
+    };
+    let (mut one, mut other, _) = open_ends_with(limits);
     ping(&mut one, 5);
     other.receive();
     let answered = one.offset();
@@ -603,7 +612,6 @@ fn a_ping_is_answered_unless_too_much_waits() {
     assert!(one.offset() > answered, "a pong has come");
     assert_eq!((one.fault(), other.fault()), (None, None));
     outgoing(&other).borrow_mut().room.extend([0; 8]);
-    other.link.limits_mut().outbox_bytes_high = 50;
     other.send(&mut vec![vec![0; 100]]);
     let queued = other.outbox().bytes();
     assert!(queued > 50);
@@ -614,10 +622,12 @@ fn a_ping_is_answered_unless_too_much_waits() {
         queued,
         "it does not take what is sent"
     );
-    other.link.limits_mut().outbox_bytes_high = queued;
+    outgoing(&other).borrow_mut().room = [queued - 50, 0, 0].into();
+    other.flush();
+    assert_eq!(other.outbox().bytes(), 50);
     ping(&mut one, 7);
     other.receive();
-    assert!(other.outbox().bytes() > queued);
+    assert!(other.outbox().bytes() > 50);
 }
 
 #[test]
@@ -673,7 +683,7 @@ fn a_peer_for_calls_is_no_peer_for_messages() {
     left.outgoing.borrow_mut().bytes.extend(preface);
     other.receive();
     assert_eq!(violation_of(&other), Some(Violation::Purpose(Role::Caller)));
-    assert!(!other.is_open());
+    assert!(!other.has_opened());
 }
 
 #[test]
@@ -741,8 +751,11 @@ fn what_the_stream_copied_and_lent_counts() {
 
 #[test]
 fn a_peer_that_is_gone_is_noticed_also_where_it_is_not_read() {
-    let (mut one, mut other, _) = open_ends();
-    other.link.limits_mut().inbox_bytes_max = 10;
+    let limits = Limits {
+        inbox_bytes_max: 10,
+        ..Limits::of_messages()
+    };
+    let (mut one, mut other, _) = open_ends_with(limits);
     one.send(&mut vec![vec![0; 100]]);
     other.receive();
     assert!(!other.is_over() && !other.wants_read());

@@ -38,7 +38,7 @@ fn a_wrong_or_missing_token_lets_nothing_in() {
         let mut other = state(right, asks(), None);
         one.send(&mut vec![b"x".to_vec()]);
         settle(&mut one, &mut other);
-        assert!(!other.is_open() && other.take().is_none());
+        assert!(!other.has_opened() && other.take().is_none());
         assert_eq!(violation_of(&other), Some(violation));
     }
     let (left, right) = pair();
