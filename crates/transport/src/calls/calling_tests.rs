@@ -105,7 +105,7 @@ struct World {
 impl World {
     fn new(step: usize) -> Self {
         let (caller, mut server) = ends(step, usize::MAX, Errno::AGAIN);
-        assert!(server.exchange.waiters.attach());
+        assert!(server.attach_driver());
         Self {
             caller,
             server,
@@ -119,7 +119,7 @@ impl World {
     }
 
     fn start(&mut self, queue: bool, one_way: bool, deadline: bool) {
-        let id = self.caller.exchange.asking.calls.next_id();
+        let id = self.caller.calls().next_id();
         let text = id.to_le_bytes();
         let header = Header {
             one_way,
@@ -131,7 +131,7 @@ impl World {
         let end = self.caller.send(header, Head::Borrowed(&text), Vec::new());
         if !one_way {
             let taker = if queue { Taker::Queue } else { Taker::Thread };
-            self.caller.exchange.asking.calls.begin(id, taker, end);
+            self.caller.calls().begin(id, taker, end);
         }
         let model = Model {
             one_way,
@@ -150,10 +150,10 @@ impl World {
         } else {
             now
         };
-        let newest = self.server.exchange.answering.inbox.generation();
-        match self.server.exchange.answering.inbox.next(now) {
+        let newest = self.server.inbox().generation();
+        match self.server.inbox().next(now) {
             None => assert_eq!(
-                self.server.exchange.answering.inbox.queued(),
+                self.server.inbox().queued(),
                 0,
                 "a queued call is forgotten"
             ),
@@ -199,10 +199,7 @@ impl World {
             return;
         }
         model.answered = Some(fails);
-        assert!(
-            self.server.exchange.answering.inbox.is_running(id),
-            "it runs and is unknown"
-        );
+        assert!(self.server.inbox().is_running(id), "it runs and is unknown");
         let kind = if fails { Kind::Failure } else { Kind::Reply };
         let header = Header {
             head_bytes: 8,
@@ -213,14 +210,14 @@ impl World {
         self.server
             .answer(header, reason, Head::Borrowed(&text), Vec::new());
         assert!(
-            !self.server.exchange.answering.inbox.is_running(id),
+            !self.server.inbox().is_running(id),
             "answered, and it runs on"
         );
     }
 
     fn cancel(&mut self, id: u64) {
-        let waits = self.caller.exchange.asking.calls.is_waiting(id);
-        assert_eq!(self.caller.exchange.asking.calls.cancel(id), waits);
+        let waits = self.caller.calls().is_waiting(id);
+        assert_eq!(self.caller.calls().cancel(id), waits);
         let model = self.calls.get_mut(&id).expect("started");
         if model.outcomes == 0 {
             model.cancelled = true;
@@ -256,18 +253,18 @@ impl World {
     }
 
     fn take(&mut self, id: u64, broken_at: Option<u64>) {
-        if let Some(outcome) = self.caller.exchange.asking.calls.take(id) {
+        if let Some(outcome) = self.caller.calls().take(id) {
             self.ended(id, &outcome, broken_at);
         }
     }
 
     fn take_finished(&mut self, broken_at: Option<u64>) {
-        for (id, outcome) in self.caller.exchange.asking.calls.take_finished() {
+        for (id, outcome) in self.caller.calls().take_finished() {
             self.ended(id, &outcome, broken_at);
         }
-        assert!(self.caller.exchange.asking.calls.take_finished().is_empty());
+        assert!(self.caller.calls().take_finished().is_empty());
         assert_eq!(
-            self.caller.exchange.asking.calls.bytes(),
+            self.caller.calls().bytes(),
             0,
             "bytes of taken answers are held"
         );
@@ -275,10 +272,10 @@ impl World {
 
     fn hand_over(&mut self, id: u64, queue: bool) {
         let to = if queue { Taker::Queue } else { Taker::Thread };
-        let before = self.caller.exchange.asking.calls.in_flight();
-        self.caller.exchange.asking.calls.hand_over(id, to);
+        let before = self.caller.calls().in_flight();
+        self.caller.calls().hand_over(id, to);
         assert_eq!(
-            self.caller.exchange.asking.calls.in_flight(),
+            self.caller.calls().in_flight(),
             before,
             "lost on its way over"
         );
@@ -287,16 +284,13 @@ impl World {
     /// Goodbye: what waits is refused, what runs goes on.
     fn close(&mut self) {
         self.closed = true;
-        for refusal in self.server.exchange.answering.inbox.close() {
+        for refusal in self.server.inbox().close() {
             let model = &self.calls[&refusal.id];
             assert!(!model.ran && !model.one_way);
             self.server.refuse(refusal);
         }
         assert_eq!(
-            (
-                self.server.exchange.answering.inbox.queued(),
-                self.server.exchange.answering.inbox.bytes()
-            ),
+            (self.server.inbox().queued(), self.server.inbox().bytes()),
             (0, 0)
         );
     }
@@ -324,15 +318,11 @@ impl World {
     }
 
     /// What both ends say of their calls is what has happened to them.
-    fn check_books(&self) {
+    fn check_books(&mut self) {
         let known = |model: &&Model| !model.one_way && !model.cancelled && model.outcomes == 0;
         let known = self.calls.values().filter(known).count();
-        assert_eq!(
-            self.caller.exchange.asking.calls.in_flight(),
-            known,
-            "calls in flight"
-        );
-        let inbox = &self.server.exchange.answering.inbox;
+        assert_eq!(self.caller.calls().in_flight(), known, "calls in flight");
+        let inbox = self.server.inbox();
         assert_eq!(
             inbox.bytes(),
             inbox.queued() * (CALL_BYTES_MIN + 8),
@@ -345,14 +335,11 @@ impl World {
             assert_ne!(awaited, inbox.is_cancelled(id));
             assert!(runs || !awaited, "call {id} does not run, and is awaited");
             assert!(awaited || !runs || model.cancelled, "call {id} is awaited");
-            let waits = self.caller.exchange.asking.calls.is_waiting(id);
+            let waits = self.caller.calls().is_waiting(id);
             assert!(!waits || (model.outcomes == 0 && !model.one_way));
         }
         let cancelled = self.calls.values().filter(|model| model.cancelled).count();
-        assert!(
-            self.caller.exchange.asking.calls.late <= cancelled as u64,
-            "late replies"
-        );
+        assert!(self.caller.calls().late <= cancelled as u64, "late replies");
         assert!(
             inbox.cancelled <= cancelled as u64,
             "cancelled before they ran"
@@ -394,7 +381,7 @@ impl World {
     /// Delivers, runs and answers everything, and takes every outcome.
     fn settle(&mut self) {
         self.deliver();
-        while self.server.exchange.answering.inbox.queued() > 0 {
+        while self.server.inbox().queued() > 0 {
             self.run(false);
         }
         let ids: Vec<u64> = self.calls.keys().copied().collect();
@@ -404,13 +391,11 @@ impl World {
         self.deliver();
         self.take_all(&ids, None);
         assert_eq!(
-            self.server.exchange.answering.inbox.bytes(),
+            self.server.inbox().bytes(),
             0,
             "bytes of taken calls are held"
         );
-        let running = ids
-            .iter()
-            .any(|id| self.server.exchange.answering.inbox.is_running(*id));
+        let running = ids.iter().any(|id| self.server.inbox().is_running(*id));
         assert!(!running, "answered calls are known");
     }
 
@@ -420,7 +405,7 @@ impl World {
         }
         self.take_finished(broken_at);
         assert_eq!(
-            self.caller.exchange.asking.calls.in_flight(),
+            self.caller.calls().in_flight(),
             0,
             "calls are known after their end"
         );

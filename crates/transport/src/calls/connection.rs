@@ -1,9 +1,10 @@
 //! A connection of calls over a socket or TLS: the state behind a lock, in steps that never block.
 //!
-//! Lock order: the state's lock is the only one. It is held for one bounded turn, and never across a wait or while lent
-//! bytes are dropped: dropping them may wait for a lock of another runtime, such as Python's GIL, while a thread that
-//! holds that lock waits for ours. So a step gets what is lent by [`Connection::step_with`], which drops it after
-//! unlocking, and what the state itself has taken goes to the outbox, which [`release`] empties after unlocking.
+//! Lock order: the state's lock is the first; those of `share` (the pool, the loans of peers, the held segments) are taken
+//! under it. It is held for one bounded turn, and never across a wait or while lent bytes are dropped: dropping them may
+//! wait for a lock of another runtime, such as Python's GIL, while a thread that holds that lock waits for ours. So a step
+//! gets what is lent by [`Connection::step_with`], which drops it after unlocking, and what the state itself has taken goes
+//! to the outbox, which [`release`] empties after unlocking.
 
 mod calling;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use crate::calls::options::{Counters, Options};
 use crate::calls::state::ConnectionState;
 use crate::drive::blocking::is_past;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
+use crate::link::framed::Link;
 use crate::link::outbox::Head;
 use crate::share::sweep_lent;
 use crate::stream::Socket;
@@ -62,6 +64,18 @@ impl Connection {
             state.link.queue_preface();
             state.flush();
         })?;
+        Ok(connection)
+    }
+
+    /// Take over the socket of a caller in another process that has sent its preface; `preface_read`: it has also read the
+    /// server's.
+    ///
+    /// # Errors
+    /// `Config` if the descriptor is no connected Unix socket.
+    pub fn resume(socket: OwnedFd, options: Options, preface_read: bool) -> Result<Self> {
+        let connection = Self::unconnected(options);
+        connection.adopt(socket)?;
+        connection.step(|state| state.resume(preface_read))?;
         Ok(connection)
     }
 
@@ -112,6 +126,39 @@ impl Connection {
         Ok(())
     }
 
+    /// Continue after another process has used the connection. The frame that says so goes out before the next call.
+    pub fn renew(&self) -> Result<()> {
+        self.step(ConnectionState::renew)
+    }
+
+    /// Whether another process could continue from here: nothing is half written or half read, and no calls are in flight
+    /// but the `owed` ones whose answers the next process will read.
+    pub fn is_quiescent(&self, owed: usize) -> Result<bool> {
+        self.step(|state| state.is_quiescent(owed))
+    }
+
+    /// Whether the server's preface was read.
+    pub fn is_open(&self) -> Result<bool> {
+        self.step(|state| state.link.life().is_open())
+    }
+
+    /// Forget a call whose answer another process will read, without cancelling it at the server.
+    pub fn forget_call(&self, id: u64) -> Result<()> {
+        self.step(|state| state.forget_call(id))
+    }
+
+    /// Expect the reply to a call that another process made; it is taken like that of our own call.
+    pub fn expect_reply(&self, id: u64) -> Result<()> {
+        self.step(|state| state.expect_reply(id))
+    }
+
+    /// Close our duplicate of the socket; those of other processes stay connected. Idempotent.
+    ///
+    /// For a [quiescent](Self::is_quiescent) connection on which no thread waits; `close` ends it for all processes.
+    pub fn close_local(&self) -> Result<()> {
+        self.step(ConnectionState::close_local)
+    }
+
     /// The peer's name in messages.
     pub fn peer(&self) -> &str {
         &self.peer
@@ -119,7 +166,7 @@ impl Connection {
 
     /// Whether the kernel says that the peer is the same user.
     pub fn is_trusted(&self) -> bool {
-        self.lock_any().exchange.allows_pickle()
+        self.lock_any().allows_pickle()
     }
 
     /// What a selector watches; `None` once closed.
@@ -137,7 +184,7 @@ impl Connection {
     pub fn watch(&self, pidfd: OwnedFd) {
         let mut state = self.lock_any();
         let connected = state.link.stream().is_some();
-        state.exchange.sleeping.watch(connected.then_some(pidfd));
+        state.sleeping().watch(connected.then_some(pidfd));
     }
 
     /// Read the socket, and take the calls that finished for the queue.
@@ -146,7 +193,7 @@ impl Connection {
     /// `Busy` while a thread reads. A broken connection is no error here: its calls end with it.
     pub fn receive(&self) -> Result<VecDeque<(u64, Outcome)>> {
         self.step(|state| {
-            if matches!(state.exchange.waiters.reader(), Reader::Thread(_)) {
+            if matches!(state.reader(), Reader::Thread(_)) {
                 return Err(self.busy("a thread reads it"));
             }
             state.receive();
@@ -168,7 +215,7 @@ impl Connection {
     /// For a worker whose calls arrive at the pace of a disk: spinning takes a core from the process that sends them. A
     /// cancel of a queued call is then found once the queue is empty.
     pub fn disable_spin(&self) -> Result<()> {
-        self.step(|state| state.exchange.sleeping.disable_spin())
+        self.step(|state| state.sleeping().disable_spin())
     }
 
     /// Write queued bytes; true if nothing waits any more.
@@ -193,7 +240,7 @@ impl Connection {
 
     /// Stop being the reader.
     pub fn detach(&self) -> Result<()> {
-        self.step(|state| state.exchange.waiters.detach())
+        self.step(|state| state.waiters().detach())
     }
 
     /// The watched peer process ended: deliver what it sent before, then break.
@@ -219,7 +266,7 @@ impl Connection {
 
     /// Calls whose outcomes have not been taken, and streams that have not been read to their end.
     pub fn in_flight(&self) -> usize {
-        self.lock_any().exchange.asking.in_flight()
+        self.lock_any().in_flight()
     }
 
     /// Bytes that wait to be sent; those that the stream itself holds count as at least one.
@@ -249,23 +296,7 @@ impl Connection {
 
     /// What was counted.
     pub fn counters(&self) -> Counters {
-        let state = self.lock_any();
-        let (link, exchange) = (&state.link, &state.exchange);
-        let (asking, inbox) = (&exchange.asking, &exchange.answering.inbox);
-        Counters {
-            sent_bytes: link.outbox().sent(),
-            received_bytes: link.offset(),
-            outbox_bytes: link.outbox().bytes(),
-            inbox_bytes: inbox.bytes() + asking.bytes(),
-            inbox_calls: inbox.queued(),
-            in_flight: asking.in_flight(),
-            late_replies: asking.calls.late,
-            expired: inbox.expired,
-            stale: inbox.stale,
-            cancelled: inbox.cancelled,
-            pongs: exchange.pongs(),
-            lent_segments: state.lending().lent(),
-        }
+        self.lock_any().counters()
     }
 
     /// Close now: queued bytes are dropped, waiting calls end with `Closed`. Idempotent.
@@ -276,13 +307,13 @@ impl Connection {
             // The lock may have been held by a thread that does not exist here.
             if let Ok(mut state) = self.state.try_lock() {
                 state.link.take_stream();
-                state.exchange.sleeping.watch(None);
+                state.sleeping().watch(None);
             }
             return;
         }
         let mut state = self.lock_any();
         state.break_with(Fault::Closed);
-        state.exchange.sleeping.watch(None);
+        state.sleeping().watch(None);
         let mut wire = state.link.take_stream();
         if let Some(wire) = &mut wire {
             wire.hang_up();
@@ -309,7 +340,7 @@ impl Connection {
                 end_wait(state, None);
                 return Err(fault.to_error(&self.peer, Delivered::No));
             }
-            if state.exchange.waiters.reader() != Reader::None {
+            if state.reader() != Reader::None {
                 return Err(self.busy("another thread or loop reads it"));
             }
             if is_past(deadline) {
@@ -319,7 +350,7 @@ impl Connection {
                 });
             }
             let write = state.link.wants_write();
-            state = waiting::turn(self, state, WaitFor { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
         end_wait(state, None);
         Ok(())
@@ -330,31 +361,12 @@ impl Connection {
     /// # Errors
     /// `Deadline`, `Interrupted`, `Closed`.
     pub fn drain(&self, deadline: Option<Instant>) -> Result<()> {
-        let mut state = self.lock()?;
+        let state = self.lock()?;
         let end = state.link.outbox().end();
         // With an empty outbox, the stream itself may still hold bytes (a TLS record, say).
-        while (state.link.outbox().sent() < end || state.link.outbox().is_empty())
-            && state.link.wants_write()
-            && !state.link.life().is_broken()
-        {
-            if is_past(deadline) {
-                end_wait(state, None);
-                return Err(Error::Deadline {
-                    peer: self.peer.clone(),
-                });
-            }
-            state = waiting::turn(
-                self,
-                state,
-                WaitFor {
-                    id: None,
-                    write: true,
-                },
-                deadline,
-            )?;
-        }
-        end_wait(state, None);
-        Ok(())
+        self.write_while(state, deadline, |link| {
+            (link.outbox().sent() < end || link.outbox().is_empty()) && link.wants_write()
+        })
     }
 
     /// If the outbox is above its high mark, wait until it is below the low one.
@@ -362,31 +374,47 @@ impl Connection {
     /// # Errors
     /// As [`Self::drain`].
     pub fn wait_for_room(&self, deadline: Option<Instant>) -> Result<()> {
-        let mut state = self.lock()?;
+        let state = self.lock()?;
         if state.link.outbox().bytes() <= state.link.limits().outbox_bytes_high {
             return Ok(());
         }
-        while state.link.outbox().bytes() > state.link.limits().outbox_bytes_low
-            && !state.link.life().is_broken()
-        {
+        self.write_while(state, deadline, |link| {
+            link.outbox().bytes() > link.limits().outbox_bytes_low
+        })
+    }
+
+    /// Write while something `waits`, until the link is broken.
+    fn write_while<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        deadline: Option<Instant>,
+        waits: impl Fn(&Link<Wire>) -> bool,
+    ) -> Result<()> {
+        let wait_for = WaitFor {
+            id: None,
+            write: true,
+        };
+        while waits(&state.link) && !state.link.life().is_broken() {
             if is_past(deadline) {
                 end_wait(state, None);
                 return Err(Error::Deadline {
                     peer: self.peer.clone(),
                 });
             }
-            state = waiting::turn(
-                self,
-                state,
-                WaitFor {
-                    id: None,
-                    write: true,
-                },
-                deadline,
-            )?;
+            state = self.turn(state, wait_for, deadline)?;
         }
         end_wait(state, None);
         Ok(())
+    }
+
+    /// Wait once without the lock, then read and write what can be.
+    fn turn<'a>(
+        &'a self,
+        state: Guard<'a>,
+        wait_for: WaitFor,
+        deadline: Option<Instant>,
+    ) -> Result<Guard<'a>> {
+        waiting::turn(&self.peer, state, || self.lock(), wait_for, deadline)
     }
 
     pub(super) fn busy(&self, what: &'static str) -> Error {

@@ -135,7 +135,7 @@ fn enter<'a>(connection: &'a Connection, id: u64, wake: &Arc<Wakeup>) -> Result<
         id: Some(id),
         write,
     };
-    let turn = begin_turn(connection, &mut state, wait_for, Some(wake))?;
+    let turn = begin_turn(connection.peer(), &mut state, wait_for, Some(wake))?;
     release(state);
     Ok(Entered::Waiting(Waiting {
         connection,

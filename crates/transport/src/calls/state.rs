@@ -1,14 +1,23 @@
 //! The state of a connection of calls: the link and what its frames mean, stepped together.
 //!
+//! The link is open to the modules of calls; what its frames mean is reached by methods alone.
+//!
 //! Nothing here waits or locks; [`crate::calls::connection`] adds the lock and its `waiting` the waiting.
+
+mod handoff;
 
 use std::time::Instant;
 
+use forebay_base::waiters::{Reader, Waiters};
+
+use crate::calls::answering::Answering;
 use crate::calls::call::{Calls, Taker};
 use crate::calls::credit::Credits;
 use crate::calls::exchange::Exchange;
 use crate::calls::inbox::{Call, Inbox, Refusal};
 use crate::calls::items::Streams;
+use crate::calls::options::Counters;
+use crate::calls::sleeping::Sleeping;
 use crate::calls::streaming::StreamReadiness;
 use crate::error::{Cause, Error, Fault, Result};
 use crate::limit::Limits;
@@ -24,7 +33,7 @@ use crate::wire::role::Role;
 /// Everything of one connection but its lock.
 pub struct ConnectionState<S> {
     pub(super) link: Link<S>,
-    pub(super) exchange: Exchange,
+    exchange: Exchange,
 }
 
 impl<S> ConnectionState<S> {
@@ -39,6 +48,59 @@ impl<S> ConnectionState<S> {
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn link(&self) -> &Link<S> {
         &self.link
+    }
+
+    /// Who reads the stream.
+    #[inline]
+    pub fn reader(&self) -> Reader {
+        self.exchange.waiters.reader()
+    }
+
+    /// The threads that wait.
+    #[inline]
+    pub fn waiters(&mut self) -> &mut Waiters {
+        &mut self.exchange.waiters
+    }
+
+    /// How they sleep.
+    #[inline]
+    pub fn sleeping(&mut self) -> &mut Sleeping {
+        &mut self.exchange.sleeping
+    }
+
+    /// Whether the kernel says that the peer is the same user.
+    pub fn allows_pickle(&self) -> bool {
+        self.exchange.allows_pickle()
+    }
+
+    /// Whether the peer has said goodbye.
+    pub fn is_refused(&self) -> bool {
+        self.exchange.asking.is_refused()
+    }
+
+    /// Calls whose outcomes have not been taken, and streams that have not been read to their end.
+    pub fn in_flight(&self) -> usize {
+        self.exchange.asking.in_flight()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        let (link, exchange) = (&self.link, &self.exchange);
+        let (asking, inbox) = (&exchange.asking, &exchange.answering.inbox);
+        Counters {
+            sent_bytes: link.outbox().sent(),
+            received_bytes: link.offset(),
+            outbox_bytes: link.outbox().bytes(),
+            inbox_bytes: inbox.bytes() + asking.bytes(),
+            inbox_calls: inbox.queued(),
+            in_flight: asking.in_flight(),
+            late_replies: asking.calls.late,
+            expired: inbox.expired,
+            stale: inbox.stale,
+            cancelled: inbox.cancelled,
+            pongs: exchange.pongs(),
+            lent_segments: exchange.lending.lent(),
+        }
     }
 
     /// A driver reads from now on; false while another one does.
@@ -198,11 +260,6 @@ impl<S: Stream> ConnectionState<S> {
         lending.name_staged(&mut self.link, header, segments, staged)
     }
 
-    /// Have both ends forget what was lent. The frame that says so goes out before the next call.
-    pub fn renew(&mut self, id: u64) {
-        self.exchange.lending.renew(&mut self.link, id);
-    }
-
     /// Cancel a call, here and at the peer.
     pub fn cancel_call(&mut self, id: u64) {
         self.exchange.waiters.forget(id);
@@ -296,6 +353,12 @@ impl<S: Stream> ConnectionState<S> {
             let reason = Reason::Cancelled;
             self.refuse(Refusal { id, reason });
         }
+    }
+
+    /// The streams that are served now.
+    pub fn running_streams(&self) -> impl Iterator<Item = u64> {
+        let Answering { inbox, credits, .. } = &self.exchange.answering;
+        credits.ids().filter(|&id| inbox.is_running(id))
     }
 
     /// What a running stream may do at `now`.

@@ -24,7 +24,7 @@ type Pipe = Rc<RefCell<VecDeque<u8>>>;
 /// One end of a stream that moves at most `step` bytes, then would block once.
 pub(super) struct Script {
     out: Pipe,
-    into: Pipe,
+    pub(super) into: Pipe,
     step: usize,
     blocked: [Cell<bool>; 2],
     /// Bytes that may still move before `errno` strikes.
@@ -168,31 +168,22 @@ fn exchange(
             break; // a real caller is refused here
         }
         let segments: Vec<Payload> = vec![Box::new(vec![5u8; 30])];
-        let id = caller.exchange.asking.calls.next_id();
-        caller
-            .exchange
-            .asking
-            .calls
-            .begin(id, Taker::Queue, u64::MAX);
+        let id = caller.calls().next_id();
+        caller.calls().begin(id, Taker::Queue, u64::MAX);
         let end = caller.send(
             frame(Kind::Call, id, b"head", &segments),
             Head::Borrowed(b"head"),
             segments,
         );
         if !caller.link.life().is_broken() {
-            caller.exchange.asking.calls.begin(id, Taker::Queue, end);
+            caller.calls().begin(id, Taker::Queue, end);
         }
     }
     let mut outcomes = Vec::new();
     for _ in 0..10_000 {
         caller.flush();
         server.receive();
-        while let Some(Ok(call)) = server
-            .exchange
-            .answering
-            .inbox
-            .next(std::time::Instant::now())
-        {
+        while let Some(Ok(call)) = server.inbox().next(std::time::Instant::now()) {
             let segments: Vec<Payload> = call
                 .segments
                 .into_iter()
@@ -205,14 +196,12 @@ fn exchange(
         caller.receive();
         outcomes.extend(
             caller
-                .exchange
-                .asking
-                .calls
+                .calls()
                 .take_finished()
                 .into_iter()
                 .map(|(_, outcome)| outcome),
         );
-        if outcomes.len() == 2 || caller.exchange.asking.calls.in_flight() == 0 {
+        if outcomes.len() == 2 || caller.calls().in_flight() == 0 {
             break;
         }
     }
@@ -283,7 +272,7 @@ fn without_the_right_token_nothing_is_said_or_run() {
                 panic!("{:?}", server.link.fault())
             };
             assert_eq!(violation, &expected);
-            assert_eq!(server.exchange.answering.inbox.queued(), 0);
+            assert_eq!(server.inbox().queued(), 0);
             assert!(caller.link.peer().is_none(), "not even the preface");
         }
     }
@@ -309,10 +298,7 @@ fn a_long_frame_is_refused_before_the_token_and_taken_after_it() {
             other => panic!("{other:?}"),
         });
         assert_eq!(found, refused.then_some(limit));
-        assert_eq!(
-            server.exchange.answering.inbox.queued(),
-            usize::from(!refused)
-        );
+        assert_eq!(server.inbox().queued(), usize::from(!refused));
     }
 }
 
@@ -356,7 +342,7 @@ fn an_error_at_any_byte_ends_every_call_once() {
                 Outcome::Failure(..) => panic!("nothing failed remotely"),
             }
         }
-        assert_eq!(caller.exchange.asking.calls.in_flight(), 0);
+        assert_eq!(caller.calls().in_flight(), 0);
     }
     assert!(broken > 100);
 }
@@ -366,7 +352,7 @@ fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
     for (reader, kept) in [(Reader::None, vec![]), (Reader::Driver, vec![1])] {
         let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
         if reader == Reader::Driver {
-            assert!(server.exchange.waiters.attach());
+            assert!(server.attach_driver());
         }
         let mut send = |server: &mut ConnectionState<Script>, kind| {
             let header = frame(kind, 1, b"", &[]);
@@ -377,15 +363,11 @@ fn cancels_of_running_calls_are_kept_for_a_driver_alone() {
             }
         };
         send(&mut server, Kind::Call);
-        let running = server
-            .exchange
-            .answering
-            .inbox
-            .next(std::time::Instant::now());
+        let running = server.inbox().next(std::time::Instant::now());
         assert!(running.is_some_and(|call| call.is_ok()));
         send(&mut server, Kind::Cancel);
-        assert!(server.exchange.answering.inbox.is_cancelled(1));
-        assert_eq!(server.exchange.answering.take_cancelled(), kept);
+        assert!(server.inbox().is_cancelled(1));
+        assert_eq!(server.take_cancelled(), kept);
     }
 }
 
@@ -410,7 +392,7 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
         caller.send(stale, Head::Borrowed(b""), Vec::new());
         server.receive();
     }
-    assert!(server.exchange.answering.credits.contains(1) && !server.wants_read());
+    assert!(server.credits().contains(1) && !server.wants_read());
     assert!(server.link.outbox().bytes() <= REFUSALS_BYTES_MAX + 4 * HEADER_BYTES);
     fill(&server, false);
     for _ in 0..16 {
@@ -418,7 +400,7 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
         server.flush();
         server.receive();
     }
-    assert_eq!(server.exchange.answering.inbox.stale, 6_000 - 2);
+    assert_eq!(server.inbox().stale, 6_000 - 2);
     assert!(server.wants_read() && server.link.outbox().is_empty());
 }
 
@@ -491,10 +473,10 @@ fn an_end_of_file_ends_a_server_and_breaks_a_caller_with_or_without_a_goodbye() 
                 state.receive();
             }
         }
-        assert_eq!(caller.exchange.asking.is_refused(), goodbye);
+        assert_eq!(caller.is_refused(), goodbye);
         let fault = Fault::Broken(Cause::EndOfFile);
         assert_eq!(caller.link.fault(), Some(&fault));
-        assert!(server.link.life().has_ended() && !server.exchange.answering.inbox.is_cancelled(1));
+        assert!(server.link.life().has_ended() && !server.inbox().is_cancelled(1));
         assert!(!server.caller_gone(), "it waits for its answer");
         answer(&mut server);
         assert!(server.link.life().is_open() && server.link.fault().is_none());

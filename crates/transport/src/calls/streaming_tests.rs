@@ -14,7 +14,6 @@ use crate::calls::streaming::StreamReadiness;
 use crate::counted;
 use crate::error::{Cause, Fault, Violation};
 use crate::limit::{Limits, STREAM_BYTES, STREAM_CREDIT_MAX};
-use crate::link::framed::Handler;
 use crate::link::outbox::{Head, Payload};
 use crate::wire::frame::{Header, Kind, Reason};
 use crate::wire::preface::Preface;
@@ -74,7 +73,7 @@ fn nothing() -> Head<'static> {
 impl World {
     fn new(step: usize) -> Self {
         let (caller, mut server) = ends(step, usize::MAX, Errno::AGAIN);
-        assert!(server.exchange.waiters.attach());
+        assert!(server.attach_driver());
         Self {
             caller,
             server,
@@ -87,7 +86,7 @@ impl World {
     }
 
     fn start(&mut self, credit: u32) -> u64 {
-        let id = self.caller.exchange.asking.calls.next_id();
+        let id = self.caller.calls().next_id();
         let header = Header {
             stream: true,
             ..Header::control(Kind::Call, id)
@@ -103,7 +102,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        while let Some(Ok(call)) = self.server.exchange.answering.inbox.next(Instant::now()) {
+        while let Some(Ok(call)) = self.server.inbox().next(Instant::now()) {
             assert!(call.stream);
             self.streams.get_mut(&call.id).expect("started").runs = true;
         }
@@ -134,7 +133,7 @@ impl World {
 
     fn take(&mut self, id: u64) -> bool {
         self.caller.give_credit(id);
-        let next = self.caller.exchange.asking.items.take(id);
+        let next = self.caller.items().take(id);
         let model = self.streams.get_mut(&id).expect("started");
         model.taken_last = 0;
         match next {
@@ -240,9 +239,9 @@ proptest! {
             assert!(model.left || model.caller_ended, "stream {id} has no end");
             assert!(model.left || model.taken == model.sent, "items of stream {id} are lost");
         }
-        assert_eq!((world.caller.exchange.asking.items.in_flight(), world.caller.exchange.asking.items.cancelled()), (0, 0), "ended streams are known");
-        assert!(world.server.exchange.answering.credits.is_empty(), "credit of ended streams is held");
-        assert_eq!(world.caller.exchange.asking.items.bytes(), 0, "bytes of taken items are held");
+        assert_eq!((world.caller.items().in_flight(), world.caller.items().cancelled()), (0, 0), "ended streams are known");
+        assert!(world.server.credits().is_empty(), "credit of ended streams is held");
+        assert_eq!(world.caller.items().bytes(), 0, "bytes of taken items are held");
     }
 }
 
@@ -283,7 +282,7 @@ proptest! {
                 world.server_reads();
                 world.caller_reads();
             }
-            while let Some(Ok(call)) = world.server.exchange.answering.inbox.next(Instant::now()) {
+            while let Some(Ok(call)) = world.server.inbox().next(Instant::now()) {
                 if call.stream && world.server.readiness(call.id, Instant::now()) == StreamReadiness::Ready {
                     world.server.send_item(Header::control(Kind::Item, call.id), nothing(), Vec::new(), Vec::new(), true);
                 }
@@ -291,9 +290,9 @@ proptest! {
         }
         for id in ids {
             world.caller.cancel_stream(id);
-            prop_assert!(matches!(world.caller.exchange.asking.items.take(id), Next::End(_)));
+            prop_assert!(matches!(world.caller.items().take(id), Next::End(_)));
         }
-        prop_assert_eq!((world.caller.exchange.asking.items.in_flight(), world.caller.exchange.asking.items.bytes()), (0, 0));
+        prop_assert_eq!((world.caller.items().in_flight(), world.caller.items().bytes()), (0, 0));
     }
 }
 
@@ -331,7 +330,7 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
             StreamReadiness::Cancelled
         );
         assert_eq!(
-            world.server.exchange.answering.take_cancelled(),
+            world.server.take_cancelled(),
             if runs { vec![id] } else { vec![] }
         );
         world.run();
@@ -339,12 +338,8 @@ fn leaving_ends_a_stream_at_both_ends_whether_it_runs_or_not() {
         for _ in 0..4 {
             world.caller_reads();
         }
-        assert_eq!(
-            world.caller.exchange.asking.items.cancelled(),
-            0,
-            "its end was confirmed"
-        );
-        assert!(world.server.exchange.answering.credits.is_empty());
+        assert_eq!(world.caller.items().cancelled(), 0, "its end was confirmed");
+        assert!(world.server.credits().is_empty());
     }
 }
 
@@ -364,7 +359,7 @@ fn a_call_of_the_next_lease_ends_the_streams_of_the_one_before() {
     for _ in 0..4 {
         world.server_reads();
     }
-    assert_eq!(world.server.exchange.answering.take_cancelled(), [id]);
+    assert_eq!(world.server.take_cancelled(), [id]);
     assert_eq!(world.send(id, false), StreamReadiness::Cancelled);
 }
 
@@ -392,7 +387,7 @@ fn bytes_hold_a_stream_that_has_credit() {
         }
     }
     assert_eq!(sent, 4);
-    assert_eq!(world.caller.exchange.asking.items.bytes(), STREAM_BYTES);
+    assert_eq!(world.caller.items().bytes(), STREAM_BYTES);
 }
 
 /// A header that a peer sends to an end of this role where one stream of credit 1 is open, and what it is notified.
@@ -480,7 +475,7 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
 #[test]
 fn a_peer_that_does_not_speak_streams_ends_those_that_were_asked_for() {
     let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
-    let id = caller.exchange.asking.calls.next_id();
+    let id = caller.calls().next_id();
     let header = Header {
         stream: true,
         ..Header::control(Kind::Call, id)
@@ -490,11 +485,14 @@ fn a_peer_that_does_not_speak_streams_ends_those_that_were_asked_for() {
         features: 0,
         ..Preface::new(Role::Server, &Limits::default(), 0)
     };
-    let told = Handler::<Script>::accept_preface(&mut caller.exchange, &old);
-    assert_eq!(told, Ok(()));
-    assert_eq!(caller.exchange.asking.items.take_ready(), [id]);
-    let Next::End(Some(Outcome::Broken { fault, sent })) = caller.exchange.asking.items.take(id)
-    else {
+    let script = caller.link.stream().expect("connected");
+    script.into.replace(old.encode().into());
+    for _ in 0..2 {
+        caller.receive(); // the first one would block
+    }
+    assert_eq!(caller.link.fault(), None);
+    assert_eq!(caller.items().take_ready(), [id]);
+    let Next::End(Some(Outcome::Broken { fault, sent })) = caller.items().take(id) else {
         panic!("it has not ended");
     };
     assert_eq!((fault, sent), (Fault::Broken(Cause::NoStreams), false));

@@ -1,15 +1,12 @@
-//! The calling end of a connection: calls, streams, and the connection itself handed to another process.
+//! The calling end of a connection: calls and streams.
 
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use rustix::time::{ClockId, clock_gettime};
-
 use crate::calls::call::{Outcome, Taker};
-use crate::calls::connection::waiting::{self, WaitFor, end_wait};
+use crate::calls::connection::waiting::{WaitFor, end_wait};
 use crate::calls::connection::{Connection, head_bytes};
 use crate::calls::items::Next;
-use crate::calls::options::{Options, Outgoing};
+use crate::calls::options::Outgoing;
 use crate::calls::state::ConnectionState;
 use crate::drive::blocking::is_past;
 use crate::error::{Cause, Delivered, Error, Fault, Result};
@@ -21,7 +18,6 @@ use crate::wire::frame::{Header, Kind, time_to_wire};
 use crate::wire::preface::STREAMS;
 use forebay_base::waiters::Reader;
 
-/// Calls and streams.
 impl Connection {
     /// Send a call without waiting; returns its id.
     ///
@@ -105,7 +101,7 @@ impl Connection {
         if let Some(fault) = state.link.fault() {
             return Err(fault.to_error(&self.peer, Delivered::No));
         }
-        if state.exchange.asking.is_refused() {
+        if state.is_refused() {
             return Err(Fault::Broken(Cause::Goodbye).to_error(&self.peer, Delivered::No));
         }
         state.check_limits(&call.head, &call.segments)
@@ -149,18 +145,16 @@ impl Connection {
     /// Read the socket if it has no reader; returns whether a new call may succeed.
     pub fn probe(&self) -> Result<bool> {
         self.step(|state| {
-            if state.exchange.waiters.reader() == Reader::None {
+            if state.reader() == Reader::None {
                 state.receive();
             }
-            state.link.stream().is_some()
-                && state.link.life().receives()
-                && !state.exchange.asking.is_refused()
+            state.link.stream().is_some() && state.link.life().receives() && !state.is_refused()
         })
     }
 
     /// Whether the server said goodbye.
     pub fn is_leaving(&self) -> bool {
-        self.lock_any().exchange.asking.is_refused()
+        self.lock_any().is_refused()
     }
 
     /// Take what has arrived of a stream that was started with `Taker::Queue`, without reading the socket.
@@ -184,7 +178,7 @@ impl Connection {
     /// Read the socket if it has no reader; returns how many cancelled streams have not ended yet.
     pub fn cancelled_streams(&self) -> Result<usize> {
         self.step(|state| {
-            if state.items().cancelled() > 0 && state.exchange.waiters.reader() == Reader::None {
+            if state.items().cancelled() > 0 && state.reader() == Reader::None {
                 state.receive();
             }
             state.items().cancelled()
@@ -228,8 +222,7 @@ impl Connection {
                 });
             }
             let write = state.link.wants_write();
-            state = waiting::turn(
-                self,
+            state = self.turn(
                 state,
                 WaitFor {
                     id: Some(id),
@@ -250,7 +243,7 @@ impl Connection {
         loop {
             let late = is_past(deadline);
             if late || state.items().has_next(id) {
-                state.exchange.waiters.forget(id); // or the cancel below would wake this thread
+                state.waiters().forget(id); // or the cancel below would wake this thread
                 let next = if late {
                     state.cancel_stream(id);
                     Err(Error::Deadline {
@@ -267,95 +260,7 @@ impl Connection {
                 id: Some(id),
                 write,
             };
-            state = waiting::turn(self, state, wait_for, deadline)?;
+            state = self.turn(state, wait_for, deadline)?;
         }
     }
-}
-
-/// Handing a live connection to another process between two frames.
-///
-/// Several processes may hold duplicates of one caller's socket and use it one after another; they agree among themselves
-/// on whose turn it is. The process that stops using it makes sure that nothing is half written or half read
-/// ([`Connection::is_quiescent`]), and passes on whether the server's preface was read and which call has no answer yet.
-/// The next process continues from there: it sends no preface, and reads that answer as one to its own call.
-///
-/// Lent memory belongs to one process, so whoever takes over from another one has both ends forget what was lent: a new
-/// process by [`Connection::resume`], one that used the connection earlier by [`Connection::renew`].
-///
-/// Ids do not repeat between processes: each continues from the clock. A call that one process has cancelled may still
-/// run, and a one-way call may still be queued, when another process calls.
-impl Connection {
-    /// Take over the socket of a caller that has sent its preface; `preface_read`: it has also read the server's.
-    ///
-    /// # Errors
-    /// `Config` if the descriptor is no connected Unix socket.
-    pub fn resume(socket: OwnedFd, options: Options, preface_read: bool) -> Result<Self> {
-        let connection = Self::unconnected(options);
-        connection.adopt(socket)?;
-        connection.step(|state| {
-            state.link.resume(preface_read);
-            let now = now_ns();
-            state.calls().skip_ids_to(now);
-            state.renew(now);
-        })?;
-        Ok(connection)
-    }
-
-    /// Continue after another process has used the connection. The frame that says so goes out before the next call.
-    pub fn renew(&self) -> Result<()> {
-        self.step(|state| state.renew(now_ns()))
-    }
-
-    /// Whether another process could continue from here: nothing is half written or half read, and no calls are in flight
-    /// but the `owed` ones whose answers the next process will read.
-    pub fn is_quiescent(&self, owed: usize) -> Result<bool> {
-        self.step(|state| {
-            let between_frames = match state.link.stream() {
-                Some(Wire::Socket(_)) => true,
-                Some(Wire::Local(stream)) => stream.is_between_frames(),
-                _ => false,
-            };
-            between_frames
-                && !state.link.life().is_broken()
-                && state.link.outbox().is_empty()
-                && state.link.at_boundary()
-                && state.calls().in_flight() == owed
-                && state.items().in_flight() + state.items().cancelled() == 0
-        })
-    }
-
-    /// Whether the server's preface was read.
-    pub fn is_open(&self) -> Result<bool> {
-        self.step(|state| state.link.life().is_open())
-    }
-
-    /// Close our duplicate of the socket; those of other processes stay connected. Idempotent.
-    ///
-    /// For a [quiescent](Self::is_quiescent) connection on which no thread waits; `close` ends it for all processes.
-    pub fn close_local(&self) -> Result<()> {
-        self.step(|state| {
-            state.break_with(Fault::Closed);
-            state.exchange.sleeping.watch(None);
-            state.link.take_stream();
-        })
-    }
-
-    /// Forget a call whose answer another process will read, without cancelling it at the server.
-    pub fn forget_call(&self, id: u64) -> Result<()> {
-        self.step(|state| {
-            state.calls().cancel(id);
-        })
-    }
-
-    /// Expect the reply to a call that another process made; it is taken like that of our own call.
-    pub fn expect_reply(&self, id: u64) -> Result<()> {
-        self.step(|state| state.calls().begin(id, Taker::Thread, 0))
-    }
-}
-
-/// The monotonic clock is the same in every process of the machine, and outruns ids: no process calls each nanosecond.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let part = |value: i64| u64::try_from(value).unwrap_or(0);
-    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }

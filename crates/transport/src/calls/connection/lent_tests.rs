@@ -118,20 +118,21 @@ fn running(server: &Connection) -> u64 {
 
 #[test]
 fn a_call_that_is_refused_gives_back_what_it_was_lent_without_the_lock() {
-    type Arranged = fn(&Connection);
+    type Arranged = fn(&Connection, &Connection);
     let refusals: [(&str, &[u64], Arranged); 4] = [
-        ("frame_bytes_max", &[PEER_FRAME_BYTES_MIN], |_| {}),
-        ("segments_max", &[1, 1, 1], |_| {}),
-        ("said goodbye", &[1, 1], |connection| {
-            connection.lock_any().exchange.asking.note_goodbye();
+        ("frame_bytes_max", &[PEER_FRAME_BYTES_MIN], |_, _| {}),
+        ("segments_max", &[1, 1, 1], |_, _| {}),
+        ("said goodbye", &[1, 1], |caller, server| {
+            server.goodbye().expect("open");
+            assert!(!caller.probe().expect("open"));
         }),
-        ("broken", &[1, 1], |connection| {
-            connection.lock_any().break_with(Fault::Closed);
+        ("broken", &[1, 1], |caller, _| {
+            caller.lock_any().break_with(Fault::Closed);
         }),
     ];
     for (why, lengths, arrange) in refusals {
-        let [caller, _server] = ends();
-        arrange(&caller);
+        let [caller, server] = ends();
+        arrange(&caller, &server);
         let lends = Lends::new(&caller);
         let count = 1 + lengths.len();
         let call = lends.call(lengths);

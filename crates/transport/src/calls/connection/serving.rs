@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::calls::connection::waiting::{self, WaitFor, end_wait};
+use crate::calls::connection::waiting::{WaitFor, end_wait};
 use crate::calls::connection::{Connection, head_bytes};
 use crate::calls::inbox::Call;
 use crate::calls::state::ConnectionState;
@@ -39,10 +39,10 @@ impl Connection {
     /// `Deadline`, `Interrupted`, `Busy` if another thread or loop reads, `Protocol`, `Closed`.
     pub fn next_call(&self, deadline: Option<Instant>) -> Result<Option<Call>> {
         let mut state = self.lock()?;
-        if state.exchange.waiters.reader() != Reader::None {
+        if state.reader() != Reader::None {
             return Err(self.busy("another thread or loop takes its calls"));
         }
-        if state.inbox().queued() > 0 && !state.exchange.sleeping.look().is_off() {
+        if state.inbox().queued() > 0 && !state.sleeping().look().is_off() {
             // A cancel of a queued call may have arrived behind it.
             state.receive();
         }
@@ -75,7 +75,7 @@ impl Connection {
                 });
             }
             let write = state.link.wants_write();
-            state = waiting::turn(self, state, WaitFor { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
     }
 
@@ -136,7 +136,7 @@ impl Connection {
     /// Read the socket; returns whether the caller of a running call cancelled it or disconnected.
     pub fn is_cancelled(&self, id: u64) -> Result<bool> {
         self.step(|state| {
-            if state.exchange.waiters.reader() == Reader::None {
+            if state.reader() == Reader::None {
                 state.receive();
             }
             state.caller_gone() || state.inbox().is_cancelled(id)
@@ -203,7 +203,7 @@ impl Connection {
             };
             let segments = std::mem::take(segments);
             state.send_item(header, head.take(), segments, staged, hold);
-            if state.exchange.waiters.reader() == Reader::None && look.is_due() {
+            if state.reader() == Reader::None && look.is_due() {
                 state.receive();
                 *look = LastLook::now();
             }
@@ -222,7 +222,7 @@ impl Connection {
     /// `Interrupted`, `Busy` if another thread or loop reads, `Closed`.
     pub fn next_work(&self) -> Result<Work> {
         let mut state = self.lock()?;
-        if state.exchange.waiters.reader() != Reader::None {
+        if state.reader() != Reader::None {
             return Err(self.busy("another thread or loop takes its calls"));
         }
         state.receive();
@@ -241,7 +241,7 @@ impl Connection {
             }
             let deadline = state.credits().deadline();
             let write = state.link.wants_write();
-            state = waiting::turn(self, state, WaitFor { id: None, write }, deadline)?;
+            state = self.turn(state, WaitFor { id: None, write }, deadline)?;
         }
     }
 
@@ -261,12 +261,12 @@ enum Urgency {
 }
 
 fn urgency(state: &ConnectionState<Wire>, now: Instant) -> Option<Urgency> {
-    let serves = &state.exchange.answering;
-    let running = (serves.credits.ids()).filter(|&id| serves.inbox.is_running(id));
-    let urgencies = running.filter_map(|id| match state.readiness(id, now) {
-        StreamReadiness::Waiting => None,
-        StreamReadiness::Ready => Some(Urgency::Send),
-        StreamReadiness::Cancelled | StreamReadiness::Expired => Some(Urgency::End),
-    });
+    let urgencies = state
+        .running_streams()
+        .filter_map(|id| match state.readiness(id, now) {
+            StreamReadiness::Waiting => None,
+            StreamReadiness::Ready => Some(Urgency::Send),
+            StreamReadiness::Cancelled | StreamReadiness::Expired => Some(Urgency::End),
+        });
     urgencies.max()
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use forebay_base::wakeup::Wakeup;
 
-use crate::calls::connection::{Connection, Guard, release};
+use crate::calls::connection::{Guard, release};
 use crate::calls::state::ConnectionState;
 use crate::drive::blocking::{Woken, sleep, thread_wakeup};
 use crate::error::{Error, Result};
@@ -35,17 +35,21 @@ pub(in crate::calls) struct Turn {
     pub(in crate::calls) buffered: bool,
 }
 
-/// Wait once, then read and write what can be.
-pub(in crate::calls) fn turn<'a>(
-    connection: &'a Connection,
+/// Unlock, wait once, lock again by `relock`, then read and write what can be.
+///
+/// # Errors
+/// `Closed` with the `peer`'s name, `Interrupted`, those of `relock`.
+pub(super) fn turn<'a>(
+    peer: &str,
     mut state: Guard<'a>,
+    relock: impl FnOnce() -> Result<Guard<'a>>,
     wait_for: WaitFor,
     deadline: Option<Instant>,
 ) -> Result<Guard<'a>> {
     let wake = wait_for.id.map(|_| thread_wakeup()).transpose()?;
-    let turn = begin_turn(connection, &mut state, wait_for, wake.as_ref())?;
-    let mut look = state.exchange.sleeping.look();
-    let returns = state.exchange.lending.returns();
+    let turn = begin_turn(peer, &mut state, wait_for, wake.as_ref())?;
+    let mut look = state.sleeping().look();
+    let returns = state.lending().returns();
     release(state);
     let watched = (turn.watch.as_fd(), turn.process.as_deref(), wake.as_deref());
     let lead = turn.lead.is_some();
@@ -63,9 +67,9 @@ pub(in crate::calls) fn turn<'a>(
         };
         sleep(watched, (lead, wait_for.write), deadline, &mut look, tidy)
     };
-    let mut state = connection.lock()?;
+    let mut state = relock()?;
     if lead {
-        state.exchange.sleeping.learn(look);
+        state.sleeping().learn(look);
     }
     match woken {
         Ok(woken) => {
@@ -81,22 +85,25 @@ pub(in crate::calls) fn turn<'a>(
 }
 
 /// Become the reader if there is none, or follow the current one.
+///
+/// # Errors
+/// `Closed` with the `peer`'s name.
 pub(in crate::calls) fn begin_turn(
-    connection: &Connection,
+    peer: &str,
     state: &mut ConnectionState<Wire>,
     wait_for: WaitFor,
     wake: Option<&Arc<Wakeup>>,
 ) -> Result<Turn> {
     let Some(watch) = state.link.stream().map(Wire::watch) else {
         return Err(Error::Closed {
-            peer: connection.peer.clone(),
+            peer: peer.to_owned(),
         });
     };
-    let leads = state.exchange.waiters.reader() == Reader::None && state.wants_read();
-    let lead = state.exchange.waiters.enter(leads, wait_for.id.zip(wake));
+    let leads = state.reader() == Reader::None && state.wants_read();
+    let lead = state.waiters().enter(leads, wait_for.id.zip(wake));
     Ok(Turn {
         watch,
-        process: state.exchange.sleeping.process().cloned(),
+        process: state.sleeping().process().cloned(),
         lead,
         buffered: leads && state.link.holds_received(),
     })
@@ -107,13 +114,13 @@ pub(in crate::calls) fn begin_turn(
 /// Every wait ends here. A follower sleeps on its eventfd alone: if none is promoted when the last leader leaves, it
 /// sleeps for ever, and if the peer waits until its output is read, so does the peer.
 pub(in crate::calls) fn end_wait(mut state: Guard<'_>, id: Option<u64>) {
-    state.exchange.waiters.end(id);
+    state.waiters().end(id);
     release(state);
 }
 
 /// Stop being the reader after a sleep, then read and write what the sleep was for.
 pub(in crate::calls) fn end_turn(state: &mut ConnectionState<Wire>, turn: &Turn, woken: Woken) {
-    let leads = state.exchange.waiters.leave(turn.lead);
+    let leads = state.waiters().leave(turn.lead);
     if woken.peer_died {
         state.peer_died();
         return;

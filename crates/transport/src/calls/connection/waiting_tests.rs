@@ -72,11 +72,11 @@ fn leader_and_follower<R: Send>(
     std::thread::scope(|scope| {
         let leader = scope.spawn(lead);
         let stopped = || leader.is_finished(); // on a machine that stood still; then nobody follows
-        let reader = || caller.lock().expect("ours").exchange.waiters.reader();
+        let reader = || caller.lock().expect("ours").reader();
         let is_led = || matches!(reader(), Reader::Thread(_));
         until(|| stopped() || is_led());
         let follower = scope.spawn(|| caller.wait(id, soon()));
-        let follows = || caller.lock().expect("ours").exchange.waiters.follows(id);
+        let follows = || caller.lock().expect("ours").waiters().follows(id);
         until(|| stopped() || follows());
         act();
         let ended = leader.join().expect("no panic");
