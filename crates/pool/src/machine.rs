@@ -274,7 +274,7 @@ impl Machine {
             Some((_, Grant::Join { slot })) => {
                 let was_last = !self.release_shared(slot, false, actions);
                 if was_last {
-                    self.end(slot, actions); // its last holder left without resetting it
+                    self.evict(slot, actions); // its last holder left without resetting it
                 }
             }
             Some((_, Grant::Start { slot })) => self.vacate(slot),
@@ -283,13 +283,15 @@ impl Machine {
         self.serve(actions);
     }
 
-    /// A lent service comes back; `settled` is false where its answer to a reset is still to come.
+    /// A lent service comes back; `settled` is false where its answer to a reset is still to come. Its last holder may be
+    /// told apart outside: who was granted a further lease of it and has not looked yet waits again.
     pub fn release(&mut self, slot: Slot, settled: bool, actions: &mut Vec<Action>) {
         debug_assert_eq!(
             self.services[slot as usize].state,
             SlotState::Lent,
             "released but not lent"
         );
+        self.requeue(slot);
         self.put_back(
             slot,
             if settled {
@@ -311,34 +313,14 @@ impl Machine {
 
     /// A service is being ended, or has ended. Its slot stays taken until `free_slot`.
     pub fn lose(&mut self, slot: Slot, actions: &mut Vec<Action>) {
-        let Some(&SlotEntry { key, state, .. }) = self.services.get(slot as usize) else {
+        let Some(&SlotEntry { state, .. }) = self.services.get(slot as usize) else {
             return;
         };
         if matches!(state, SlotState::Free | SlotState::Dying) {
             return;
         }
-        self.put(slot, SlotState::Dying);
-        self.keys
-            .entry(key)
-            .or_default()
-            .idle
-            .retain(|&idle| idle != slot);
-        self.live -= u32::from(self.services[slot as usize].counts);
-        // Woken waiters may hold it: they go back to the head of the queue, the first last.
-        let holders: Vec<(Waiter, Grant)> = self.granted.values().rev().copied().collect();
-        for (waiter, grant) in holders
-            .into_iter()
-            .filter(|(_, grant)| grant.slot() == slot)
-        {
-            self.granted.remove(&waiter.ticket);
-            if let Grant::Join { .. } = grant {
-                self.services[slot as usize].users -= 1; // it has no lease to release
-            }
-            self.waiting.push_front(Waiter {
-                patient: true,
-                ..waiter
-            });
-        }
+        self.end(slot);
+        self.requeue(slot);
         self.serve(actions);
     }
 
@@ -427,6 +409,25 @@ impl Machine {
         self.services[slot as usize].group = group;
     }
 
+    /// Who was granted a service and has not looked yet waits again, at the head of the queue.
+    fn requeue(&mut self, slot: Slot) {
+        // The first is put there last.
+        let holders: Vec<(Waiter, Grant)> = self.granted.values().rev().copied().collect();
+        for (waiter, grant) in holders
+            .into_iter()
+            .filter(|(_, grant)| grant.slot() == slot)
+        {
+            self.granted.remove(&waiter.ticket);
+            if let Grant::Join { .. } = grant {
+                self.unjoin(slot);
+            }
+            self.waiting.push_front(Waiter {
+                patient: true,
+                ..waiter
+            });
+        }
+    }
+
     /// A service for a key right now.
     fn find(&mut self, key: Key, group: Sharers, actions: &mut Vec<Action>) -> Option<Grant> {
         if let Some(slot) = self.joinable(key, group) {
@@ -443,7 +444,7 @@ impl Machine {
             return Some(Grant::Take { slot, settled });
         }
         if self.live >= self.max_size {
-            self.evict(actions)?;
+            self.make_room(actions)?;
         }
         Some(Grant::Start {
             slot: self.occupy(key, group),
@@ -451,14 +452,10 @@ impl Machine {
     }
 
     /// Give up an idle service of another key: of the key that has most, the one unused for longest.
-    fn evict(&mut self, actions: &mut Vec<Action>) -> Option<()> {
-        let evictable = self.keys.values_mut().filter(|kind| !kind.kept);
-        let kind = evictable.max_by_key(|kind| kind.idle.len())?;
-        if kind.idle.is_empty() {
-            return None;
-        }
-        let slot = kind.idle.remove(0);
-        self.end(slot, actions);
+    fn make_room(&mut self, actions: &mut Vec<Action>) -> Option<()> {
+        let evictable = self.keys.values().filter(|kind| !kind.kept);
+        let slot = *evictable.max_by_key(|kind| kind.idle.len())?.idle.first()?;
+        self.evict(slot, actions);
         Some(())
     }
 

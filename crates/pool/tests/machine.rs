@@ -17,6 +17,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..GROUPS).prop_map(Step::Join),
         4 => any::<usize>().prop_map(Step::ReleaseSettled),
         3 => any::<usize>().prop_map(Step::ReleaseSettling),
+        3 => (any::<usize>(), any::<bool>())
+            .prop_map(|(index, settled)| Step::ReleaseAtOnce(index, settled)),
         3 => any::<usize>().prop_map(Step::Readable),
         1 => any::<usize>().prop_map(Step::LoseLent),
         1 => (0..6u32).prop_map(Step::LoseAny),
@@ -222,6 +224,45 @@ fn nobody_joins_past_a_caller_that_waits() {
     machine.leave(3, &mut actions);
     machine.leave(2, &mut actions);
     assert_eq!(machine.join(0, 0), Some(slot));
+}
+
+/// A service that its group shares, and a caller of the group that was granted a further lease and has not looked yet.
+fn granted_unseen() -> (Machine, u32) {
+    let mut machine = Machine::new(1, 1);
+    machine.share(0, 2);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 0, &mut actions) else {
+        panic!("room")
+    };
+    assert_eq!(machine.ask(2, 0, 0, &mut actions), None, "no room");
+    machine.open(slot, &mut actions);
+    assert_eq!(actions, [Action::Wake(2, Grant::Join { slot })]);
+    (machine, slot)
+}
+
+#[test]
+fn who_was_to_join_a_service_that_comes_back_gets_it_or_leaves_it_idle() {
+    let (mut machine, slot) = granted_unseen();
+    let mut actions = Vec::new();
+    machine.release(slot, true, &mut actions);
+    let settled = true;
+    assert_eq!(actions, [Action::Wake(2, Grant::Take { slot, settled })]);
+    machine.leave(2, &mut actions);
+    assert_eq!((machine.live(), machine.idle()), (1, 1));
+    assert_eq!(machine.take(0, 0), Some(slot));
+}
+
+#[test]
+fn who_was_to_join_a_service_that_settles_waits_for_it() {
+    let (mut machine, slot) = granted_unseen();
+    let mut actions = Vec::new();
+    machine.release(slot, false, &mut actions);
+    assert_eq!(machine.granted(2), None);
+    assert_eq!((machine.waiters(), machine.settling()), (1, 1));
+    machine.leave(2, &mut actions);
+    machine.lose(slot, &mut actions);
+    assert_eq!(machine.live(), 0);
+    assert_eq!(actions, []);
 }
 
 #[test]

@@ -41,9 +41,17 @@ pub struct KeyServices {
 }
 
 impl Machine {
-    pub(super) fn end(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+    /// A service is dying from now on.
+    pub(super) fn end(&mut self, slot: Slot) {
+        let SlotEntry { key, counts, .. } = self.services[slot as usize];
+        let kind = self.keys.entry(key).or_default();
+        kind.idle.retain(|&idle| idle != slot);
         self.put(slot, SlotState::Dying);
-        self.live -= u32::from(self.services[slot as usize].counts);
+        self.live -= u32::from(counts);
+    }
+
+    pub(super) fn evict(&mut self, slot: Slot, actions: &mut Vec<Action>) {
+        self.end(slot);
         actions.push(Action::Evict(slot));
     }
 

@@ -21,6 +21,8 @@ pub enum Step {
     Join(Sharers),
     ReleaseSettled(usize),
     ReleaseSettling(usize),
+    /// A service comes back whose last holder was told apart outside, maybe while further leases of it are granted.
+    ReleaseAtOnce(usize, bool),
     Readable(usize),
     LoseLent(usize),
     LoseAny(Slot),
@@ -226,6 +228,7 @@ impl World {
             Step::Join(group) => self.join(group),
             Step::ReleaseSettled(index) => self.release(index, true),
             Step::ReleaseSettling(index) => self.release(index, false),
+            Step::ReleaseAtOnce(index, settled) => self.release_at_once(index, settled),
             Step::Readable(index) => self.readable(index),
             Step::Leave(index) => self.leave(index),
             Step::Hurry(index) => self.hurry(index),
@@ -296,7 +299,6 @@ impl World {
         let Some(slot) = nth(&own, index) else {
             return;
         };
-        let key = self.machine.key_of(slot);
         let closes = index.is_multiple_of(7);
         let parted = self.machine.release_shared(slot, closes, &mut self.actions);
         assert_eq!(parted, self.joined.remove(&slot), "one of two leases ended");
@@ -307,6 +309,29 @@ impl World {
             self.opened.insert(slot); // it can be joined again
             return;
         }
+        self.come_back(slot, settled);
+    }
+
+    fn release_at_once(&mut self, index: usize, settled: bool) {
+        let joins = |grant: &Grant| matches!(grant, Grant::Join { .. });
+        let taken = |slot: &Slot| {
+            let mut grants = self.woken.values().map(|(_, grant)| grant);
+            grants.any(|grant| grant.slot() == *slot && !joins(grant))
+        };
+        let lent = self.lent.keys().copied();
+        let own: Vec<Slot> = lent
+            .filter(|slot| !self.copies.contains(slot) && !taken(slot))
+            .collect();
+        if let Some(slot) = nth(&own, index) {
+            self.requeue(slot);
+            self.joined.remove(&slot); // a lease that has begun is void
+            self.come_back(slot, settled);
+        }
+    }
+
+    /// The last lease of a service ends.
+    fn come_back(&mut self, slot: Slot, settled: bool) {
+        let key = self.machine.key_of(slot);
         self.lent.remove(&slot);
         self.opened.remove(&slot);
         if self.closed.remove(&slot) {
@@ -320,6 +345,22 @@ impl World {
             self.settling.insert(slot, key);
         }
         self.machine.release(slot, settled, &mut self.actions);
+    }
+
+    /// Who was granted a service and has not looked yet waits again, before all others.
+    fn requeue(&mut self, slot: Slot) {
+        let holds = |(ticket, (_, grant)): (&Ticket, &(Key, Grant))| {
+            (grant.slot() == slot).then_some(*ticket)
+        };
+        let holders: Vec<Ticket> = self.woken.iter().rev().filter_map(holds).collect();
+        for ticket in holders {
+            let (key, grant) = self.woken.remove(&ticket).expect("it was woken");
+            if matches!(grant, Grant::Join { .. }) {
+                self.joined.remove(&slot); // it never had it
+            }
+            self.hurried.remove(&ticket);
+            self.waiting.push_front((ticket, key));
+        }
     }
 
     fn readable(&mut self, index: usize) {
@@ -375,18 +416,7 @@ impl World {
             idle.retain(|(one, _)| *one != slot);
         }
         self.dying.insert(slot);
-        let holds = |(ticket, (_, grant)): (&Ticket, &(Key, Grant))| {
-            (grant.slot() == slot).then_some(*ticket)
-        };
-        let holders: Vec<Ticket> = self.woken.iter().rev().filter_map(holds).collect();
-        for ticket in holders {
-            let (key, grant) = self.woken.remove(&ticket).expect("it was woken");
-            if matches!(grant, Grant::Join { .. }) {
-                self.joined.remove(&slot); // it never had it
-            }
-            self.hurried.remove(&ticket);
-            self.waiting.push_front((ticket, key));
-        }
+        self.requeue(slot);
         self.machine.lose(slot, &mut self.actions);
     }
 
