@@ -36,8 +36,8 @@ pub type Sharers = u64;
 /// One service.
 pub type Slot = u32;
 
-/// The group of a service that nobody shares.
-const NO_GROUP: Sharers = 0;
+/// The group of a service that nobody shares: no caller is of it.
+const NO_GROUP: Sharers = Sharers::MAX;
 
 /// What a ticket is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,24 +131,26 @@ impl Machine {
         Some(grant)
     }
 
-    /// The service on top of a key's idle ones, where it is settled and no ticket waits.
-    pub fn take(&mut self, key: Key, group: Sharers) -> Option<Slot> {
-        let slot = self.top(key, group)?;
-        self.keys.get_mut(&key)?.idle.pop();
-        self.lend(slot, group);
-        Some(slot)
-    }
-
-    /// What `take` would take.
-    pub fn top(&self, key: Key, group: Sharers) -> Option<Slot> {
+    /// The service on top of a key's idle ones, where it is settled, no ticket waits and the caller wants it. A service
+    /// that can be shared is shared first.
+    pub fn take(
+        &mut self,
+        key: Key,
+        group: Sharers,
+        wanted: impl FnOnce(Slot) -> bool,
+    ) -> Option<Slot> {
         if !self.waiting.is_empty() || self.running >= self.max_running {
             return None;
         }
-        if self.joinable(key, group).is_some() {
-            return None; // it is shared first
+        let kind = self.keys.get_mut(&key)?;
+        let slot = *kind.idle.last()?;
+        let settled = self.services[slot as usize].state == SlotState::Idle { settled: true };
+        if !settled || joinable(kind, &self.services, group).is_some() || !wanted(slot) {
+            return None;
         }
-        let slot = *self.keys.get(&key)?.idle.last()?;
-        (self.services[slot as usize].state == SlotState::Idle { settled: true }).then_some(slot)
+        kind.idle.pop();
+        self.lend(slot, group);
+        Some(slot)
     }
 
     /// A further lease of a service that its group shares, where there is one with room and no ticket waits.
@@ -389,8 +391,7 @@ impl Machine {
 
     /// The service that a group shares which has room for a further lease.
     fn joinable(&self, key: Key, group: Sharers) -> Option<Slot> {
-        let mut joinable = self.keys.get(&key)?.joinable.iter().rev().copied();
-        joinable.find(|&slot| self.services[slot as usize].group == group)
+        joinable(self.keys.get(&key)?, &self.services, group)
     }
 
     /// A further lease of a service begins.
@@ -504,6 +505,15 @@ impl Machine {
             actions.push(Action::Wake(ticket, grant));
         }
     }
+}
+
+/// The service of a key that a group shares which has room for a further lease.
+fn joinable(kind: &KeyServices, services: &[SlotEntry], group: Sharers) -> Option<Slot> {
+    if kind.joinable.is_empty() {
+        return None; // always so where one service has one lease
+    }
+    let mut joinable = kind.joinable.iter().rev().copied();
+    joinable.find(|&slot| services[slot as usize].group == group)
 }
 
 impl Grant {

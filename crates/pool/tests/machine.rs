@@ -249,7 +249,7 @@ fn who_was_to_join_a_service_that_comes_back_gets_it_or_leaves_it_idle() {
     assert_eq!(actions, [Action::Wake(2, Grant::Take { slot, settled })]);
     machine.leave(2, &mut actions);
     assert_eq!((machine.live(), machine.idle()), (1, 1));
-    assert_eq!(machine.take(0, 0), Some(slot));
+    assert_eq!(machine.take(0, 0, |_| true), Some(slot));
 }
 
 #[test]

@@ -263,8 +263,8 @@ impl World {
     }
 
     fn take(&mut self, key: Key, group: Sharers) {
-        let top = self.machine.top(key, group);
-        assert_eq!(self.machine.take(key, group), top);
+        assert_eq!(self.machine.take(key, group, |_| false), None, "unwanted");
+        let top = self.machine.take(key, group, |_| true);
         let idle = self.idle.entry(key).or_default();
         let ready = idle.last().copied().filter(|(_, settled)| *settled);
         let shared = key == SHARED && self.has_joinable(group);

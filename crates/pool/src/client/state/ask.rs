@@ -2,11 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_base::Queue;
 
 use super::ClientState;
-use crate::client::{Answer, Wake};
+use crate::client::link::Link;
+use crate::client::{Answer, Policy, Wake};
 use crate::clock::now_ms;
 use crate::control;
 use crate::death::Cause;
@@ -18,17 +20,16 @@ use crate::wire::{Deadlines, Handle, KeeperRequest};
 impl ClientState {
     pub fn take(&mut self, key: Key, group: Sharers) -> Option<Handle> {
         let now = now_ms();
-        while let Some(slot) = self.machine.top(key, group) {
-            if self.is_quiet(slot, now) {
-                return None; // `ask` says so
-            }
-            self.machine.take(key, group);
+        loop {
+            let (link, policy) = (&self.link, &self.policy);
+            // Of a quiet one `ask` says so.
+            let loud = |slot| !is_quiet(link, policy, slot, now);
+            let slot = self.machine.take(key, group, loud)?;
             if let Some(handle) = self.claim(slot, true, now) {
                 return Some(handle);
             }
             self.drop_service(slot, Cause::Discarded);
         }
-        None
     }
 
     pub fn join(&mut self, key: Key, group: Sharers) -> Option<Handle> {
@@ -102,7 +103,7 @@ impl ClientState {
 
     fn lend_granted(&mut self, slot: u32, settled: bool) -> Option<Answer> {
         let now = now_ms();
-        let quiet = settled && self.is_quiet(slot, now);
+        let quiet = settled && is_quiet(&self.link, &self.policy, slot, now);
         let handle = self.claim(slot, settled, now)?;
         self.unwatch(slot);
         Some(Answer::Lent {
@@ -110,13 +111,6 @@ impl ClientState {
             settled,
             quiet,
         })
-    }
-
-    /// Whether a service has been idle for so long that it should be asked whether it answers.
-    fn is_quiet(&self, slot: u32, now: u64) -> bool {
-        let since = &self.link.cell(slot).since_ms;
-        let idle = now.saturating_sub(since.load(std::sync::atomic::Ordering::Acquire));
-        self.policy.ping_after_ms > 0 && idle > self.policy.ping_after_ms
     }
 
     pub fn share(&mut self, key: Key, leases: u32) {
@@ -226,6 +220,13 @@ impl ClientState {
         entry.asked(watched, stateful, lifetime_ms);
         Ok(ours)
     }
+}
+
+/// Whether a service has been idle for so long that it should be asked whether it answers.
+fn is_quiet(link: &Link, policy: &Policy, slot: u32, now: u64) -> bool {
+    let since = &link.cell(slot).since_ms;
+    let idle = now.saturating_sub(since.load(Ordering::Acquire));
+    policy.ping_after_ms > 0 && idle > policy.ping_after_ms
 }
 
 /// Whether there is a word for a slot; there is none for those above the limit.
