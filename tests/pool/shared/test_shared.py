@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import stat
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -405,6 +407,33 @@ def test_nonsense_is_cut_off_and_hurts_nobody_else(
             assert stranger.recv(100) == b""
     with one.acquire(Echo) as echo:
         assert echo.echo(1) == 1
+
+
+def test_a_program_that_uses_a_ticket_twice_is_cut_off(
+    lending: Lending, one: forebay.SharedPool
+) -> None:
+    """It would wait without a limit, and what it is granted would be lent to nobody."""
+    hello, ask = struct.Struct("<BQI"), struct.Struct("<BQII")
+    with (
+        one.acquire(Echo),
+        one.acquire(Echo),
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger,
+    ):
+        stranger.settimeout(5)
+        stranger.connect(str(lending.path))
+        stranger.send(hello.pack(1, 1, 0))
+        told = re.search(rb"speaks version ([0-9]+)", stranger.recv(1000))
+        assert told is not None
+        stranger.send(hello.pack(1, 1, int(told[1])))
+        assert stranger.recv(1000)
+        stranger.send(ask.pack(3, 7, 0, 0))
+        assert eventually(lambda: one.stats()["waiters"] == 1)
+        stranger.send(ask.pack(3, 7, 0, 0))
+        assert stranger.recv(1000) == b""
+        assert eventually(lambda: one.stats()["waiters"] == 0)
+    with one.acquire(Echo) as echo:
+        assert echo.echo(1) == 1
+    assert one.stats()["leased"] == 0
 
 
 def test_a_forked_child_leaves_its_parents_lease_alone(one: forebay.SharedPool) -> None:

@@ -130,6 +130,25 @@ def test_what_waits_because_of_its_programs_limit_is_not_overtaken_for_ever(path
         assert waiting.result(10).echo(1) == 1
 
 
+def test_who_could_share_is_not_forgotten_once_the_one_before_is_served(path: Path) -> None:
+    """What its program gave back was lent at once, and nothing else would come to wake it."""
+    with (
+        Lending(path, "--max-size", "2", "--max-leases", "2"),
+        forebay.SharedPool(path) as pool,
+        ThreadPoolExecutor(2) as executor,
+        sessions(pool, 1) as (kept,),
+    ):
+        with pool.acquire(Echo):
+            first = executor.submit(pool.acquire(Echo, timeout=10).__enter__)
+            assert eventually(lambda: pool.stats()["waiters"] == 1)
+            second = executor.submit(pool.acquire(Sessions, timeout=10).__enter__)
+            assert eventually(lambda: pool.stats()["waiters"] == 2)
+        assert first.result(5).echo(1) == 1
+        assert second.result(5).lease.pid == kept.lease.pid
+        first.result().lease.close()
+        second.result().lease.close()
+
+
 def test_what_is_drained_takes_no_further_lease(path: Path) -> None:
     """A service that is always joined would never be given back, and live on with its old code."""
     with (

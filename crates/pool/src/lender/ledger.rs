@@ -113,6 +113,11 @@ impl Session {
         self.asked.len() + self.parked.len()
     }
 
+    fn is_open(&self, ticket: QuestionId) -> bool {
+        let mut parked = self.parked.iter();
+        self.asked.contains_key(&ticket) || parked.any(|question| question.ticket == ticket)
+    }
+
     fn forget(&mut self, slot: u32) {
         self.seen.retain(|&seen| seen != slot);
     }
@@ -209,6 +214,18 @@ impl Ledger {
             ..Session::default()
         };
         self.sessions.insert(program, session);
+    }
+
+    /// Whether a program is here.
+    pub fn knows(&self, program: BorrowerId) -> bool {
+        self.sessions.contains_key(&program)
+    }
+
+    /// Whether a question of a program waits in the pool, or parked.
+    pub fn is_open(&self, program: BorrowerId, ticket: QuestionId) -> bool {
+        self.sessions
+            .get(&program)
+            .is_some_and(|session| session.is_open(ticket))
     }
 
     /// A program is gone: its questions that wait in the pool, and the services that it held.

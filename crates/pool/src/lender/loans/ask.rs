@@ -114,6 +114,10 @@ impl Loans {
             key,
             ..
         } = question;
+        if !self.ledger.knows(program) {
+            self.ledger.answered(asked);
+            return self.pool.leave(asked); // nobody is there to have it
+        }
         let Some(answer) = self.pool.collect(asked)? else {
             return self.pool.await_on(asked, &self.queue);
         };
@@ -271,7 +275,7 @@ impl Loans {
                 }
             }
         }
-        Ok(())
+        self.join_parked() // a start that failed may have been in their way
     }
 
     fn begin_start(
@@ -435,6 +439,7 @@ impl Loans {
     /// Ask the pool the parked questions of a program, as far as its limit allows.
     pub(super) fn unpark(&mut self, program: BorrowerId) -> Result<()> {
         while let Some(question) = self.ledger.next_parked(program) {
+            self.may_join = true; // it may have kept later ones from sharing what the program holds
             self.ask_pool(question)?;
         }
         Ok(())

@@ -25,7 +25,7 @@ use super::{Config, terms_of};
 use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limit::{NAME_BYTES_MAX, ROWS_MAX};
 use crate::machine;
 use crate::wire::Handle;
@@ -118,7 +118,7 @@ impl Loans {
         let Some((request, descriptors)) = self.borrowers.receive(program) else {
             return Received::Nothing;
         };
-        let received = if request.is_question() {
+        let received = if request.question_id().is_some() {
             Received::Question
         } else {
             Received::Notice
@@ -212,6 +212,13 @@ impl Loans {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Result<()> {
+        if request
+            .question_id()
+            .is_some_and(|ticket| self.is_open(program, ticket))
+        {
+            let what = "a question with the ticket of an open one"; // its answer would be to both
+            return Err(Error::Malformed { what });
+        }
         match request {
             Request::Ask { ticket, key, group } => {
                 self.ask(Question::new(program, ticket, key, group))
@@ -273,6 +280,13 @@ impl Loans {
             Request::Events { ticket, from } => self.events(program, ticket, from),
             Request::StopEvents { .. } => self.events.end(&self.pool, program),
         }
+    }
+
+    /// Whether a question of a program waits for its answer.
+    fn is_open(&self, program: BorrowerId, ticket: QuestionId) -> bool {
+        let mut pending = self.pending.iter();
+        self.ledger.is_open(program, ticket)
+            || pending.any(|&(who, which, ..)| (who, which) == (program, ticket))
     }
 
     /// What the program that starts a service has learned of it, for later holders.

@@ -93,20 +93,34 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it expects an answer.
-    pub const fn is_question(&self) -> bool {
-        !matches!(
-            self,
+    /// The ticket of the question; `None` for a message that has no answer.
+    pub const fn question_id(&self) -> Option<QuestionId> {
+        match self {
+            Self::Hello { ticket, .. }
+            | Self::Kind { ticket, .. }
+            | Self::Ask { ticket, .. }
+            | Self::Lend { ticket, .. }
+            | Self::Death { ticket, .. }
+            | Self::Output { ticket, .. }
+            | Self::Status { ticket }
+            | Self::Services { ticket, .. }
+            | Self::Drain { ticket, .. }
+            | Self::Branch { ticket, .. }
+            | Self::Follow { ticket, .. }
+            | Self::Directory { ticket, .. }
+            | Self::Launch { ticket, .. }
+            | Self::Refill { ticket, .. }
+            | Self::Events { ticket, .. } => Some(*ticket),
             Self::Leave { .. }
-                | Self::StopRefill { .. }
-                | Self::StopEvents { .. }
-                | Self::Release { .. }
-                | Self::Abandon { .. }
-                | Self::Discard { .. }
-                | Self::Overdue { .. }
-                | Self::Open { .. }
-                | Self::Part { .. }
-        )
+            | Self::StopRefill { .. }
+            | Self::StopEvents { .. }
+            | Self::Release { .. }
+            | Self::Abandon { .. }
+            | Self::Discard { .. }
+            | Self::Overdue { .. }
+            | Self::Open { .. }
+            | Self::Part { .. } => None,
+        }
     }
 
     /// As bytes.
