@@ -45,9 +45,13 @@ class Watched:
         self.leaks = 0
 
     def note(self, record: Any) -> None:
-        """Note the place that acquired a new lease, and check the other leases."""
-        if self._after_s and record.kind.max_leases == 1:
-            self._places[record.handle.slot, record.handle.generation] = _place()
+        """Note the place that acquired a new lease, and check the other leases.
+
+        Those that share a service are one lease here, from the first to the last of them.
+        """
+        lease = record.handle.slot, record.handle.generation
+        if self._after_s and lease not in self._places:
+            self._places[lease] = _place()
         self.look()
 
     def lose(self, record: Any) -> None:
