@@ -2,7 +2,12 @@
 
 A procedure that has to wait is a generator of steps: `block` drives it in a thread, `awaited` on
 the running loop. What a step gives is sent back to the procedure, what it raises is raised there,
-at the step; a cancel and a Ctrl-C too.
+at the step; a cancel and a Ctrl-C during it too.
+
+A Ctrl-C between two steps, in the driver, closes the procedure instead: GeneratorExit is raised at
+the step, and what that gave is lost. So a step that gives something to be given back keeps it in
+itself too, where the procedure finds it (`except BaseException`), and a procedure waits for nothing
+once it is closed.
 
 Use it for what connects, opens, shakes hands or asks, and has a face for threads and one for
 asyncio. Running one takes 0.3 us more than waiting alone, which is much for a call that takes ten.

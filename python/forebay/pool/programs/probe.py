@@ -151,18 +151,21 @@ def answers(address: Address, path: str) -> Pauses[bool]:
             return False
         # HTTP/1.0 and one small segment: a new connection has room for it.
         request = f"GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: */*\r\n\r\n"
-        answer = b""
         try:
             connection.send(request.encode("ascii"))
-            while b"\r\n" not in answer and len(answer) < STATUS_BYTES_MAX:
-                if not (yield Pause(connection, seconds=TRY_MAX)):
-                    return False
-                piece = connection.recv(STATUS_BYTES_MAX)
-                if not piece:
-                    return False
-                answer += piece
         except OSError:
             return False  # it went away meanwhile; the next try shows more
+        answer = b""
+        while b"\r\n" not in answer and len(answer) < STATUS_BYTES_MAX:
+            if not (yield Pause(connection, seconds=TRY_MAX)):
+                return False
+            try:
+                piece = connection.recv(STATUS_BYTES_MAX)
+            except OSError:
+                return False
+            if not piece:
+                return False
+            answer += piece
     words = answer.split(b"\r\n", 1)[0].split()
     return len(words) > 1 and words[0].startswith(b"HTTP/") and words[1] == b"200"
 

@@ -154,6 +154,8 @@ class _InTime:
         try:
             async with asyncio.timeout(self._attempts.left):
                 return await self._method(*self._args)
+        except DeadlineError:
+            raise  # it says itself what took too long
         except TimeoutError:
             raise self._attempts.late() from None
 
