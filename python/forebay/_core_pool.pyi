@@ -106,18 +106,19 @@ class Pool:
 
         From its second service on, it has so many processes forked ahead.
         """
-    def take(self, key: int, group: int = 0) -> Handle | None:
+    def take(self, key: int, group: int) -> Handle | None:
         """Lend an idle service that owes no answer, where there is one; never waits.
 
         `group`: the callers that may share it, if its key is shared.
         """
-    def ask(self, key: int, group: int = 0) -> _Answer:
+    def ask(self, key: int, group: int) -> _Answer:
         """Ask for a service, or to share one that a caller of the group holds.
 
         Returns:
             `(0, handle, settled, 0)`: lent; unless settled (1) its answer is read before its use.
             `(1, handle, 0, 0)`: the caller starts one by `fork` or `launch`, then calls `lend`.
             `(2, None, ticket, grace_ms)`: wait; after the grace, where it is not 0, call `hurry`.
+            `(3, handle, 1, 0)`: a further lease of a service, which owes no answer.
         """
     def await_on(self, ticket: int, queue: WakeQueue) -> None:
         """Have `queue` notified once the ticket is granted, at once where it has been."""
@@ -445,7 +446,7 @@ class Borrower:
         `private`: this program alone can use its services, which end with it.
         `leases`: those that one of its services may have at once.
         """
-    def take(self, key: int, patience: float, group: int = 0) -> _Told | int:
+    def take(self, key: int, patience: float, group: int) -> _Told | int:
         """Ask for a service and wait so many seconds: the answer, or else the ticket.
 
         `group`: the callers of this program that may share it: 0 those in threads, and one number

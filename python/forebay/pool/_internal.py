@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forebay.pool.lend.record import PythonRecord as PythonRecord
     from forebay.pool.lend.unsettled import BLAMELESS as BLAMELESS
     from forebay.pool.lend.unsettled import TRIES as TRIES
+    from forebay.pool.lend.wait import THREADS as THREADS
     from forebay.pool.lend.wait import Deadline as Deadline
     from forebay.pool.service.application import MAIN_ALIAS as MAIN_ALIAS
     from forebay.pool.service.application import Application as Application
@@ -38,7 +39,7 @@ __getattr__, __dir__ = lazy(
         "lend.kind": ("PythonKind",),
         "lend.record": ("NEVER_BEGUN", "PythonRecord"),
         "lend.unsettled": ("BLAMELESS", "TRIES"),
-        "lend.wait": ("Deadline",),
+        "lend.wait": ("THREADS", "Deadline"),
         "service.application": ("Application", "MAIN_ALIAS", "refuse_in_template"),
         "shared.path": ("VARIABLE", "shared_path"),
         "watch.death": ("KEEPER_WAIT", "Told", "died_error"),

@@ -20,6 +20,7 @@ import pytest
 
 import forebay
 from forebay.pool import Lender
+from forebay.pool.lend.wait import THREADS
 from forebay.pool.shared.link import START
 from tests.namespaces import needs_namespace, unshared
 from tests.pool.processes import alive, descendants, eventually, parent
@@ -115,7 +116,7 @@ def test_a_death_and_a_question_that_come_together_are_told_apart(path: Path) ->
         lending.stop()
         os.kill(pid, signal.SIGKILL)
         assert eventually(lambda: not alive(pid))
-        ticket = core.take(key, 0.0)
+        ticket = core.take(key, 0.0, THREADS)
         assert isinstance(ticket, int)
         lending.send(signal.SIGCONT)
         answer = core.wait(ticket, 5.0)
@@ -237,7 +238,7 @@ def test_much_that_is_said_to_a_stopped_lender_is_heard_when_it_goes_on(
         assert notes.note("x") == 1
         lending.stop()
         core = pool.link().core
-        tickets = [core.take(0, 0.0) for _ in range(400)]  # asked, and not waited for
+        tickets = [core.take(0, 0.0, THREADS) for _ in range(400)]  # asked, and not waited for
         assert all(isinstance(ticket, int) for ticket in tickets)
     lending.send(signal.SIGCONT)
     with forebay.SharedPool(lending.path) as other:

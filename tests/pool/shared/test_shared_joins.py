@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay.pool.lend.wait import THREADS, Deadline
 from forebay.pool.shared.link import LENT
 from tests.pool.processes import alive, eventually
 from tests.pool.services import Echo, Sessions
@@ -219,7 +220,7 @@ def test_a_lease_that_is_granted_as_the_last_one_ends_is_asked_for_again(
     with sessions(pool, 1) as (session,):
         core, (key,) = pool.link().core, pool.link().keys.values()
         lending.stop()
-        ticket = core.take(key, 0.0)
+        ticket = core.take(key, 0.0, THREADS)
         assert isinstance(ticket, int)
         session.lease.close()
         lending.send(signal.SIGCONT)
@@ -229,6 +230,27 @@ def test_a_lease_that_is_granted_as_the_last_one_ends_is_asked_for_again(
     assert answer[1].generation == session.lease.generation + 1
     core.discard(answer[1])
     assert eventually(lambda: pool.stats()["leased"] == 0)
+
+
+def test_a_caller_that_is_interrupted_as_the_last_one_keeps_nothing(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """Nobody else closes the connection of a service that is ended before its caller has it."""
+    with sessions(pool, 1) as (session,):
+        link = pool.link()
+        (key,) = link.keys.values()
+        lending.stop()
+        ticket = link.core.take(key, 0.0, THREADS)
+        assert isinstance(ticket, int)
+        asking = link.ask(ticket, Deadline(10.0))
+        next(asking)
+        lending.send(signal.SIGCONT)
+        assert pool.stats()["leases"] == 2, "its answer has come before this one"
+        session.lease.close()
+        with pytest.raises(KeyboardInterrupt):
+            asking.throw(KeyboardInterrupt())
+    assert link._records == {}
+    assert eventually(lambda: pool.stats()["live"] == 0)
 
 
 async def leave_what_is_granted_later(lending: Lending, pool: forebay.SharedPool) -> None:

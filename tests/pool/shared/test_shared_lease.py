@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import forebay
+from forebay.pool.lend.acquire import JOINED, OwnBorrow
+from forebay.pool.lend.record import PythonRecord
+from forebay.pool.lend.wait import THREADS
 from tests.pool.conftest import PoolOf
 from tests.pool.processes import alive, eventually
 from tests.pool.services import Sessions
@@ -168,3 +173,59 @@ def test_joins_count_as_uses(pool_of: PoolOf) -> None:
         pool.acquire(Sessions) as third,
     ):
         assert first.lease.pid == second.lease.pid != third.lease.pid
+
+
+def test_a_shared_service_that_is_out_for_too_long_is_reported_once_with_its_place(
+    pool_of: PoolOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lease of it that is never ended would keep the service for ever, and nobody would know."""
+    with (
+        pool_of(max_size=2, leak_after=0.02) as pool,
+        caplog.at_level(logging.WARNING),
+        pool.acquire(Sessions) as leaked,
+    ):
+        for _ in range(2):
+            threading.Event().wait(0.05)
+            with pool.acquire(Sessions) as other:
+                assert other.lease.pid == leaked.lease.pid
+        [report] = [record.getMessage() for record in caplog.records]
+        assert f"(process {leaked.lease.pid}) acquired at {__file__}:" in report
+        assert pool.stats()["leaks"] == 1
+
+
+def test_an_interrupt_while_the_last_lease_is_given_back_ends_the_service(
+    pool_of: PoolOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be lent to nobody for ever, and whoever was to join it would wait for ever."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pool_of(max_size=1) as pool:
+        first, second = pool.acquire(Sessions), pool.acquire(Sessions)
+        pid = first.__enter__().lease.pid
+        second.__enter__()
+        monkeypatch.setattr(PythonRecord, "begin_reset", interrupted)
+        first.__exit__()
+        with pytest.raises(KeyboardInterrupt):
+            second.__exit__()
+        monkeypatch.undo()
+        with pool.acquire(Sessions, timeout=10) as session:
+            assert session.lease.pid != pid
+            assert session.step("a", 1) == [1]
+        assert eventually(lambda: not alive(pid))
+
+
+def test_a_grant_that_nobody_takes_and_that_is_the_last_lease_ends_the_service() -> None:
+    """The others have left the reset to it: the next holder would find what they left."""
+    with forebay.ServicePool(max_size=1) as pool:
+        acquire = pool.acquire(Sessions)
+        pid = acquire.__enter__().lease.pid
+        borrow = OwnBorrow(pool, acquire._kind, 1.0, THREADS)
+        granted = pool.core.ask(acquire._kind.key, THREADS)
+        assert granted[0] == JOINED
+        acquire.__exit__()
+        borrow._hand_on(granted)
+        with pool.acquire(Sessions, timeout=10) as session:
+            assert session.lease.pid != pid
+        assert pool.stats()["resets"] == 1

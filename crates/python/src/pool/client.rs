@@ -20,7 +20,8 @@ use super::wake_queue::WakeQueue;
 use crate::error::Result;
 use crate::sys::descriptor::take;
 
-/// An answer: (0, handle, 0 unsettled | 1 settled | 2 settled and long idle), (1, handle, False) to start one, or (2, ticket, grace in ms) to wait.
+/// An answer: (0, handle, 0 unsettled | 1 settled | 2 settled and long idle), (1, handle, False) to start one, (2, ticket, grace in ms)
+/// to wait, or (3, handle, 1) for a further lease of a service.
 type PyAnswer = (u8, Option<PyHandle>, u64, u64);
 
 fn answer(answer: Answer) -> PyAnswer {
@@ -33,7 +34,7 @@ fn answer(answer: Answer) -> PyAnswer {
             let state = u64::from(settled) + u64::from(quiet);
             (0, Some(PyHandle(handle)), state, 0)
         }
-        Answer::Joined { handle } => (0, Some(PyHandle(handle)), 1, 0),
+        Answer::Joined { handle } => (3, Some(PyHandle(handle)), 1, 0),
         Answer::Start { handle } => (1, Some(PyHandle(handle)), 0, 0),
         Answer::Wait { ticket, grace_ms } => (2, None, ticket, grace_ms),
     }
@@ -107,12 +108,10 @@ impl PyPool {
         Ok(self.0.describe(template, launch, setup, spares)?)
     }
 
-    #[pyo3(signature = (key, group=0))]
     fn take(&self, key: u32, group: u32) -> Result<Option<PyHandle>> {
         Ok(self.0.take(key, group.into())?.map(PyHandle))
     }
 
-    #[pyo3(signature = (key, group=0))]
     fn ask(&self, key: u32, group: u32) -> Result<PyAnswer> {
         Ok(answer(self.0.ask(key, group.into())?))
     }

@@ -158,7 +158,6 @@ impl Borrower {
     }
 
     /// Ask for a service and look for a moment: the answer, or else the ticket.
-    #[pyo3(signature = (key, patience, group=0))]
     fn take<'py>(
         &self,
         py: Python<'py>,

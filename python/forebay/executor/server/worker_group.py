@@ -25,7 +25,7 @@ from forebay.errors import (
     RemoteError,
 )
 from forebay.pool import ServicePool
-from forebay.pool._internal import KEEPER_WAIT, NEVER_BEGUN, START, Told, died_error
+from forebay.pool._internal import KEEPER_WAIT, NEVER_BEGUN, START, THREADS, Told, died_error
 
 if TYPE_CHECKING:
     from forebay import _core
@@ -202,7 +202,7 @@ class WorkerGroup:
             LimitError: there are too many.
             BrokenError: the keeper is gone; the next try starts another.
         """
-        answer, handle, ticket, _ = self._core.ask(self._kind.key)
+        answer, handle, ticket, _ = self._core.ask(self._kind.key, THREADS)
         if answer != START or handle is None:
             self._core.leave(ticket)
             raise LimitError(

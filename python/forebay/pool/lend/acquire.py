@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from forebay.pool.lend.kind import Kind
     from forebay.pool.lend.pool import ServicePool
 
-LENT, START, WAIT = range(3)
-"""Answers of the core: a service is lent, the caller starts one, the caller waits."""
+LENT, START, WAIT, JOINED = range(4)
+"""Answers of the core: a service is lent, the caller starts one, waits, or shares one."""
 
 QUIET = 2
 """Of a lent service: settled, but idle for so long that it is pinged before it is used."""
@@ -54,9 +54,9 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = block(OwnBorrow(pool, kind, self._timeout, THREADS).steps(), pool)
+        self._lease = lease = Lease(pool, record)
         if kind.max_leases > 1:
             pool.core.open(record.handle)
-        self._lease = lease = Lease(pool, record)
         if pool.watchful:
             pool.attend(record)
         return kind.proxy(lease)  # type: ignore[no-any-return]
@@ -76,9 +76,9 @@ class Acquire(Generic[S]):
             record = pool.taken(handle)
         else:
             record = await awaited(OwnBorrow(pool, kind, self._timeout, group).steps(), pool)
+        self._lease = lease = AsyncLease(pool, record)
         if kind.max_leases > 1:
             pool.core.open(record.handle)
-        self._lease = lease = AsyncLease(pool, record)
         if pool.watchful:
             pool.attend(record)
         return kind.proxy(lease)
@@ -166,10 +166,14 @@ class OwnBorrow(Borrow):
     def _hand_on(self, answer: tuple[int, _core.Handle | None, int, int]) -> None:
         """Give back what was granted while the caller left."""
         handle = answer[1]
-        if answer[0] == LENT and handle is not None and answer[2]:
-            if self._kind.max_leases == 1 or not self._core.release_shared(handle, False):
-                self._core.release(handle)
-        elif handle is not None:
+        assert handle is not None
+        if answer[0] == LENT and answer[2]:
+            self._core.release(handle)
+        elif answer[0] == JOINED:
+            # Where it is the last one, the others have left the reset to it.
+            if not self._core.release_shared(handle, False):
+                self._pool.discard(self._pool.taken(handle))
+        else:
             self._core.discard(handle)
 
     def _too_late(self, *, waiting: bool) -> Steps[DeadlineError]:

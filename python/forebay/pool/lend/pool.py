@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import threading
@@ -370,10 +371,19 @@ class ServicePool:
         """End a lease: give the service back, after a reset if it has one, or have it ended."""
         if self._inherited:
             return  # a forked child leaves the `with` block too, but only its parent ends the lease
-        resets = record.kind.resets
         try:
             if record.kind.max_leases > 1 and self.core.release_shared(record.handle, dirty):
                 return  # others hold it too
+            self._end_last(record, dirty)
+        except BrokenError:
+            self.discard(record)
+        except ClosedError:
+            record.close()  # the pool was closed meanwhile, and the service ended with it
+
+    def _end_last(self, record: Record, dirty: bool) -> None:
+        """Give a service back whose last lease has ended, or have it ended."""
+        resets = record.kind.resets
+        try:
             if dirty or resets in ENDED or not record.idle():
                 self.discard(record, "discarded" if dirty or not record.idle() else "returned")
             elif self._canary_every and isinstance(record, PythonRecord):
@@ -383,10 +393,13 @@ class ServicePool:
                 self.core.release(record.handle, self._reset_ms)
             else:
                 self._release(record)
-        except BrokenError:
-            self.discard(record)
-        except ClosedError:
-            record.close()  # the pool was closed meanwhile, and the service ended with it
+        except (BrokenError, ClosedError):
+            raise
+        except BaseException:
+            with contextlib.suppress(Error):  # it was given back before
+                self.core.discard(record.handle)
+                record.close()
+            raise
 
     def _release_checked(self, record: PythonRecord, every: int) -> None:
         """Give a service back; every `every`th time it looks for state that a lease left in it."""

@@ -170,8 +170,7 @@ class Link:
             yield step
         except BaseException:
             with contextlib.suppress(Error):  # a lender that has ended has no question either
-                self.core.withdraw(ticket)
-                self.discard_answer(step.answer)
+                self.discard_answer(step.answer or self.core.leave(ticket))
             raise
         answer = step.answer or self.core.leave(ticket)
         return answer if answer is None else check(answer)
@@ -207,7 +206,7 @@ class Link:
         _, handle, pid, owed, met, changes_hands, _, checked, given = answer
         try:
             if given[0] < 0:
-                record = self._records[handle.slot]
+                record = self._known(handle)
                 record.handle = handle  # every call of the lease carries its generation
                 record.lend_as(kind)
                 if changes_hands:
@@ -227,9 +226,21 @@ class Link:
 
     def joined(self, handle: _core.Handle) -> SharedRecord:
         """The record of a service that a further lease shares."""
+        try:
+            record = self._known(handle)
+            if record.handle.generation == handle.generation:
+                return record
+            raise _forgotten()
+        except BaseException:
+            if not self.core.release_shared(handle, True):
+                self._discard_handle(handle)
+            raise
+
+    def _known(self, handle: _core.Handle) -> SharedRecord:
+        """The record of a service that this program has had before."""
         record = self._records.get(handle.slot)
         if record is None:
-            raise ClosedError(f"{self.name} is closed; make a new one")
+            raise _forgotten()
         return record
 
     def open(self, record: SharedRecord) -> None:
@@ -331,21 +342,34 @@ class Link:
         """End a lease: give the service back, after a reset if it has one, or have it ended."""
         if self._inherited:
             return  # a forked child leaves the `with` block too, but only its parent ends the lease
+        if record.kind.max_leases > 1:
+            with contextlib.suppress(ClosedError):
+                if self.core.release_shared(record.handle, dirty):
+                    return  # others hold it too
+        if self._held:
+            self._held.pop((record.handle.slot, record.handle.generation), None)
         try:
-            if record.kind.max_leases > 1 and self.core.release_shared(record.handle, dirty):
-                return  # others hold it too
-            if self._held:
-                self._held.pop((record.handle.slot, record.handle.generation), None)
-            if not dirty and record.idle() and record.kind.resets not in ENDED:
-                owed = record.reset()
-                if owed is not None:
-                    self.core.release(record.handle, owed)
-                    self._idle.add(record.handle.slot)
-                    return
-            clean = not dirty and record.idle() and record.kind.resets in ENDED
+            cause = self._release(record, dirty)
         except (BrokenError, ClosedError):
-            clean = False
-        self.discard(record, "returned" if clean else "discarded")
+            cause = "discarded"
+        except BaseException:
+            self.discard(record)  # the last lease of it has ended: nobody else would
+            raise
+        if cause is not None:
+            self.discard(record, cause)
+
+    def _release(self, record: SharedRecord, dirty: bool) -> DiscardCause | None:
+        """Give a service back that nobody holds; or why it is to be ended."""
+        if dirty or not record.idle():
+            return "discarded"
+        if record.kind.resets in ENDED:
+            return "returned"
+        owed = record.reset()
+        if owed is None:
+            return "discarded"
+        self._idle.add(record.handle.slot)
+        self.core.release(record.handle, owed)
+        return None
 
     def discard(self, record: SharedRecord, cause: DiscardCause = "discarded") -> None:
         """Have a service ended; its successor may start at once."""
@@ -501,13 +525,22 @@ class Link:
         close_descriptors(answer)
         if answer is None or answer[0] not in (LENT, START, JOINED):
             return
-        if answer[0] != JOINED or not self.core.release_shared(answer[1], False):
+        if answer[0] != JOINED:
             self.core.discard(answer[1])
+            return
+        record = self.joined(answer[1])
+        if not self.core.release_shared(answer[1], False):
+            self.discard(record)  # the others have left the reset to it
 
     def _discard_handle(self, handle: _core.Handle) -> None:
         """Have a service ended of which there is no record."""
         with contextlib.suppress(Error):  # it ended with the lender
             self.core.discard(handle)
+
+
+def _forgotten() -> BrokenError:
+    """What the lender takes as known was closed here, by a caller that was interrupted."""
+    return BrokenError("this program has closed its connection to the service", delivered="no")
 
 
 def status_of(answer: Answer) -> dict[str, Any]:
