@@ -46,7 +46,9 @@ pub const ROWS_MAX: usize = 256;
 pub const READERS_MAX: usize = 64;
 /// Copies of its leases that one program of a shared pool may have at once. With at most half of a keeper's services in
 /// the pool itself, two programs that copy as much as they may leave room to the others.
-pub const COPIES_MAX: usize = 1024;
+pub const COPIES_MAX: usize = 512;
+// Two programs leave a quarter of them, and each service that ends keeps its slot until its death is known.
+const _: () = assert!(2 * COPIES_MAX + SERVICES_MAX as usize / 2 < SERVICES_MAX as usize);
 /// What a program reports of a service that it started, in bytes.
 pub const REPORT_BYTES_MAX: usize = 1 << 16;
 /// Bytes kept of the name of a kind.
