@@ -32,12 +32,12 @@ pub type Ticket = u64;
 /// What makes services interchangeable.
 pub type Key = u32;
 /// The callers that may share a service.
-pub type Sharers = u64;
+pub type CallerGroup = u64;
 /// One service.
 pub type Slot = u32;
 
 /// The group of a service that nobody shares: no caller is of it.
-const NO_GROUP: Sharers = Sharers::MAX;
+const NO_GROUP: CallerGroup = CallerGroup::MAX;
 
 /// What a ticket is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub enum Action {
 struct Waiter {
     ticket: Ticket,
     key: Key,
-    group: Sharers,
+    group: CallerGroup,
     /// Waits for settling services rather than have one started.
     patient: bool,
 }
@@ -115,7 +115,7 @@ impl Machine {
         &mut self,
         ticket: Ticket,
         key: Key,
-        group: Sharers,
+        group: CallerGroup,
         actions: &mut Vec<Action>,
     ) -> Option<Grant> {
         self.waiting.push_back(Waiter {
@@ -136,7 +136,7 @@ impl Machine {
     pub fn take(
         &mut self,
         key: Key,
-        group: Sharers,
+        group: CallerGroup,
         wanted: impl FnOnce(Slot) -> bool,
     ) -> Option<Slot> {
         if !self.waiting.is_empty() || self.running >= self.max_running {
@@ -154,7 +154,7 @@ impl Machine {
     }
 
     /// A further lease of a service that its group shares, where there is one with room and no ticket waits.
-    pub fn join(&mut self, key: Key, group: Sharers) -> Option<Slot> {
+    pub fn join(&mut self, key: Key, group: CallerGroup) -> Option<Slot> {
         let slot = self
             .joinable(key, group)
             .filter(|_| self.waiting.is_empty())?;
@@ -390,7 +390,7 @@ impl Machine {
     }
 
     /// The service that a group shares which has room for a further lease.
-    fn joinable(&self, key: Key, group: Sharers) -> Option<Slot> {
+    fn joinable(&self, key: Key, group: CallerGroup) -> Option<Slot> {
         joinable(self.keys.get(&key)?, &self.services, group)
     }
 
@@ -405,7 +405,7 @@ impl Machine {
     }
 
     /// A service is lent to a caller of a group.
-    fn lend(&mut self, slot: Slot, group: Sharers) {
+    fn lend(&mut self, slot: Slot, group: CallerGroup) {
         self.put(slot, SlotState::Lent);
         self.services[slot as usize].group = group;
     }
@@ -430,7 +430,7 @@ impl Machine {
     }
 
     /// A service for a key right now.
-    fn find(&mut self, key: Key, group: Sharers, actions: &mut Vec<Action>) -> Option<Grant> {
+    fn find(&mut self, key: Key, group: CallerGroup, actions: &mut Vec<Action>) -> Option<Grant> {
         if let Some(slot) = self.joinable(key, group) {
             self.add_user(slot);
             return Some(Grant::Join { slot });
@@ -508,7 +508,7 @@ impl Machine {
 }
 
 /// The service of a key that a group shares which has room for a further lease.
-fn joinable(kind: &KeyServices, services: &[SlotEntry], group: Sharers) -> Option<Slot> {
+fn joinable(kind: &KeyServices, services: &[SlotEntry], group: CallerGroup) -> Option<Slot> {
     if kind.joinable.is_empty() {
         return None; // always so where one service has one lease
     }

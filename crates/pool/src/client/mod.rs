@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use crate::death::{Cause, Death};
 use crate::error::{Error, Result};
 use crate::limit::{CLOSE_MS_MIN, SERVICES_MAX};
-use crate::machine::{Key, Sharers, Ticket};
+use crate::machine::{CallerGroup, Key, Ticket};
 use crate::wire::{Deadlines, Handle, KeeperRequest, Launch};
 pub use entry::{HandedOut, Written};
 pub use journal::Note;
@@ -321,17 +321,17 @@ impl Client {
 impl Client {
     /// An idle service of a key that is settled, where there is one: nothing to wait for.
     /// `group`: the callers that may share it.
-    pub fn take(&self, key: Key, group: Sharers) -> Result<Option<Handle>> {
+    pub fn take(&self, key: Key, group: CallerGroup) -> Result<Option<Handle>> {
         Ok(self.enter()?.take(key, group))
     }
 
     /// A further lease of a service that a group shares, where one has room and nobody waits.
-    pub fn join(&self, key: Key, group: Sharers) -> Result<Option<Handle>> {
+    pub fn join(&self, key: Key, group: CallerGroup) -> Result<Option<Handle>> {
         Ok(self.enter()?.join(key, group))
     }
 
     /// Ask for a service of a key, or for a further lease of one that the caller's group shares.
-    pub fn ask(&self, key: Key, group: Sharers) -> Result<Answer> {
+    pub fn ask(&self, key: Key, group: CallerGroup) -> Result<Answer> {
         self.enter()?.ask(key, group)
     }
 

@@ -173,7 +173,7 @@ impl Borrower {
     pub fn release_shared(&self, handle: Handle, closed: bool) -> Result<bool> {
         let mut state = self.enter()?;
         self.receive(&mut state); // a further lease may have begun
-        Ok(state.part(handle, closed))
+        Ok(state.release_shared(handle, closed))
     }
 
     /// Say by a message without an answer how a lease ends, the last one of its service; never waits.
@@ -456,7 +456,7 @@ impl State {
             Reply::Lent { lent, .. } => lent.handle,
             Reply::Start { handle, .. } => *handle,
             // Where it is the last one, the others have left the reset to it.
-            Reply::Joined { handle, .. } if !self.part(*handle, false) => *handle,
+            Reply::Joined { handle, .. } if !self.release_shared(*handle, false) => *handle,
             _ => return Ok(()),
         };
         let cause = Cause::Discarded;
@@ -492,17 +492,23 @@ impl State {
             && self.shared.is_held(handle)
         {
             let closed = false;
-            let _ = self.send(Request::Part { handle, closed }.encode(), Vec::new());
+            let _ = self.send(
+                Request::ReleaseShared { handle, closed }.encode(),
+                Vec::new(),
+            );
         }
     }
 
     /// End one of several leases of a service; false where it is the last.
-    fn part(&mut self, handle: Handle, closed: bool) -> bool {
-        let Some(others) = self.shared.part(handle) else {
+    fn release_shared(&mut self, handle: Handle, closed: bool) -> bool {
+        let Some(others) = self.shared.release(handle) else {
             return false;
         };
         // It fails where the lender has ended, and the service with it.
-        let _ = self.send(Request::Part { handle, closed }.encode(), Vec::new());
+        let _ = self.send(
+            Request::ReleaseShared { handle, closed }.encode(),
+            Vec::new(),
+        );
         others
     }
 

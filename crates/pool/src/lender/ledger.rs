@@ -149,8 +149,8 @@ impl Question {
     }
 
     /// The callers of all programs that may share a service: those of one program alone, which have its connection.
-    pub const fn sharers(&self) -> machine::Sharers {
-        ((self.program as machine::Sharers) << 32) | self.group as machine::Sharers
+    pub const fn caller_group(&self) -> machine::CallerGroup {
+        ((self.program as machine::CallerGroup) << 32) | self.group as machine::CallerGroup
     }
 }
 

@@ -75,7 +75,7 @@ impl SharedLeases {
     }
 
     /// A lease ends. Whether others are left; `None` for a service that was not opened.
-    pub fn part(&mut self, handle: Handle) -> Option<bool> {
+    pub fn release(&mut self, handle: Handle) -> Option<bool> {
         let service = self.service(handle).filter(|service| service.leases > 0)?;
         service.leases -= 1;
         Some(service.leases > 0)
@@ -126,11 +126,11 @@ mod tests {
         let mut leases = held();
         assert_eq!(leases.join(HANDLE, question(5)), Joined::Begun);
         assert!(!leases.open(HANDLE), "it is open");
-        assert_eq!(leases.part(HANDLE), Some(true));
+        assert_eq!(leases.release(HANDLE), Some(true));
         assert!(leases.is_held(HANDLE));
-        assert_eq!(leases.part(HANDLE), Some(false));
+        assert_eq!(leases.release(HANDLE), Some(false));
         assert!(!leases.is_held(HANDLE));
-        assert_eq!(leases.part(HANDLE), None, "it has none left");
+        assert_eq!(leases.release(HANDLE), None, "it has none left");
         assert!(leases.give_back(HANDLE).is_empty());
         assert!(leases.by_slot.is_empty());
     }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_grant_that_crosses_the_end_of_the_last_lease_is_asked_for_again_after_it() {
         let mut leases = held();
-        assert_eq!(leases.part(HANDLE), Some(false));
+        assert_eq!(leases.release(HANDLE), Some(false));
         assert_eq!(leases.join(HANDLE, question(5)), Joined::Postponed);
         assert_eq!(leases.join(HANDLE, question(6)), Joined::Postponed);
         assert_eq!(leases.give_back(HANDLE), [question(5), question(6)]);
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn a_lease_of_the_slots_next_service_is_another_ones() {
         let mut leases = held();
-        assert_eq!(leases.part(LATER), None);
+        assert_eq!(leases.release(LATER), None);
         assert_eq!(
             leases.join(LATER, question(5)),
             Joined::Void(question(5)),
             "not open yet"
         );
         assert!(leases.open(LATER));
-        assert_eq!(leases.part(HANDLE), None, "its lease has ended");
+        assert_eq!(leases.release(HANDLE), None, "its lease has ended");
         assert!(leases.give_back(HANDLE).is_empty());
         assert!(leases.is_held(LATER));
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_service_that_nobody_may_share_is_unknown() {
         let mut leases = SharedLeases::default();
-        assert_eq!(leases.part(HANDLE), None);
+        assert_eq!(leases.release(HANDLE), None);
         assert!(!leases.is_held(HANDLE));
         assert!(leases.give_back(HANDLE).is_empty());
     }

@@ -1,6 +1,6 @@
 //! The state of each slot: the bookkeeping under the decisions.
 
-use super::{Action, Key, Machine, Sharers, Slot};
+use super::{Action, CallerGroup, Key, Machine, Slot};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
@@ -15,7 +15,7 @@ pub enum SlotState {
 pub struct SlotEntry {
     pub key: Key,
     /// The callers that may share it while it is lent.
-    pub group: Sharers,
+    pub group: CallerGroup,
     pub state: SlotState,
     /// Whether it counts against `max_size`: not where a lease's holder had its service copied.
     pub counts: bool,
@@ -55,7 +55,7 @@ impl Machine {
         actions.push(Action::Evict(slot));
     }
 
-    pub(super) fn occupy(&mut self, key: Key, group: Sharers) -> Slot {
+    pub(super) fn occupy(&mut self, key: Key, group: CallerGroup) -> Slot {
         let service = SlotEntry {
             key,
             group,

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use forebay_pool::machine::{Action, Grant, Key, Machine, Sharers, Slot, Ticket};
+use forebay_pool::machine::{Action, CallerGroup, Grant, Key, Machine, Slot, Ticket};
 
 /// Keys that are asked for.
 pub const KEYS: u32 = 3;
 /// Groups that ask.
-pub const GROUPS: Sharers = 2;
+pub const GROUPS: CallerGroup = 2;
 /// The key whose services may have two leases at once.
 pub const SHARED: Key = 2;
 /// The key whose idle services make no room for others, where the world says so.
@@ -16,9 +16,9 @@ pub const KEPT: Key = 1;
 /// What one caller, service or driver does.
 #[derive(Clone, Debug)]
 pub enum Step {
-    Ask(Key, Sharers),
-    Take(Key, Sharers),
-    Join(Sharers),
+    Ask(Key, CallerGroup),
+    Take(Key, CallerGroup),
+    Join(CallerGroup),
     ReleaseSettled(usize),
     ReleaseSettling(usize),
     /// A service comes back whose last holder was told apart outside, maybe while further leases of it are granted.
@@ -48,9 +48,9 @@ pub struct World {
     asleep: bool,
     waiting: VecDeque<(Ticket, Key)>,
     /// The group of each caller that has asked.
-    groups: BTreeMap<Ticket, Sharers>,
+    groups: BTreeMap<Ticket, CallerGroup>,
     /// The group that each lent service was lent to.
-    lent_to: BTreeMap<Slot, Sharers>,
+    lent_to: BTreeMap<Slot, CallerGroup>,
     hurried: BTreeSet<Ticket>,
     /// Woken, and not looked yet.
     woken: BTreeMap<Ticket, (Key, Grant)>,
@@ -125,13 +125,13 @@ impl World {
         lent && open && !self.joined.contains(&slot)
     }
 
-    fn has_joinable(&self, group: Sharers) -> bool {
+    fn has_joinable(&self, group: CallerGroup) -> bool {
         let of_group = |slot: &&Slot| self.lent_to.get(slot) == Some(&group);
         let mut lent = self.lent.keys().filter(of_group);
         lent.any(|slot| self.is_joinable(*slot))
     }
 
-    fn lend(&mut self, ticket: Ticket, slot: Slot, group: Sharers) {
+    fn lend(&mut self, ticket: Ticket, slot: Slot, group: CallerGroup) {
         self.lent_to.insert(slot, group);
         let before = self.lent.insert(slot, ticket);
         assert!(before.is_none(), "slot {slot} is in two hands");
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    fn join_slot(&mut self, slot: Slot, group: Sharers) {
+    fn join_slot(&mut self, slot: Slot, group: CallerGroup) {
         assert!(
             self.is_joinable(slot),
             "joined slot {slot}, which is closed"
@@ -250,7 +250,7 @@ impl World {
         self.check();
     }
 
-    fn ask(&mut self, key: Key, group: Sharers) {
+    fn ask(&mut self, key: Key, group: CallerGroup) {
         self.next += 1;
         self.groups.insert(self.next, group);
         let grant = self.machine.ask(self.next, key, group, &mut self.actions);
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    fn take(&mut self, key: Key, group: Sharers) {
+    fn take(&mut self, key: Key, group: CallerGroup) {
         assert_eq!(self.machine.take(key, group, |_| false), None, "unwanted");
         let top = self.machine.take(key, group, |_| true);
         let idle = self.idle.entry(key).or_default();
@@ -281,7 +281,7 @@ impl World {
         }
     }
 
-    fn join(&mut self, group: Sharers) {
+    fn join(&mut self, group: CallerGroup) {
         let free = self.waiting.is_empty() && self.has_joinable(group);
         let slot = self.machine.join(SHARED, group);
         assert_eq!(slot.is_some(), free, "joined out of turn");
@@ -300,12 +300,12 @@ impl World {
             return;
         };
         let closes = index.is_multiple_of(7);
-        let parted = self.machine.release_shared(slot, closes, &mut self.actions);
-        assert_eq!(parted, self.joined.remove(&slot), "one of two leases ended");
+        let others = self.machine.release_shared(slot, closes, &mut self.actions);
+        assert_eq!(others, self.joined.remove(&slot), "one of two leases ended");
         if closes {
             self.closed.insert(slot);
         }
-        if parted {
+        if others {
             self.opened.insert(slot); // it can be joined again
             return;
         }
@@ -433,8 +433,8 @@ impl World {
                 }
                 let leases = if begins { &[true, false][..] } else { &[false] };
                 for left in leases {
-                    let parted = self.machine.release_shared(slot, true, &mut self.actions);
-                    assert_eq!(parted, *left, "leases of the dead are counted wrongly");
+                    let others = self.machine.release_shared(slot, true, &mut self.actions);
+                    assert_eq!(others, *left, "leases of the dead are counted wrongly");
                 }
             }
             self.machine.free_slot(slot);

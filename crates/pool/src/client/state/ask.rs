@@ -14,11 +14,11 @@ use crate::control;
 use crate::death::Cause;
 use crate::error::{Error, Result};
 use crate::limit::SERVICES_MAX;
-use crate::machine::{Grant, Key, Sharers, Ticket};
+use crate::machine::{CallerGroup, Grant, Key, Ticket};
 use crate::wire::{Deadlines, Handle, KeeperRequest};
 
 impl ClientState {
-    pub fn take(&mut self, key: Key, group: Sharers) -> Option<Handle> {
+    pub fn take(&mut self, key: Key, group: CallerGroup) -> Option<Handle> {
         let now = now_ms();
         loop {
             let (link, policy) = (&self.link, &self.policy);
@@ -32,7 +32,7 @@ impl ClientState {
         }
     }
 
-    pub fn join(&mut self, key: Key, group: Sharers) -> Option<Handle> {
+    pub fn join(&mut self, key: Key, group: CallerGroup) -> Option<Handle> {
         while let Some(slot) = self.machine.join(key, group) {
             if let Some(handle) = self.begin_joined(slot) {
                 return Some(handle);
@@ -43,7 +43,7 @@ impl ClientState {
         None
     }
 
-    pub fn ask(&mut self, key: Key, group: Sharers) -> Result<Answer> {
+    pub fn ask(&mut self, key: Key, group: CallerGroup) -> Result<Answer> {
         if !self.machine.has_idle(key) {
             self.drive()?;
         }

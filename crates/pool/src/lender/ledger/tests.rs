@@ -118,7 +118,7 @@ fn parked_questions_that_can_share_wait_no_longer_in_their_order() {
 fn only_callers_of_one_program_share_a_service() {
     let of = |program, group| Question::new(program, 11, 0, group);
     let all = [of(1, 0), of(1, 1), of(2, 0), of(2, u32::MAX)];
-    let groups: std::collections::BTreeSet<_> = all.iter().map(Question::sharers).collect();
+    let groups: std::collections::BTreeSet<_> = all.iter().map(Question::caller_group).collect();
     assert_eq!(groups.len(), all.len());
 }
 

@@ -34,7 +34,7 @@ impl Loans {
         // What shares a service is within the limit of what its program holds, and behind what waits because of it.
         if self.kinds.get(key).leases > 1
             && !self.ledger.has_parked(program)
-            && let Some(handle) = self.pool.join(key, question.sharers())?
+            && let Some(handle) = self.pool.join(key, question.caller_group())?
         {
             self.join(question, handle);
             return Ok(());
@@ -56,7 +56,7 @@ impl Loans {
             key,
             ..
         } = question;
-        let group = question.sharers();
+        let group = question.caller_group();
         while let Some(handle) = self.pool.take(key, group)? {
             if self.lend(program, ticket, handle, false)? {
                 return Ok(());
@@ -165,7 +165,7 @@ impl Loans {
             if kinds.get(question.key).leases <= 1 {
                 return None;
             }
-            let joined = pool.join(question.key, question.sharers());
+            let joined = pool.join(question.key, question.caller_group());
             joined.unwrap_or_else(|error| {
                 failed = Some(error);
                 None

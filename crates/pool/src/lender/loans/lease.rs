@@ -89,7 +89,12 @@ impl Loans {
     }
 
     /// One of the leases of a service ends; what follows the last one ends that.
-    pub(super) fn part(&mut self, program: BorrowerId, handle: Handle, closed: bool) -> Result<()> {
+    pub(super) fn release_shared(
+        &mut self,
+        program: BorrowerId,
+        handle: Handle,
+        closed: bool,
+    ) -> Result<()> {
         if self.ledger.holds(program, handle) {
             self.pool.release_shared(handle, closed)?;
             self.may_join = true;

@@ -256,7 +256,9 @@ impl Loans {
             Request::Discard { handle, cause } => self.discard(program, handle, cause),
             Request::Overdue { handle } => self.end_overdue(program, handle),
             Request::Open { handle } => self.open(program, handle),
-            Request::Part { handle, closed } => self.part(program, handle, closed),
+            Request::ReleaseShared { handle, closed } => {
+                self.release_shared(program, handle, closed)
+            }
             Request::Death { ticket, handle } => self.look(program, ticket, handle, Pending::Death),
             Request::Output { ticket, handle } => self.ask_output(program, ticket, handle),
             Request::Branch { ticket, handle } => self.branch(program, ticket, handle),

@@ -89,7 +89,7 @@ pub enum Request {
     Open { handle: Handle },
     /// One of the leases of a service ends; after the last, a `Release` or a `Discard` follows. With `closed`, the service
     /// takes no further leases and ends with its last one.
-    Part { handle: Handle, closed: bool },
+    ReleaseShared { handle: Handle, closed: bool },
 }
 
 impl Request {
@@ -119,7 +119,7 @@ impl Request {
             | Self::Discard { .. }
             | Self::Overdue { .. }
             | Self::Open { .. }
-            | Self::Part { .. } => None,
+            | Self::ReleaseShared { .. } => None,
         }
     }
 
@@ -180,7 +180,9 @@ impl Request {
             Self::Discard { handle, cause } => writer.u8(34).handle(*handle).u8(cause.code()),
             Self::Overdue { handle } => writer.u8(35).handle(*handle),
             Self::Open { handle } => writer.u8(36).handle(*handle),
-            Self::Part { handle, closed } => writer.u8(37).handle(*handle).u8(u8::from(*closed)),
+            Self::ReleaseShared { handle, closed } => {
+                writer.u8(37).handle(*handle).u8(u8::from(*closed))
+            }
         }
         .0
     }
@@ -211,7 +213,7 @@ impl Request {
                 },
                 35 => Self::Overdue { handle },
                 36 => Self::Open { handle },
-                37 => Self::Part {
+                37 => Self::ReleaseShared {
                     handle,
                     closed: reader.flag()?,
                 },

@@ -99,7 +99,7 @@ pub(crate) fn requests() -> Vec<Request> {
         },
         Request::Overdue { handle },
         Request::Open { handle },
-        Request::Part {
+        Request::ReleaseShared {
             handle,
             closed: true,
         },
