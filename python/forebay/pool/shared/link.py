@@ -176,7 +176,10 @@ class Link:
         return answer if answer is None else check(answer)
 
     def told(self, ticket: int) -> Steps[Answer]:
-        """The answer to a question that waits for no service, which the lender gives at once."""
+        """The answer to a question that waits for no service.
+
+        The lender gives it at once, or, of an output, once the keeper has reported it.
+        """
         answer = yield from self.ask(ticket, Deadline(ANSWER_WAIT))
         if answer is None:
             raise BrokenError(
