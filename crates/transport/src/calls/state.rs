@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use forebay_base::waiters::{Reader, Waiters};
 
-use crate::calls::answering::Answering;
 use crate::calls::call::{Calls, Taker};
 use crate::calls::credit::Credits;
 use crate::calls::exchange::Exchange;
@@ -18,7 +17,7 @@ use crate::calls::inbox::{Call, Inbox, Refusal};
 use crate::calls::items::Streams;
 use crate::calls::options::Counters;
 use crate::calls::sleeping::Sleeping;
-use crate::calls::streaming::StreamReadiness;
+use crate::calls::streaming::{StreamReadiness, Urgency};
 use crate::error::{Cause, Error, Fault, Result};
 use crate::limit::Limits;
 use crate::link::admission::Handshake;
@@ -355,10 +354,16 @@ impl<S: Stream> ConnectionState<S> {
         }
     }
 
-    /// The streams that are served now.
-    pub fn running_streams(&self) -> impl Iterator<Item = u64> {
-        let Answering { inbox, credits, .. } = &self.exchange.answering;
-        credits.ids().filter(|&id| inbox.is_running(id))
+    /// Why the running streams must be continued at `now`, if any must.
+    pub fn urgency(&self, now: Instant) -> Option<Urgency> {
+        let serves = &self.exchange.answering;
+        let running = (serves.credits.ids()).filter(|&id| serves.inbox.is_running(id));
+        let urgencies = running.filter_map(|id| match self.readiness(id, now) {
+            StreamReadiness::Waiting => None,
+            StreamReadiness::Ready => Some(Urgency::Send),
+            StreamReadiness::Cancelled | StreamReadiness::Expired => Some(Urgency::End),
+        });
+        urgencies.max()
     }
 
     /// What a running stream may do at `now`.

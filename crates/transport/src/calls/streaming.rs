@@ -25,6 +25,15 @@ pub enum StreamReadiness {
     Expired = 3,
 }
 
+/// Why a serving thread must continue its streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// One can send.
+    Send,
+    /// One must end, before a call that arrived after its cancel is run.
+    End,
+}
+
 /// The next work of a thread that serves streams.
 pub enum Work {
     Call(Call),

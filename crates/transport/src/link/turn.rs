@@ -27,12 +27,23 @@ enum Stage {
 impl ReceiveTurn {
     #[inline]
     pub fn begin(&mut self) {
-        self.stage = Stage::Receiving;
+        if matches!(self.stage, Stage::Idle) {
+            self.stage = Stage::Receiving;
+        }
     }
 
     /// The failure to send that has waited for the end of the turn, if there was one.
     #[inline]
     pub fn end(&mut self) -> Option<StreamFault> {
+        if matches!(self.stage, Stage::Failed(_)) {
+            return self.take_failure();
+        }
+        self.stage = Stage::Idle;
+        None
+    }
+
+    #[cold]
+    fn take_failure(&mut self) -> Option<StreamFault> {
         match std::mem::take(&mut self.stage) {
             Stage::Failed(fault) => Some(fault),
             Stage::Idle | Stage::Receiving => None,

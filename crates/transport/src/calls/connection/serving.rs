@@ -6,11 +6,10 @@ use crate::calls::connection::waiting::{WaitFor, end_wait};
 use crate::calls::connection::{Connection, head_bytes};
 use crate::calls::inbox::Call;
 use crate::calls::state::ConnectionState;
-use crate::calls::streaming::{LastLook, StreamReadiness, Work};
+use crate::calls::streaming::{LastLook, StreamReadiness, Urgency, Work};
 use crate::drive::blocking::is_past;
 use crate::error::{Delivered, Error, Fault, Result};
 use crate::link::outbox::{Head, Payload};
-use crate::stream::socket::Wire;
 use crate::wire::frame::{Codec, Header, Kind, Reason};
 use forebay_base::waiters::Reader;
 
@@ -228,7 +227,7 @@ impl Connection {
         state.receive();
         loop {
             let now = Instant::now();
-            let urgent = urgency(&state, now);
+            let urgent = state.urgency(now);
             if urgent != Some(Urgency::End)
                 && let Some(call) = state.next_runnable()
             {
@@ -249,24 +248,4 @@ impl Connection {
     pub fn take_granted(&self) -> Result<Vec<u64>> {
         self.step(ConnectionState::take_granted)
     }
-}
-
-/// Why the serving thread must continue its streams.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Urgency {
-    /// One can send.
-    Send,
-    /// One must end, before a call that arrived after its cancel is run.
-    End,
-}
-
-fn urgency(state: &ConnectionState<Wire>, now: Instant) -> Option<Urgency> {
-    let urgencies = state
-        .running_streams()
-        .filter_map(|id| match state.readiness(id, now) {
-            StreamReadiness::Waiting => None,
-            StreamReadiness::Ready => Some(Urgency::Send),
-            StreamReadiness::Cancelled | StreamReadiness::Expired => Some(Urgency::End),
-        });
-    urgencies.max()
 }
