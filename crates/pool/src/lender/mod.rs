@@ -20,6 +20,8 @@ mod kinds;
 mod ledger;
 mod listener;
 mod loans;
+#[cfg(test)]
+mod model_tests;
 mod programs;
 mod refills;
 mod shared_leases;
