@@ -245,7 +245,7 @@ impl World {
     fn turn(&mut self, programs: &[usize], exits: Option<usize>) {
         for &program in programs {
             if let Some(request) = self.programs[program].sent.pop_front() {
-                self.serve(self.programs[program].id, request);
+                self.serve(self.programs[program].id, &request);
             }
         }
         if let Some(program) = exits {
@@ -293,8 +293,8 @@ impl World {
         program.expect("it is here").answers.push_back(answer);
     }
 
-    fn serve(&mut self, program: BorrowerId, request: Request) {
-        match request {
+    fn serve(&mut self, program: BorrowerId, request: &Request) {
+        match *request {
             Request::Ask { ticket, key, group } => {
                 assert!(!self.ledger.is_open(program, ticket), "asked twice");
                 self.ask(Question::new(program, ticket, key, group));

@@ -381,7 +381,7 @@ class Link:
         self._forget(record)
         if cause == "returned":
             # Closed without notifying the service: it could end before the lender knows why.
-            record.part()
+            record.close_local()
         else:
             record.close()
 
@@ -397,7 +397,7 @@ class Link:
             self.discard(record)  # this caller has left, and the next one starts another
             return
         self._forget(record)
-        record.part()
+        record.close_local()
 
     def learn_process(self, record: SharedRecord, deadline: Deadline) -> Steps[None]:
         """Tell the lender that a service is ready, and learn its process."""
@@ -471,20 +471,20 @@ class Link:
     def close(self) -> None:
         """Disconnect: the lender ends the services that this program holds. Idempotent."""
         self.core.close()
-        self._part()
+        self._close_records()
 
     def __del__(self) -> None:
         # The last leases keep a link whose lender has ended; nothing closes it after them.
         if not self._inherited:  # in a forked child its lock may be held for ever
-            self._part()
+            self._close_records()
 
-    def _part(self) -> None:
+    def _close_records(self) -> None:
         with self._lock:
             records = list(self._records.values())
             self._records.clear()
         for record in records:
             with contextlib.suppress(Error):
-                record.part()
+                record.close_local()
 
     def forked(self) -> None:
         """In a forked child: the leases are the parent's."""
@@ -506,7 +506,7 @@ class Link:
         for descriptor, _ in poll.poll(0):
             record = idle[descriptor]
             self._forget(record)
-            record.part()
+            record.close_local()
 
     def _keep(self, slot: int, record: SharedRecord) -> None:
         with self._lock:
@@ -514,7 +514,7 @@ class Link:
             self._records[slot] = record
             self._idle.discard(slot)
         if old is not None:
-            old.part()
+            old.close_local()
 
     def _forget(self, record: SharedRecord) -> None:
         slot = record.handle.slot

@@ -155,7 +155,7 @@ class SharedPythonRecord(PythonRecord):
         """Go on after another program has used the service, which keeps what it was lent."""
         self._connection.renew()
 
-    def part(self) -> None:
+    def close_local(self) -> None:
         """Close this program's duplicate of the socket without notifying the service."""
         self._connection.close_local()
 
@@ -200,7 +200,7 @@ class SharedProgramRecord(ProgramRecord):
         """Stop waiting for a start: 1 if what reports it ready was not read, else 0 and that."""
         return int(not self.answered()), True, self.report
 
-    def part(self) -> None:
+    def close_local(self) -> None:
         """Close this program's duplicates of the sockets, and its clients."""
         self._link.close()
         if self.stream is not None:
