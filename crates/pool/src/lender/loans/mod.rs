@@ -25,7 +25,7 @@ use super::{Config, terms_of};
 use crate::client::{Client, Policy, WATCH, Wake};
 use crate::clock::now_ms;
 use crate::death::Cause;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limit::{NAME_BYTES_MAX, ROWS_MAX};
 use crate::machine;
 use crate::wire::Handle;
@@ -118,12 +118,12 @@ impl Loans {
         let Some((request, descriptors)) = self.borrowers.receive(program) else {
             return Received::Nothing;
         };
-        let received = if request.question_id().is_some() {
-            Received::Question
-        } else {
-            Received::Notice
+        let (received, is_new) = match request.question_id() {
+            // An answer with the ticket of two questions would be to both.
+            Some(ticket) => (Received::Question, !self.is_open(program, ticket)),
+            None => (Received::Notice, true),
         };
-        if self.serve(program, request, descriptors).is_ok() {
+        if is_new && self.serve(program, request, descriptors).is_ok() {
             return received;
         }
         self.borrowers.disconnect(program);
@@ -212,13 +212,6 @@ impl Loans {
         request: Request,
         descriptors: Vec<OwnedFd>,
     ) -> Result<()> {
-        if request
-            .question_id()
-            .is_some_and(|ticket| self.is_open(program, ticket))
-        {
-            let what = "a question with the ticket of an open one"; // its answer would be to both
-            return Err(Error::Malformed { what });
-        }
         match request {
             Request::Ask { ticket, key, group } => {
                 self.ask(Question::new(program, ticket, key, group))
