@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from forebay.errors import ClosedError, DeadlineError, Error
 from forebay.tensor import TensorClient
+from forebay.tensor.client.handshake import _InTime
 from tests.tensor.conftest import TABLE
 from tests.tensor.contents import same
 from tests.tensor.faces import FACES, face_of
@@ -169,3 +170,20 @@ def test_threads_that_begin_at_once_share_a_connection(tmp_path: Path, shards: i
                 assert client.metrics()["connections"] == shards
                 assert [server.metrics()["peers"] for server in servers] == [1] * shards
             until(lambda: all(server.metrics()["peers"] == 0 for server in servers))
+
+
+class _OwnTime:
+    """In place of the attempts: there is time, and what raises says itself why."""
+
+    left = 5.0
+
+
+def test_an_error_of_the_connections_own_time_keeps_its_words_on_a_loop() -> None:
+    """It is a TimeoutError, as the end of the time for all attempts is, which says less."""
+
+    async def late() -> None:
+        raise DeadlineError("the other side sent half of a frame", timeout=1.0)
+
+    step = _InTime(cast("Any", _OwnTime()), late)
+    with pytest.raises(DeadlineError, match="half of a frame"):
+        asyncio.run(step.wait(None))

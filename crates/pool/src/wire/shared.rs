@@ -48,7 +48,7 @@ pub struct Kind {
 /// What a lender wants of the programs that borrow from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Leases of a service between two looks for what a lease left in it; 0: none.
+    /// How often a service is given back between two looks for what its leases left in it; 0: none.
     pub canary_every: u32,
     /// Idle services of a kind that a program which has used it keeps ready.
     pub min_idle: u32,

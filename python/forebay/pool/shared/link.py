@@ -111,7 +111,7 @@ class Terms(NamedTuple):
     """What the lender wants of the programs that borrow from it."""
 
     canary_every: int = 0
-    """Leases of a service between two looks for what a lease left in it; 0: none."""
+    """How often a service is given back between two looks for what leases left in it; 0: none."""
     min_idle: int = 0
     """Idle services that are kept ready of each kind that this program uses."""
     leak_after_ms: int = 0
