@@ -3,30 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use crate::calls::incoming::Call;
 use crate::error::Violation;
-use crate::limit::CALL_BYTES_MIN;
-use crate::sys::buffer::Buffer;
-use crate::wire::frame::{Codec, Incoming, Reason, time_from_wire};
-
-/// A call to run.
-#[derive(Debug)]
-pub struct Call {
-    pub id: u64,
-    pub codec: Codec,
-    pub one_way: bool,
-    /// The caller wants a stream of results.
-    pub stream: bool,
-    pub deadline: Option<Instant>,
-    pub generation: u32,
-    pub head: Buffer,
-    pub segments: Vec<Buffer>,
-}
-
-impl Call {
-    fn bytes(&self) -> usize {
-        CALL_BYTES_MIN + self.head.len() + self.segments.iter().map(Buffer::len).sum::<usize>()
-    }
-}
+use crate::wire::frame::{Incoming, Reason, time_from_wire};
 
 /// A call that will not be started, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +213,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::sys::buffer::Buffer;
     use crate::wire::frame::{Header, Kind, NO_DEADLINE};
 
     fn call(id: u64, time: u32, generation: u32) -> Incoming {

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::calls::inbox::Call;
+use crate::calls::incoming::Call;
 use crate::limit::{STREAM_LOOK_ITEMS, STREAM_LOOK_MS};
 
 /// What a running stream may do.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::calls::connection::waiting::{WaitFor, end_wait};
 use crate::calls::connection::{Connection, head_bytes};
-use crate::calls::inbox::Call;
+use crate::calls::incoming::Call;
 use crate::calls::state::ConnectionState;
 use crate::calls::streaming::{LastLook, StreamReadiness, Urgency, Work};
 use crate::drive::blocking::is_past;
