@@ -156,8 +156,14 @@ class SharedPythonRecord(PythonRecord):
         self._connection.renew()
 
     def close_local(self) -> None:
-        """Close this program's duplicate of the socket without notifying the service."""
-        self._connection.close_local()
+        """Close this program's duplicate of the socket without notifying the service.
+
+        One that is on an event loop is held still, with the pool closed under it: its calls end.
+        """
+        if self.channel.loop is not None:
+            self.close()  # else the kernel may forget what the loop watches before it has told it
+        else:
+            self._connection.close_local()
 
 
 class SharedProgramRecord(ProgramRecord):
