@@ -36,6 +36,9 @@ use crate::wire::shared::{QuestionId, Reply, Request, VERSION};
 /// The ticket of the first question. Its answer matters only if it refuses the program.
 const HELLO: QuestionId = 1;
 
+/// How long a signal that arrives before a thread sleeps may go unseen: poll(2) reports those alone that arrive during it.
+const SIGNALS_UNSEEN: Duration = Duration::from_millis(200);
+
 /// An answer, and what came along.
 #[derive(Debug)]
 pub struct Response {
@@ -208,7 +211,8 @@ impl Borrower {
     /// Wait for the answer to a question, at most until `deadline`.
     ///
     /// # Errors
-    /// `Interrupted` where a signal arrived: run its handlers and wait again. `Gone`, `Closed`.
+    /// `Interrupted` where a signal arrived, or may have since the last look: run its handlers and wait again. `Gone`,
+    /// `Closed`.
     pub fn wait(&self, ticket: QuestionId, deadline: Option<Instant>) -> Result<Option<Response>> {
         // The lender may share this core: it runs first.
         rustix::thread::sched_yield();
@@ -342,11 +346,13 @@ impl Borrower {
             PollFd::new(&*socket, on_socket),
         ];
         let watched = if leads { &mut set[..] } else { &mut set[..1] };
-        let polled = poll(watched, left.map(timespec).as_ref());
+        let limit = left.map_or(SIGNALS_UNSEEN, |left| left.min(SIGNALS_UNSEEN));
+        let polled = poll(watched, Some(&timespec(limit)));
         wake.clear();
         let mut state = self.lock();
         state.waiters.leave(lead);
         let slept = match polled {
+            Ok(0) if limit == SIGNALS_UNSEEN => Err(Error::Interrupted),
             Ok(_) => Ok(()),
             Err(Errno::INTR) => Err(Error::Interrupted),
             Err(errno) => Err(Error::system("poll")(errno)),
