@@ -184,7 +184,6 @@ struct World {
     closed: BTreeSet<(u32, u64)>,
     actions: Vec<Action>,
     woken: Vec<Ticket>,
-    may_join: bool,
     next_ticket: Ticket,
     next_program: BorrowerId,
 }
@@ -201,7 +200,6 @@ impl World {
             closed: BTreeSet::new(),
             actions: Vec::new(),
             woken: Vec::new(),
-            may_join: false,
             next_ticket: 0,
             next_program: 0,
         };
@@ -301,7 +299,6 @@ impl World {
             }
             Request::Open { handle } if self.ledger.holds(program, handle) => {
                 self.decide(|machine, actions| machine.open(handle.slot, actions));
-                self.may_join = true;
             }
             Request::ReleaseShared { handle, closed } if self.ledger.holds(program, handle) => {
                 if closed {
@@ -310,7 +307,6 @@ impl World {
                 self.decide(|machine, actions| {
                     machine.release_shared(handle.slot, closed, actions)
                 });
-                self.may_join = true;
             }
             Request::Release { handle, unanswered } => self.release(program, handle, unanswered),
             Request::Discard { handle, .. } => self.discard(program, handle),
@@ -318,7 +314,6 @@ impl World {
                 if let Some(asked) = self.ledger.leave(program, ticket) {
                     self.decide(|machine, actions| machine.leave(asked, actions));
                 }
-                self.may_join = true;
                 if let Some(handle) = self.ledger.take_back(program, ticket) {
                     self.discard(program, handle);
                 }
@@ -352,7 +347,6 @@ impl World {
         let newcomer = self.newcomer();
         let gone = std::mem::replace(&mut self.programs[place], newcomer);
         let (asked, held) = self.ledger.remove(gone.id);
-        self.may_join = true;
         for ticket in asked {
             self.decide(|machine, actions| machine.leave(ticket, actions));
         }
@@ -440,24 +434,21 @@ impl World {
 
     fn unpark(&mut self, program: BorrowerId) {
         while let Some(question) = self.ledger.next_parked(program) {
-            self.may_join = true;
             self.ask_pool(question);
         }
     }
 
     fn catch_up(&mut self) {
         loop {
-            if std::mem::take(&mut self.may_join) {
-                let machine = &mut self.machine;
-                let joined = self.ledger.unpark_joined(|question| {
-                    let shared = question.key == SHARED;
-                    shared
-                        .then(|| machine.join(question.key, question.caller_group()))
-                        .flatten()
-                });
-                for (question, slot) in joined {
-                    self.join(question, slot);
-                }
+            let machine = &mut self.machine;
+            let joined = self.ledger.unpark_joined(|question| {
+                let shared = question.key == SHARED;
+                shared
+                    .then(|| machine.join(question.key, question.caller_group()))
+                    .flatten()
+            });
+            for (question, slot) in joined {
+                self.join(question, slot);
             }
             if self.woken.is_empty() {
                 return;
@@ -474,7 +465,6 @@ impl World {
         {
             self.ledger.answered(ticket);
             self.grant(question, grant);
-            self.may_join = true;
             self.unpark(question.program);
         }
     }

@@ -8,8 +8,9 @@
 //!      any but Broken ──fault──▶ Broken ──send a last word──▶ Ended ◀─────────┘
 //! ```
 //!
-//! `New` has no stream: a send fails there, so that the link of a server ends. `Opening` and `Open` receive; `Ended` only sends; `Broken` does neither. Nothing leads back to
-//! receiving. `Ended` and `Broken` remember whether the link was open before.
+//! `New` has no stream: a send fails there, so that the link of a server ends. `Opening` and `Open` receive; `Ended` only
+//! sends; `Broken` does neither. Nothing leads back to receiving. `Ended` and `Broken` remember whether the link was open
+//! before.
 
 use crate::error::Fault;
 

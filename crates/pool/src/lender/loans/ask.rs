@@ -132,7 +132,6 @@ impl Loans {
             Answer::Start { handle } => self.grant_start(program, ticket, key, handle)?,
             Answer::Wait { .. } => {}
         }
-        self.may_join = true; // fewer callers wait
         self.unpark(program) // where it was refused, it has room for the next one
     }
 
@@ -156,9 +155,6 @@ impl Loans {
 
     /// Let the parked questions share a service, where one has room now.
     pub(in crate::lender) fn join_parked(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.may_join) || self.ledger.parked() == 0 {
-            return Ok(());
-        }
         let mut failed = None;
         let (kinds, pool) = (&self.kinds, &self.pool);
         let joined = self.ledger.unpark_joined(|question| {
@@ -439,7 +435,6 @@ impl Loans {
     /// Ask the pool the parked questions of a program, as far as its limit allows.
     pub(super) fn unpark(&mut self, program: BorrowerId) -> Result<()> {
         while let Some(question) = self.ledger.next_parked(program) {
-            self.may_join = true; // it may have kept later ones from sharing what the program holds
             self.ask_pool(question)?;
         }
         Ok(())

@@ -83,7 +83,6 @@ impl Loans {
     pub(super) fn open(&mut self, program: BorrowerId, handle: Handle) -> Result<()> {
         if self.ledger.holds(program, handle) {
             self.pool.open(handle)?;
-            self.may_join = true;
         }
         Ok(())
     }
@@ -97,7 +96,6 @@ impl Loans {
     ) -> Result<()> {
         if self.ledger.holds(program, handle) {
             self.pool.release_shared(handle, closed)?;
-            self.may_join = true;
         }
         Ok(())
     }
@@ -117,7 +115,6 @@ impl Loans {
         if let Some(asked) = self.ledger.leave(program, ticket) {
             self.pool.leave(asked)?;
         }
-        self.may_join = true; // fewer callers wait
         self.take_back(program, ticket)?;
         self.unpark(program)
     }
@@ -137,7 +134,6 @@ impl Loans {
         self.refills.end(&self.pool, program);
         let _ = self.events.end(&self.pool, program); // it fails where the pool is closed, which keeps none
         let (asked, held) = self.ledger.remove(program);
-        self.may_join = true; // fewer callers wait
         for asked in asked {
             let _ = self.pool.leave(asked); // it fails where the pool is closed, and then it is gone
         }

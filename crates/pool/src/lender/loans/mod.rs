@@ -70,8 +70,6 @@ pub(super) struct Loans {
     events: EventLog,
     /// A service may have ended while no program held it.
     unsettled: bool,
-    /// A parked question may be able to share a service that its program holds.
-    may_join: bool,
 }
 
 impl Loans {
@@ -90,7 +88,6 @@ impl Loans {
             refills: Refills::default(),
             events: EventLog::default(),
             unsettled: false,
-            may_join: false,
         })
     }
 

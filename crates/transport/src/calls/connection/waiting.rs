@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_base::waiters::Reader;
 use forebay_base::wakeup::Wakeup;
 
 use crate::calls::connection::{Guard, release};
@@ -14,7 +15,6 @@ use crate::calls::state::ConnectionState;
 use crate::drive::blocking::{Woken, sleep, thread_wakeup};
 use crate::error::{Error, Result};
 use crate::stream::socket::{Watch, Wire};
-use forebay_base::waiters::Reader;
 
 /// What a turn waits for, besides its deadline.
 #[derive(Clone, Copy)]
