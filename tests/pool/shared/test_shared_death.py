@@ -230,6 +230,20 @@ def test_a_stopped_lender_does_not_break_a_callers_timeout(
     assert pool.stats()["held"] == 0
 
 
+def test_a_lender_that_is_slow_gives_what_is_idle_without_a_wait(
+    lending: Lending, pool: forebay.SharedPool
+) -> None:
+    """`timeout=0` failed by chance: its answer comes from a process that may not run just now."""
+    with pool.acquire(Echo):
+        pass
+    lending.stop()
+    slow = threading.Timer(0.05, lending.send, [signal.SIGCONT])
+    slow.start()
+    with pool.acquire(Echo, timeout=0) as echo:
+        assert echo.echo(1) == 1
+    slow.join()
+
+
 def test_much_that_is_said_to_a_stopped_lender_is_heard_when_it_goes_on(
     lending: Lending, pool: forebay.SharedPool
 ) -> None:

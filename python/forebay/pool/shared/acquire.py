@@ -14,7 +14,16 @@ from forebay.pool.lend.step import Steps
 from forebay.pool.lend.wait import THREADS, Deadline
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.service.spec import S
-from forebay.pool.shared.link import JOINED, LENT, START, Answer, Link, check, status_of
+from forebay.pool.shared.link import (
+    ANSWER_AT_ONCE_WAIT,
+    JOINED,
+    LENT,
+    START,
+    Answer,
+    Link,
+    check,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from forebay.pool.shared.kind import SharedCommandKind, SharedKind
@@ -26,9 +35,6 @@ THREAD_PATIENCE = 0.001
 
 LOOP_PATIENCE = 0.00002
 """The same for an event loop: as long as a thread of the transport spins before it sleeps."""
-
-ASK_WAIT = 0.25
-"""Seconds that a caller whose time ran out waits for the list of holders, for its error."""
 
 NO_LINK = cast("Any", None)
 """In place of the link of an acquire that was not entered."""
@@ -153,7 +159,7 @@ class SharedBorrow(Borrow):
             answer = check(asked)
         else:
             assert isinstance(asked, int)
-            told = yield from self.link.ask(asked, self._deadline)
+            told = yield from self.link.ask(asked, self._deadline, at_once=True)
             if told is None:
                 raise (yield from self._too_late(waiting=True))
             answer = told
@@ -168,7 +174,7 @@ class SharedBorrow(Borrow):
 
     def _too_late(self, *, waiting: bool) -> Steps[DeadlineError]:
         """The error that says why no service was free, with the holders that the lender reports."""
-        core, wait = self.link.core, Deadline(ASK_WAIT)
+        core, wait = self.link.core, Deadline(ANSWER_AT_ONCE_WAIT)
         status = yield from self.link.ask(core.status(), wait)
         rows = yield from self.link.ask(core.services(0), wait)
         timeout = self._timeout

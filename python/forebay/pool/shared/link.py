@@ -53,6 +53,9 @@ JOINED = 15
 ANSWER_WAIT = 5.0
 """Seconds that the lender may take to answer a question that waits for no service."""
 
+ANSWER_AT_ONCE_WAIT = 0.25
+"""Seconds that a caller whose time ran out waits for what the lender answers at once."""
+
 EXPLAIN_WAIT = 1.0
 """Seconds that a failed call waits for the lender to report the cause, which takes milliseconds."""
 
@@ -158,8 +161,12 @@ class Link:
         """Whether the lender is known to be gone."""
         return self.core.ended
 
-    def ask(self, ticket: int, deadline: Deadline) -> Steps[Answer | None]:
+    def ask(
+        self, ticket: int, deadline: Deadline, *, at_once: bool = False
+    ) -> Steps[Answer | None]:
         """The answer to a question; None if it did not come in time, which withdraws the question.
+
+        With `at_once`, what the lender can give without a wait comes however short the deadline is.
 
         Raises:
             LimitError: the lender refuses, because of the limit that the message names.
@@ -168,6 +175,10 @@ class Link:
         step = Answered(self.core, ticket, deadline)
         try:
             yield step
+            if step.answer is None and at_once:
+                # What can be answered at once is answered in the order of asking, so before this.
+                yield from self.ask(self.core.status(), Deadline(ANSWER_AT_ONCE_WAIT))
+                step.answer = self.core.look(ticket, None)
         except BaseException:
             with contextlib.suppress(Error):  # a lender that has ended has no question either
                 self.discard_answer(step.answer or self.core.leave(ticket))
@@ -193,7 +204,7 @@ class Link:
         known = self.keys.get(kind.digest)
         if known is not None:
             return known
-        answer = yield from self.ask(self.core.kind(*kind.told), deadline)
+        answer = yield from self.ask(self.core.kind(*kind.told), deadline, at_once=True)
         if answer is None:
             return None
         _, key, terms = answer
