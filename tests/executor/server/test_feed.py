@@ -23,6 +23,7 @@ from tests.loops import Run, run
 __all__ = ["run"]
 
 APP = '''
+import os
 import time
 from pathlib import Path
 
@@ -35,7 +36,17 @@ class Counter(forebay.Service):
     """Counts."""
 
     def next(self) -> int:
-        return 1
+        return os.getpid()
+
+
+app.service(Counter, max_size=1)
+
+
+@app.request()
+def lease(ctx: forebay.Context) -> int:
+    """Which process a service is."""
+    with ctx.acquire(Counter) as counter:
+        return counter.next()
 
 
 @app.request(lane="short")
@@ -370,3 +381,23 @@ def test_a_worker_that_dies_is_told_and_counted(client: Client) -> None:
         return [rest for name, *rest in counters if name == "forebay_process_deaths_total"]
 
     until(lambda: deaths() == [[{"role": "worker", "cause": "signal"}, 1]])
+
+
+def test_what_happens_to_services_is_told(client: Client) -> None:
+    """Who is lent, comes back and dies, with its process."""
+    events = client.follow(events=["service_leased", "service_returned", "service_ended"])
+    pid = client.submit("lease").result(timeout=60)
+    leased, returned = taken_of(events, 2)
+    os.kill(pid, 9)
+    (ended,) = taken_of(events, 1)
+    events.close()
+    kinds = [one["event"] for one in (leased, returned, ended)]
+    assert kinds == ["service_leased", "service_returned", "service_ended"]
+    assert {one["pid"] for one in (leased, returned, ended)} == {pid}
+    assert "Counter" in leased["service"]
+    assert ended["cause"] == "signal"
+
+
+def taken_of(events: Iterator[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """So many events; the reading goes on."""
+    return list(itertools.islice(events, count))

@@ -130,12 +130,13 @@ impl Feed {
 impl Feed {
     /// Append an event of a request.
     pub fn append(&mut self, at: Millis, request: &Request, happening: Happening) {
+        let keeps = self.make_room();
         let (id, submission) = (request.id, &request.submission);
         let name = self.names.index(&submission.name);
         let metrics = &mut self.metrics;
         let row = self.names.counted(name, |text| metrics.row(text));
         self.metrics.count(row, &happening);
-        if !self.keeps() {
+        if !keeps {
             return;
         }
         let number = self.newest() + 1;
@@ -173,7 +174,7 @@ impl Feed {
         code: &'static str,
     ) {
         self.metrics.refused(code);
-        if !self.keeps() {
+        if !self.make_room() {
             return;
         }
         let name = self.names.index(name);
@@ -186,7 +187,7 @@ impl Feed {
     /// Append an event that is about no request, or about one that is known by its id alone.
     pub fn note(&mut self, at: Millis, id: Option<RequestId>, happening: Happening) {
         self.metrics.count_other(&happening);
-        if !self.keeps() {
+        if !self.make_room() {
             return;
         }
         if let Some(id) = id {
@@ -195,10 +196,14 @@ impl Feed {
         self.push(at, id, NAMELESS, happening);
     }
 
-    /// Whether events are kept. One that is not gets its number all the same.
-    fn keeps(&mut self) -> bool {
+    /// Drop what is too many with one event more: before that is appended, so that the array need not grow for it.
+    /// False if no events are kept; one gets its number all the same.
+    fn make_room(&mut self) -> bool {
         let keeps = self.bounds.events_max > 0;
         self.first += u64::from(!keeps);
+        while keeps && self.places.len() >= self.bounds.events_max {
+            self.drop_first();
+        }
         keeps
     }
 
@@ -221,7 +226,7 @@ impl Feed {
         if let Some(before) = known.and_then(|known| known.chain.append(number)) {
             self.place_mut(before).next_of_request = distance(before, number);
         }
-        while self.places.len() > self.bounds.events_max || self.bytes > self.bounds.bytes_max {
+        while self.bytes > self.bounds.bytes_max {
             self.drop_first();
         }
     }

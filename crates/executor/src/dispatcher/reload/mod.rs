@@ -129,7 +129,8 @@ fn hold(cx: &mut Context, reason: Option<Arc<str>>) {
     cx.machine.hold(cx.now, reason.clone());
     match reason {
         Some(reason) => cx.note_server(ServerState::Held, Some(reason)),
-        None if was_held => cx.note_server(ServerState::Resumed, None),
+        // One that drains stays held.
+        None if was_held && !cx.machine.is_held() => cx.note_server(ServerState::Resumed, None),
         None => {}
     }
 }
