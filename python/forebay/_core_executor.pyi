@@ -67,6 +67,18 @@ class Dispatcher:
     def answer(self, ticket: int, head: bytes) -> None:
         """Answer a call: msgpack of `[0, value]` or `[1, refusal]`."""
     def figures(self) -> dict[str, Any]: ...
+    def metrics(self) -> dict[str, list[list[Any]]]:
+        """Lists of `counters`, `gauges` and `histograms`, see `Admin.metrics`."""
+    def note_event(
+        self,
+        event: str,
+        *,
+        service: str,
+        pid: int,
+        cause: str | None = None,
+        id: int | None = None,
+    ) -> None:
+        """Append service_leased, service_returned or service_ended to the feed of events."""
     def workers(self) -> list[dict[str, Any]]: ...
     def why(self, id: int) -> dict[str, Any] | None: ...
     def retry(self, ids: list[int]) -> list[dict[str, Any]]:

@@ -110,6 +110,7 @@ class Requests:
         self.changed = threading.Condition()
         self.known: dict[str, dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
+        self.events: list[dict[str, Any]] = []
         if state.exists():
             self.known = json.loads(state.read_text())
 
@@ -126,13 +127,25 @@ class Requests:
             self.known[id_] = {"id": id_, "name": name, "status": status, "key": key}
             self.blobs[id_] = blob
             self.state.write_text(json.dumps(self.known))
+            self.note("accepted", id_)
+            if status != "running":
+                self.note("ended", id_)
         return id_
+
+    def note(self, event: str, id_: str) -> None:
+        """Number an event of a request; with the lock."""
+        one = self.known[id_]
+        told = {"seq": len(self.events) + 1, "at_ms": 1_795_000_000_123, "event": event, "id": id_}
+        told |= {"name": one["name"]}
+        self.events.append(told | ({"status": one["status"]} if event == "ended" else {}))
+        self.changed.notify_all()
 
     def release(self) -> None:
         with self.changed:
             for one in self.known.values():
                 if one["status"] == "running":
                     one["status"] = "succeeded"
+                    self.note("ended", one["id"])
             self.changed.notify_all()
 
     def end(self, id_: str) -> tuple[str, bytes]:
@@ -226,7 +239,7 @@ class Peer:
 
     def tell(self, call: int, method: str, args: list[Any]) -> None:
         writer = ItemWriter(self.connection, call, 0)
-        if args[0] not in self.requests.known:
+        if method != "feed" and args[0] not in self.requests.known:
             refusal = Refused("unknown", object=args[0]).refusal
             writer.send(msgpack.encode([1, refusal]), None)
         else:
@@ -250,6 +263,27 @@ class Peer:
         yield {"event": "status", "status": "running", "attempt": 1}
         yield {"event": "progress", "done": 1, "total": 4, "message": "m", "unit": "row"}
         yield {"event": "status", "status": self.requests.end(id_)[0], "attempt": 1}
+
+    def tell_feed(self, wanted: dict[str, Any], cursor: int | None) -> Any:
+        events, changed = self.requests.events, self.requests.changed
+        at = len(events) if cursor is None else cursor
+        if cursor is None:
+            yield [{"event": "begin", "seq": at}]
+        fields = {"names": "name", "ids": "id", "events": "event"}
+        while True:
+            with changed:
+                while len(events) <= at:
+                    changed.wait()
+                fresh, at = events[at:], len(events)
+            told = [
+                one
+                for one in fresh
+                if all(
+                    one[field] in wanted.get(name, [one[field]]) for name, field in fields.items()
+                )
+            ]
+            if told:
+                yield told
 
     def find(self, id_: str) -> str:
         if id_ not in self.requests.known:

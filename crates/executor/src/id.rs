@@ -29,6 +29,14 @@ impl RequestId {
     }
 }
 
+impl RequestId {
+    /// The time of its millisecond, since 1970.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        (self.0 >> SEQUENCE_BITS) + EPOCH_MS
+    }
+}
+
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'0'; TEXT_CHARS];

@@ -5,6 +5,7 @@
 
 mod answer;
 mod call;
+mod event;
 mod failure;
 mod options;
 mod reader;
@@ -12,10 +13,12 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, progressed,
-    reasoned, refused, status_event, stood,
+    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, refused, stood,
 };
 pub use call::{Call, Submit};
+pub use event::{
+    FeedItem, filter, followed, is_record, missed, progressed, reasoned, status_event,
+};
 pub use failure::{cause_json, failure_json};
 pub use options::{RequestedOptions, options};
 pub use reader::{Reader, Value};

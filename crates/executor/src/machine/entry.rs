@@ -91,6 +91,11 @@ pub(crate) struct Entry {
     due: Option<Millis>,
     /// Since when it is in its lane's queue.
     ready_at: Millis,
+    /// Since when it has waited for its next run: its acceptance, or the end of its last run.
+    queued_at: Millis,
+    /// How long it waited for its last run, and how long that took, once it ends.
+    queued_ms: u64,
+    run_ms: u64,
     /// Cancelled while a change of it was being committed.
     cancelled: bool,
     /// It is one of the holders of its key.
@@ -104,6 +109,7 @@ impl Entry {
     pub(crate) fn new(request: Arc<Request>, state: State, name: u32) -> Self {
         Self {
             not_before: request.submission.options.not_before,
+            queued_at: request.accepted_at,
             request,
             state,
             attempts: 0,
@@ -114,6 +120,8 @@ impl Entry {
             dependents: Vec::new(),
             due: None,
             ready_at: 0,
+            queued_ms: 0,
+            run_ms: 0,
             cancelled: false,
             holds_key: false,
             notes: Notes::default(),
@@ -190,6 +198,16 @@ impl Entry {
     /// Since when it is in its lane's queue.
     pub(crate) fn ready_at(&self) -> Millis {
         self.ready_at
+    }
+
+    /// Since when it has waited for its next run.
+    pub(crate) fn queued_at(&self) -> Millis {
+        self.queued_at
+    }
+
+    /// How long it waited for its last run, and how long that took, of one that ends.
+    pub(crate) fn took_ms(&self) -> (u64, u64) {
+        (self.queued_ms, self.run_ms)
     }
 
     /// It was cancelled while a change of it was being committed, and ends as soon as that is answered.
@@ -379,8 +397,16 @@ impl Entry {
         self.cancelled = true;
     }
 
+    /// Its run has ended, and it waits for the next one from now on.
+    pub(crate) fn queue_again(&mut self, now: Millis) {
+        self.queued_at = now;
+    }
+
     /// Its end is being written.
     pub(crate) fn end(&mut self, ending: Arc<Ending>) {
+        let began = self.run().map_or(ending.at, |run| run.began);
+        self.queued_ms = began.saturating_sub(self.queued_at);
+        self.run_ms = ending.at.saturating_sub(began);
         self.state = State::Ending(ending);
     }
 

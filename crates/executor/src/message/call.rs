@@ -45,6 +45,13 @@ pub enum Call<'a> {
     Events {
         id: RequestId,
     },
+    /// The events of the server.
+    Feed {
+        /// A map in msgpack, or nil; see [`super::filter`].
+        filter: &'a [u8],
+        /// The number of the last event that the client had.
+        cursor: Option<u64>,
+    },
     /// A call for the server's main thread; the arguments are a msgpack array.
     Other {
         method: &'a str,
@@ -79,8 +86,17 @@ impl<'a> Call<'a> {
             ("events", 1) => Self::Events {
                 id: id(&mut reader)?,
             },
+            ("feed", 0..=2) => Self::Feed {
+                filter: if count > 0 { reader.skip()? } else { &[0xc0] },
+                cursor: if count > 1 {
+                    reader.unsigned_or_nil()?
+                } else {
+                    None
+                },
+            },
             (
-                "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs" | "events",
+                "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs" | "events"
+                | "feed",
                 _,
             ) => {
                 return Err(reader.malformed("another number of arguments than the method has"));
@@ -209,6 +225,28 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_the_feed_says_what_it_wants_and_what_it_had() {
+        let everything = Call::Feed {
+            filter: &[0xc0],
+            cursor: None,
+        };
+        assert_eq!(
+            Call::read(&head("feed", |w| w, 0), None).expect("read"),
+            everything
+        );
+        let head = head(
+            "feed",
+            |w| w.map(1).text("names").nil().unsigned(1 << 60),
+            2,
+        );
+        let from = Call::Feed {
+            filter: b"\x81\xa5names\xc0",
+            cursor: Some(1 << 60),
+        };
+        assert_eq!(Call::read(&head, None).expect("read"), from);
+    }
+
+    #[test]
     fn what_is_not_known_here_is_handed_on() {
         let head = head("list", |w| w.map(0).unsigned(20), 2);
         let expected = Call::Other {
@@ -220,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_number_of_arguments_that_a_method_does_not_have_is_an_error() {
-        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 3)] {
+        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 3), ("feed", 3)] {
             let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
             assert!(Call::read(&head, None).is_err(), "{method}");
         }

@@ -42,6 +42,7 @@ COMMANDS: Final = {
         "forebay.cli.commands.prune", "remove ended requests with their results and logs"
     ),
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
+    "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
     "pool": Command("forebay.cli.commands.pool", "look at the shared pool and change it"),
     "records": Command("forebay.cli.commands.records", "look into a record file"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from forebay.executor.client.call import (
     options_of,
     result_type,
 )
+from forebay.executor.client.follow import Following, async_items
 from forebay.executor.client.links import Links
 from forebay.executor.client.questions import (
     ONCE,
@@ -212,6 +213,26 @@ class AsyncClient:
             [one for one in requests if one in ended],
             [one for one in requests if one not in ended],
         )
+
+    async def follow(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        events: str | Sequence[str] | None = None,
+        submitter: str | None = None,
+        cursor: int | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens in the server; arguments, events and errors as of `Client.follow`.
+
+        It begins with the first event that is awaited.
+
+        Cancellation: safe; the reading ends.
+        """
+        following = Following(names, ids, events, submitter, cursor)
+        async for item, peer in async_items(self, "feed", lambda: following.args):
+            for event in following.take(item, peer):
+                yield event
 
     async def retry(self, ids: str | Sequence[str]) -> None:
         """Queue ended requests again; arguments and errors as of `Client.retry`."""

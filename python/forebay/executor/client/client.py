@@ -7,7 +7,7 @@ each, and share one loop, that of `ask`; written once it made the two 20 lines l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
@@ -19,6 +19,7 @@ from forebay.executor.client.call import (
     options_of,
     result_type,
 )
+from forebay.executor.client.follow import Following, feed
 from forebay.executor.client.links import Links
 from forebay.executor.client.outstanding import Outstanding
 from forebay.executor.client.questions import (
@@ -243,6 +244,38 @@ class Client:
             else:
                 ended.append(request)
         return ended, others
+
+    def follow(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        events: str | Sequence[str] | None = None,
+        submitter: str | None = None,
+        cursor: int | None = None,
+    ) -> Generator[dict[str, Any], None, None]:
+        """What happens in the server: an event for each change of a request, a worker, a service.
+
+        Args:
+            names: only those of requests with these names; 64 at most.
+            ids: only those of these requests, by their whole ids; 64 at most.
+            events: only these kinds, such as "ended"; `forebay events --help` lists them.
+            submitter: only those of requests of this submitter.
+            cursor: the `seq` of the last event that you had; 0: all that the server keeps. By
+                default it begins with what happens from now on.
+
+        Yields:
+            Maps with `seq`, `at_ms`, `event` and the fields of that kind, in their order. It goes
+            on behind the last one when the server comes back. `{"event": "gap", "first", "last"}`
+            says which were missed: by a reader that was too slow, or with a server that ended.
+
+        Raises:
+            ConfigError, LimitError: an argument is wrong. BrokenError: the server is gone and did
+            not come back within the client's time.
+
+        What happens after this has returned is not missed. Leaving the loop ends the reading.
+        """
+        return feed(self, Following(names, ids, events, submitter, cursor))
 
     def retry(self, ids: str | Sequence[str]) -> None:
         """Queue requests again that failed, were cancelled or were set aside.

@@ -58,6 +58,9 @@ class Dispatcher(Protocol):
     def figures(self) -> dict[str, Any]:
         """Counts and sizes."""
 
+    def metrics(self) -> dict[str, list[list[Any]]]:
+        """Counters, gauges and histograms."""
+
     def workers(self) -> list[dict[str, Any]]:
         """The workers."""
 
@@ -115,6 +118,7 @@ class Admin:
             "arguments": self.arguments,
             "retry": self.retry,
             "prune": self.prune,
+            "metrics": self.metrics,
             "workers": self.workers,
             "services": self.services,
             "schedules": self.schedules,
@@ -169,6 +173,19 @@ class Admin:
             **self._house.facts(),
             "figures": self._dispatcher.figures(),
         }
+
+    def metrics(self) -> dict[str, Any]:
+        """Every metric of the server, with the names that Prometheus gets.
+
+        Returns:
+            `counters` and `gauges`: `[name, {label: value}, number]` each; `histograms`:
+            `[name, {label: value}, [[le, cumulative count], ...], sum, count]` each.
+            Bounds and sums are in seconds; the bucket above all bounds is `count`.
+            Counters count from the start of the server.
+
+        Cost: the same with a million requests as with none.
+        """
+        return {"schema": SCHEMA, **self._dispatcher.metrics()}
 
     def manifest(self) -> dict[str, Any]:
         """The requests of the application, with the schemas of their arguments."""

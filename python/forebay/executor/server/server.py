@@ -214,7 +214,7 @@ class Server:
             )
         )
         parts.callback(dispatcher.close)
-        self._services = Services(paths.pool_socket, self._pool, self._warm)
+        self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._services.close)
         self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self)
         parts.callback(supervisor.close)

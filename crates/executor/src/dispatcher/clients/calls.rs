@@ -1,12 +1,14 @@
 //! The calls of clients that the dispatcher itself answers.
 
+use std::sync::Arc;
+
 use forebay_base::slots::Key;
 use forebay_transport::Buffer;
 use forebay_transport::calls::Call as Received;
 
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::clients::connections::plain;
-use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
+use crate::dispatcher::clients::streams::{StreamKey, Topic};
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::{LateSubmission, Purpose};
@@ -60,9 +62,12 @@ impl Clients {
                 return self.connections.refuse(key, call, &refusal);
             }
         };
-        let streams = matches!(asked, Call::Logs { .. } | Call::Events { .. });
+        let streams = matches!(
+            asked,
+            Call::Logs { .. } | Call::Events { .. } | Call::Feed { .. }
+        );
         if streams != received.stream {
-            let next = "call `logs` and `events` as streams, and nothing else";
+            let next = "call `logs`, `events` and `feed` as streams, and nothing else";
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.connections.refuse(key, call, &refusal);
         }
@@ -78,9 +83,14 @@ impl Clients {
             Ok(()) => {}
             Err(refusal) if streams => {
                 self.following
-                    .refuse(&mut self.connections, (key, call), &refusal);
+                    .refuse(&mut self.connections, &mut cx.feed, (key, call), &refusal);
             }
-            Err(refusal) => self.connections.refuse(key, call, &refusal),
+            Err(refusal) => {
+                if let Call::Submit(submit) | Call::Run(submit) = asked {
+                    cx.submission_refused(submit.name, &refusal);
+                }
+                self.connections.refuse(key, call, &refusal);
+            }
         }
     }
 
@@ -125,11 +135,15 @@ impl Clients {
                     .forward(&mut self.connections, mailbox, call, method, arguments)
             }
             Call::Logs { id, offset, follow } => {
-                let kind = StreamKind::Logs { offset, follow };
-                self.follow(cx, commits, (client, call), id, kind)
+                let topic = Topic::Logs { offset, follow };
+                self.follow(cx, commits, (client, call), id, topic)
             }
-            Call::Events { id } => {
-                self.follow(cx, commits, (client, call), id, StreamKind::events())
+            Call::Events { id } => self.follow(cx, commits, (client, call), id, Topic::Events),
+            Call::Feed { filter, cursor } => {
+                let filter = message::filter(filter)?;
+                let key = (client, call);
+                self.following
+                    .read(&mut self.connections, &mut cx.feed, key, filter, cursor)
             }
         }
     }
@@ -228,7 +242,9 @@ impl Clients {
             return;
         }
         let waiter = late.waiter;
+        let name = Arc::clone(&late.submission.name);
         if let Err(refusal) = self.enter(cx, commits, late.submission, waiter, late.token) {
+            cx.submission_refused(&name, &refusal);
             self.refuse(waiter, &refusal);
         }
     }
@@ -320,17 +336,17 @@ impl Clients {
     /// Begin a stream about a request.
     fn follow(
         &mut self,
-        cx: &Context,
+        cx: &mut Context,
         commits: &mut Commits,
         key: StreamKey,
         id: RequestId,
-        kind: StreamKind,
+        topic: Topic,
     ) -> Result<(), Refusal> {
         let Some(view) = cx.machine.view(id) else {
-            return self.ask_store(commits, id, Purpose::Follow(key, kind), key);
+            return self.ask_store(commits, id, Purpose::Follow(key, topic), key);
         };
         self.following
-            .follow(&mut self.connections, cx, key, id, kind, view);
+            .follow(&mut self.connections, cx, (key, topic), id, view);
         Ok(())
     }
 
@@ -361,12 +377,12 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
 
     use super::*;
     use crate::action::Action;
     use crate::dispatcher::poll::Poll;
     use crate::dispatcher::supervisor::shared::Shared;
+    use crate::feed::{Feed, FeedBounds};
     use crate::machine::{Machine, Policy};
     use crate::request::Options;
 
@@ -375,6 +391,7 @@ mod tests {
             poll: Poll::new().expect("an epoll"),
             now: 1,
             machine: Machine::new(Policy::default(), 1),
+            feed: Feed::new(1, FeedBounds::default()),
             shared: Arc::new(Shared::new().expect("queues")),
         }
     }

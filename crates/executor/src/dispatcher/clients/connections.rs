@@ -16,7 +16,6 @@ use forebay_transport::wire::{Codec, Role};
 use rustix::process::geteuid;
 
 use crate::dispatcher::clients::refused::{Refusals, Shortage};
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
     CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX, CLIENT_RESULTS_BYTES_MAX,
     CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS, REFUSED_MAX, REFUSED_MS,
@@ -25,6 +24,7 @@ use crate::dispatcher::limit::{
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::rebinding::RebindReports;
 use crate::error::{Error, Refusal, Result};
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::message::{self, Message};
 use crate::store::{Question, Unread};
@@ -102,6 +102,8 @@ pub struct Connections {
     spare: Option<File>,
     refused: Vec<Key>,
     refusals: Refusals,
+    /// Bytes received from the clients that have left, and sent to them.
+    bytes_before: (u64, u64),
 }
 
 impl Connections {
@@ -144,6 +146,19 @@ impl Connections {
     /// The connection of a client, for its streams.
     pub fn connection(&self, key: Key) -> Option<&Connection> {
         self.slots.get(key).map(|client| &client.connection)
+    }
+
+    /// How many clients are connected.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes received from clients and sent to them since the start. Cost: a look at each connection.
+    pub fn bytes(&self) -> (u64, u64) {
+        let all = self.slots.iter().map(|(_, client)| bytes_of(client));
+        all.fold(self.bytes_before, |(received, sent), one| {
+            (received + one.0, sent + one.1)
+        })
     }
 
     /// Accept the clients that wait; their keys.
@@ -447,6 +462,9 @@ impl Connections {
     ) -> Option<ByNumber<u64, OpenCall>> {
         let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
+        let (received, sent) = bytes_of(&client);
+        self.bytes_before.0 += received;
+        self.bytes_before.1 += sent;
         client.connection.close();
         self.accepting
             .resume(poll, Source::ClientListener, &self.listener);
@@ -566,6 +584,12 @@ impl Client {
             self.watched = wanted;
         }
     }
+}
+
+/// Bytes received from a client, and sent to it.
+fn bytes_of(client: &Client) -> (u64, u64) {
+    let counters = client.connection.counters();
+    (counters.received_bytes, counters.sent_bytes)
 }
 
 /// A head without a blob beside it.

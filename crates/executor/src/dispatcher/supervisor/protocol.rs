@@ -8,6 +8,7 @@ use std::sync::mpsc::Sender;
 use forebay_transport::calls::Connection;
 
 use crate::error::Result;
+use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
 use crate::machine::Machine;
 use crate::manifest::Manifest;
@@ -62,6 +63,9 @@ pub enum Command {
         drained: Sender<()>,
     },
     Ask(AskMachine),
+    /// Append an event, of this request if one has to do with it.
+    Note(Option<RequestId>, Happening),
+    Metrics(Sender<Exposition>),
     Close,
 }
 

@@ -11,7 +11,7 @@ use crate::dispatcher::commits::purpose::PendingRun;
 use crate::dispatcher::context::Context;
 use crate::dispatcher::workers::{RunId, Workers};
 use crate::message;
-use crate::request::{Blob, Failure, Outcome, Slot, Status};
+use crate::request::{Blob, Failure, Outcome, Slot};
 use crate::store::Fetched;
 
 /// The name of pickled functions, the only one that `forebay.Executor` uses.
@@ -26,7 +26,6 @@ impl Workers {
         &mut self,
         cx: &mut Context,
         commits: &mut Commits,
-        clients: &mut Clients,
         slot: Slot,
         (id, attempt): RunId,
         journal: bool,
@@ -39,7 +38,7 @@ impl Workers {
             // The run itself need not wait, but those before it must be sent first.
             self.queue.push(run, true);
         } else {
-            self.begin(cx, clients, run, None);
+            self.begin(cx, run, None);
         }
     }
 
@@ -49,62 +48,38 @@ impl Workers {
     }
 
     /// Continue with a run that is in the journal now.
-    pub fn begin_noted(
-        &mut self,
-        cx: &mut Context,
-        commits: &mut Commits,
-        clients: &mut Clients,
-        run: PendingRun,
-    ) {
+    pub fn begin_noted(&mut self, cx: &mut Context, commits: &mut Commits, run: PendingRun) {
         // A run that was withdrawn needs no arguments.
         if !self.awaits(run) || !commits.fetch_arguments(run) {
-            self.begin_in_turn(cx, clients, run, None);
+            self.begin_in_turn(cx, run, None);
         }
     }
 
     /// Begin a run whose arguments were read.
-    pub fn begin_with_arguments(
-        &mut self,
-        cx: &mut Context,
-        clients: &mut Clients,
-        run: PendingRun,
-        found: Fetched,
-    ) {
+    pub fn begin_with_arguments(&mut self, cx: &mut Context, run: PendingRun, found: Fetched) {
         match found {
             Fetched::Arguments(arguments) => {
-                self.begin_in_turn(cx, clients, run, Some(arguments));
+                self.begin_in_turn(cx, run, Some(arguments));
             }
             // It was withdrawn meanwhile, and may be another worker's now: the runs behind it may begin.
-            _ if !self.awaits(run) => self.begin_in_turn(cx, clients, run, None),
-            Fetched::Failed(why) => self.fail_run(cx, clients, run, &why),
+            _ if !self.awaits(run) => self.begin_in_turn(cx, run, None),
+            Fetched::Failed(why) => self.fail_run(cx, run, &why),
             _ => {
                 let why = "its arguments are not in the store any more";
-                self.fail_run(cx, clients, run, why);
+                self.fail_run(cx, run, why);
             }
         }
     }
 
     /// Begin a run that no longer waits, unless an earlier run of its worker still does.
-    fn begin_in_turn(
-        &mut self,
-        cx: &mut Context,
-        clients: &mut Clients,
-        run: PendingRun,
-        arguments: Option<Blob>,
-    ) {
+    fn begin_in_turn(&mut self, cx: &mut Context, run: PendingRun, arguments: Option<Blob>) {
         for (run, arguments) in self.queue.ready(run, arguments) {
-            self.begin(cx, clients, run, arguments.as_ref());
+            self.begin(cx, run, arguments.as_ref());
         }
     }
 
     /// Send a run to its worker, with `arguments` if they had to be read.
-    fn begin(
-        &mut self,
-        cx: &mut Context,
-        clients: &mut Clients,
-        run: PendingRun,
-        arguments: Option<&Blob>,
-    ) {
+    fn begin(&mut self, cx: &mut Context, run: PendingRun, arguments: Option<&Blob>) {
         let PendingRun {
             slot, id, attempt, ..
         } = run;
@@ -128,18 +103,18 @@ impl Workers {
                 traceparent: None,
             })
         };
-        clients.notify_status(id, Status::Running, attempt);
+        cx.append_started(&request, attempt, slot);
         if let Some(worker) = self.processes.get_mut(slot) {
             worker.begin_unless_handed();
         }
         if let Err(error) = self.processes.dispatch(slot, (id, attempt), message) {
             let why = format!("it could not be sent to its worker: {error}");
-            self.fail_run(cx, clients, run, &why);
+            self.fail_run(cx, run, &why);
         }
     }
 
     /// End a run that cannot begin.
-    fn fail_run(&mut self, cx: &mut Context, clients: &mut Clients, run: PendingRun, why: &str) {
+    fn fail_run(&mut self, cx: &mut Context, run: PendingRun, why: &str) {
         let outcome = Outcome::Failed(Failure::Refused(why.into()));
         let PendingRun {
             slot, id, attempt, ..
@@ -147,7 +122,7 @@ impl Workers {
         cx.machine
             .finished(cx.now, slot, id, attempt, outcome, None);
         if self.queue.has_runs(slot) {
-            self.begin_in_turn(cx, clients, run, None); // it has ended, so those behind it may begin
+            self.begin_in_turn(cx, run, None); // it has ended, so those behind it may begin
         }
     }
 }
