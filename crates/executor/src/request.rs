@@ -24,6 +24,24 @@ pub enum Lane {
     Async = 2,
 }
 
+impl Lane {
+    pub const ALL: [Self; 3] = [Self::Short, Self::Long, Self::Async];
+
+    /// As it is written for people and on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Long => "long",
+            Self::Async => "async",
+        }
+    }
+
+    /// The lane of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+}
+
 /// How and when a request may run: the application's defaults, overridden by the submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -111,6 +129,32 @@ pub enum Status {
 }
 
 impl Status {
+    pub const ALL: [Self; 6] = [
+        Self::Queued,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Dead,
+    ];
+
+    /// As it is written for people and on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// The status of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
     pub fn has_ended(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
     }

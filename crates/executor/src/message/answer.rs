@@ -38,7 +38,7 @@ pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
         Writer::with_room(48 + payload.len().min(crate::limit::BLOB_SEGMENT_BYTES_MIN));
     writer.array(4).unsigned(0);
     put_id(&mut writer, id);
-    writer.text(word(status));
+    writer.text(status.word());
     let inline = put_blob(&mut writer, &payload);
     Message {
         head: writer.into_bytes(),
@@ -51,7 +51,7 @@ pub fn ended_without(id: RequestId, status: Status) -> Vec<u8> {
     let mut writer = Writer::with_room(48);
     writer.array(4).unsigned(0);
     put_id(&mut writer, id);
-    writer.text(word(status)).nil();
+    writer.text(status.word()).nil();
     writer.into_bytes()
 }
 
@@ -61,7 +61,7 @@ pub fn in_file(id: RequestId, status: Status, path: &Path, bytes: u64) -> Messag
     let mut writer = Writer::with_room(64 + path.len());
     writer.array(4).unsigned(0);
     put_id(&mut writer, id);
-    writer.text(word(status));
+    writer.text(status.word());
     writer.array(2).binary(path).unsigned(bytes);
     Message {
         head: writer.into_bytes(),
@@ -115,7 +115,7 @@ pub fn logged(offset: u64, bytes: &[u8]) -> Vec<u8> {
 pub fn status_event(status: Status, attempt: u32) -> Vec<u8> {
     let mut writer = Writer::with_room(48);
     writer.map(3).text("event").text("status");
-    writer.text("status").text(word(status));
+    writer.text("status").text(status.word());
     writer.text("attempt").unsigned(u64::from(attempt));
     writer.into_bytes()
 }
@@ -142,18 +142,6 @@ pub fn progressed(record: &[u8]) -> Option<Vec<u8>> {
     writer.map(count + 1).text("event").text("progress");
     writer.raw(pairs);
     Some(writer.into_bytes())
-}
-
-/// A status as clients read it.
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Queued => "queued",
-        Status::Running => "running",
-        Status::Succeeded => "succeeded",
-        Status::Failed => "failed",
-        Status::Cancelled => "cancelled",
-        Status::Dead => "dead",
-    }
 }
 
 fn put_id(writer: &mut Writer, id: RequestId) {

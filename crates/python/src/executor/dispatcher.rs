@@ -18,7 +18,6 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use super::lane::lane_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
 use crate::error::{Result, broken};
@@ -284,7 +283,7 @@ fn wait<T: Send>(
 fn order_of(py: Python<'_>, order: Order) -> Result<Bound<'_, PyTuple>> {
     let order = match order {
         Order::Start { slot, lane, nonce } => {
-            ("start", slot, lane_of(lane), nonce).into_bound_py_any(py)
+            ("start", slot, lane.word(), nonce).into_bound_py_any(py)
         }
         Order::Stop { slot } => ("stop", slot).into_bound_py_any(py),
         Order::Died { slot } => ("died", slot).into_bound_py_any(py),

@@ -2,11 +2,10 @@
 
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
-use forebay_executor::store::Pruned;
+use forebay_executor::store::{Listed, PastRun, Pruned};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::lane::lane_of;
 use crate::fields::set_items;
 
 /// Counts, with a dict for each lane by its name under `lanes`.
@@ -15,7 +14,7 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
     for lane in &seen.lanes {
         let one = PyDict::new(py);
         set_items!(one, lane; ready running workers_starting workers_up workers_idle);
-        lanes.set_item(lane_of(lane.lane), one)?;
+        lanes.set_item(lane.lane.word(), one)?;
     }
     let dict = PyDict::new(py);
     dict.set_item("lanes", lanes)?;
@@ -34,7 +33,7 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
 pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("slot", seen.slot)?;
-    dict.set_item("lane", lane_of(seen.lane))?;
+    dict.set_item("lane", seen.lane.word())?;
     set_items!(dict, seen; state burst);
     let running = seen.running.iter().map(ToString::to_string);
     dict.set_item("running", PyList::new(py, running.collect::<Vec<_>>())?)?;
@@ -45,7 +44,7 @@ pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, Py
 /// Why a request is where it is.
 pub fn why<'py>(py: Python<'py>, seen: &Why) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("status", format!("{:?}", seen.status).to_lowercase())?;
+    dict.set_item("status", seen.status.word())?;
     set_items!(dict, seen; reason next decisions);
     Ok(dict)
 }
@@ -73,6 +72,27 @@ pub fn retried<'py>(
         Some(why) => dict.set_item("refused", why)?,
         None => dict.set_item("status", "queued")?,
     }
+    Ok(dict)
+}
+
+/// A request as it is stored; times in milliseconds since 1970, the failure as JSON.
+pub fn listed<'py>(py: Python<'py>, seen: &Listed) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("id", seen.id.0)?;
+    dict.set_item("lane", seen.lane.word())?;
+    dict.set_item("status", seen.status.word())?;
+    set_items!(
+        dict, seen;
+        name code submitter priority attempts deaths retried
+        accepted_at claimed_at ended_at wake_at peak_bytes result_bytes failure
+    );
+    Ok(dict)
+}
+
+/// A run that did not end its request; times and failure as of a request.
+pub fn past_run<'py>(py: Python<'py>, seen: &PastRun) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    set_items!(dict, seen; attempt began_at ended_at failure);
     Ok(dict)
 }
 
