@@ -71,6 +71,10 @@ pub struct Options {
     pub after: Vec<RequestId>,
     /// It waits until this time.
     pub not_before: Option<Millis>,
+    /// The span of the submitter's trace, as the W3C writes it.
+    pub traceparent: Option<Arc<str>>,
+    /// The request that submitted it, of this server or another one.
+    pub parent: Option<RequestId>,
 }
 
 impl Default for Options {
@@ -91,6 +95,8 @@ impl Default for Options {
             ahead: 0,
             after: Vec::new(),
             not_before: None,
+            traceparent: None,
+            parent: None,
         }
     }
 }

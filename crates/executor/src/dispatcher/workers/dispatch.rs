@@ -125,7 +125,8 @@ impl Workers {
                 id,
                 attempt,
                 deadline_ms: submission.options.timeout_ms,
-                traceparent: None,
+                traceparent: submission.options.traceparent.as_deref(),
+                parent: submission.options.parent,
             })
         };
         clients.notify_status(id, Status::Running, attempt);
