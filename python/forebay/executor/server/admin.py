@@ -19,6 +19,7 @@ from forebay.errors import Error
 from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
 from forebay.executor.server.why import why_ended, why_told
 from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.protocol import PROTOCOL
 from forebay.executor.wire.refused import (
     Refused,
     checked_list,
@@ -166,6 +167,7 @@ class Admin:
         return {
             "schema": SCHEMA,
             "version": _version(),
+            "protocol": PROTOCOL,
             **self._house.facts(),
             "figures": self._dispatcher.figures(),
         }

@@ -17,7 +17,7 @@ use crate::dispatcher::reload::Reload;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
-use crate::message::{self, Call, Submit};
+use crate::message::{self, Call, PROTOCOL, Submit};
 use crate::request::Submission;
 use crate::store::{Fetched, Question};
 
@@ -36,7 +36,7 @@ impl Clients {
         };
         let call = received.id;
         if let Some(refusal) = client.refusal() {
-            return self.connections.refuse(key, call, &refusal);
+            return self.refuse_call((key, call), received.stream, &refusal);
         }
         let open = client.open_calls();
         if open >= CALLS_PER_CLIENT_MAX {
@@ -76,11 +76,16 @@ impl Clients {
         }
         match self.serve(cx, commits, reload, (key, call), asked) {
             Ok(()) => {}
-            Err(refusal) if streams => {
-                self.following
-                    .refuse(&mut self.connections, (key, call), &refusal);
-            }
-            Err(refusal) => self.connections.refuse(key, call, &refusal),
+            Err(refusal) => self.refuse_call((key, call), streams, &refusal),
+        }
+    }
+
+    fn refuse_call(&mut self, (key, call): StreamKey, is_stream: bool, refusal: &Refusal) {
+        if is_stream {
+            self.following
+                .refuse(&mut self.connections, (key, call), refusal);
+        } else {
+            self.connections.refuse(key, call, refusal);
         }
     }
 
@@ -98,6 +103,12 @@ impl Clients {
             wants,
         };
         match asked {
+            Call::Hello { protocol } => {
+                self.connections.greet(client, protocol)?;
+                let ours = message::protocol(PROTOCOL);
+                self.connections.answer(client, call, plain(ours));
+                Ok(())
+            }
             Call::Submit(submit) => {
                 self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted))
             }
