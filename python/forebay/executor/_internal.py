@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from forebay.executor.app.sources import sources_of as sources_of
     from forebay.executor.app.target import looks_like_target as looks_like_target
     from forebay.executor.app.target import parse_target as parse_target
+    from forebay.executor.client.local import home_of as home_of
+    from forebay.executor.client.token import token_for as token_for
     from forebay.executor.server.server import Server as Server
     from forebay.executor.wire.codec import decode as decode
     from forebay.executor.wire.codec import encode as encode
     from forebay.executor.wire.errors import failure_text as failure_text
+    from forebay.executor.wire.paths import LOCAL_TOKEN as LOCAL_TOKEN
+    from forebay.executor.wire.paths import TOKENS as TOKENS
     from forebay.executor.wire.paths import newest as newest
     from forebay.executor.wire.paths import paths_of as paths_of
     from forebay.executor.wire.paths import running as running
@@ -33,9 +37,11 @@ __getattr__, __dir__ = lazy(
         "app.load": ("find_app", "load"),
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
+        "client.local": ("home_of",),
+        "client.token": ("token_for",),
         "server.server": ("Server",),
         "wire.codec": ("decode", "encode"),
         "wire.errors": ("failure_text",),
-        "wire.paths": ("newest", "paths_of", "running", "state_root"),
+        "wire.paths": ("LOCAL_TOKEN", "TOKENS", "newest", "paths_of", "running", "state_root"),
     },
 )
