@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from forebay.executor.app.target import looks_like_target as looks_like_target
     from forebay.executor.app.target import parse_target as parse_target
     from forebay.executor.server.server import Server as Server
+    from forebay.executor.wire.array_layout import MAGIC as MAGIC
+    from forebay.executor.wire.array_layout import START as START
+    from forebay.executor.wire.array_layout import head_bytes as head_bytes
+    from forebay.executor.wire.array_layout import padding as padding
+    from forebay.executor.wire.codec import ARRAY as ARRAY
+    from forebay.executor.wire.codec import ARRAY_BESIDE as ARRAY_BESIDE
     from forebay.executor.wire.codec import decode as decode
     from forebay.executor.wire.codec import encode as encode
     from forebay.executor.wire.errors import failure_text as failure_text
@@ -34,7 +40,8 @@ __getattr__, __dir__ = lazy(
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
         "server.server": ("Server",),
-        "wire.codec": ("decode", "encode"),
+        "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
+        "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.errors": ("failure_text",),
         "wire.paths": ("newest", "paths_of", "running", "state_root"),
     },
