@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from forebay.executor.app.definition import callable_without_context as callable_without_context
     from forebay.executor.app.load import find_app as find_app
     from forebay.executor.app.load import load as load
+    from forebay.executor.app.options import LANES as LANES
+    from forebay.executor.app.options import PRIORITY_MAX as PRIORITY_MAX
+    from forebay.executor.app.options import RETRIES_MAX as RETRIES_MAX
     from forebay.executor.app.sources import code_of as code_of
     from forebay.executor.app.sources import sources_of as sources_of
     from forebay.executor.app.target import looks_like_target as looks_like_target
@@ -37,6 +40,7 @@ __getattr__, __dir__ = lazy(
     {
         "app.definition": ("callable_without_context",),
         "app.load": ("find_app", "load"),
+        "app.options": ("LANES", "PRIORITY_MAX", "RETRIES_MAX"),
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
         "server.server": ("Server",),
