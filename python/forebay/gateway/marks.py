@@ -149,10 +149,11 @@ class _Reference:
         self._name = name
 
     def takes(self, format_: Format, value: Body, path: str) -> bool:
-        return self._nodes.definition(self._name).takes(format_, value, path)
+        node = self._nodes.definition(self._name)
+        return node is not None and node.takes(format_, value, path)
 
     def put(self, format_: Format, value: Body, path: str, out: list[Buffer]) -> None:
-        self._nodes.definition(self._name).put(format_, value, path, out)
+        put(self._nodes.definition(self._name), format_, value, path, out)
 
 
 def put(node: Node | None, format_: Format, value: Body, path: str, out: list[Buffer]) -> None:
@@ -173,19 +174,17 @@ class Nodes:
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
         self._marked = _marked_names(definitions)
-        self._made: dict[str, Node] = {}
+        self._made: dict[str, Node | None] = {}
 
     def of_parameters(self, parameters: Iterable[Mapping[str, Any]]) -> dict[str, Node]:
         """The nodes of a request's parameters by name, of those that have one."""
         made = {one["name"]: self._node(one.get("schema") or {}) for one in parameters}
         return {name: node for name, node in made.items() if node is not None}
 
-    def definition(self, name: str) -> Node:
-        """The node of a definition that has a mark."""
+    def definition(self, name: str) -> Node | None:
+        """The node of a definition that leads to a mark."""
         if name not in self._made:
-            made = self._node(self._definitions[name])
-            assert made is not None  # a mark is in it
-            self._made[name] = made
+            self._made[name] = self._node(self._definitions[name])
         return self._made[name]
 
     def _node(self, schema: Schema) -> Node | None:

@@ -44,6 +44,7 @@ _PROBLEMS: Final = {
     413: "the body is too long",
     414: "the path is too long",
     415: "the form of the body is not known",
+    416: "the range is behind the end of the result",
     421: "the Host is not this server's",
     422: "an argument or an option is wrong, or the request failed",
     429: "a limit was reached",
@@ -277,19 +278,25 @@ _RESULT: Final[Map] = {
     "description": "its result",
     "content": {JSON: {}, MSGPACK: {}, BYTES: {}, NPY: {}},
 }
+_PART: Final[Map] = {
+    "description": "the part that Range asks for, of bytes or an array",
+    "content": {BYTES: {}, NPY: {}},
+    "headers": {"Content-Range": _header("bytes FIRST-LAST/ALL", {"type": "string"})},
+}
 _FOLLOWED: Final = (_shared("LastEventId"), _shared("Cursor"))
 
 
-def _of_request(part: str, name: str, summary: str, answer: Map, **more: Any) -> Operation:
+def _of_request(below: str, name: str, summary: str, answer: Map, **more: Any) -> Operation:
     """A GET below one request."""
     problems = (*_OF_ID, *more.pop("problems", ()))
     parameters = (_ID, *more.pop("parameters", ()))
+    partial = {206: more.pop("partial")} if "partial" in more else {}
     return Operation(
         method="GET",
-        path=f"/v1/requests/{{id}}{part}",
+        path=f"/v1/requests/{{id}}{below}",
         name=name,
         summary=summary,
-        answers={200: answer},
+        answers={200: answer, **partial},
         problems=problems,
         parameters=parameters,
         **more,
@@ -342,7 +349,10 @@ SHARED: Final = (
         answers={200: _json("ForebayPage", "a page")},
         problems=(404, 422),
         parameters=(
-            _query("status", {"type": "array", "items": {"type": "string", "enum": STATUSES}}),
+            _query(
+                "status",
+                {"type": "array", "items": {"type": "string", "enum": STATUSES}, "minItems": 1},
+            ),
             _query("name", {"type": "string"}),
             _query("submitter", {"type": "string"}),
             _query("lane", {"type": "string", "enum": list(LANES)}),
@@ -377,8 +387,12 @@ SHARED: Final = (
         "get_result",
         "Its result",
         _RESULT,
-        parameters=(_shared("Wait"),),
-        problems=(406, 409, 410),
+        parameters=(
+            _shared("Wait"),
+            _in_header("Range", {"type": "string", "examples": ["bytes=0-99"]}, "a part of it"),
+        ),
+        problems=(406, 409, 410, 416),
+        partial=_PART,
     ),
     _of_request(
         "/logs",
@@ -494,7 +508,7 @@ SHARED: Final = (
         path="/healthz",
         name="get_health",
         summary="Whether the gateway answers",
-        answers={200: {"description": "it does"}},
+        answers={200: _json("ForebayHealth", "it does")},
         open=True,
     ),
     Operation(
