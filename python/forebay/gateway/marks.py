@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from msgspec import msgpack
 
 from forebay.executor._internal import ARRAY
+from forebay.gateway.definitions import REFERENCE, leading_to
 from forebay.gateway.msgpack_heads import array_extension_head, array_head, map_head
 from forebay.gateway.reading import Body, Buffer, Format, array_form
 
@@ -21,7 +22,6 @@ Schema = Any
 """A map, or a boolean."""
 
 MARK: Final = "x-forebay"
-REFERENCE: Final = "#/definitions/"
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 _encode = msgpack.Encoder().encode
@@ -173,7 +173,7 @@ class Nodes:
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
-        self._marked = _marked_names(definitions)
+        self._marked = leading_to(definitions, lambda schema: MARK in schema)
         self._made: dict[str, Node | None] = {}
 
     def of_parameters(self, parameters: Iterable[Mapping[str, Any]]) -> dict[str, Node]:
@@ -231,27 +231,3 @@ def _tags(schema: Schema) -> frozenset[bytes] | None:
     if not isinstance(schema, dict) or not ({"enum", "const"} & schema.keys()):
         return None
     return frozenset(map(_encode, [schema["const"]] if "const" in schema else schema["enum"]))
-
-
-def _marked_names(definitions: Mapping[str, Schema]) -> frozenset[str]:
-    """The definitions that have a mark, or lead to one that has."""
-    found = {name: set(_found_in(schema)) for name, schema in definitions.items()}
-    marked = {name for name, seen in found.items() if MARK in seen}
-    while True:
-        more = {name for name, seen in found.items() if seen & marked} - marked
-        if not more:
-            return frozenset(marked)
-        marked |= more
-
-
-def _found_in(schema: Schema) -> Iterable[str]:
-    """`MARK` for each mark of a schema, and the names of the definitions that it refers to."""
-    if isinstance(schema, dict):
-        if MARK in schema:
-            yield MARK
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"].removeprefix(REFERENCE)
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _found_in(part)

@@ -32,6 +32,18 @@ OPTION_CHARS_MAX: Final = 256
 CPU_MAX: Final = 1024
 AT_ONCE_MAX: Final = 2**31 - 1
 
+_LINKED: Final = (
+    "get_request",
+    "get_result",
+    "show_request",
+    "why_request",
+    "get_arguments",
+    "get_logs",
+    "cancel_request",
+    "retry_request",
+)
+"""Operations that take the id of a submission."""
+
 _PROBLEMS: Final = {
     400: "it cannot be read as HTTP, JSON or MessagePack",
     401: "no token, or an unknown one",
@@ -181,19 +193,25 @@ def submission(name: str, *, doc: str, body: Map, result: Map) -> Operation:
         body=body,
         answers={
             200: {"description": "the result, where Prefer: wait asks for it", "content": result},
-            202: {
-                **_json("ForebayAccepted", "it is on disk"),
-                "headers": {
-                    "Location": _header("where it is", {"type": "string"}),
-                    "Idempotency-Replayed": _header(
-                        "the first submission with this key is meant",
-                        {"type": "string", "const": "true"},
-                    ),
-                },
-            },
+            202: _accepted(),
         },
         problems=(404, 406, 409, 410, *_OF_BODY),
     )
+
+
+def _accepted() -> Map:
+    """The answer to a submission, and what can be asked about the request."""
+    followed = {"parameters": {"id": "$response.body#/id"}}
+    return {
+        **_json("ForebayAccepted", "it is on disk"),
+        "headers": {
+            "Location": _header("where it is", {"type": "string"}),
+            "Idempotency-Replayed": _header(
+                "the first submission with this key is meant", {"type": "string", "const": "true"}
+            ),
+        },
+        "links": {name: {"operationId": name, **followed} for name in _LINKED},
+    }
 
 
 def _options() -> list[Map]:
@@ -323,19 +341,19 @@ def _order(path: str, name: str, summary: str, schema: str, **more: Any) -> Oper
 
 
 SHARED: Final = (
-    _order(
-        "/v1/requests",
-        "submit",
-        "Submit the request that the body names",
-        "ForebayAccepted",
-        status=202,
+    Operation(
+        method="POST",
+        path="/v1/requests",
+        name="submit",
+        summary="Submit the request that the body names",
+        answers={200: {**_RESULT, "description": "as of one request"}, 202: _accepted()},
         body=_body("ForebaySubmission"),
-        parameters=(_shared("Prefer"), _shared("Traceparent")),
+        parameters=tuple(map(_shared, ("IdempotencyKey", "Prefer", "Traceparent"))),
         problems=(404, 406, 409, 410, *_OF_BODY),
     ),
     _order(
         "/v1/batch",
-        "submit_batch",
+        "batch",
         "Submit many requests",
         "ForebayBatchAnswer",
         body=_body("ForebayBatch"),

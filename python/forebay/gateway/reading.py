@@ -108,7 +108,7 @@ class _Json:
         try:
             return self._encode(told)
         except _UNREADABLE as error:
-            raise _problem(_too_long(told, path), error) from None
+            raise _problem(_too_long(told, path), error, 0) from None
 
     def kind(self, value: Body) -> str:
         """As of `Format`."""
@@ -244,11 +244,11 @@ def _decoded(decoder: Any, value: Body, path: str) -> Any:
         field, allowed, came = refused.args
         raise invalid(f"{path}{field}", allowed, came) from None
     except _UNREADABLE as error:
-        raise _problem(path, error) from None
+        raise _problem(path, error, len(memoryview(value))) from None
 
 
-def _problem(path: str, error: Exception) -> Problem:
-    """The problem of a value that cannot be read."""
+def _problem(path: str, error: Exception, size: int) -> Problem:
+    """The problem of a value of so many bytes that cannot be read."""
     if isinstance(error, RecursionError):
         return invalid(path, f"at most {LEVELS_MAX} levels", "a deeper value")
     if isinstance(error, OverflowError):
@@ -262,6 +262,8 @@ def _problem(path: str, error: Exception) -> Problem:
         return Problem(422, "invalid", message, object=path)
     if isinstance(error, UnicodeDecodeError):
         text = f"a text is not UTF-8 at its byte {error.start}"
+    elif "byte" not in text:
+        text += f" (byte {size})"  # it ends too early
     return Problem(400, "malformed", f"{path}: {text}", object=path)
 
 
