@@ -87,7 +87,7 @@ requests = st.sampled_from(sorted(ARGUMENTS)).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(requests)
 def test_json_becomes_what_a_python_client_would_have_sent(request_: tuple[str, Any]):
     """A worker cannot tell whether its arguments came over HTTP."""
@@ -96,7 +96,7 @@ def test_json_becomes_what_a_python_client_would_have_sent(request_: tuple[str, 
     assert same(decode(FORMS.arguments_in(name, body)), decode(encode(arguments)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(requests, st.booleans())
 def test_msgpack_becomes_what_a_python_client_would_have_sent(
     request_: tuple[str, Any], maps: bool
@@ -277,7 +277,7 @@ wrong_values = st.recursive(
 names = st.sampled_from(["image", "mask", "stack", "data", "pieces", "sample", "tree", "what"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(sorted(ARGUMENTS)),
     garbage | st.dictionaries(names, wrong_values).map(lambda it: json.dumps(it).encode()),

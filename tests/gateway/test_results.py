@@ -44,7 +44,7 @@ def whole(result: Result) -> bytes:
     return b"".join(result.parts)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(values)
 def test_json_has_the_forms_of_arguments(value: Any):
     """What a result is in JSON can be sent as an argument."""
@@ -53,7 +53,7 @@ def test_json_has_the_forms_of_arguments(value: Any):
     assert json.loads(whole(result)) == as_json(value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(values)
 def test_msgpack_is_the_result_itself(value: Any):
     """Nothing is made anew."""
@@ -78,7 +78,7 @@ def test_arrays_beside_a_result_come_back_into_it(value: Any):
     blob = beside(value)
     assert blob[:1] == b"\xc1"
     assert same(decode(whole(result_out(blob, MSGPACK))), value)
-    if "at" not in value:
+    if not isinstance(value, dict) or "at" not in value:
         assert json.loads(whole(result_out(blob))) == as_json(value)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import json, msgpack
@@ -23,6 +23,7 @@ __all__ = ["FORMATS", "Body", "Buffer", "Format", "array_form"]
 
 Buffer = bytes | memoryview | msgspec.Raw
 Body = bytes | bytearray | memoryview | msgspec.Raw
+Value = TypeVar("Value")
 Members = dict[Any, msgspec.Raw]
 """By key, which is text in JSON."""
 
@@ -237,7 +238,9 @@ def _check_extension(code: int, payload: memoryview) -> None:
 _EXTENSION: Final = msgpack.Decoder(tuple[str, list[int], memoryview])
 
 
-def _decoded(decoder: Any, value: Body, path: str) -> Any:
+def _decoded(
+    decoder: json.Decoder[Value] | msgpack.Decoder[Value], value: Body, path: str
+) -> Value:
     try:
         return decoder.decode(value)
     except _Refused as refused:
