@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from forebay.executor.server.server import Server as Server
     from forebay.executor.wire.codec import decode as decode
     from forebay.executor.wire.codec import encode as encode
-    from forebay.executor.wire.array_layout import MAGIC as MAGIC
-    from forebay.executor.wire.array_layout import START as START
-    from forebay.executor.wire.array_layout import padding as padding
     from forebay.executor.wire.errors import failure_text as failure_text
     from forebay.executor.wire.frames import Message as Message
     from forebay.executor.wire.frames import message as message
@@ -56,7 +53,6 @@ __getattr__, __dir__ = lazy(
         "client.result_file": ("file_of",),
         "server.server": ("Server",),
         "wire.codec": ("decode", "encode"),
-        "wire.array_layout": ("MAGIC", "START", "padding"),
         "wire.errors": ("failure_text",),
         "wire.frames": ("Message", "message", "returned", "submission"),
         "wire.ids": ("ID_CHARS", "made_ms", "span_of"),
