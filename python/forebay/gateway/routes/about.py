@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import Error
-from forebay.gateway.openapi import describe
 from forebay.gateway.routes.waiting import one_value
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ async def login(context: Context, exchange: Exchange) -> None:
 
 async def openapi(context: Context, exchange: Exchange) -> None:
     """`GET /openapi.json`."""
+    from forebay.gateway.openapi import describe  # its schemas take memory that few gateways need
+
     described = describe(await context.manifest(), context.url)
     await exchange.answer(200, described, [(b"content-type", b"application/json")])
 

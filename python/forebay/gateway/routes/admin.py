@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from forebay.config import parse_timeout
+from forebay.errors import ConfigError
 from forebay.executor._internal import prune_rule
 from forebay.gateway.problems import Problem
 
@@ -28,7 +30,7 @@ class Prune(msgspec.Struct, forbid_unknown_fields=True):
 class Stop(msgspec.Struct, forbid_unknown_fields=True):
     """How long what runs may take to end."""
 
-    grace: float | None = None
+    grace: str | float | None = None
 
 
 async def cancel(context: Context, exchange: Exchange) -> None:
@@ -50,19 +52,26 @@ async def retry(context: Context, exchange: Exchange) -> None:
 async def prune(context: Context, exchange: Exchange) -> None:
     """`POST /v1/prune`: the body is a rule; without one everything that has ended goes."""
     rule = await _read(exchange, Prune)
-    asked = prune_rule(rule.older_than, rule.status, rule.ids, dry_run=rule.dry_run)
+    try:
+        asked = prune_rule(rule.older_than, rule.status, rule.ids, dry_run=rule.dry_run)
+    except ConfigError as error:
+        raise Problem(422, "invalid", f"older_than: {error}", object="older_than") from None
     await exchange.json(await context.server.ask("prune", asked))
 
 
 async def reload(context: Context, exchange: Exchange) -> None:
     """`POST /v1/reload`: load the application anew."""
-    await exchange.json(await context.server.ask("reload"), 202)
+    await exchange.json(await context.server.ask("reload"))
 
 
 async def stop(context: Context, exchange: Exchange) -> None:
     """`POST /v1/stop`: end the server once what runs has ended."""
     wanted = await _read(exchange, Stop)
-    await exchange.json(await context.server.ask("stop", wanted.grace), 202)
+    try:
+        grace = parse_timeout(wanted.grace)
+    except ConfigError as error:
+        raise Problem(422, "invalid", f"grace: {error}", object="grace") from None
+    await exchange.json(await context.server.ask("stop", grace))
 
 
 async def pause(context: Context, exchange: Exchange) -> None:
