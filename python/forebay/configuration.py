@@ -33,6 +33,7 @@ from forebay.config import (
     KINDS,
     BlockioConfig,
     ExecutorConfig,
+    GatewayConfig,
     PoolConfig,
     TensorConfig,
     parse_bytes,
@@ -55,6 +56,7 @@ HIDDEN: Final = frozenset({"token"})
 _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
     "executor": ExecutorConfig,
+    "gateway": GatewayConfig,
     "blockio": BlockioConfig,
     "tensor": TensorConfig,
 }
@@ -116,6 +118,11 @@ class Configuration:
     def executor(self) -> ExecutorConfig:
         """The settings of a server that runs requests."""
         return ExecutorConfig(**self._of("executor"))
+
+    @property
+    def gateway(self) -> GatewayConfig:
+        """The settings of a gateway."""
+        return GatewayConfig(**self._of("gateway"))
 
     @property
     def blockio(self) -> BlockioConfig:
