@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -111,7 +111,7 @@ class ServerLink:
         channel = await self._calls.channel()
         async with channel.on_loop.stream(method, args) as items:
 
-            async def checked() -> AsyncIterator[Any]:
+            async def checked() -> AsyncGenerator[Any, None]:
                 async for item in items:
                     yield item_of(item, channel.name)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from forebay.executor._internal import made_ms
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
-from forebay.gateway.idempotency import checked_key, mismatch, scoped_key
+from forebay.gateway.idempotency import checked_key, mismatch, now_ms, scoped_key
 from forebay.gateway.media import JSON as JSON_FORM
 from forebay.gateway.media import body_form
 from forebay.gateway.options import from_object, from_query
@@ -121,12 +119,12 @@ async def accept(
     idempotency = context.idempotency
     idempotency.begin(scoped)
     try:
-        began_ms = time.time_ns() // 1_000_000
+        began_ms = now_ms()
         id_ = await context.server.submit(name, blob, options, repeatable=True)
         digest = hashlib.sha256(blob).digest()
         if idempotency.known(scoped, id_, digest):
             return id_, True
-        replayed = made_ms(id_) < began_ms
+        replayed = idempotency.is_from_before(id_, began_ms)
         if replayed and (await context.server.ask("arguments", id_))["arguments"] != blob:
             raise mismatch(id_)
         idempotency.note(scoped, id_, digest)
