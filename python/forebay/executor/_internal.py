@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from forebay.executor.wire.frames import message as message
     from forebay.executor.wire.frames import returned as returned
     from forebay.executor.wire.frames import submission as submission
+    from forebay.executor.wire.frames import value_of as value_of
     from forebay.executor.wire.ids import ID_CHARS as ID_CHARS
     from forebay.executor.wire.ids import made_ms as made_ms
     from forebay.executor.wire.ids import span_of as span_of
@@ -65,7 +66,7 @@ __getattr__, __dir__ = lazy(
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.errors": ("failure_text",),
-        "wire.frames": ("Message", "message", "returned", "submission"),
+        "wire.frames": ("Message", "message", "returned", "submission", "value_of"),
         "wire.ids": ("ID_CHARS", "made_ms", "span_of"),
         "wire.paths": ("newest", "paths_of", "running", "state_root"),
     },

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from forebay.errors import BrokenError, DeadlineError, Error
+from forebay.errors import BrokenError, ClosedError, DeadlineError, Error, ProtocolError
 from forebay.executor._internal import (
     ID_CHARS,
     ONCE,
@@ -20,6 +20,7 @@ from forebay.executor._internal import (
     returned,
     span_of,
     submission,
+    value_of,
 )
 from forebay.gateway.http.limits import ANSWER_S
 from forebay.gateway.problems import Problem
@@ -59,6 +60,21 @@ class ServerLink:
         Cancellation: the request may be accepted nevertheless.
         """
         frame = submission("submit", name, arguments, options, None)
+        channel = self._links.current
+        if channel is not None:  # the way of nearly all: without the steps that find a server
+            try:
+                answer = await channel.call_frame(frame, ANSWER_S)
+            except BrokenError as error:
+                may_repeat = repeatable or error.delivered == "no"
+                if isinstance(error, ProtocolError) or not may_repeat:
+                    raise
+            except ClosedError:
+                pass  # it was replaced before this was sent
+            except DeadlineError:
+                raise _unanswered() from None
+            else:
+                accepted: str = value_of(answer, channel.name)[1]
+                return accepted
         id_: str = (await self._answered(frame, repeatable=repeatable))[1]
         return id_
 
@@ -123,12 +139,16 @@ class ServerLink:
         try:
             return await self._calls.send(frame, until, repeatable=repeatable)
         except DeadlineError:
-            raise BrokenError(
-                f"the server has not answered within {ANSWER_S:g} s; send it again, a submission"
-                " with its Idempotency-Key"
-            ) from None
+            raise _unanswered() from None
 
     def close(self) -> None:
         """Close the connection; calls in flight end with ClosedError."""
         with contextlib.suppress(Error):
             self._links.close()
+
+
+def _unanswered() -> BrokenError:
+    return BrokenError(
+        f"the server has not answered within {ANSWER_S:g} s; send it again, a submission with its"
+        " Idempotency-Key"
+    )
