@@ -1,0 +1,30 @@
+"""What other packages of Forebay use of this one, and its users do not.
+
+Names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay._lazy import lazy
+
+if TYPE_CHECKING:
+    from forebay.gateway.login import LINK_S as LINK_S
+    from forebay.gateway.login import new_link as new_link
+    from forebay.gateway.token import LOCAL as LOCAL
+    from forebay.gateway.token import Role as Role
+    from forebay.gateway.token import Token as Token
+    from forebay.gateway.token_file import add_token as add_token
+    from forebay.gateway.token_file import read_tokens as read_tokens
+    from forebay.gateway.token_file import remove_token as remove_token
+    from forebay.gateway.token_file import rfc3339 as rfc3339
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "login": ("LINK_S", "new_link"),
+        "token": ("LOCAL", "Role", "Token"),
+        "token_file": ("add_token", "read_tokens", "remove_token", "rfc3339"),
+    },
+)
