@@ -159,7 +159,7 @@ class Access:
             f"the Host {text!r} is not this server's" if text else "there is not one Host",
             object="Host",
             value=text,
-            next="reach it by its address, or start it with: forebay serve --host NAME",
+            next="reach it by its address, or start it with: forebay serve --http-name NAME",
         )
 
     def _token_of(self, shown: dict[bytes, bytes | None], method: str) -> Token:

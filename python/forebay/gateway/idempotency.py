@@ -13,14 +13,19 @@ import time
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+import msgspec
+
 from forebay.executor._internal import made_ms
 from forebay.gateway.http.limits import KEY_CHARS_MAX
 from forebay.gateway.problems import Problem
 
-__all__ = ["Idempotency", "checked_key", "mismatch", "now_ms", "scoped_key"]
+__all__ = ["Idempotency", "checked_key", "mismatch", "now_ms", "same_arguments", "scoped_key"]
 
 KNOWN_MAX: Final = 10_000
 """Latest submissions with a key; each takes some 200 bytes."""
+
+_HIDDEN: Final = msgspec.msgpack.encode("<secret>")
+"""What the server shows in the place of a secret argument."""
 
 RECENT_MS: Final = 1000
 """A request that was made so long before its submission began is another one's. A shorter time may
@@ -112,6 +117,21 @@ def mismatch(id_: str) -> Problem:
         value=id_,
         next="use another key",
     )
+
+
+def same_arguments(kept: bytes, given: bytes) -> bool:
+    """Whether arguments are those that the server kept; secret ones, which it hides, may differ."""
+    if kept == given:
+        return True
+    before, now = _by_name(kept), _by_name(given)
+    return before.keys() == now.keys() and all(
+        before[name] in (now[name], _HIDDEN) for name in before
+    )
+
+
+def _by_name(blob: bytes) -> dict[str, bytes]:
+    given = msgspec.msgpack.decode(blob or b"\x80", type=dict[str, msgspec.Raw])
+    return {name: bytes(value) for name, value in given.items()}
 
 
 def checked_key(text: str) -> str:

@@ -41,13 +41,19 @@ class ServerLink:
         self._links = Links(url, None, start=False, timeout=ANSWER_S, on_start=None)
         self._calls = AsyncLinks(self._links)
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call a method that is not on the way of a request."""
-        frame = message(method, args)
+    async def ask(self, method: str, *args: Any, by: str | None = None) -> Any:
+        """Call a method that is not on the way of a request; `by`: for the holder of this token."""
+        frame = message(method, args, None if by is None else {"by": by})
         return returned(await self._answered(frame, repeatable=method not in ONCE))
 
     async def submit(
-        self, name: str, arguments: bytes, options: dict[str, Any], *, repeatable: bool
+        self,
+        name: str,
+        arguments: bytes,
+        options: dict[str, Any],
+        *,
+        by: str,
+        repeatable: bool,
     ) -> str:
         """Submit a request; its id, once it is on disk.
 
@@ -55,11 +61,12 @@ class ServerLink:
             name: of the request.
             arguments: in MessagePack.
             options: as they travel.
+            by: the name of the token, which becomes the submitter.
             repeatable: whether they have an idempotency key.
 
         Cancellation: the request may be accepted nevertheless.
         """
-        frame = submission("submit", name, arguments, options, None)
+        frame = submission("submit", name, arguments, options, None, by)
         channel = self._links.current
         if channel is not None:  # the way of nearly all: without the steps that find a server
             try:
