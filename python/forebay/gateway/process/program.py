@@ -28,8 +28,9 @@ from uvicorn.config import Config
 from forebay.errors import Error
 from forebay.executor._internal import TOKENS
 from forebay.gateway.access import Access, Address
-from forebay.gateway.application import Application
-from forebay.gateway.context import Context
+from forebay.gateway.asgi.application import Application
+from forebay.gateway.asgi.context import Context
+from forebay.gateway.asgi.server_link import ServerLink
 from forebay.gateway.http import limits
 from forebay.gateway.http.census import Census
 from forebay.gateway.http.protocol import Protocol
@@ -39,7 +40,6 @@ from forebay.gateway.process.certificate import Certificate
 from forebay.gateway.process.listening import BACKLOG
 from forebay.gateway.process.settings import Settings
 from forebay.gateway.routes.every import TABLE
-from forebay.gateway.server_link import ServerLink
 from forebay.gateway.tokens import Tokens
 
 END_S: Final = 3.0

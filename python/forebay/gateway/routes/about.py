@@ -9,7 +9,7 @@ from forebay.errors import Error
 from forebay.gateway.routes.waiting import one_value
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = [

@@ -12,7 +12,7 @@ from forebay.executor._internal import prune_rule
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["cancel", "pause", "prune", "reload", "resume", "retry", "stop"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from forebay.gateway.asgi.table import Route, Table
 from forebay.gateway.routes import about, admin, following, reads, results, submit
-from forebay.gateway.table import Route, Table
 from forebay.gateway.tokens import Role
 
 __all__ = ["ROUTES", "TABLE"]

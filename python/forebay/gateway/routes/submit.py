@@ -10,16 +10,22 @@ import msgspec
 
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
-from forebay.gateway.idempotency import checked_key, mismatch, now_ms, same_arguments, scoped_key
 from forebay.gateway.media import JSON as JSON_FORM
 from forebay.gateway.media import body_form
-from forebay.gateway.options import from_object, from_query
 from forebay.gateway.problems import Problem, problem_of
+from forebay.gateway.routes.idempotency import (
+    checked_key,
+    mismatch,
+    now_ms,
+    same_arguments,
+    scoped_key,
+)
+from forebay.gateway.routes.options import from_object, from_query
 from forebay.gateway.routes.results import send_end
 from forebay.gateway.routes.waiting import preferred_wait
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["submit", "submit_many", "submit_named"]

@@ -9,8 +9,8 @@ from forebay.gateway.http.exchange import Exchange, GoneError
 from forebay.gateway.problems import problem_of
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
-    from forebay.gateway.table import Table
+    from forebay.gateway.asgi.context import Context
+    from forebay.gateway.asgi.table import Table
 
 __all__ = ["Application"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from forebay.gateway.asgi.fresh import Fresh
 from forebay.gateway.forms import Forms
-from forebay.gateway.fresh import Fresh
-from forebay.gateway.idempotency import Idempotency
-from forebay.gateway.streams import Streams
+from forebay.gateway.routes.idempotency import Idempotency
+from forebay.gateway.routes.streams import Streams
 
 if TYPE_CHECKING:
     from forebay.gateway.access import Access
+    from forebay.gateway.asgi.server_link import ServerLink
     from forebay.gateway.http.state import State
-    from forebay.gateway.server_link import ServerLink
     from forebay.gateway.tokens import Tokens
 
 __all__ = ["Context"]
