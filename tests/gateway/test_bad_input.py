@@ -29,7 +29,7 @@ FIELDS = {
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServing]:
     with HttpServing(tmp_path_factory.mktemp("bad"), APP.read_text()) as serving:
-        yield serving.start()
+        yield serving
 
 
 def array(**fields: Any) -> dict[str, Any]:
