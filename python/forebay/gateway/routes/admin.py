@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -10,10 +10,13 @@ from forebay.config import parse_timeout
 from forebay.errors import ConfigError
 from forebay.executor._internal import prune_rule
 from forebay.gateway.problems import Problem
+from forebay.gateway.reading import read_as
 
 if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
+
+Value = TypeVar("Value")
 
 __all__ = ["cancel", "pause", "prune", "reload", "resume", "retry", "stop"]
 
@@ -89,13 +92,6 @@ async def _set_schedule(context: Context, exchange: Exchange, *, paused: bool) -
     await exchange.json(told)
 
 
-async def _read(exchange: Exchange, type_: Any) -> Any:
+async def _read(exchange: Exchange, type_: type[Value]) -> Value:
     body = await exchange.body()
-    if not body:
-        return type_()
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "invalid", f"body: {error}", object="body") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Problem(400, "malformed", f"body: {error}", object="body") from None
+    return read_as(type_, body) if body else type_()
