@@ -211,9 +211,7 @@ impl PyDispatcher {
     }
 
     fn audit(&self, act: String, by: &str, id: Option<u64>, object: String) -> Result<()> {
-        Ok(self
-            .core
-            .audit(act, by.into(), id.map(RequestId), object)?)
+        Ok(self.core.audit(act, by.into(), id.map(RequestId), object)?)
     }
 
     #[pyo3(signature = (ids, by = ""))]
