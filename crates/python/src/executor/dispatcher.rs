@@ -21,6 +21,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use super::lane::lane_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
+use super::usage;
 use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
@@ -172,6 +173,10 @@ impl PyDispatcher {
     fn figures<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let figures = py.detach(|| self.core.figures())?;
         Ok(seen::figures(py, &figures)?)
+    }
+
+    fn usage<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        Ok(usage::readings(py, &self.core.usage())?)
     }
 
     fn workers<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {

@@ -11,8 +11,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from forebay.gateway.families import FAMILIES
 from forebay.gateway.metrics import render, wants_openmetrics
+from forebay.gateway.metrics.families import FAMILIES
 
 METRICS: dict[str, list[Any]] = {
     "counters": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.gateway.http_metrics import BOUNDS, HttpMetrics
+from forebay.gateway.metrics.answered import BOUNDS, HttpMetrics
 
 
 def test_answers_are_counted_by_method_and_status() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from forebay.gateway.families import FAMILIES
+from forebay.gateway.metrics.families import FAMILIES
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RULES = ROOT / "deploy/prometheus/forebay.rules.yml"
 BOARD = ROOT / "deploy/grafana/forebay.json"
 

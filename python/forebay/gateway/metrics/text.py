@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from forebay.gateway.families import FAMILIES
+from forebay.gateway.metrics.families import FAMILIES
 
 __all__ = ["OPENMETRICS_TYPE", "TEXT_TYPE", "render", "wants_openmetrics"]
 
