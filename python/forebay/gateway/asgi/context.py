@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from forebay.gateway.asgi.fresh import Fresh
 from forebay.gateway.forms import Forms
+from forebay.gateway.metrics.answered import HttpMetrics
 from forebay.gateway.routes.idempotency import Idempotency
 from forebay.gateway.routes.streams import Streams
 
@@ -33,7 +33,7 @@ class Context:
         idempotency: the keys of submissions.
         streams: the open streams.
         info: of the server, not older than a second.
-        answers: how many there were, by route and status.
+        metrics: of the answers.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Context:
         self.idempotency = Idempotency()
         self.streams = Streams(tokens)
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
-        self.answers: Counter[tuple[str, int]] = Counter()
+        self.metrics = HttpMetrics()
         self._manifest: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("manifest"))
         self._forms: tuple[dict[str, Any], Forms] | None = None
 

@@ -25,6 +25,7 @@ import msgspec
 import uvloop
 from uvicorn.config import Config
 
+from forebay._log_format import log_to_stderr
 from forebay.errors import Error
 from forebay.executor._internal import TOKENS
 from forebay.gateway.access import Access, Address
@@ -61,11 +62,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener, lifeline = map(int, sys.argv[1].split(","))
     settings = msgspec.json.decode(sys.argv[2], type=Settings)
-    logging.basicConfig(
-        level=settings.log_level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(settings.log_level, settings.log_format)
     if not os.read(lifeline, 1):
         return  # the server has ended meanwhile
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -37,6 +37,7 @@ ROUTES: Final = (
     Route("POST", "/v1/reload", Role.ADMIN, admin.reload),
     Route("POST", "/v1/stop", Role.ADMIN, admin.stop),
     Route("GET", "/openapi.json", Role.READ, about.openapi),
+    Route("GET", "/metrics", Role.READ, about.metrics),
     Route("GET", "/login", None, about.login),
 )
 
