@@ -29,3 +29,4 @@ pub mod secret;
 pub mod side;
 pub mod store;
 mod sys;
+pub mod usage;

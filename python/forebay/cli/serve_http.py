@@ -42,11 +42,14 @@ class Gateway:
         self.url = _url(self._bound.host, self._bound.port, encrypted=self._cert is not None)
         self._process: GatewayProcess | None = None
 
-    def start(self, facts: dict[str, Any], report: Report) -> None:
+    def start(
+        self, facts: dict[str, Any], set_gateway: Callable[[int], None], report: Report
+    ) -> None:
         """Start the gateway of a server that is ready, and report a link to it.
 
         Args:
             facts: of the server.
+            set_gateway: gets the process of each gateway before it connects.
             report: gets events, from any thread.
         """
         from forebay.gateway._internal import (
@@ -67,7 +70,8 @@ class Gateway:
             names=tuple(self._options.http_name),
             tls_cert=self._cert,
             tls_key=self._key,
-            log_level=("WARNING", "INFO", "DEBUG")[min(self._options.verbose, 2)],
+            log_level=_level(self._options),
+            log_format=self._options.log_format,
             max_connections=self._config.max_connections,
             max_connections_per_address=self._config.max_connections_per_address,
             max_body_bytes=self._config.max_body_bytes,
@@ -75,7 +79,7 @@ class Gateway:
         self._process = GatewayProcess(
             settings,
             self._bound.listener,
-            started=lambda pid: None,
+            started=set_gateway,
             warn=lambda text: report("warning", {"text": text}),
         )
         self._process.start()
@@ -88,6 +92,12 @@ class Gateway:
         if self._process is not None:
             self._process.close()
         self._bound.listener.close()
+
+
+def _level(options: argparse.Namespace) -> str:
+    """What the gateway logs: as much as the server does."""
+    verbose = max(options.verbose, 1) if options.log_format == "json" else options.verbose
+    return ("WARNING", "INFO", "DEBUG")[min(verbose, 2)]
 
 
 def _certificate(options: argparse.Namespace) -> tuple[str | None, str | None]:

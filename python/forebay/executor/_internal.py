@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from forebay.executor.wire.frames import message as message
     from forebay.executor.wire.frames import returned as returned
     from forebay.executor.wire.frames import submission as submission
+    from forebay.executor.wire.frames import value_of as value_of
     from forebay.executor.wire.ids import ID_CHARS as ID_CHARS
     from forebay.executor.wire.ids import made_ms as made_ms
     from forebay.executor.wire.ids import span_of as span_of
@@ -62,19 +63,19 @@ __getattr__, __dir__ = lazy(
         "app.secret": ("is_secret",),
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
-        "client.local": ("home_of",),
-        "client.token": ("token_for",),
         "client.async_links": ("AsyncLinks",),
         "client.follow": ("item_of",),
         "client.links": ("Links",),
+        "client.local": ("home_of",),
         "client.questions": ("ONCE", "prune_rule"),
         "client.result_file": ("file_of",),
+        "client.token": ("token_for",),
         "server.server": ("Server",),
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.errors": ("failure_text",),
-        "wire.paths": ("LOCAL_TOKEN", "TOKENS", "newest", "paths_of", "running", "state_root"),
-        "wire.frames": ("Message", "message", "returned", "submission"),
+        "wire.frames": ("Message", "message", "returned", "submission", "value_of"),
         "wire.ids": ("ID_CHARS", "made_ms", "span_of"),
+        "wire.paths": ("LOCAL_TOKEN", "TOKENS", "newest", "paths_of", "running", "state_root"),
     },
 )

@@ -22,6 +22,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use super::lane::lane_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
+use super::usage;
 use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
@@ -173,6 +174,10 @@ impl PyDispatcher {
     fn figures<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         let figures = py.detach(|| self.core.figures())?;
         Ok(seen::figures(py, &figures)?)
+    }
+
+    fn usage<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        Ok(usage::readings(py, &self.core.usage())?)
     }
 
     fn workers<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {

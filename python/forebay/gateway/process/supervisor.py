@@ -26,9 +26,14 @@ PAUSE_S: Final = 0.1
 PAUSE_S_MAX: Final = 10.0
 """Before it is started again; it doubles, until one has run for `WELL_S`."""
 
-WELL_S: Final = 10.0
+WELL_S: Final = 1.0
+"""A start takes a third of it; one that ends again at once has a reason that stays."""
+
 END_S: Final = 5.0
 """From SIGTERM to SIGKILL: answers under way, which wait for nothing, have that long."""
+
+PROGRAM: Final = "forebay.gateway.process.program"
+"""What the process runs."""
 
 NEEDED: Final = ("uvicorn", "httptools", "uvloop")
 
@@ -135,8 +140,7 @@ class GatewayProcess:
         from msgspec import json
 
         program = (
-            f"import sys; sys.path.insert(0, {PATH_ENTRY!r}); "
-            "from forebay.gateway.process.program import main; main()"
+            f"import sys; sys.path.insert(0, {PATH_ENTRY!r}); from {PROGRAM} import main; main()"
         )
         descriptors = f"{self._listener.fileno()},{lifeline}"
         told = json.encode(self._settings).decode()

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from forebay.executor._internal import made_ms
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
-from forebay.gateway.idempotency import checked_key, mismatch, scoped_key
-from forebay.gateway.media import JSON as JSON_FORM
 from forebay.gateway.media import body_form
-from forebay.gateway.options import from_object, from_query
 from forebay.gateway.problems import Problem, problem_of
+from forebay.gateway.reading import read_as
+from forebay.gateway.routes.idempotency import (
+    checked_key,
+    mismatch,
+    now_ms,
+    same_arguments,
+    scoped_key,
+)
+from forebay.gateway.routes.options import from_object, from_query
 from forebay.gateway.routes.results import send_end
 from forebay.gateway.routes.waiting import preferred_wait
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["submit", "submit_many", "submit_named"]
@@ -63,7 +67,7 @@ async def submit_named(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests`: the body names the request, and has its options."""
     body = await exchange.body()
     form = body_form(exchange.header(b"content-type"))
-    one = _read(body, form, Named, "body")
+    one = read_as(Named, body, form)
     if one.idempotency_key is None:
         one.idempotency_key = exchange.header(b"idempotency-key")
     id_, replayed = await _accept_named(context, exchange.submitter, one, form)
@@ -74,7 +78,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
     """`POST /v1/batch`: each is accepted or refused by itself; the answers are in their order."""
     body = await exchange.body()
     form = body_form(exchange.header(b"content-type"))
-    batch = _read(body, form, Batch, "body").requests
+    batch = read_as(Batch, body, form).requests
     if len(batch) > BATCH_MAX:
         raise Problem(
             413,
@@ -87,16 +91,16 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
         )
     await context.forms()  # once, not by each
 
-    async def answer(place: int, raw: msgspec.Raw) -> dict[str, Any]:
+    async def answer(raw: msgspec.Raw) -> dict[str, Any]:
         try:
-            one = _read(raw, form, Named, f"requests[{place}]")
+            one = read_as(Named, raw, form)
             id_, replayed = await _accept_named(context, exchange.submitter, one, form)
         except Exception as error:
             return {"error": problem_of(error).as_map()}
         return {"id": id_, "replayed": True} if replayed else {"id": id_}
 
     async with asyncio.TaskGroup() as group:
-        answers = [group.create_task(answer(*one)) for one in enumerate(batch)]
+        answers = [group.create_task(answer(raw)) for raw in batch]
     await exchange.json({"schema": 1, "requests": [one.result() for one in answers]})
 
 
@@ -113,22 +117,24 @@ async def accept(
     Raises:
         Problem: its key is that of another submission, or of one under way.
     """
-    options["submitter"] = submitter
+    submit = context.server.submit
     if key is None:
-        return await context.server.submit(name, blob, options, repeatable=False), False
+        return await submit(name, blob, options, by=submitter, repeatable=False), False
     scoped = scoped_key(submitter, name, checked_key(key))
     options["idempotency"] = scoped
     idempotency = context.idempotency
     idempotency.begin(scoped)
     try:
-        began_ms = time.time_ns() // 1_000_000
-        id_ = await context.server.submit(name, blob, options, repeatable=True)
+        began_ms = now_ms()
+        id_ = await submit(name, blob, options, by=submitter, repeatable=True)
         digest = hashlib.sha256(blob).digest()
         if idempotency.known(scoped, id_, digest):
             return id_, True
-        replayed = made_ms(id_) < began_ms
-        if replayed and (await context.server.ask("arguments", id_))["arguments"] != blob:
-            raise mismatch(id_)
+        replayed = idempotency.is_from_before(id_, began_ms)
+        if replayed:
+            kept = (await context.server.ask("arguments", id_))["arguments"]
+            if not same_arguments(kept, blob):
+                raise mismatch(id_)
         idempotency.note(scoped, id_, digest)
         return id_, replayed
     finally:
@@ -139,7 +145,7 @@ async def _accept_named(
     context: Context, submitter: str, one: Named, form: str
 ) -> tuple[str, bool]:
     forms = await context.forms()
-    blob = forms.arguments_in(one.name, bytes(one.arguments), form)
+    blob = forms.arguments_in(one.name, one.arguments, form)
     options = from_object(one.options)
     return await accept(context, submitter, one.name, blob, options, one.idempotency_key)
 
@@ -159,18 +165,3 @@ async def _answer(
             await send_end(context, exchange, id_, end, headers[1:])
             return
     await exchange.answer(202, _ACCEPTED % (id_bytes, _encode(name)), headers)
-
-
-def _read(body: Any, form: str, type_: Any, what: str) -> Any:
-    """What a body says.
-
-    Raises:
-        Problem: it cannot be read, or is something else.
-    """
-    codec = msgspec.json if form == JSON_FORM else msgspec.msgpack
-    try:
-        return codec.decode(body, type=type_)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "invalid", f"{what}: {error}", object=what) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "malformed", f"{what}: {error}", object=what) from None
