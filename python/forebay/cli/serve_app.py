@@ -71,7 +71,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
 
 
 _LOGGED = ("text", "reason", "url", "socket")
-"""The fact of an event that its line in the log has. The link of "http" stays out: it opens a session."""
+"""What the log says of an event, the first that is there. Not a link: it opens a session."""
 
 
 def _log_event(event: str, facts: dict[str, Any]) -> None:

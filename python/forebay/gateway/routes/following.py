@@ -116,8 +116,7 @@ async def _serve(
 
 
 def _stream(exchange: Exchange) -> EventStream:
-    assert exchange.token is not None  # every route of a stream needs one
-    return EventStream(exchange, exchange.token)
+    return EventStream(exchange, exchange.holder)
 
 
 def _wants_events(exchange: Exchange) -> bool:

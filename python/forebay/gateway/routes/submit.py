@@ -27,6 +27,7 @@ from forebay.gateway.routes.waiting import preferred_wait
 if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
+    from forebay.gateway.tokens import Token
 
 __all__ = ["submit", "submit_many", "submit_named"]
 
@@ -59,7 +60,7 @@ async def submit(context: Context, exchange: Exchange) -> None:
     options = from_query(exchange.query()) if exchange.scope["query_string"] else {}
     blob = (await context.forms()).arguments_in(name, body, form)
     key = exchange.header(b"idempotency-key")
-    id_, replayed = await accept(context, exchange.submitter, name, blob, options, key)
+    id_, replayed = await accept(context, exchange.holder, name, blob, options, key)
     await _answer(context, exchange, id_, name, replayed=replayed)
 
 
@@ -70,7 +71,7 @@ async def submit_named(context: Context, exchange: Exchange) -> None:
     one = read_as(Named, body, form)
     if one.idempotency_key is None:
         one.idempotency_key = exchange.header(b"idempotency-key")
-    id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+    id_, replayed = await _accept_named(context, exchange.holder, one, form)
     await _answer(context, exchange, id_, one.name, replayed=replayed)
 
 
@@ -94,7 +95,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
     async def answer(raw: msgspec.Raw) -> dict[str, Any]:
         try:
             one = read_as(Named, raw, form)
-            id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+            id_, replayed = await _accept_named(context, exchange.holder, one, form)
         except Exception as error:
             return {"error": problem_of(error).as_map()}
         return {"id": id_, "replayed": True} if replayed else {"id": id_}
@@ -106,7 +107,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
 
 async def accept(
     context: Context,
-    submitter: str,
+    token: Token,
     name: str,
     blob: bytes,
     options: dict[str, Any],
@@ -117,7 +118,9 @@ async def accept(
     Raises:
         Problem: its key is that of another submission, or of one under way.
     """
-    submit = context.server.submit
+    submit, submitter = context.server.submit, token.name
+    if token.quota is not None:
+        options["quota"] = token.quota
     if key is None:
         return await submit(name, blob, options, by=submitter, repeatable=False), False
     scoped = scoped_key(submitter, name, checked_key(key))
@@ -141,13 +144,11 @@ async def accept(
         idempotency.end(scoped)
 
 
-async def _accept_named(
-    context: Context, submitter: str, one: Named, form: str
-) -> tuple[str, bool]:
+async def _accept_named(context: Context, token: Token, one: Named, form: str) -> tuple[str, bool]:
     forms = await context.forms()
     blob = forms.arguments_in(one.name, one.arguments, form)
     options = from_object(one.options)
-    return await accept(context, submitter, one.name, blob, options, one.idempotency_key)
+    return await accept(context, token, one.name, blob, options, one.idempotency_key)
 
 
 async def _answer(
