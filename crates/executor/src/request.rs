@@ -53,6 +53,10 @@ pub struct Options {
     pub after: Vec<RequestId>,
     /// It waits until this time.
     pub not_before: Option<Millis>,
+    /// Who submitted it, where the gateway said so.
+    pub by: Option<Arc<str>>,
+    /// The most unfinished requests of its submitter, where the gateway said so; it is not stored.
+    pub quota: Option<u32>,
 }
 
 impl Default for Options {
@@ -73,6 +77,8 @@ impl Default for Options {
             ahead: 0,
             after: Vec::new(),
             not_before: None,
+            by: None,
+            quota: None,
         }
     }
 }

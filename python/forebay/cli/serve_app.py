@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 from collections.abc import Iterable
@@ -43,23 +44,40 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             _log.warning("%s", warning)
         else:
             note(f"forebay: {warning}")
-    server = Server(
-        parse_target(options.target),
-        configuration.executor,
-        pool=configuration.pool,
-        reloads=options.reload,
-        state_dir=configuration.value("state_dir"),
-        log_format=log_format,
-        report=lambda event, facts: _report(options, event, facts),
-    )
-    number = server.run()
+    with contextlib.ExitStack() as parts:
+        gateway = None
+        if options.http is not None:
+            from forebay.cli.serve_http import Gateway
+
+            gateway = parts.enter_context(Gateway(options, configuration.gateway))
+
+        def report(event: str, facts: dict[str, Any]) -> None:
+            _report(options, event, facts)
+            if event == "ready" and gateway is not None:
+                gateway.start(facts, server.set_gateway, report)
+
+        server = Server(
+            parse_target(options.target),
+            configuration.executor,
+            pool=configuration.pool,
+            reloads=options.reload,
+            state_dir=configuration.value("state_dir"),
+            http=None if gateway is None else gateway.url,
+            log_format=log_format,
+            report=report,
+        )
+        number = server.run()
     return code_of_signal(number) if number else 0
+
+
+_LOGGED = ("text", "reason", "url", "socket")
+"""What the log says of an event, the first that is there. Not a link: it opens a session."""
 
 
 def _log_event(event: str, facts: dict[str, Any]) -> None:
     """Log an event of the server; from any of its threads."""
     level = logging.WARNING if event in ("unfit", "warning") else logging.INFO
-    told = facts.get("text") or facts.get("reason") or facts.get("socket") or ""
+    told = next((facts[name] for name in _LOGGED if facts.get(name)), "")
     _log.log(level, "%s %s", event, told)
 
 
@@ -92,6 +110,7 @@ def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
 
 
 _TOLD = {
+    "http": "forebay: HTTP at {url}; a browser opens, within five minutes, {link}",
     "loaded": "forebay: loaded {app}, code {code}",
     "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",

@@ -1,1 +1,1 @@
-"""The executor over HTTP, in a process of its own; see docs/concepts/gateway.md."""
+"""The executor over HTTP, in a process of its own; docs/concepts/gateway.md says what it does."""
