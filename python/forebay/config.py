@@ -20,6 +20,7 @@ from forebay.errors import ConfigError
 __all__ = [
     "BlockioConfig",
     "ExecutorConfig",
+    "GatewayConfig",
     "PoolConfig",
     "TensorConfig",
     "parse_bytes",
@@ -215,6 +216,7 @@ _EXECUTOR_COUNTS: Final = (
     "async_at_once",
     "max_deaths",
     "max_queued",
+    "max_queued_per_submitter",
     "server_number",
 )
 _EXECUTOR_BYTES: Final = (
@@ -286,6 +288,9 @@ class ExecutorConfig:
 
     max_queued: int = 100_000
     """Requests that wait; one more is refused, for nobody waits for the last of so many."""
+
+    max_queued_per_submitter: int = 0
+    """Of one submitter; 0: as many as of all. A token of the gateway may have another number."""
 
     max_argument_bytes: int = 16 << 20
     """Of one request; what is larger belongs into a file that the arguments name."""
@@ -457,6 +462,29 @@ class TensorConfig:
             raise ConfigError(f"fabric is {self.fabric!r}; give one of {', '.join(FABRICS)}")
 
 
+_GATEWAY_COUNTS: Final = ("max_connections", "max_connections_per_address")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Settings of a gateway. Sizes are bytes or counts."""
+
+    max_connections: int = 10_000
+    """Of all clients; the next one is answered 503. Each takes some ten kilobytes."""
+
+    max_connections_per_address: int = 1_000
+    """Of one client's address. Raise it behind a proxy, from whose address all clients come."""
+
+    max_body_bytes: int = 64 << 20
+    """Of one HTTP request: arguments of `max_argument_bytes` as base64 fit several times."""
+
+    def __post_init__(self) -> None:
+        for name in (*_GATEWAY_COUNTS, "max_body_bytes"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; give 1 or more")
+
+
 KINDS: Final[dict[str, dict[str, str]]] = {
     "blockio": {
         **dict.fromkeys(_BLOCKIO_COUNTS, "count"),
@@ -474,6 +502,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(_EXECUTOR_BYTES, "size"),
         "synchronous": "word",
     },
+    "gateway": {**dict.fromkeys(_GATEWAY_COUNTS, "count"), "max_body_bytes": "size"},
     "tensor": {
         **dict.fromkeys(_TENSOR_COUNTS, "count"),
         **dict.fromkeys(_TENSOR_BYTES, "size"),

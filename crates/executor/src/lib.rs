@@ -28,6 +28,8 @@ pub mod news;
 pub mod op;
 pub mod request;
 pub mod schema;
+pub mod secret;
 pub mod side;
 pub mod store;
 mod sys;
+pub mod usage;

@@ -75,6 +75,12 @@ pub struct Options {
     pub traceparent: Option<Arc<str>>,
     /// The request that submitted it, of this server or another one.
     pub parent: Option<RequestId>,
+    /// Who submitted it, where the gateway said so.
+    pub by: Option<Arc<str>>,
+    /// Some of its arguments are secret, and sealed.
+    pub sealed: bool,
+    /// The most unfinished requests of its submitter, where the gateway said so; it is not stored.
+    pub quota: Option<u32>,
 }
 
 impl Default for Options {
@@ -97,6 +103,9 @@ impl Default for Options {
             not_before: None,
             traceparent: None,
             parent: None,
+            by: None,
+            sealed: false,
+            quota: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::limit::OPTION_TEXT_BYTES_MAX;
 use crate::machine::{Machine, SCHEDULE_SUBMITTER};
 use crate::news::News;
 use crate::request::{Ending, Millis, Request};
+use crate::secret::Secrets;
 
 /// The driver lends it to the parts, one event at a time.
 pub struct Context {
@@ -21,6 +22,8 @@ pub struct Context {
     pub machine: Machine,
     pub feed: Feed,
     pub shared: Arc<Shared>,
+    /// What secret arguments are sealed with.
+    pub secrets: Secrets,
 }
 
 /// What goes to the feed.

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::action::Action;
 use crate::clock::Clock;
+use crate::dispatcher::audit::AuditLog;
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
@@ -37,6 +38,7 @@ use crate::feed::{Exposition, Feed, FeedBounds};
 use crate::id::RequestId;
 use crate::logs::Logs;
 use crate::machine::Machine;
+use crate::secret::Secrets;
 use crate::store::{Answer, Fetched};
 
 /// What the thread owns.
@@ -69,10 +71,8 @@ impl Driver {
         }
         let mut machine = Machine::new(policy, now);
         machine.keep_news();
-        let directory = settings
-            .store
-            .as_ref()
-            .map(|store| store.directory.join("logs"));
+        let state = settings.store.as_ref().map(|store| store.directory.clone());
+        let directory = state.as_ref().map(|state| state.join("logs"));
         let commits = Commits::open(settings.store, &poll, &mut machine, now)?;
         // Above the numbers of the server before, also if the wall clock was set back since.
         let begins = now.max(machine.newest_id().millis() + 1);
@@ -88,7 +88,8 @@ impl Driver {
         let workers = Workers::new(&poll, side_socket, memory_limit, commits.has_store())?;
         // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
         // could be recognized.
-        let mut clients = Clients::new(logs, settings.arguments_bytes_max);
+        let audit = state.as_deref().map(AuditLog::new);
+        let mut clients = Clients::new(logs, audit, settings.arguments_bytes_max);
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;
         }
@@ -100,6 +101,7 @@ impl Driver {
                 machine,
                 feed,
                 shared,
+                secrets: Secrets::new(state),
             },
             clients,
             workers,
@@ -267,7 +269,7 @@ impl Driver {
             Command::Ready(slot, started) => workers.ready(cx, slot, started),
             Command::Failed(slot, why) => workers.failed(cx, slot, why),
             Command::Died(slot, death) => workers.died(cx, clients, slot, death),
-            Command::Retry(id, reply_to) => commits.retry(id, reply_to),
+            Command::Retry(id, by, reply_to) => commits.retry(id, by, reply_to),
             Command::Prune(rule, reply_to) => commits.prune(rule, reply_to),
             Command::Install(manifest, answer) => {
                 let installed = reload.install(cx, manifest);
@@ -279,6 +281,11 @@ impl Driver {
                 self.take_parked(parked);
                 let _ = answer.send(());
             }
+            Command::Gateway(pid, answer) => {
+                clients.set_gateway(pid);
+                let _ = answer.send(());
+            }
+            Command::Audit(line) => clients.audit(line),
             Command::Drain { begun, drained } => {
                 supervisor.drain(cx, drained);
                 let _ = begun.send(());
@@ -456,7 +463,7 @@ impl Driver {
             }
             Purpose::Run(run) => workers.begin_with_arguments(cx, run, found),
             Purpose::After(late) => clients.submit_late(cx, commits, *late, id, &found),
-            Purpose::Retry(reply_to) => commits.retry_found(cx, id, found, reply_to),
+            Purpose::Retry(by, reply_to) => commits.retry_found(cx, id, found, (by, reply_to)),
             Purpose::Prune(_) => {}
         }
     }

@@ -9,7 +9,7 @@ use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX
 use crate::request::{Lane, Millis, Options};
 use crate::schema::shown;
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "lane",
     "priority",
     "timeout_s",
@@ -27,6 +27,7 @@ const NAMES: [&str; 17] = [
     "submitter",
     "traceparent",
     "parent",
+    "quota",
 ];
 
 /// The options of a submission.
@@ -100,6 +101,7 @@ impl<'a> Given<'a> {
             "key" => options.key = self.text()?,
             "key_at_once" => options.key_at_once = self.integer(1, u32::MAX)?,
             "idempotency" => options.idempotency = self.text()?,
+            "quota" => options.quota = Some(self.integer(1, u32::MAX)?),
             "memory_bytes" => options.memory_bytes = self.bytes()?,
             "cpu" => options.cpu_milli = self.cpu()?,
             "after" => options.after = self.after()?,

@@ -51,7 +51,12 @@ fn every_option_changes_what_it_names() {
             .unsigned(id().0);
         w.text("traceparent").text(SPAN);
         w.text("parent").text(&id().to_string());
-        w.text("delay_s").float(0.5).text("submitter").text("me")
+        w.text("quota")
+            .unsigned(9)
+            .text("delay_s")
+            .float(0.5)
+            .text("submitter")
+            .text("me")
     }
     let asked = read(fill, NAMES.len()).expect("read");
     let expected = Options {
@@ -72,6 +77,9 @@ fn every_option_changes_what_it_names() {
         not_before: Some(1_500),
         traceparent: Some(SPAN.into()),
         parent: Some(id()),
+        by: None,
+        sealed: false,
+        quota: Some(9),
     };
     assert_eq!(*asked.options, expected);
     assert_eq!(asked.submitter.as_deref(), Some("me"));

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
     "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
+    "token": Command("forebay.cli.commands.token", "who may call a server over HTTP, and what"),
     "pool": Command("forebay.cli.commands.pool", "look at the shared pool and change it"),
     "records": Command("forebay.cli.commands.records", "look into a record file"),
     "status": Command("forebay.cli.commands.status", "whether a server runs, and how it is"),

@@ -182,7 +182,7 @@ class AsyncRequest:
             if self._id is None and not await self._await_acceptance(timeout):
                 return
             frame = message("wait", (self.id,))
-            _, _, status, payload = await self._client._send(frame, until, repeatable=True)
+            _, _, status, payload = await self._client._calls.send(frame, until, repeatable=True)
             if type(payload) is list:
                 path, size = payload
                 payload = await asyncio.to_thread(file_of, path, size, self.id)
@@ -191,7 +191,9 @@ class AsyncRequest:
             if payload is None:
                 frame = message("wait", (self.id, True))
                 try:
-                    _, _, status, payload = await self._client._send(frame, until, repeatable=True)
+                    _, _, status, payload = await self._client._calls.send(
+                        frame, until, repeatable=True
+                    )
                 except (ConfigError, LimitError) as gone:
                     self._error, self._status = gone, status
                     return

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forebay import _trace
 from forebay.errors import ConfigError
 from forebay.executor.app.running import running_request
 from forebay.executor.wire.codec import encode
@@ -77,6 +78,11 @@ def options_of(target: Target, options: Submit | None) -> dict[str, Any] | None:
     An application says for whom it submits, and a request that runs here that it is the parent.
     """
     wire = None if options is None else options.to_wire()
+    if _trace.spans is not None:
+        wire = wire or {}
+        traceparent = _trace.spans.send(name_of(target), wire.get("traceparent"))
+        if traceparent is not None:
+            wire["traceparent"] = traceparent
     submitter = None if isinstance(target, str) else target.app.submitter  # type: ignore[attr-defined]
     parent = running_request()
     if submitter is None and parent is None:

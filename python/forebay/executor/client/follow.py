@@ -59,7 +59,7 @@ class Progress:
 
 def item_of(item: Any, peer: str) -> Any:
     """An item of a stream; raises what it was refused with."""
-    if type(item) is list and len(item) == 2 and isinstance(item[1], dict):
+    if type(item) is list and len(item) == 2 and item[0] == 1 and isinstance(item[1], dict):
         return value_of(item, peer)
     return item
 
@@ -186,7 +186,7 @@ async def async_items(client: AsyncClient, method: str, args: Any) -> AsyncItera
             has come back.
     """
     while True:
-        channel = await client._channel()
+        channel = await client._calls.channel()
         try:
             async with channel.on_loop.stream(method, args()) as stream:
                 async for item in stream:
@@ -197,7 +197,7 @@ async def async_items(client: AsyncClient, method: str, args: Any) -> AsyncItera
         except BrokenError:
             if not channel.broken:
                 raise
-            await client._again(channel)
+            await client._calls.again(channel)
 
 
 def _again(client: Client, channel: Any, error: BrokenError) -> None:

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 import msgspec
 
 from forebay.errors import Error
+from forebay.executor.app.secret import SHOWN
 from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
 from forebay.executor.server.why import why_ended, why_told
+from forebay.executor.wire.codec import SEALED
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.protocol import PROTOCOL
 from forebay.executor.wire.refused import (
@@ -36,8 +38,14 @@ SHOWN_CHARS = 2000
 REASONS_MAX = 100
 """Requests of one listing that are asked for their reason."""
 
+METRIC_KINDS = ("counters", "gauges", "histograms")
+"""What `metrics` gives: lists of [name, labels, number] or of histograms."""
+
 SLOW = frozenset({"prune", "retry"})
 """Methods that wait for the disk, as long as what they are to do is long."""
+
+ORDERS = frozenset({"prune", "set_schedule", "reload", "stop"})
+"""Methods that change the server: the audit log has who called them. It has retries by request."""
 
 IDS_MAX = 1000
 """Requests that one `retry` or `prune` may name."""
@@ -62,11 +70,17 @@ class Dispatcher(Protocol):
     def metrics(self) -> dict[str, list[list[Any]]]:
         """Counters, gauges and histograms."""
 
+    def usage(self) -> dict[str, list[Any]]:
+        """What workers use of other systems, as counters, gauges and histograms."""
+
     def workers(self) -> list[dict[str, Any]]:
         """The workers."""
 
-    def retry(self, ids: list[int]) -> list[dict[str, Any]]:
-        """Queue ended requests again."""
+    def retry(self, ids: list[int], by: str = "") -> list[dict[str, Any]]:
+        """Queue ended requests again, for this person."""
+
+    def audit(self, act: str, by: str, id: int | None, object: str) -> None:
+        """Queue a line of the audit log."""
 
     def prune(self, rule: dict[str, Any]) -> dict[str, Any]:
         """Give ended requests up."""
@@ -91,6 +105,9 @@ class House(Protocol):
     def services(self) -> list[dict[str, Any]]:
         """The services that it lends."""
 
+    def figures(self) -> dict[str, list[Any]]:
+        """What those are, as gauges of metrics."""
+
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
 
@@ -110,6 +127,7 @@ class Admin:
         self._house = house
         self._methods: dict[str, Callable[..., Any]] = {
             "info": self.info,
+            "metrics": self.metrics,
             "manifest": self.manifest,
             "status": self.status,
             "show": self.show,
@@ -119,7 +137,6 @@ class Admin:
             "arguments": self.arguments,
             "retry": self.retry,
             "prune": self.prune,
-            "metrics": self.metrics,
             "workers": self.workers,
             "services": self.services,
             "schedules": self.schedules,
@@ -129,15 +146,16 @@ class Admin:
             "stop": self.stop,
         }
 
-    def answer(self, method: str, arguments: bytes) -> bytes:
+    def answer(self, method: str, arguments: bytes, by: str = "") -> bytes:
         """The head of the answer to a call; it is never an exception.
 
         Args:
             method: its name.
             arguments: a list in msgpack.
+            by: who calls, for the audit log.
         """
         try:
-            return _encode((0, self._call(method, arguments)))
+            return _encode((0, self._call(method, arguments, by)))
         except Refused as refused:
             return _encode((1, refused.as_map()))
         except Error as error:
@@ -147,7 +165,7 @@ class Admin:
             told = Refused("internal", f"{method} failed: {error!r}", next="see the server's log")
             return _encode((1, told.as_map()))
 
-    def _call(self, method: str, arguments: bytes) -> Any:
+    def _call(self, method: str, arguments: bytes, by: str) -> Any:
         known = self._methods.get(method)
         if known is None:
             raise unknown("method", method, "use a client of the server's version")
@@ -158,11 +176,14 @@ class Admin:
         if not isinstance(args, list):
             raise invalid("arguments", "a list", arguments)
         try:
-            return known(*args)
+            told = known(*args, by=by) if method == "retry" else known(*args)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise invalid(method, "other arguments", str(error)) from None
             raise
+        if method in ORDERS:
+            self._dispatcher.audit(method, by, None, _words(args))
+        return told
 
     # About the server.
 
@@ -187,7 +208,11 @@ class Admin:
 
         Cost: the same with a million requests as with none.
         """
-        return {"schema": SCHEMA, **self._dispatcher.metrics()}
+        build = [("forebay_build_info", {"version": _version() or "source"}, 1)]
+        dispatcher = self._dispatcher
+        parts = ({"gauges": build}, dispatcher.metrics(), dispatcher.usage(), self._house.figures())
+        told = {kind: [it for part in parts for it in part.get(kind, ())] for kind in METRIC_KINDS}
+        return {"schema": SCHEMA, **told}
 
     def manifest(self) -> dict[str, Any]:
         """The requests of the application, with the schemas of their arguments."""
@@ -315,13 +340,23 @@ class Admin:
             "name": row["name"],
             "code": row["code"],
             "attempt": row["attempts"] + 1,
-            "arguments": self._rows.arguments(row["id"]),
+            "arguments": self._unsealed(row["id"]),
         }
 
-    def retry(self, ids: list[Any]) -> list[dict[str, Any]]:
+    def _unsealed(self, number: int) -> bytes:
+        """Arguments as they were submitted; what is sealed of them does not leave the server."""
+        blob, options = self._rows.arguments(number), self._rows.options(number)
+        is_sealed = options is not None and _decode(options).get("sealed")
+        return masked(blob) if is_sealed else blob
+
+    def retry(self, ids: list[Any], *, by: str = "") -> list[dict[str, Any]]:
         """Queue ended requests again."""
-        named = checked_list("ids", ids, IDS_MAX)
-        return self._dispatcher.retry([self._rows.resolve(it) for it in named])
+        numbers = [self._rows.resolve(it) for it in checked_list("ids", ids, IDS_MAX)]
+        retried = self._dispatcher.retry(numbers, by)
+        for number, one in zip(numbers, retried, strict=True):
+            if "refused" not in one:
+                self._dispatcher.audit("retry", by, number, "")
+        return retried
 
     def prune(self, rule: dict[str, Any] | None = None) -> dict[str, Any]:
         """Give ended requests up, with their results and logs."""
@@ -365,8 +400,26 @@ def _version() -> str | None:
         return None
 
 
+def _words(args: list[Any]) -> str:
+    """The arguments of an order for the audit log, cut where they are long."""
+    return msgspec.json.encode(args).decode()[:SHOWN_CHARS]
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def masked(blob: bytes) -> bytes:
+    """Arguments with a text in the place of each that is sealed."""
+    return _encode(msgspec.msgpack.decode(blob, ext_hook=_masked))
+
+
+def _masked(code: int, data: memoryview) -> Any:
+    return SHOWN if code == SEALED else msgspec.msgpack.Ext(code, bytes(data))
+
+
+def _described(code: int, data: memoryview) -> str:
+    return SHOWN if code == SEALED else f"<array, {len(data)} B>"
 
 
 def _readable(blob: bytes) -> Any:
@@ -374,7 +427,7 @@ def _readable(blob: bytes) -> Any:
     if not blob:
         return {}
     try:
-        told = msgspec.msgpack.decode(blob, ext_hook=lambda code, data: f"<array, {len(data)} B>")
+        told = msgspec.msgpack.decode(blob, ext_hook=_described)
     except msgspec.DecodeError:
         return {}
     return {name: _short(value) for name, value in told.items()}

@@ -77,6 +77,8 @@ class Server:
         reloads: load changed sources before the next request.
         ends_when_idle: end after `config.idle_timeout` without a request.
         state_dir: where servers keep their state; default: the usual place of this user.
+        http: the address of its gateway, which others start, for `info`; None: it has none.
+        log_format: of the workers' own log lines: "text" or "json".
         report: called from any thread, and returns soon.
 
     Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
@@ -91,6 +93,8 @@ class Server:
         reloads: bool = False,
         ends_when_idle: bool = False,
         state_dir: str | os.PathLike[str] | None = None,
+        http: str | None = None,
+        log_format: str | None = None,
         report: Report = _say_nothing,
     ) -> None:
         self._target = target
@@ -98,9 +102,11 @@ class Server:
         self._pool = pool or PoolConfig()
         self._reloads = reloads
         self._ends_when_idle = ends_when_idle
+        self._log_format = log_format
         self.paths: ServerPaths = paths_of(target, state_dir=state_dir)
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
+        self._http = http
         self._report = report
         self._started_at = time.time()
         self._asked_to_stop = 0
@@ -160,6 +166,15 @@ class Server:
         if self._supervisor is not None:  # else its first import is still to come
             self._supervisor.reload()
 
+    def set_gateway(self, pid: int) -> None:
+        """Take the connections of this process for the gateway's, which says for whom it calls.
+
+        In force when this returns; any thread.
+        """
+        if self._dispatcher is not None:
+            with contextlib.suppress(ClosedError):  # the server is about to end
+                self._dispatcher.set_gateway(pid)
+
     def facts(self) -> dict[str, Any]:
         """What it is, for `info`."""
         return {
@@ -172,6 +187,7 @@ class Server:
             "state_dir": str(self.paths.state),
             "socket": str(self.paths.socket),
             "pool_socket": str(self.paths.pool_socket),
+            "http": self._http,
             "synchronous": self._config.synchronous,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
@@ -190,6 +206,10 @@ class Server:
     def services(self) -> list[dict[str, Any]]:
         """The services that it lends."""
         return self._services.seen()
+
+    def figures(self) -> dict[str, list[Any]]:
+        """What those are, as gauges of metrics."""
+        return self._services.figures()
 
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
@@ -238,6 +258,7 @@ class Server:
                 "result_bytes_max": self._config.max_result_bytes,
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
+                "log_format": self._log_format,
                 "memory_bytes": dispatcher.figures()["memory_limit_bytes"],
             },
             files=(str(target.file),),
@@ -303,9 +324,9 @@ class Server:
                     self._answer(dispatcher, *call)
 
     def _answer(
-        self, dispatcher: _core.Dispatcher, ticket: int, method: str, arguments: bytes
+        self, dispatcher: _core.Dispatcher, ticket: int, method: str, arguments: bytes, by: str
     ) -> None:
-        head = self._admin.answer(method, arguments)
+        head = self._admin.answer(method, arguments, by)
         with contextlib.suppress(ClosedError):  # who asked hears that the server has ended
             dispatcher.answer(ticket, head)
 

@@ -6,7 +6,9 @@ use forebay_base::slots::Key;
 use forebay_transport::Buffer;
 use forebay_transport::calls::Call as Received;
 
+use crate::dispatcher::audit::AuditLine;
 use crate::dispatcher::clients::Clients;
+use crate::dispatcher::clients::actor::{Actor, not_the_gateway};
 use crate::dispatcher::clients::connections::plain;
 use crate::dispatcher::clients::streams::{StreamKey, Topic};
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
@@ -20,6 +22,7 @@ use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
 use crate::message::{self, Call, PROTOCOL, Submit};
+use crate::op::Act;
 use crate::request::Submission;
 use crate::store::{Fetched, Question};
 
@@ -54,7 +57,7 @@ impl Clients {
             return self.connections.refuse(key, call, &refusal);
         }
         let segment = received.segments.first().map(Buffer::as_slice);
-        let asked = match Call::read(received.head.as_slice(), segment) {
+        let (asked, by) = match Call::read_for(received.head.as_slice(), segment) {
             Ok(asked) => asked,
             Err(error) => {
                 let next = "use a client of this version";
@@ -79,7 +82,11 @@ impl Clients {
         if waits && reload.code().is_loading() {
             return reload.park(key, received);
         }
-        match self.serve(cx, commits, reload, (key, call), asked) {
+        let served = match self.actor(key, by) {
+            Ok(by) => self.serve(cx, commits, reload, (key, call), asked, by),
+            Err(refusal) => Err(refusal),
+        };
+        match served {
             Ok(()) => {}
             Err(refusal) => {
                 if let Call::Submit(submit) | Call::Run(submit) = asked {
@@ -112,6 +119,7 @@ impl Clients {
         reload: &Reload,
         (client, call): (Key, u64),
         asked: Call<'_>,
+        by: Actor<'_>,
     ) -> Result<(), Refusal> {
         let waiter = |wants| Waiter {
             client,
@@ -126,9 +134,11 @@ impl Clients {
                 Ok(())
             }
             Call::Submit(submit) => {
-                self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted))
+                self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted), by)
             }
-            Call::Run(submit) => self.submit(cx, commits, reload, &submit, waiter(Awaited::End)),
+            Call::Run(submit) => {
+                self.submit(cx, commits, reload, &submit, waiter(Awaited::End), by)
+            }
             Call::Accepted { token } => self.find_token(cx, token, waiter(Awaited::Accepted)),
             Call::Wait { id, whole } => {
                 let question = if whole {
@@ -144,12 +154,12 @@ impl Clients {
                     .answer(client, call, plain(message::answered(None)));
                 Ok(())
             }
-            Call::Cancel { id } => self.cancel(cx, commits, id, waiter(Awaited::Cancelled)),
+            Call::Cancel { id } => self.cancel(cx, commits, id, waiter(Awaited::Cancelled), by),
             Call::Other { method, arguments } => {
                 let mailbox = &cx.shared.admin_calls;
-                let call = (client, call);
+                let (call, asked) = ((client, call), (method, arguments));
                 self.admin_calls
-                    .forward(&mut self.connections, mailbox, call, method, arguments)
+                    .forward(&mut self.connections, mailbox, call, asked, by.name())
             }
             Call::Logs { id, offset, follow } => {
                 let topic = Topic::Logs { offset, follow };
@@ -172,6 +182,7 @@ impl Clients {
         reload: &Reload,
         submit: &Submit<'_>,
         waiter: Waiter,
+        by: Actor<'_>,
     ) -> Result<(), Refusal> {
         let bytes = submit.arguments.len();
         if bytes > self.arguments_bytes_max {
@@ -185,11 +196,18 @@ impl Clients {
                 next,
             ));
         }
-        let submission = reload.code().check(submit, cx.now)?;
+        let now = cx.now;
+        let checked = || {
+            reload
+                .code()
+                .check(submit, now)
+                .and_then(|it| by.signed(it))
+        };
+        let submission = reload.code().sealed(&cx.secrets, checked()?)?;
         let Err(refusal) = self.enter(cx, commits, submission, waiter, submit.token) else {
             return Ok(());
         };
-        let submission = reload.code().check(submit, cx.now)?;
+        let submission = reload.code().sealed(&cx.secrets, checked()?)?;
         self.fetch_predecessors(cx, commits, refusal, submission, (waiter, submit.token))
     }
 
@@ -202,8 +220,15 @@ impl Clients {
         waiter: Waiter,
         token: Option<u64>,
     ) -> Result<(), Refusal> {
+        let signed = submission.options.by.clone();
+        let signed = signed.map(|by| (by, Arc::clone(&submission.name)));
         match commits.submit(cx, submission).map_err(|refusal| *refusal)? {
-            Submitted::New(id) => self.wait_with(id, waiter, token),
+            Submitted::New(id) => {
+                if let Some((by, name)) = signed {
+                    self.audit_act(cx, "submit", by, id, name);
+                }
+                self.wait_with(id, waiter, token);
+            }
             Submitted::Known(id) if waiter.wants == Awaited::Accepted => {
                 self.answer_id(cx, id, waiter);
             }
@@ -332,8 +357,13 @@ impl Clients {
         commits: &mut Commits,
         id: RequestId,
         waiter: Waiter,
+        by: Actor<'_>,
     ) -> Result<(), Refusal> {
-        let how = match cx.machine.cancel(cx.now, id) {
+        let cancelled = cx.machine.cancel(cx.now, id);
+        if matches!(cancelled, Cancelled::Now | Cancelled::Asked) {
+            self.note_cancel(cx, id, by.name());
+        }
+        let how = match cancelled {
             // Answered once the end is on disk: until then a restart would run the request.
             Cancelled::Now => {
                 self.wait_with(id, waiter, None);
@@ -348,6 +378,43 @@ impl Clients {
         };
         self.answer(waiter, plain(message::cancelled(how)));
         Ok(())
+    }
+
+    /// Keep who has cancelled a request, with it and in the audit log.
+    fn note_cancel(&mut self, cx: &mut Context, id: RequestId, by: Arc<str>) {
+        let request = cx.machine.request(id);
+        let name = request.map(|request| Arc::clone(&request.submission.name));
+        cx.machine.acted(cx.now, id, Act::Cancel, Arc::clone(&by));
+        self.audit_act(cx, "cancel", by, id, name.unwrap_or_default());
+    }
+
+    fn audit_act(
+        &mut self,
+        cx: &Context,
+        act: &'static str,
+        by: Arc<str>,
+        id: RequestId,
+        object: Arc<str>,
+    ) {
+        self.audit(AuditLine {
+            at: cx.now,
+            act: act.into(),
+            by,
+            id: Some(id),
+            object,
+        });
+    }
+
+    /// Who makes a call.
+    ///
+    /// # Errors
+    /// `forbidden`: it says for whom, and is not the gateway.
+    fn actor<'a>(&self, client: Key, by: Option<&'a str>) -> Result<Actor<'a>, Refusal> {
+        match by {
+            _ if self.connections.is_gateway(client) => Ok(Actor::Gateway(by)),
+            None => Ok(Actor::User),
+            Some(name) => Err(not_the_gateway(name)),
+        }
     }
 
     /// Begin a stream about a request.
@@ -402,6 +469,7 @@ mod tests {
     use crate::feed::{Feed, FeedBounds};
     use crate::machine::{Machine, Policy};
     use crate::request::Options;
+    use crate::secret::Secrets;
 
     fn context() -> Context {
         Context {
@@ -410,13 +478,14 @@ mod tests {
             machine: Machine::new(Policy::default(), 1),
             feed: Feed::new(1, FeedBounds::default()),
             shared: Arc::new(Shared::new().expect("queues")),
+            secrets: Secrets::default(),
         }
     }
 
     #[test]
     fn a_submission_that_was_refused_in_this_turn_does_not_count_as_accepted() {
         let mut cx = context();
-        let mut clients = Clients::new(None, usize::MAX);
+        let mut clients = Clients::new(None, None, usize::MAX);
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let client = clients.connections.add(&cx.poll, ours.into(), None);
         let client = client.expect("a client");
