@@ -101,6 +101,21 @@ def test_a_submit_of_unknown_fate_raises(server: SmallServer) -> None:
         server.start()
 
 
+@pytest.mark.parametrize("asks", [False, True], ids=["for its end", "for its id"])
+def test_a_server_that_hands_a_request_on_tells_its_id_alone(
+    server: SmallServer, client: Client, asks: bool
+) -> None:
+    """The next server is asked for its end; without a key it is not submitted twice."""
+    request = client.submit_nowait("hold_elsewhere")
+    server.wait_gone()
+    server.start()
+    if asks:
+        assert request.accepted(timeout=20) == "000000000001"
+    client.ask("release")
+    assert request.result(timeout=20) == {}
+    assert [one["id"] for one in client.list()] == [request.id]
+
+
 def test_one_with_an_idempotency_key_is_sent_again(server: SmallServer, client: Client) -> None:
     """The server knows it by the key, so it is one request."""
     request = client.submit_nowait("accept_and_vanish", options=Submit(idempotency="once"))
