@@ -344,7 +344,7 @@ class AsyncClient:
                     raise
                 channel = await self._channel(until=until)  # it was replaced before this was sent
             except BrokenError as error:
-                if not channel.broken or not (repeatable or error.delivered == "no"):
+                if not channel.is_spent or not (repeatable or error.delivered == "no"):
                     raise
                 channel = await self._again(channel, until)
             else:
@@ -358,7 +358,10 @@ class AsyncClient:
             return await asyncio.to_thread(self._links.get, application, end)
 
     async def _again(self, broken: Answers, until: float | None = None) -> Answers:
-        broken.close()  # here, because its callbacks are this loop's
+        # Here, because its callbacks are this loop's. One on which the server still answers what it
+        # has read ends with the server's end of it.
+        if broken.broken or not broken.in_flight:
+            broken.close()
         end = self._links.end(until)
         async with self._alone(end):
             return await asyncio.to_thread(self._links.again, broken, end)

@@ -171,7 +171,7 @@ class AsyncRequest:
             except ProtocolError:
                 raise
             except BrokenError:
-                if not channel.broken:
+                if not channel.is_spent:
                     raise
                 await client._again(channel)
 

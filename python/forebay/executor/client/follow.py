@@ -95,6 +95,6 @@ def events(client: Client, id_: str) -> Iterator[dict[str, Any]]:
 
 def _again(client: Client, channel: Any, error: BrokenError) -> None:
     """Have another connection, or raise what broke this one."""
-    if not channel.broken:
+    if not channel.is_spent:
         raise error  # it was no matter of the connection
     client._links.again(channel)
