@@ -1,7 +1,8 @@
 """A small server of requests, which speaks the wire of the real one: `python -m ... SOCKET STATE`.
 
 It runs nothing: what a request does is told by its name. `echo` returns its arguments, `hold` ends
-when it is released, the others end as their names say. What it accepted is in STATE, a JSON file,
+when it is released, `hold_elsewhere` so too, after this server has told its id alone and ended; the
+others end as their names say. What it accepted is in STATE, a JSON file,
 so that another one goes on with it.
 """
 
@@ -121,7 +122,7 @@ class Requests:
                 if key is not None and one["key"] == key:
                     return id_
             id_ = f"{len(self.known) + 1:012d}"
-            status = "running" if name == "hold" else "succeeded"
+            status = "running" if name.startswith("hold") else "succeeded"
             if name in FAILURES:
                 status = "cancelled" if name == "cancelled" else "failed"
             self.known[id_] = {"id": id_, "name": name, "status": status, "key": key}
@@ -190,6 +191,9 @@ class Peer:
             except Refused as refused:
                 self.reply(id_, [1, refused.refusal])
                 return
+            if method == "run" and args[0] == "hold_elsewhere":
+                self.reply(id_, [0, accepted])
+                os._exit(0)
             if self.requests.known[accepted]["status"] != "running":
                 self.end(id_, accepted)
             else:

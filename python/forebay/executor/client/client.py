@@ -353,7 +353,7 @@ class Client:
             except ProtocolError:
                 raise
             except BrokenError as error:
-                if not channel.broken or (method in ONCE and error.delivered != "no"):
+                if not channel.is_spent or (method in ONCE and error.delivered != "no"):
                     raise
                 self._links.again(channel, until)
             else:

@@ -195,13 +195,13 @@ async def async_items(client: AsyncClient, method: str, args: Any) -> AsyncItera
         except ProtocolError:
             raise
         except BrokenError:
-            if not channel.broken:
+            if not channel.is_spent:
                 raise
             await client._calls.again(channel)
 
 
 def _again(client: Client, channel: Any, error: BrokenError) -> None:
     """Have another connection, or raise what broke this one."""
-    if not channel.broken:
+    if not channel.is_spent:
         raise error  # it was no matter of the connection
     client._links.again(channel)

@@ -161,6 +161,11 @@ class Answers(Channel):
         self._kept.pop(call, None)
         self._connection.cancel(call)
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether new calls need another connection: it is broken, or the server reads no more."""
+        return self.broken or self.leaving
+
     def wait_gone(self, timeout: float) -> bool:
         """Wait until the peer has closed its end; whether it has."""
         descriptor = self._connection.fileno()
