@@ -78,13 +78,14 @@ def test_each_request_is_an_operation_with_its_own_types():
     description = described()
     body = operations(description)["POST", "/v1/requests/image"]["requestBody"]
     assert body["required"]
-    schema = body["content"]["application/json"]["schema"]
+    assert body["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/image_arguments"
+    }
+    schema = description["components"]["schemas"]["image_arguments"]
     assert schema["required"] == ["image"]
     assert schema["properties"]["image"] == {"$ref": "#/components/schemas/ForebayArray"}
-    for validator_of in ("image", "raw", "nested", "plain"):
-        operation = operations(description)["POST", f"/v1/requests/{validator_of}"]
-        own = operation["requestBody"]["content"]["application/json"]["schema"]
-        Draft202012Validator.check_schema(own)
+    for schema in description["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
 
 
 def test_the_schema_of_a_body_takes_what_the_gateway_takes():
@@ -92,8 +93,7 @@ def test_the_schema_of_a_body_takes_what_the_gateway_takes():
     import numpy as np
 
     description = described()
-    operation = operations(description)["POST", "/v1/requests/nested"]
-    own = operation["requestBody"]["content"]["application/json"]["schema"]
+    own = description["components"]["schemas"]["nested_arguments"]
     validator = Draft202012Validator({**own, "components": description["components"]})
     good = {"sample": {"label": "a", "blob": b"x", "image": np.arange(3)}, "tree": {"blob": b""}}
     assert validator.is_valid(as_json(good))
@@ -160,3 +160,30 @@ def test_every_route_with_a_token_has_the_problems_of_all(status: str):
     for operation in operations(described()).values():
         if operation.get("security") != []:
             assert status in operation["responses"]
+
+
+def test_a_number_of_a_result_may_be_null():
+    """A float that is not finite has no form in JSON; arguments have none of it."""
+    description = described()
+    schemas = description["components"]["schemas"]
+    answers = operations(description)["POST", "/v1/requests/plain"]["responses"]
+    result = answers["200"]["content"]["application/json"]["schema"]
+    assert result["additionalProperties"]["type"] == ["number", "null"]
+    weights = schemas["plain_arguments"]["properties"]["weights"]["anyOf"][0]["items"]
+    assert weights == {"type": "number"}
+
+
+def test_a_definition_with_numbers_is_another_one_in_results():
+    """The names and the titles differ, so that generated clients have two classes."""
+    told = manifest()
+    told["code"] = "numbers"
+    point = {"title": "Point", "type": "object", "properties": {"x": {"type": "number"}}}
+    line = {"title": "Line", "type": "array", "items": {"$ref": "#/definitions/Point"}}
+    told["definitions"] |= {"Point": point, "Line": line}
+    told["requests"][0]["parameters"][0]["schema"] = {"$ref": "#/definitions/Line"}
+    told["requests"][0]["result"] = {"$ref": "#/definitions/Line"}
+    schemas = described(told)["components"]["schemas"]
+    assert schemas["Point"]["properties"]["x"]["type"] == "number"
+    assert schemas["PointResult"]["properties"]["x"]["type"] == ["number", "null"]
+    assert schemas["LineResult"]["items"] == {"$ref": "#/components/schemas/PointResult"}
+    assert schemas["LineResult"]["title"] == "LineResult"

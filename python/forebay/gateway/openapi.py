@@ -96,13 +96,14 @@ def _request(request: Mapping[str, Any], schemas: _Schemas) -> Operation:
         "required": [one["name"] for one in parameters if one["required"]],
         "additionalProperties": False,
     }
+    arguments = schemas.added(f"{request['name']}_arguments", body)
     result = schemas.of_result(request.get("result") or {})
     return submission(
         request["name"],
         doc=(request.get("doc") or "").strip(),
         body={
             "required": bool(body["required"]),
-            "content": {JSON: {"schema": body}, MSGPACK: {}},
+            "content": {form: {"schema": arguments} for form in (JSON, MSGPACK)},
         },
         result={JSON: {"schema": result}, MSGPACK: {}, BYTES: {}, NPY: {}},
     )
@@ -131,11 +132,19 @@ class _Schemas:
         self._names = {name: self._free(name) if name in SCHEMAS else name for name in definitions}
         self._of_results: dict[str, str] = {}
         self._numeric = leading_to(definitions, _is_number)
-        self.own = {self._names[name]: self.moved(one) for name, one in definitions.items()}
+        self.own = {
+            own: _called(own, self.moved(definitions[name])) for name, own in self._names.items()
+        }
 
     def moved(self, schema: Any) -> Any:
         """A schema with references into the description."""
         return self._made(schema, self._argument_name)
+
+    def added(self, name: str, schema: dict[str, Any]) -> Any:
+        """A reference to a schema of ours, under that name where it is free."""
+        name = self._free(name)
+        self.own[name] = {**schema, "title": name}
+        return reference(name)
 
     def of_result(self, schema: Any) -> Any:
         """The schema of a result."""
@@ -153,6 +162,8 @@ class _Schemas:
             others = {name: part for name, part in schema.items() if name != "x-forebay"}
             return {**reference(ARRAY), **others}
         made = {name: self._made(part, name_of) for name, part in schema.items()}
+        if made.get("items") is False and "maxItems" in made:
+            del made["items"]  # it says the same, and generators of clients cannot read it
         if name_of == self._result_name and _is_number(schema):
             made["type"] = ["number", "null"]
         return made
@@ -165,7 +176,7 @@ class _Schemas:
             return self._argument_name(name)
         if name not in self._of_results:
             self._of_results[name] = made = self._free(f"{name}Result")
-            self.own[made] = self.of_result(self._definitions[name])
+            self.own[made] = _called(made, self.of_result(self._definitions[name]))
         return self._of_results[name]
 
     def _free(self, name: str) -> str:
@@ -173,6 +184,11 @@ class _Schemas:
             name = f"{name}_"
         self._taken.add(name)
         return name
+
+
+def _called(name: str, schema: Any) -> Any:
+    """A definition under its name, which generators of clients take from its title."""
+    return {**schema, "title": name} if isinstance(schema, dict) and "title" in schema else schema
 
 
 def _is_number(schema: dict[str, Any]) -> bool:

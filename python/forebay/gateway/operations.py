@@ -278,7 +278,7 @@ PARAMETERS: Final[Map] = {
     ),
     "Prefer": _in_header(
         "Prefer",
-        {"type": "string", "examples": ["wait=30"]},
+        {"type": "string", "examples": ["wait=2"]},
         "wait=SECONDS: answer with the result if it ends in time",
     ),
     "Traceparent": _in_header(
