@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def tool(name: str) -> str:
     """The path of a program; skips the test where it is not installed."""
-    found = Path(os.environ.get("FOREBAY_OPENAPI_VENV", ROOT / ".venv-openapi")) / "bin" / name
+    found = Path(os.environ.get("OPENAPI_VENV", ROOT / ".venv-openapi")) / "bin" / name
     if not found.exists():
         pytest.skip(f"{name} is not in .venv-openapi: make test")
     return os.fspath(found)
