@@ -22,16 +22,16 @@ def tool(name: str) -> str:
     return os.fspath(found)
 
 
-def run(command: list[str], cwd: Path, timeout: float) -> str:
+def run(command: list[str], cwd: Path, timeout: float, **settings: str) -> str:
     """The output of a program that must succeed.
 
-    Its environment is the user's, without what would lead it to our package.
+    Its environment is the user's with `settings`, without what would lead it to our package.
     """
     environment = {name: it for name, it in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         command,
         cwd=cwd,
-        env=environment,
+        env=environment | settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=timeout,

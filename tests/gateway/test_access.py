@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from forebay.gateway.problems import Problem
 
 from forebay.errors import ConfigError
 from forebay.gateway.access import Access, Address
 from forebay.gateway.login import LINK_S, SESSION_S, Sessions, new_link
+from forebay.gateway.problems import Problem
 from forebay.gateway.token_file import add_token, remove_token
 from forebay.gateway.tokens import Role, Tokens
 from tests.gateway.test_tokens import Clock

@@ -14,7 +14,8 @@ import pytest
 from tests.gateway.http.http_serving import HttpServing
 from tests.gateway.openapi_tools import run, tool
 
-APP = Path(__file__).with_name("described_app.py")
+HERE = Path(__file__).parent
+APP = HERE / "described_app.py"
 EXAMPLES = int(os.environ.get("FOREBAY_SCHEMATHESIS_EXAMPLES", "0"))
 EXAMPLES_SHORT = 8
 
@@ -53,6 +54,7 @@ def test_every_answer_is_in_the_description(tmp_path: Path):
         else:
             command += ["--max-examples", str(EXAMPLES_SHORT), "--generation-deterministic"]
         command += ["--request-timeout", "70", "--suppress-health-check", "all", "--no-color"]
-        told = run(command, tmp_path, timeout=max(880, 58 * EXAMPLES))
+        hooks = {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": os.fspath(HERE)}
+        told = run(command, tmp_path, timeout=max(880, 58 * EXAMPLES), **hooks)
         assert "Tested:" in told
         assert serving.call("GET", "/healthz", token=None).status == 200

@@ -240,6 +240,27 @@ def test_slow_and_silent_clients_are_ended(serving: HttpServing) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_reader_of_events_that_does_not_read_is_ended(serving: HttpServing) -> None:
+    """It holds its connection for half a minute, and no more memory than a buffer."""
+    id_ = serving.submit("shout", count=100_000)
+    serving.result(id_)
+    before = proportional_bytes(serving.gateway_pid)
+    head = serving.head("GET", f"/v1/requests/{id_}/logs", "Accept: text/event-stream")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", serving.port))
+        connection.settimeout(60)
+        connection.sendall(head)
+        began = time.monotonic()
+        while time.monotonic() - began < 36:
+            assert proportional_bytes(serving.gateway_pid) - before < 8 * MIB
+            time.sleep(1)
+        received(connection)  # what lay in the buffers, and then the end
+        assert time.monotonic() - began < 50
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ten_thousand_connections(tmp_path: Path) -> None:
     """As many as `max_connections` are open at once, and one more client is told why not."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from forebay.gateway.asgi.table import Route, Table
 from forebay.gateway.routes import about, admin, following, reads, results, submit
-from forebay.gateway.table import Route, Table
 from forebay.gateway.tokens import Role
 
 __all__ = ["ROUTES", "TABLE"]
@@ -26,6 +26,7 @@ ROUTES: Final = (
     Route("GET", "/v1/requests/{}/events", Role.READ, following.events),
     Route("POST", "/v1/requests/{}/cancel", Role.SUBMIT, admin.cancel),
     Route("POST", "/v1/requests/{}/retry", Role.SUBMIT, admin.retry),
+    Route("GET", "/v1/events", Role.READ, following.feed),
     Route("GET", "/v1/workers", Role.READ, about.workers),
     Route("GET", "/v1/services", Role.READ, about.services),
     Route("GET", "/v1/schedules", Role.READ, about.schedules),
@@ -37,6 +38,7 @@ ROUTES: Final = (
     Route("POST", "/v1/reload", Role.ADMIN, admin.reload),
     Route("POST", "/v1/stop", Role.ADMIN, admin.stop),
     Route("GET", "/openapi.json", Role.READ, about.openapi),
+    Route("GET", "/metrics", Role.READ, about.metrics),
     Route("GET", "/login", None, about.login),
 )
 

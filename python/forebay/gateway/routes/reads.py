@@ -15,7 +15,7 @@ from forebay.gateway.routes.waiting import one_value, wait_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["arguments", "listing", "number_of", "show", "status", "why"]

@@ -10,17 +10,24 @@ import msgspec
 
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
-from forebay.gateway.idempotency import checked_key, mismatch, now_ms, same_arguments, scoped_key
 from forebay.gateway.media import body_form
-from forebay.gateway.options import from_object, from_query
 from forebay.gateway.problems import Problem, problem_of
 from forebay.gateway.reading import read_as
+from forebay.gateway.routes.idempotency import (
+    checked_key,
+    mismatch,
+    now_ms,
+    same_arguments,
+    scoped_key,
+)
+from forebay.gateway.routes.options import from_object, from_query
 from forebay.gateway.routes.results import send_end
 from forebay.gateway.routes.waiting import preferred_wait
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
+    from forebay.gateway.tokens import Token
 
 __all__ = ["submit", "submit_many", "submit_named"]
 
@@ -53,7 +60,7 @@ async def submit(context: Context, exchange: Exchange) -> None:
     options = from_query(exchange.query()) if exchange.scope["query_string"] else {}
     blob = (await context.forms()).arguments_in(name, body, form)
     key = exchange.header(b"idempotency-key")
-    id_, replayed = await accept(context, exchange.submitter, name, blob, options, key)
+    id_, replayed = await accept(context, exchange.holder, name, blob, options, key)
     await _answer(context, exchange, id_, name, replayed=replayed)
 
 
@@ -64,7 +71,7 @@ async def submit_named(context: Context, exchange: Exchange) -> None:
     one = read_as(Named, body, form)
     if one.idempotency_key is None:
         one.idempotency_key = exchange.header(b"idempotency-key")
-    id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+    id_, replayed = await _accept_named(context, exchange.holder, one, form)
     await _answer(context, exchange, id_, one.name, replayed=replayed)
 
 
@@ -88,7 +95,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
     async def answer(raw: msgspec.Raw) -> dict[str, Any]:
         try:
             one = read_as(Named, raw, form)
-            id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+            id_, replayed = await _accept_named(context, exchange.holder, one, form)
         except Exception as error:
             return {"error": problem_of(error).as_map()}
         return {"id": id_, "replayed": True} if replayed else {"id": id_}
@@ -100,7 +107,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
 
 async def accept(
     context: Context,
-    submitter: str,
+    token: Token,
     name: str,
     blob: bytes,
     options: dict[str, Any],
@@ -109,9 +116,12 @@ async def accept(
     """Submit a request; its id once it is on disk, and whether it had been submitted before.
 
     Raises:
-        Problem: its key is that of another submission, or of one under way.
+        Problem: its key is that of another submission, or of one under way; or there are too many.
     """
-    submit = context.server.submit
+    submit, submitter = context.server.submit, token.name
+    context.rates.take(submitter)
+    if token.quota is not None:
+        options["quota"] = token.quota
     if key is None:
         return await submit(name, blob, options, by=submitter, repeatable=False), False
     scoped = scoped_key(submitter, name, checked_key(key))
@@ -135,13 +145,11 @@ async def accept(
         idempotency.end(scoped)
 
 
-async def _accept_named(
-    context: Context, submitter: str, one: Named, form: str
-) -> tuple[str, bool]:
+async def _accept_named(context: Context, token: Token, one: Named, form: str) -> tuple[str, bool]:
     forms = await context.forms()
     blob = forms.arguments_in(one.name, one.arguments, form)
     options = from_object(one.options)
-    return await accept(context, submitter, one.name, blob, options, one.idempotency_key)
+    return await accept(context, token, one.name, blob, options, one.idempotency_key)
 
 
 async def _answer(
