@@ -1,6 +1,6 @@
 """Programs of others that read descriptions in OpenAPI, in an environment of their own.
 
-Theirs is apart from that of the tests: they bring a hundred packages, a plugin of pytest among them.
+It is apart from that of the tests: they bring a hundred packages, and a plugin of pytest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client that a public generator makes of the description submits a request and gets its result."""
+"""A client that a public generator makes of the description submits, and gets results."""
 
 from __future__ import annotations
 

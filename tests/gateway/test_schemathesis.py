@@ -16,6 +16,7 @@ from tests.gateway.openapi_tools import run, tool
 
 HERE = Path(__file__).parent
 APP = HERE / "described_app.py"
+HOOKS = HERE / "schemathesis_hooks.py"
 EXAMPLES = int(os.environ.get("FOREBAY_SCHEMATHESIS_EXAMPLES", "0"))
 EXAMPLES_SHORT = 8
 
@@ -29,9 +30,9 @@ CHECKS = [
     "ignored_auth",
     "use_after_free",
 ]
-"""Not `unsupported_method` and `allow_header_conformance`: the names of requests and the ids share a
-path, of which the description says POST for the first and GET for the others. Not those that hold
-the gateway to its schemas' acceptance: that a shape fits its data is beyond JSON Schema."""
+"""Not `unsupported_method` and `allow_header_conformance`: the names of requests and the ids share
+a path, of which the description says POST for the first and GET for the others. Not those that hold
+the gateway to what its schemas accept: that a shape fits its data is beyond JSON Schema."""
 
 LEFT_OUT = ["/v1/stop", "/v1/reload", "/v1/events", "/v1/requests/{id}/events"]
 """What ends the server, or an answer that does not end."""
@@ -54,7 +55,7 @@ def test_every_answer_is_in_the_description(tmp_path: Path):
         else:
             command += ["--max-examples", str(EXAMPLES_SHORT), "--generation-deterministic"]
         command += ["--request-timeout", "70", "--suppress-health-check", "all", "--no-color"]
-        hooks = {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": os.fspath(HERE)}
+        hooks = {"SCHEMATHESIS_HOOKS": HOOKS.stem, "PYTHONPATH": os.fspath(HERE)}
         told = run(command, tmp_path, timeout=max(880, 58 * EXAMPLES), **hooks)
         assert "Tested:" in told
         assert serving.call("GET", "/healthz", token=None).status == 200
