@@ -15,11 +15,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from forebay.executor import Submit
 from forebay.gateway.answers import SCHEMAS
 from forebay.gateway.openapi import describe
-from forebay.gateway.operations import OPTIONS
+from forebay.gateway.operations import OPTIONS, SHARED, submission
+from forebay.gateway.routes.every import ROUTES
 from tests.gateway.forms_app import as_json, manifest
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/gateway.md"
 URL = "http://127.0.0.1:8080"
+SUBMISSION = submission("{name}", doc="", body={}, result={})
 
 
 def described(told: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -71,6 +73,15 @@ def test_the_page_and_the_description_have_the_same_routes():
         for method, path in operations(described())
     }
     assert told == routes_of_the_page()
+
+
+def test_the_gateway_serves_what_is_described_to_the_same_roles():
+    """No route is left out of the description, and none is promised that is not there."""
+    told = {
+        (one.method, re.sub(r"{\w+}", "{}", one.path), one.role) for one in (*SHARED, SUBMISSION)
+    }
+    served = {(one.method, one.path, one.role and one.role.name.lower()) for one in ROUTES}
+    assert told == served
 
 
 def test_each_request_is_an_operation_with_its_own_types():
@@ -136,8 +147,8 @@ def test_the_options_are_those_of_submit():
 
 def test_only_health_needs_no_token():
     """A description that says otherwise would make clients leave the token out."""
-    open_ = {key for key, one in operations(described()).items() if one.get("security") == []}
-    assert open_ == {("GET", "/healthz"), ("GET", "/readyz")}
+    open_ = {path for (_, path), one in operations(described()).items() if one["security"] == []}
+    assert open_ == {"/healthz", "/readyz", "/login"}
 
 
 def test_names_of_operations_are_unique():
@@ -158,7 +169,7 @@ def test_it_is_made_once_for_each_code_and_always_the_same():
 def test_every_route_with_a_token_has_the_problems_of_all(status: str):
     """A client is prepared for them everywhere."""
     for operation in operations(described()).values():
-        if operation.get("security") != []:
+        if operation["security"]:
             assert status in operation["responses"]
 
 

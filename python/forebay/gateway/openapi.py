@@ -75,7 +75,6 @@ def _described(known: _ByCode, url: str) -> bytes:
             "description": "Requests that are kept until they have ended.",
         },
         "servers": [{"url": url}],
-        "security": [{"bearer": []}],
         "paths": paths,
         "components": {
             "schemas": {**SCHEMAS, **schemas.own},

@@ -26,6 +26,11 @@ Map = dict[str, Any]
 
 PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
+READ: Final = "read"
+SUBMIT: Final = "submit"
+ADMIN: Final = "admin"
+"""Roles of tokens."""
+
 WAIT_S_MAX: Final = 60
 PAGE_MAX: Final = 1000
 OPTION_CHARS_MAX: Final = 256
@@ -126,7 +131,7 @@ class Operation:
         problems: statuses of the problems that it has beside those of every route.
         parameters: of the query, the path and the headers.
         body: None: it has none.
-        open: whether it needs no token.
+        role: what a token must have; None: no token is needed.
         more: further members.
     """
 
@@ -138,12 +143,12 @@ class Operation:
     problems: tuple[int, ...] = ()
     parameters: tuple[Map, ...] = ()
     body: Map | None = None
-    open: bool = False
+    role: str | None = READ
     more: Map = field(default_factory=dict)
 
     def described(self) -> Map:
         """As OpenAPI has it."""
-        statuses = {*self.problems, *_ALWAYS, *(() if self.open else _WITH_TOKEN)}
+        statuses = {*self.problems, *_ALWAYS, *(() if self.role is None else _WITH_TOKEN)}
         known = {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
         told = {str(status): answer for status, answer in self.answers.items()}
         described: Map = {"operationId": self.name, "summary": self.summary, **self.more}
@@ -152,8 +157,7 @@ class Operation:
         if self.body is not None:
             described["requestBody"] = self.body
         described["responses"] = dict(sorted({**known, **told}.items()))
-        if self.open:
-            described["security"] = []
+        described["security"] = [] if self.role is None else [{"bearer": [self.role]}]
         return described
 
 
@@ -186,6 +190,7 @@ def submission(name: str, *, doc: str, body: Map, result: Map) -> Operation:
     return Operation(
         method="POST",
         path=f"/v1/requests/{name}",
+        role=SUBMIT,
         name=f"submit_{name}",
         summary=first or f"Submit {name}",
         more={"description": doc} if rest.strip() else {},
@@ -344,6 +349,7 @@ SHARED: Final = (
     Operation(
         method="POST",
         path="/v1/requests",
+        role=SUBMIT,
         name="submit",
         summary="Submit the request that the body names",
         answers={200: {**_RESULT, "description": "as of one request"}, 202: _accepted()},
@@ -356,6 +362,7 @@ SHARED: Final = (
         "batch",
         "Submit many requests",
         "ForebayBatchAnswer",
+        role=SUBMIT,
         body=_body("ForebayBatch"),
         problems=_OF_BODY,
     ),
@@ -441,6 +448,7 @@ SHARED: Final = (
         "cancel_request",
         "Cancel it",
         "ForebayCancelled",
+        role=SUBMIT,
         status=202,
         parameters=(_ID,),
         problems=_OF_ID,
@@ -450,6 +458,7 @@ SHARED: Final = (
         "retry_request",
         "Queue it again",
         "ForebayRetried",
+        role=SUBMIT,
         status=202,
         parameters=(_ID,),
         problems=(*_OF_ID, 409),
@@ -480,6 +489,7 @@ SHARED: Final = (
             f"{word}_schedule",
             f"{word.capitalize()} a schedule",
             "ForebaySchedules",
+            role=ADMIN,
             parameters=(_shared("Schedule"),),
             problems=(404,),
         )
@@ -490,15 +500,17 @@ SHARED: Final = (
         "prune",
         "Remove ended requests",
         "ForebayPruned",
+        role=ADMIN,
         body=_body("ForebayRule", required=False),
         problems=(404, *_OF_BODY),
     ),
-    _order("/v1/reload", "reload", "Load the application anew", "ForebayReloading"),
+    _order("/v1/reload", "reload", "Load the application anew", "ForebayReloading", role=ADMIN),
     _order(
         "/v1/stop",
         "stop",
         "End the server",
         "ForebayStopping",
+        role=ADMIN,
         body=_body("ForebayStop", required=False),
         problems=_OF_BODY,
     ),
@@ -517,9 +529,30 @@ SHARED: Final = (
         answers={
             200: {
                 "description": "Prometheus text",
-                "content": {"text/plain": {"schema": {"type": "string"}}},
+                "content": {
+                    "text/plain": {"schema": {"type": "string"}},
+                    "application/openmetrics-text": {"schema": {"type": "string"}},
+                },
             }
         },
+    ),
+    Operation(
+        method="GET",
+        path="/login",
+        name="login",
+        summary="Use the link of a browser, which sets a cookie",
+        answers={
+            303: {
+                "description": "go on there",
+                "headers": {
+                    "Location": _header("where to", {"type": "string"}),
+                    "Set-Cookie": _header("the session", {"type": "string"}),
+                },
+            }
+        },
+        problems=(401, 422),
+        parameters=(_query("key", {"type": "string"}, "of the link"),),
+        role=None,
     ),
     Operation(
         method="GET",
@@ -527,7 +560,7 @@ SHARED: Final = (
         name="get_health",
         summary="Whether the gateway answers",
         answers={200: _json("ForebayHealth", "it does")},
-        open=True,
+        role=None,
     ),
     Operation(
         method="GET",
@@ -538,7 +571,7 @@ SHARED: Final = (
             200: _json("ForebayReady", "they can"),
             503: _json("ForebayReady", "they cannot"),
         },
-        open=True,
+        role=None,
     ),
 )
 """All routes but the submission of each request."""
