@@ -13,9 +13,10 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from forebay.executor import Submit
-from forebay.gateway.answers import SCHEMAS
-from forebay.gateway.openapi import describe
-from forebay.gateway.operations import OPTIONS, SHARED, submission
+from forebay.gateway.openapi.answers import SCHEMAS
+from forebay.gateway.openapi.describe import describe
+from forebay.gateway.openapi.operations import SHARED, submission
+from forebay.gateway.openapi.parameters import OPTIONS
 from forebay.gateway.routes.every import ROUTES
 from tests.gateway.forms_app import as_json, manifest
 

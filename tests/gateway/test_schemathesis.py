@@ -16,7 +16,7 @@ from tests.gateway.openapi_tools import run, tool
 
 HERE = Path(__file__).parent
 APP = HERE / "described_app.py"
-HOOKS = HERE / "schemathesis_hooks.py"
+HOOKS = HERE / "schemathesis_hooks/messagepack_body.py"
 EXAMPLES = int(os.environ.get("FOREBAY_SCHEMATHESIS_EXAMPLES", "0"))
 EXAMPLES_SHORT = 8
 
@@ -55,7 +55,7 @@ def test_every_answer_is_in_the_description(tmp_path: Path):
         else:
             command += ["--max-examples", str(EXAMPLES_SHORT), "--generation-deterministic"]
         command += ["--request-timeout", "70", "--suppress-health-check", "all", "--no-color"]
-        hooks = {"SCHEMATHESIS_HOOKS": HOOKS.stem, "PYTHONPATH": os.fspath(HERE)}
+        hooks = {"SCHEMATHESIS_HOOKS": HOOKS.stem, "PYTHONPATH": os.fspath(HOOKS.parent)}
         told = run(command, tmp_path, timeout=max(880, 58 * EXAMPLES), **hooks)
         assert "Tested:" in told
         assert serving.call("GET", "/healthz", token=None).status == 200

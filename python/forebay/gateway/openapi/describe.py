@@ -1,7 +1,7 @@
 """The description of the gateway in OpenAPI 3.1, made from the manifest of the application.
 
 Each request of the application is an operation of its own, with the schema of its arguments and of
-its result; the routes that all applications share are those of `forebay.gateway.operations`.
+its result; the routes that all applications share are those of `operations`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from typing import Any, Final
 
 from msgspec import json
 
-from forebay.gateway.answers import ARRAY, SCHEMAS, reference
 from forebay.gateway.definitions import REFERENCE, leading_to
 from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
-from forebay.gateway.operations import (
-    PARAMETERS,
-    PROBLEM_STATUSES,
-    SHARED,
-    Operation,
-    problem_response,
-    submission,
-)
+from forebay.gateway.openapi.answers import ARRAY, SCHEMAS, reference
+from forebay.gateway.openapi.operation import PROBLEM_STATUSES, Operation, problem_response
+from forebay.gateway.openapi.operations import SHARED, submission
+from forebay.gateway.openapi.parameters import PARAMETERS
 
 __all__ = ["describe"]
 
