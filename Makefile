@@ -100,7 +100,8 @@ fuzz:  ## ten million mutated inputs for every decoder that strangers reach (som
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest $(LONG) --timeout 0 --capture=no -k mutated \
-		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py
+		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py \
+		tests/gateway/test_forms.py tests/gateway/test_results.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
 	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh
