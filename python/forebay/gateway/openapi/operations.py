@@ -270,7 +270,7 @@ SHARED: Final = (
         name="follow_events",
         summary="What happens to all requests",
         answers={200: _events("events")},
-        problems=(422,),
+        problems=_OF_ID,
         parameters=(
             query("names", {"type": "array", "items": {"type": "string"}}),
             query("ids", {"type": "array", "items": {"type": "string"}}),
