@@ -32,7 +32,9 @@ class EventStream:
         self._begun = False
 
     async def begin(self) -> None:
-        """Send the head, and a comment."""
+        """Send the head, and a comment. Idempotent."""
+        if self._begun:
+            return
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),
@@ -56,6 +58,7 @@ class EventStream:
 
     async def end(self) -> None:
         """Say that nothing more comes, and end the answer."""
+        await self.begin()
         await self.send("end", b"{}")
         await self._exchange.piece(b"", more=False)
 
