@@ -1,0 +1,136 @@
+"""The I/O of a client that the tasks of an event loop use: asyncio's streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from forebay_client.errors import BrokenError, ClosedError, DeadlineError
+from forebay_client.http.limits import READ_BYTES, SHORT_MAX, WAITING_MAX
+from forebay_client.http.secret import Payload
+from forebay_client.http.threads import Permit, broke, not_secure
+
+__all__ = ["LoopIO"]
+
+
+class StreamWire:
+    """A connection of an event loop."""
+
+    __slots__ = ("_used", "name", "reader", "writer")
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        name: str,
+        used: set[StreamWire],
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.name = name
+        self._used = used
+        used.add(self)
+
+    def close(self) -> None:
+        """Close it at once; what was not sent is lost, and what waits for it gets its end."""
+        self._used.discard(self)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.writer.transport.abort()
+
+
+class LoopIO:
+    """What steps do on an event loop; as `ThreadIO`, with methods to await."""
+
+    def __init__(self) -> None:
+        self._closed = asyncio.Event()
+        self._used: set[StreamWire] = set()
+        self._permits = {
+            False: asyncio.BoundedSemaphore(SHORT_MAX),
+            True: asyncio.BoundedSemaphore(WAITING_MAX),
+        }
+
+    def close(self) -> None:
+        """End every pause, and every wait for a connection."""
+        self._closed.set()
+        for wire in list(self._used):
+            wire.close()
+
+    async def enter(self, waiting: bool, until: float) -> Permit:
+        """Wait until one more connection may be in use."""
+        semaphore = self._permits[waiting]
+        async with _before(until, "every connection of this client is in use"):
+            await semaphore.acquire()
+        return Permit(semaphore)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        if self._closed.is_set():
+            raise ClosedError("the client was closed meanwhile")
+
+    async def connect(self, host: str, port: int, name: str, until: float) -> StreamWire:
+        """Open a TCP connection."""
+        try:
+            async with _before(until, f"{name} took no connection in time"):
+                reader, writer = await asyncio.open_connection(host, port)
+        except OSError as error:
+            if isinstance(error, DeadlineError):
+                raise
+            raise BrokenError(
+                f"{name} cannot be reached: {error.strerror or error}", delivered="no"
+            ) from None
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return StreamWire(reader, writer, name, self._used)
+
+    async def secure(
+        self, wire: StreamWire, context: ssl.SSLContext, host: str, name: str, until: float
+    ) -> None:
+        """Begin TLS, and verify the certificate."""
+        try:
+            async with _before(until, f"{name} did not begin TLS in time"):
+                await wire.writer.start_tls(context, server_hostname=host)
+        except DeadlineError:
+            raise
+        except (OSError, ValueError) as error:
+            raise not_secure(name, error) from None
+
+    async def write(self, wire: StreamWire, payload: Payload, until: float) -> None:
+        """Send everything, as far as the kernel and a bounded buffer take it."""
+        try:
+            async with _before(until, f"{wire.name} did not take the request in time"):
+                wire.writer.write(payload.reveal())
+                await wire.writer.drain()
+        except OSError as error:
+            if isinstance(error, DeadlineError):
+                raise
+            raise broke(wire.name, error) from None
+
+    async def read(self, wire: StreamWire, until: float) -> bytes:
+        """Receive something; nothing at the end."""
+        try:
+            async with _before(until, f"{wire.name} has not answered in time"):
+                return await wire.reader.read(READ_BYTES)
+        except OSError as error:
+            if isinstance(error, DeadlineError):
+                raise
+            raise broke(wire.name, error) from None
+
+
+@asynccontextmanager
+async def _before(until: float, late: str) -> AsyncIterator[None]:
+    """Raise DeadlineError where the body takes longer."""
+    deadline = asyncio.timeout(max(0.0, until - time.monotonic()))
+    try:
+        async with deadline:
+            yield
+    except TimeoutError:
+        if not deadline.expired():
+            raise  # the system's own, of a connection
+        raise DeadlineError(late) from None

@@ -1,0 +1,260 @@
+"""The calls and streams of one client: its connections, kept and opened anew, and who it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from forebay_client.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
+from forebay_client.http.limits import IDLE_MAX, IDLE_S, SILENCE_S
+from forebay_client.http.link import Link, open_link
+from forebay_client.http.messages import Answer, Call
+from forebay_client.http.patience import Patience
+from forebay_client.http.route import Route
+from forebay_client.http.secret import Secret
+from forebay_client.http.server_events import EventReader, ServerEvent
+from forebay_client.http.steps import Item, Procedure, Step, Stream
+from forebay_client.problems import error_of
+
+__all__ = ["Session"]
+
+T = TypeVar("T")
+
+EVENTS: Final = "text/event-stream"
+
+
+class Session:
+    """Procedures that make one call, or follow one stream.
+
+    Threads: any. Forks: a child does not use its parent's connections.
+
+    Attributes:
+        name: of the gateway, for messages.
+        timeout: seconds for a call, and for a gateway that went away to come back.
+    """
+
+    def __init__(self, route: Route, authorization: Secret | None, timeout: float) -> None:
+        self.name = route.url
+        self.timeout = timeout
+        self._route = route
+        self._authorization = authorization
+        self._idle: deque[Link] = deque()
+        self._pid = os.getpid()
+        self._reached = False
+        self._closed = False
+
+    def ask(self, call: Call, until: float | None = None) -> Procedure[Answer]:
+        """Make a call until there is an answer to keep.
+
+        It is made again where the connection breaks and twice is as good as once, and where the
+        gateway asks for that, until it was away for `timeout`.
+
+        Args:
+            call: which.
+            until: on the monotonic clock, when it is given up in any case.
+
+        Raises:
+            BrokenError: the gateway is not there. DeadlineError: no answer came in time.
+            ClosedError.
+        """
+        patience = Patience(self.timeout, until)
+        while True:
+            try:
+                answer = yield from self._exchange(call, patience.attempt_end(call))
+            except BrokenError as error:
+                self._check_open()
+                pause = patience.after_break(error, call, reached=self._reached)
+            else:
+                again = patience.after_answer(answer, call)
+                if again is None:
+                    return answer
+                pause = again
+            seconds = pause
+            yield lambda io, seconds=seconds: io.pause(seconds)  # type: ignore[misc]
+
+    def follow(self, call: Call, of: Callable[[ServerEvent], T], last: str = "") -> Stream[T]:
+        """The events of a stream, resumed behind the last one where the connection breaks.
+
+        It ends with the event `end`, which it does not give.
+
+        Args:
+            call: a GET.
+            of: makes an item of an event.
+            last: id behind which it begins; empty: as the path says.
+
+        Raises:
+            as `ask`; and what the gateway refuses it with.
+        """
+        patience = Patience(self.timeout, None)
+        place = _Place(last)
+        while True:
+            refusal = None
+            try:
+                refusal = yield from self._events(call, of, place, patience)
+                if refusal is None:
+                    return
+                again = patience.after_answer(refusal, call)
+            except BrokenError as error:
+                self._check_open()
+                again = patience.after_break(error, call, reached=self._reached)
+            if again is None:
+                assert refusal is not None
+                raise error_of(refusal, self.name)
+            pause = again
+            yield lambda io, pause=pause: io.pause(pause)  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Close what is idle; calls under way end by themselves. Idempotent."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _exchange(self, call: Call, until: float) -> Procedure[Answer]:
+        with _Lease(self) as lease:
+            answer = yield from lease.begin(call, until)
+            answer = yield from lease.whole(answer, call, until)
+            lease.keep()
+        return answer
+
+    def _events(
+        self, call: Call, of: Callable[[ServerEvent], T], place: _Place, patience: Patience
+    ) -> Generator[Step | Item[T], Any, Answer | None]:
+        """One attempt; what the gateway refused it with, or None at the end of the stream."""
+        fields = (*call.fields, ("Accept", EVENTS), *place.fields())
+        attempt = replace(call, fields=fields, wait=SILENCE_S)
+        until = time.monotonic() + self.timeout
+        with _Lease(self) as lease:
+            answer = yield from lease.begin(attempt, until)
+            if answer.status != 200 or answer.media != EVENTS:
+                answer = yield from lease.whole(answer, call, until)
+                lease.keep()
+                return _refusing(answer, self.name)
+            reader = EventReader(self.name)
+            while (piece := (yield from lease.piece(SILENCE_S))) is not None:
+                for event in reader.feed(piece):
+                    if event.kind == "end":
+                        return None
+                    place.last = event.id
+                    patience.progressed()
+                    yield Item(of(event))
+        raise BrokenError(f"{self.name} ended a stream that has not ended")
+
+    # For `_Lease`.
+
+    def take(self) -> Link | None:
+        """An idle connection that should still be open."""
+        if self._pid != os.getpid():  # a child: the parent goes on with these
+            self._idle, self._pid = deque(), os.getpid()
+        while self._idle:
+            link = self._idle.pop()
+            if time.monotonic() - (link.used_at or 0.0) < IDLE_S:
+                return link
+            link.close()
+        return None
+
+    def give_back(self, link: Link) -> None:
+        """Keep a connection for the next call."""
+        self._reached = True
+        if self._closed or len(self._idle) >= IDLE_MAX:
+            link.close()
+        else:
+            self._idle.append(link)
+
+    def open(self, until: float) -> Procedure[Link]:
+        """Another connection."""
+        self._check_open()
+        return (yield from open_link(self._route, until))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(
+                f"the client of {self.name} is closed; make another one, and find your requests by"
+                " client.get(id)"
+            )
+
+    @property
+    def authorization(self) -> Secret | None:
+        """The value of the field."""
+        return self._authorization
+
+
+class _Place:
+    """Where a stream is: the id of its last event."""
+
+    def __init__(self, last: str) -> None:
+        self.last = last
+
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        return (("Last-Event-ID", self.last),) if self.last else ()
+
+
+class _Lease:
+    """One connection for one exchange: kept at its end, or closed where that was not reached."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._permit: Any = None
+        self._link: Link | None = None
+
+    def begin(self, call: Call, until: float) -> Procedure[Answer]:
+        """Send a call and read the head of its answer.
+
+        An idle connection may be closed by the other side at any time, so that a call that must not
+        be made twice has a new one.
+        """
+        waiting = call.wait > 0
+        self._permit = yield lambda io: io.enter(waiting, until)
+        self._link = self._session.take() if call.repeatable else None
+        if self._link is None:
+            self._link = yield from self._session.open(until)
+        yield from self._link.send(call, self._session.authorization, until)
+        return (yield from self._link.head(until))
+
+    def whole(self, head: Answer, call: Call, until: float) -> Procedure[Answer]:
+        """Read the body of an answer."""
+        assert self._link is not None
+        body = yield from self._link.body(call.answer_bytes_max, until)
+        return replace(head, body=body)
+
+    def piece(self, within: float) -> Procedure[bytes | None]:
+        """Read a piece of the body; None: it is whole.
+
+        Raises:
+            BrokenError: nothing came for so many seconds, or the connection ended.
+        """
+        assert self._link is not None
+        try:
+            return (yield from self._link.piece(time.monotonic() + within))
+        except DeadlineError as error:
+            raise BrokenError(str(error)) from None
+
+    def keep(self) -> None:
+        """The exchange has ended: keep the connection where it can have another one."""
+        assert self._link is not None
+        if self._link.recycle():
+            link, self._link = self._link, None
+            self._session.give_back(link)
+
+    def __enter__(self) -> _Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._link is not None:
+            self._link.close()
+        if self._permit is not None:
+            self._permit.release()
+
+
+def _refusing(answer: Answer, name: str) -> Answer:
+    """An answer that is no stream.
+
+    Raises:
+        ProtocolError: it refuses nothing.
+    """
+    if not answer.is_problem:
+        raise ProtocolError(f"{name} answered {answer.status}, and no stream of events", peer=name)
+    return answer
