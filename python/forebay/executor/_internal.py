@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from forebay.executor.app.sources import sources_of as sources_of
     from forebay.executor.app.target import looks_like_target as looks_like_target
     from forebay.executor.app.target import parse_target as parse_target
+    from forebay.executor.client.remote import remote_url as remote_url
     from forebay.executor.server.server import Server as Server
     from forebay.executor.wire.codec import decode as decode
     from forebay.executor.wire.codec import encode as encode
@@ -33,6 +34,7 @@ __getattr__, __dir__ = lazy(
         "app.load": ("find_app", "load"),
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
+        "client.remote": ("remote_url",),
         "server.server": ("Server",),
         "wire.codec": ("decode", "encode"),
         "wire.errors": ("failure_text",),
