@@ -20,6 +20,7 @@ from forebay.errors import ConfigError
 __all__ = [
     "BlockioConfig",
     "ExecutorConfig",
+    "GatewayConfig",
     "PoolConfig",
     "TensorConfig",
     "parse_bytes",
@@ -446,6 +447,29 @@ class TensorConfig:
             raise ConfigError(f"fabric is {self.fabric!r}; give one of {', '.join(FABRICS)}")
 
 
+_GATEWAY_COUNTS: Final = ("max_connections", "max_connections_per_address")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Settings of a gateway. Sizes are bytes or counts."""
+
+    max_connections: int = 10_000
+    """Of all clients; the next one is answered 503. Each takes some ten kilobytes."""
+
+    max_connections_per_address: int = 1_000
+    """Of one client's address. Raise it behind a proxy, from whose address all clients come."""
+
+    max_body_bytes: int = 64 << 20
+    """Of one HTTP request: arguments of `max_argument_bytes` as base64 fit several times."""
+
+    def __post_init__(self) -> None:
+        for name in (*_GATEWAY_COUNTS, "max_body_bytes"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; give 1 or more")
+
+
 KINDS: Final[dict[str, dict[str, str]]] = {
     "blockio": {
         **dict.fromkeys(_BLOCKIO_COUNTS, "count"),
@@ -463,6 +487,7 @@ KINDS: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(_EXECUTOR_BYTES, "size"),
         "synchronous": "word",
     },
+    "gateway": {**dict.fromkeys(_GATEWAY_COUNTS, "count"), "max_body_bytes": "size"},
     "tensor": {
         **dict.fromkeys(_TENSOR_COUNTS, "count"),
         **dict.fromkeys(_TENSOR_BYTES, "size"),

@@ -33,6 +33,7 @@ from forebay.config import (
     KINDS,
     BlockioConfig,
     ExecutorConfig,
+    GatewayConfig,
     PoolConfig,
     TensorConfig,
     parse_bytes,
@@ -48,6 +49,7 @@ GENERAL: Final = ("app", "url", "state_dir", "log_level")
 _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
     "executor": ExecutorConfig,
+    "gateway": GatewayConfig,
     "blockio": BlockioConfig,
     "tensor": TensorConfig,
 }
@@ -99,6 +101,11 @@ class Configuration:
     def executor(self) -> ExecutorConfig:
         """The settings of a server that runs requests."""
         return ExecutorConfig(**self._of("executor"))
+
+    @property
+    def gateway(self) -> GatewayConfig:
+        """The settings of a gateway."""
+        return GatewayConfig(**self._of("gateway"))
 
     @property
     def blockio(self) -> BlockioConfig:

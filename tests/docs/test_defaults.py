@@ -12,6 +12,7 @@ from forebay.config import (
     KINDS,
     BlockioConfig,
     ExecutorConfig,
+    GatewayConfig,
     TensorConfig,
     parse_bytes,
     parse_seconds,
@@ -22,6 +23,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES: dict[str, tuple[str, Any, set[str]]] = {
     "executor": ("guides/serving.md", ExecutorConfig(), set(KINDS["executor"])),
     "tensor": ("guides/parameter_server.md", TensorConfig(), set(KINDS["tensor"]) - {"fabric"}),
+    "gateway": ("guides/http.md", GatewayConfig(), set(KINDS["gateway"])),
     "blockio": ("concepts/blockio.md", BlockioConfig(), set(KINDS["blockio"]) - {"engine"}),
 }
 """By system: the page with its table, the defaults, and the settings that the table has.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 from collections.abc import Iterable
@@ -33,15 +34,28 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
     configuration = find_configuration(arguments)
     for warning in configuration.warnings:
         note(f"forebay: {warning}")
-    server = Server(
-        parse_target(options.target),
-        configuration.executor,
-        pool=configuration.pool,
-        reloads=options.reload,
-        state_dir=configuration.value("state_dir"),
-        report=lambda event, facts: _report(options, event, facts),
-    )
-    number = server.run()
+    with contextlib.ExitStack() as parts:
+        gateway = None
+        if options.http is not None:
+            from forebay.cli.serve_http import Gateway
+
+            gateway = parts.enter_context(Gateway(options, configuration.gateway))
+
+        def report(event: str, facts: dict[str, Any]) -> None:
+            _report(options, event, facts)
+            if event == "ready" and gateway is not None:
+                gateway.start(facts, lambda event, facts: _report(options, event, facts))
+
+        server = Server(
+            parse_target(options.target),
+            configuration.executor,
+            pool=configuration.pool,
+            reloads=options.reload,
+            state_dir=configuration.value("state_dir"),
+            http=None if gateway is None else gateway.url,
+            report=report,
+        )
+        number = server.run()
     return code_of_signal(number) if number else 0
 
 
@@ -72,6 +86,7 @@ def _say(options: argparse.Namespace, event: dict[str, Any]) -> None:
 
 
 _TOLD = {
+    "http": "forebay: HTTP at {url}; a browser opens, within five minutes, {link}",
     "loaded": "forebay: loaded {app}, code {code}",
     "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",

@@ -10,10 +10,13 @@ from typing import Any
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
 from forebay.cli.parser import command, common
+from forebay.errors import ConfigError
 
 EXAMPLES = """\
   forebay serve tune.py                             requests of the App in tune.py
   forebay serve package.module:app --reload         loads changed sources by itself
+  forebay serve tune.py --http 127.0.0.1:8000       over HTTP too, for this machine
+  forebay serve tune.py --http 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key
   forebay serve                                     no app: lend services, as many as cores
   forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
   forebay serve --max-leases 2                      no program holds more than two
@@ -56,6 +59,7 @@ def add(commands: Any) -> None:
         metavar = "N" if option.endswith("workers") else "VALUE"
         serving.add_argument(f"--{option.replace('_', '-')}", metavar=metavar, help=what)
     serving.add_argument("-v", "--verbose", action="count", default=0, help="log what happens")
+    _add_http(parser.add_argument_group("over HTTP, with an application"))
     parser.add_argument("--max-size", type=int, metavar="N", help="services at once (cores)")
     parser.add_argument(
         "--max-leases", type=int, metavar="N", help="services that one program may hold (all)"
@@ -75,12 +79,36 @@ def add(commands: Any) -> None:
         parser.add_argument(f"--{name}-timeout", metavar="TIME", help=f"{what} ({default})")
 
 
+def _add_http(group: Any) -> None:
+    group.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="answer HTTP there; beyond loopback with TLS alone (needs forebay[server])",
+    )
+    group.add_argument(
+        "--http-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which clients call it, beside its address; may be repeated",
+    )
+    group.add_argument("--tls-cert", metavar="FILE", help="PEM: its certificate and chain")
+    group.add_argument("--tls-key", metavar="FILE", help="PEM: the key (default: in --tls-cert)")
+    group.add_argument(
+        "--plain-http",
+        action="store_true",
+        help="in clear beyond loopback, behind a proxy that encrypts",
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Serve; returns the exit code for the signal that ended it."""
     if options.target is not None:
         from forebay.cli.serve_app import serve
 
         return serve(options, OF_EXECUTOR)
+    if options.http is not None:
+        raise ConfigError("--http serves an application; name one: forebay serve APP --http ...")
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:

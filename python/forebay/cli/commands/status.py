@@ -44,6 +44,8 @@ def lines(info: dict[str, Any]) -> list[tuple[str, str]]:
         ("requests", counts(figures)),
         ("memory", memory(figures)),
     ]
+    if info.get("http"):
+        told.append(("http", str(info["http"])))
     if figures.get("held"):
         told.append(("held", str(figures["held"])))
     if info.get("fault"):

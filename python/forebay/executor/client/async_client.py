@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay.errors import BrokenError, ClosedError, DeadlineError, Error, ProtocolError
+from forebay.errors import DeadlineError, Error
 from forebay.executor.client.accepting import Accepting
+from forebay.executor.client.async_links import AsyncLinks
 from forebay.executor.client.async_request import AsyncRequest
 from forebay.executor.client.call import (
     Target,
@@ -35,7 +35,7 @@ from forebay.executor.client.questions import (
     raise_first,
 )
 from forebay.executor.client.remote import async_client_class, check_local, remote_url
-from forebay.executor.wire.frames import Message, message, returned, submission, value_of
+from forebay.executor.wire.frames import Message, message, returned, submission
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from forebay.executor.client.options import Submit
-    from forebay.executor.wire.frames import Answers
 
 __all__ = ["AsyncClient"]
 
@@ -89,7 +88,7 @@ class AsyncClient:
         self.timeout = timeout
         self._links = Links(url, app, start=start, timeout=timeout, on_start=on_start)
         self._parameters: dict[str, Sequence[str]] = {}
-        self._connecting = asyncio.Lock()
+        self._calls = AsyncLinks(self._links)
         self._accepting = Accepting()
 
     async def submit(
@@ -258,7 +257,9 @@ class AsyncClient:
         timeout = self.timeout if timeout is None else timeout
         until = time.monotonic() + timeout
         try:
-            values = await self._send(message(method, args), until, repeatable=method not in ONCE)
+            values = await self._calls.send(
+                message(method, args), until, repeatable=method not in ONCE
+            )
         except DeadlineError:
             if self._links.current is None:
                 raise  # no server came up
@@ -330,69 +331,9 @@ class AsyncClient:
 
     async def _submit(self, frame: Message, repeatable: bool, application: str | None) -> str:
         """Send a submission until a server answers it; the id of the request."""
-        answer = await self._send(frame, None, repeatable=repeatable, application=application)
+        answer = await self._calls.send(frame, None, repeatable=repeatable, application=application)
         id_: str = answer[1]
         return id_
-
-    async def _send(
-        self,
-        frame: Message,
-        until: float | None,
-        *,
-        repeatable: bool,
-        application: str | None = None,
-    ) -> Values:
-        """Send a call until a server answers it; the values of the answer.
-
-        Args:
-            frame: the call.
-            until: on the monotonic clock, when it is given up; None: never.
-            repeatable: whether it may be sent again where a server may have had it.
-            application: whose server it is, where nothing else says that.
-        """
-        channel = await self._channel(application, until)
-        while True:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            try:
-                answer = await channel.call_frame(frame, left)
-            except ProtocolError:
-                raise
-            except ClosedError:
-                if self._links.closed:
-                    raise
-                channel = await self._channel(until=until)  # it was replaced before this was sent
-            except BrokenError as error:
-                if not channel.broken or not (repeatable or error.delivered == "no"):
-                    raise
-                channel = await self._again(channel, until)
-            else:
-                return value_of(answer, channel.name)
-
-    async def _channel(self, application: str | None = None, until: float | None = None) -> Answers:
-        if self._links.current is not None:
-            return self._links.current
-        end = self._links.end(until)
-        async with self._alone(end):
-            return await asyncio.to_thread(self._links.get, application, end)
-
-    async def _again(self, broken: Answers, until: float | None = None) -> Answers:
-        broken.close()  # here, because its callbacks are this loop's
-        end = self._links.end(until)
-        async with self._alone(end):
-            return await asyncio.to_thread(self._links.again, broken, end)
-
-    @asynccontextmanager
-    async def _alone(self, end: float) -> AsyncIterator[None]:
-        """One task at a time tries to reach the server: a thread is enough for all of them."""
-        try:
-            async with asyncio.timeout(max(0.0, end - time.monotonic())):
-                await self._connecting.acquire()
-        except TimeoutError:
-            raise self._links.gone() from None
-        try:
-            yield
-        finally:
-            self._connecting.release()
 
     async def _learn_names(self, name: str) -> None:
         if name not in self._parameters:

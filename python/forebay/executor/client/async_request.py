@@ -162,7 +162,7 @@ class AsyncRequest:
         """The items of a stream, begun again with what `args` is when the server comes back."""
         client = self._client
         while True:
-            channel = await client._channel()
+            channel = await client._calls.channel()
             try:
                 async with channel.on_loop.stream(method, tuple(args)) as stream:
                     async for item in stream:
@@ -173,7 +173,7 @@ class AsyncRequest:
             except BrokenError:
                 if not channel.broken:
                     raise
-                await client._again(channel)
+                await client._calls.again(channel)
 
     async def _await_acceptance(self, timeout: float | None) -> bool:
         """Whether it was accepted; else why it was not is its end."""
@@ -195,7 +195,7 @@ class AsyncRequest:
             if self._id is None and not await self._await_acceptance(timeout):
                 return
             frame = message("wait", (self.id,))
-            _, _, status, payload = await self._client._send(frame, until, repeatable=True)
+            _, _, status, payload = await self._client._calls.send(frame, until, repeatable=True)
             if type(payload) is list:
                 path, size = payload
                 payload = await asyncio.to_thread(file_of, path, size, self.id)
@@ -204,7 +204,9 @@ class AsyncRequest:
             if payload is None:
                 frame = message("wait", (self.id, True))
                 try:
-                    _, _, status, payload = await self._client._send(frame, until, repeatable=True)
+                    _, _, status, payload = await self._client._calls.send(
+                        frame, until, repeatable=True
+                    )
                 except (ConfigError, LimitError) as gone:
                     self._error, self._status = gone, status
                     return

@@ -77,6 +77,7 @@ class Server:
         reloads: load changed sources before the next request.
         ends_when_idle: end after `config.idle_timeout` without a request.
         state_dir: where servers keep their state; default: the usual place of this user.
+        http: the address of its gateway, which others start, for `info`; None: it has none.
         report: called from any thread, and returns soon.
 
     Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
@@ -91,6 +92,7 @@ class Server:
         reloads: bool = False,
         ends_when_idle: bool = False,
         state_dir: str | os.PathLike[str] | None = None,
+        http: str | None = None,
         report: Report = _say_nothing,
     ) -> None:
         self._target = target
@@ -101,6 +103,7 @@ class Server:
         self.paths: ServerPaths = paths_of(target, state_dir=state_dir)
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
+        self._http = http
         self._report = report
         self._started_at = time.time()
         self._asked_to_stop = 0
@@ -172,6 +175,7 @@ class Server:
             "state_dir": str(self.paths.state),
             "socket": str(self.paths.socket),
             "pool_socket": str(self.paths.pool_socket),
+            "http": self._http,
             "synchronous": self._config.synchronous,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,

@@ -1,0 +1,110 @@
+"""Serving an application over HTTP: the listening socket, and the gateway behind it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from forebay.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forebay.config import GatewayConfig
+    from forebay.gateway._internal import GatewayProcess
+
+Report = Callable[[str, dict[str, Any]], None]
+
+
+class Gateway:
+    """The gateway of a server that runs in this process. Leaving it ends the gateway.
+
+    Args:
+        options: of the command line.
+        config: sizes.
+
+    Raises:
+        ConfigError: a package is missing, the address cannot be used, or the certificate.
+
+    Attributes:
+        url: where clients of this machine reach it.
+    """
+
+    def __init__(self, options: argparse.Namespace, config: GatewayConfig) -> None:
+        from forebay.gateway._internal import bind, check_installed
+
+        check_installed()
+        self._options = options
+        self._config = config
+        self._cert, self._key = _certificate(options)
+        self._bound = bind(options.http, encrypted=self._cert is not None, plain=options.plain_http)
+        self.url = _url(self._bound.host, self._bound.port, encrypted=self._cert is not None)
+        self._process: GatewayProcess | None = None
+
+    def start(self, facts: dict[str, Any], report: Report) -> None:
+        """Start the gateway of a server that is ready, and report a link to it.
+
+        Args:
+            facts: of the server.
+            report: gets events, from any thread.
+        """
+        from forebay.gateway._internal import (
+            LOCAL,
+            GatewayProcess,
+            Settings,
+            new_link,
+            offer_local,
+        )
+
+        state = Path(facts["state_dir"])
+        offer_local(state, [self.url])
+        settings = Settings(
+            server=f"unix://{facts['socket']}",
+            state_dir=str(state),
+            host=self._bound.host,
+            port=self._bound.port,
+            names=tuple(self._options.http_name),
+            tls_cert=self._cert,
+            tls_key=self._key,
+            log_level=("WARNING", "INFO", "DEBUG")[min(self._options.verbose, 2)],
+            max_connections=self._config.max_connections,
+            max_connections_per_address=self._config.max_connections_per_address,
+            max_body_bytes=self._config.max_body_bytes,
+        )
+        self._process = GatewayProcess(
+            settings,
+            self._bound.listener,
+            started=lambda pid: None,
+            warn=lambda text: report("warning", {"text": text}),
+        )
+        self._process.start()
+        report("http", {"url": self.url, "link": new_link(state, self.url, LOCAL)})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.close()
+        self._bound.listener.close()
+
+
+def _certificate(options: argparse.Namespace) -> tuple[str | None, str | None]:
+    """The files of the certificate and its key, which can be used; None: no TLS."""
+    if options.tls_cert is None:
+        if options.tls_key is not None:
+            raise ConfigError("--tls-key needs --tls-cert, the certificate that it belongs to")
+        return None, None
+    from forebay.gateway._internal import Certificate
+
+    cert = os.path.abspath(options.tls_cert)
+    key = cert if options.tls_key is None else os.path.abspath(options.tls_key)
+    Certificate(cert, key)
+    return cert, key
+
+
+def _url(host: str, port: int, *, encrypted: bool) -> str:
+    from forebay.gateway._internal import Address
+
+    return Address(host, port, encrypted).url

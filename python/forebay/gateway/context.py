@@ -1,0 +1,65 @@
+"""What the handlers of all routes share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from forebay.gateway.forms import Forms
+from forebay.gateway.fresh import Fresh
+from forebay.gateway.idempotency import Idempotency
+from forebay.gateway.streams import Streams
+
+if TYPE_CHECKING:
+    from forebay.gateway.access import Access
+    from forebay.gateway.http.state import State
+    from forebay.gateway.server_link import ServerLink
+    from forebay.gateway.tokens import Tokens
+
+__all__ = ["Context"]
+
+
+class Context:
+    """The parts of one gateway.
+
+    Loop affinity: the gateway's.
+
+    Attributes:
+        url: of the gateway, for what names it.
+        server: the connection to the server.
+        access: who may do what.
+        tokens: the tokens in force.
+        state: of the connections.
+        idempotency: the keys of submissions.
+        streams: the open streams.
+        info: of the server, not older than a second.
+        answers: how many there were, by route and status.
+    """
+
+    def __init__(
+        self, url: str, server: ServerLink, access: Access, tokens: Tokens, state: State
+    ) -> None:
+        self.url = url
+        self.server = server
+        self.access = access
+        self.tokens = tokens
+        self.state = state
+        self.idempotency = Idempotency()
+        self.streams = Streams(tokens)
+        self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self._manifest: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("manifest"))
+        self._forms: tuple[dict[str, Any], Forms] | None = None
+
+    async def manifest(self) -> dict[str, Any]:
+        """The requests of the application, not older than a second."""
+        return await self._manifest.get()
+
+    async def forms(self) -> Forms:
+        """The forms of the arguments of the application's requests."""
+        manifest = await self._manifest.get()
+        known = self._forms
+        if known is None or (known[0] is not manifest and known[0] != manifest):
+            known = manifest, Forms(manifest)
+            self._forms = known
+        return known[1]

@@ -1,0 +1,1 @@
+"""One HTTP connection: its deadlines and limits, and the requests on it."""

@@ -1,0 +1,146 @@
+"""One HTTP request on its connection: what the application receives and sends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+if TYPE_CHECKING:
+    from forebay.gateway.http.protocol import Protocol
+    from forebay.gateway.http.state import State
+
+__all__ = ["Cycle", "Flow"]
+
+_log = logging.getLogger(__name__)
+
+_FAULT: Final = (
+    b'{"type":"/problems/internal","title":"Internal Server Error","status":500,"code":"internal",'
+    b'"message":"the gateway failed; see its log"}'
+)
+
+
+class Flow(FlowControl):
+    """When a connection is read and written; it is not read while too much of it waits."""
+
+    def __init__(self, protocol: Protocol, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._protocol = protocol
+
+    def resume_reading(self) -> None:
+        """Read on, where there is room for further requests."""
+        if not self._protocol.is_full:
+            super().resume_reading()
+
+
+class Cycle(RequestResponseCycle):
+    """uvicorn's, with one write for head and body, and without a check of our own headers."""
+
+    def __init__(self, protocol: Protocol, state: State, *, keep_alive: bool) -> None:
+        super().__init__(
+            scope=protocol.scope,
+            transport=protocol.transport,
+            loop=protocol.loop,
+            flow=protocol.flow,
+            logger=_log,
+            access_logger=_log,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=protocol.expect_100_continue,
+            keep_alive=keep_alive,
+            supports_pathsend=False,
+            on_response=protocol.on_response_complete,
+        )
+        self._state = state
+        self._head = b""
+        self._is_head = self.scope["method"] == "HEAD"
+
+    def disconnect(self) -> None:
+        """The client is gone, or is not to be heard any more."""
+        if not self.response_complete:
+            self.disconnected = True
+        self.message_event.set()
+
+    async def run_asgi(self, app: Any) -> None:
+        """Have the application answer; its own failures end the connection alone."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        except asyncio.CancelledError:
+            self.transport.abort()
+            raise
+        except Exception:
+            _log.exception("%s %s failed", self.scope["method"], self.scope["path"])
+            await self._fail()
+        else:
+            if not self.response_complete and not self.disconnected:
+                self.transport.close()
+        finally:
+            self.on_response = _nothing
+
+    async def _fail(self) -> None:
+        if self.response_started:
+            self.transport.abort()  # the client must not take what it has for the whole
+            return
+        length = b"%d" % len(_FAULT)
+        headers = [(b"content-type", b"application/problem+json"), (b"content-length", length)]
+        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self.send({"type": "http.response.body", "body": _FAULT})
+
+    async def send(self, message: Any) -> None:
+        """Send the head, or a piece of the body; waits for a client that does not read."""
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._begin(message["status"], message["headers"])
+        else:
+            self._write(message.get("body", b""), more=message.get("more_body", False))
+
+    def _begin(self, status: int, headers: Any) -> None:
+        """Keep the head until the first piece of the body, which goes out with it."""
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        lines = [STATUS_LINE[status], self._state.date_line]
+        chunked = True
+        for name, value in headers:
+            if name == b"content-length":
+                chunked = False
+            elif name == b"connection":
+                self.keep_alive = False
+            lines += name, b": ", value, b"\r\n"
+        self.chunked_encoding = chunked and not self._is_head
+        if self.chunked_encoding:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
+
+    def _write(self, body: Any, *, more: bool) -> None:
+        head, self._head = self._head, b""
+        if self._is_head:
+            body = b""
+        elif self.chunked_encoding:
+            if body:
+                body = b"%x\r\n%b\r\n" % (len(body), body)
+            if not more:
+                body = b"%b0\r\n\r\n" % body
+        if head:
+            body = head + body if body else head
+        if body:
+            self.transport.write(body)
+        if not more:
+            self.response_complete = True
+            self.message_event.set()
+            if not self.keep_alive:
+                self.transport.close()
+            self.on_response()
+
+
+def _nothing() -> None:
+    """Called in place of the protocol, which has gone on."""

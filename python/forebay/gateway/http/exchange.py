@@ -1,0 +1,155 @@
+"""One HTTP request and its answer, as the handlers of the routes see both."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.parse
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from forebay.gateway.problems import Problem
+
+if TYPE_CHECKING:
+    from forebay.gateway.tokens import Token
+
+__all__ = ["JSON", "Exchange", "GoneError"]
+
+JSON: Final = (b"content-type", b"application/json")
+
+Headers = Iterable[tuple[bytes, bytes]]
+Value = TypeVar("Value")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class GoneError(Exception):
+    """The client has left before it was answered: nothing is left to do."""
+
+
+class Exchange:
+    """What came, and the means to answer.
+
+    Attributes:
+        method: the HTTP method, in capitals.
+        part: what the path has in the place of its parameter; empty where it has none.
+        headers: by name, in lower case; of several the last one.
+        token: of the client; None on routes that need none.
+        answered: the status, once an answer has begun.
+    """
+
+    __slots__ = ("_receive", "_send", "answered", "headers", "method", "part", "scope", "token")
+
+    def __init__(
+        self,
+        scope: Any,
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        self.scope = scope
+        self._receive = receive
+        self._send = send
+        self.method: str = scope["method"]
+        self.part = ""
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.token: Token | None = None
+        self.answered = 0
+
+    @property
+    def submitter(self) -> str:
+        """Who asks: the name of the token."""
+        assert self.token is not None  # a route that anybody may use does not submit
+        return self.token.name
+
+    def header(self, name: bytes) -> str | None:
+        """A header as text; None where it is not there."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    async def body(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            GoneError: the client left before it was complete.
+        """
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise GoneError
+        body: bytes = message["body"]
+        if not message["more_body"]:
+            return body
+        pieces = [body]
+        while message["more_body"]:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise GoneError
+            pieces.append(message["body"])
+        return b"".join(pieces)
+
+    def query(self) -> dict[str, list[str]]:
+        """The values of the query, by name.
+
+        Raises:
+            Problem: it is no query.
+        """
+        text = self.scope["query_string"]
+        if not text:
+            return {}
+        try:
+            return urllib.parse.parse_qs(
+                text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=200
+            )
+        except (UnicodeDecodeError, ValueError) as error:
+            raise Problem(400, "malformed", f"the query cannot be read: {error}") from None
+
+    async def json(self, value: Any, status: int = 200, headers: Headers = ()) -> None:
+        """Answer with a value as JSON."""
+        await self.answer(status, _encode(value), (JSON, *headers))
+
+    async def problem(self, problem: Problem) -> None:
+        """Answer with a problem document."""
+        headers = (b"content-type", b"application/problem+json"), *problem.headers
+        await self.answer(problem.status, problem.body(), headers)
+
+    async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
+        """Answer with a body that is complete."""
+        self.answered = status
+        length = (b"content-length", b"%d" % len(body))
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": (*headers, length)}
+        )
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """Begin an answer whose body comes in pieces, by `piece`."""
+        self.answered = status
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def piece(self, body: bytes, *, more: bool = True) -> None:
+        """Send a piece of the body; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    async def unless_gone(self, work: Coroutine[Any, Any, Value]) -> Value:
+        """What `work` returns; it is cancelled when the client leaves.
+
+        Raises:
+            GoneError: the client has left.
+
+        Cancellation: `work` is cancelled.
+        """
+        task = asyncio.ensure_future(work)
+        left = asyncio.ensure_future(self._until_gone())
+        try:
+            await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise GoneError
+        finally:
+            for one in (task, left):
+                one.cancel()
+            await asyncio.wait((task, left))
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass

@@ -1,0 +1,156 @@
+"""The description of the gateway in OpenAPI 3.1, made from the manifest of the application.
+
+Each request of the application is an operation of its own, with the schema of its arguments and of
+its result; the routes that all applications share are those of `forebay.gateway.operations`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import json
+
+from forebay.gateway.answers import ARRAY, SCHEMAS, reference
+from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
+from forebay.gateway.operations import (
+    PARAMETERS,
+    PROBLEM_STATUSES,
+    SHARED,
+    Operation,
+    problem_response,
+    submission,
+)
+
+__all__ = ["describe"]
+
+VERSION: Final = "3.1.0"
+REFERENCE: Final = "#/definitions/"
+KEPT: Final = 4
+"""Descriptions that are kept; an application that is reloaded has another one."""
+
+
+def describe(manifest: Mapping[str, Any], url: str) -> bytes:
+    """The description, as JSON; the same for the same code.
+
+    Args:
+        manifest: of the server.
+        url: of the gateway.
+
+    Cost: milliseconds for each code, once.
+    """
+    return _described(_ByCode(manifest), url)
+
+
+class _ByCode:
+    """A manifest, which is the same where its code is."""
+
+    __slots__ = ("key", "manifest")
+
+    def __init__(self, manifest: Mapping[str, Any]) -> None:
+        self.manifest = manifest
+        self.key = manifest.get("target"), manifest.get("code")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByCode) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _described(known: _ByCode, url: str) -> bytes:
+    manifest = known.manifest
+    schemas = _Schemas(manifest.get("definitions") or {})
+    requests = manifest.get("requests") or ()
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in [*(_request(one, schemas) for one in requests), *SHARED]:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.described()
+    described = {
+        "openapi": VERSION,
+        "info": {
+            "title": manifest.get("app") or "Forebay",
+            "version": str(manifest.get("code") or "0"),
+            "description": "Requests that are kept until they have ended.",
+        },
+        "servers": [{"url": url}],
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**SCHEMAS, **schemas.own},
+            "parameters": PARAMETERS,
+            "responses": {str(status): problem_response(status) for status in PROBLEM_STATUSES},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+    return json.encode(described)
+
+
+def _request(request: Mapping[str, Any], schemas: _Schemas) -> Operation:
+    """The operation that submits one request of the application."""
+    parameters = request["parameters"]
+    body = {
+        "type": "object",
+        "properties": {one["name"]: _parameter(one, schemas) for one in parameters},
+        "required": [one["name"] for one in parameters if one["required"]],
+        "additionalProperties": False,
+    }
+    result = schemas.moved(request.get("result") or {})
+    return submission(
+        request["name"],
+        doc=(request.get("doc") or "").strip(),
+        body={
+            "required": bool(body["required"]),
+            "content": {JSON: {"schema": body}, MSGPACK: {}},
+        },
+        result={JSON: {"schema": result}, MSGPACK: {}, BYTES: {}, NPY: {}},
+    )
+
+
+def _parameter(parameter: Mapping[str, Any], schemas: _Schemas) -> Any:
+    schema = schemas.moved(parameter.get("schema") or {})
+    more: dict[str, Any] = {}
+    if parameter.get("doc"):
+        more["description"] = parameter["doc"]
+    if "default" in parameter:
+        more["default"] = parameter["default"]
+    return {**schema, **more} if isinstance(schema, dict) else schema
+
+
+class _Schemas:
+    """The definitions of a manifest, moved to where a description has them.
+
+    One that is called as one of ours gets another name.
+    """
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        taken = SCHEMAS.keys() | definitions.keys()
+        self._names = {name: _free(name, taken) for name in definitions}
+        self.own = {self._names[name]: self.moved(one) for name, one in definitions.items()}
+
+    def moved(self, schema: Any) -> Any:
+        """A schema with references into the description."""
+        if isinstance(schema, list):
+            return [self.moved(part) for part in schema]
+        if isinstance(schema, str):
+            return self._reference(schema) if schema.startswith(REFERENCE) else schema
+        if not isinstance(schema, dict):
+            return schema
+        if schema.get("x-forebay") == "array":
+            others = {name: part for name, part in schema.items() if name != "x-forebay"}
+            return {**reference(ARRAY), **others}
+        return {name: self.moved(part) for name, part in schema.items()}
+
+    def _reference(self, text: str) -> str:
+        name = text.removeprefix(REFERENCE)
+        pointer: str = reference(self._names.get(name, name))["$ref"]
+        return pointer
+
+
+def _free(name: str, taken: Any) -> str:
+    if name not in SCHEMAS:
+        return name
+    while name in taken:
+        name = f"{name}_"
+    return name

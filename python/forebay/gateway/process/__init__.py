@@ -1,0 +1,1 @@
+"""The process of the gateway: how it begins, and who watches it."""

@@ -1,0 +1,1 @@
+"""What each path answers, by subject."""

@@ -1,0 +1,96 @@
+"""What changes requests, schedules and the server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from forebay.config import parse_timeout
+from forebay.errors import ConfigError
+from forebay.executor._internal import prune_rule
+from forebay.gateway.problems import Problem
+
+if TYPE_CHECKING:
+    from forebay.gateway.context import Context
+    from forebay.gateway.http.exchange import Exchange
+
+__all__ = ["cancel", "pause", "prune", "reload", "resume", "retry", "stop"]
+
+
+class Prune(msgspec.Struct, forbid_unknown_fields=True):
+    """Which ended requests are to go."""
+
+    older_than: str | float | None = None
+    status: str | list[str] | None = None
+    ids: str | list[str] | None = None
+    dry_run: bool = False
+
+
+class Stop(msgspec.Struct, forbid_unknown_fields=True):
+    """How long what runs may take to end."""
+
+    grace: str | float | None = None
+
+
+async def cancel(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/requests/{id}/cancel`."""
+    id_ = await context.server.resolve(exchange.part)
+    how = await context.server.ask("cancel", id_)
+    await exchange.json({"schema": 1, "id": id_, "cancelled": how}, 202)
+
+
+async def retry(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/requests/{id}/retry`."""
+    id_ = await context.server.resolve(exchange.part)
+    answer = (await context.server.ask("retry", [id_]))[0]
+    if answer.get("refused"):
+        raise Problem(409, "invalid_state", f"{id_}: {answer['refused']}", object=id_)
+    await exchange.json({"schema": 1, "id": id_, "status": "queued"}, 202)
+
+
+async def prune(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/prune`: the body is a rule; without one everything that has ended goes."""
+    rule = await _read(exchange, Prune)
+    try:
+        asked = prune_rule(rule.older_than, rule.status, rule.ids, dry_run=rule.dry_run)
+    except ConfigError as error:
+        raise Problem(422, "invalid", f"older_than: {error}", object="older_than") from None
+    await exchange.json(await context.server.ask("prune", asked))
+
+
+async def reload(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/reload`: load the application anew."""
+    await exchange.json(await context.server.ask("reload"))
+
+
+async def stop(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/stop`: end the server once what runs has ended."""
+    wanted = await _read(exchange, Stop)
+    try:
+        grace = parse_timeout(wanted.grace)
+    except ConfigError as error:
+        raise Problem(422, "invalid", f"grace: {error}", object="grace") from None
+    await exchange.json(await context.server.ask("stop", grace))
+
+
+async def pause(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/schedules/{name}/pause`."""
+    await exchange.json(await context.server.ask("set_schedule", exchange.part, True))
+
+
+async def resume(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/schedules/{name}/resume`."""
+    await exchange.json(await context.server.ask("set_schedule", exchange.part, False))
+
+
+async def _read(exchange: Exchange, type_: Any) -> Any:
+    body = await exchange.body()
+    if not body:
+        return type_()
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid", f"body: {error}", object="body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Problem(400, "malformed", f"body: {error}", object="body") from None

@@ -1,0 +1,176 @@
+"""Submissions: one, by its name or in a body that names it, and many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from forebay.executor._internal import made_ms
+from forebay.gateway.http.exchange import JSON
+from forebay.gateway.http.limits import BATCH_MAX
+from forebay.gateway.idempotency import checked_key, mismatch, scoped_key
+from forebay.gateway.media import JSON as JSON_FORM
+from forebay.gateway.media import body_form
+from forebay.gateway.options import from_object, from_query
+from forebay.gateway.problems import Problem, problem_of
+from forebay.gateway.routes.results import send_end
+from forebay.gateway.routes.waiting import preferred_wait
+
+if TYPE_CHECKING:
+    from forebay.gateway.context import Context
+    from forebay.gateway.http.exchange import Exchange
+
+__all__ = ["submit", "submit_many", "submit_named"]
+
+_ACCEPTED: Final = b'{"schema":1,"id":"%b","name":%b,"status":"queued"}'
+_REPLAYED: Final = (b"idempotency-replayed", b"true")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Named(msgspec.Struct, forbid_unknown_fields=True):
+    """A submission as a body has it."""
+
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+    options: Any = None
+    idempotency_key: str | None = None
+
+
+class Batch(msgspec.Struct, forbid_unknown_fields=True):
+    """Several of them, each still to be read, so that one that is wrong spoils no other."""
+
+    requests: list[msgspec.Raw]
+
+
+async def submit(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/requests/{name}`: the body is the arguments, the query the options."""
+    name = exchange.part
+    body = await exchange.body()
+    form = body_form(exchange.header(b"content-type"))
+    options = from_query(exchange.query()) if exchange.scope["query_string"] else {}
+    blob = (await context.forms()).arguments_in(name, body, form)
+    key = exchange.header(b"idempotency-key")
+    id_, replayed = await accept(context, exchange.submitter, name, blob, options, key)
+    await _answer(context, exchange, id_, name, replayed=replayed)
+
+
+async def submit_named(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/requests`: the body names the request, and has its options."""
+    body = await exchange.body()
+    form = body_form(exchange.header(b"content-type"))
+    one = _read(body, form, Named, "body")
+    if one.idempotency_key is None:
+        one.idempotency_key = exchange.header(b"idempotency-key")
+    id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+    await _answer(context, exchange, id_, one.name, replayed=replayed)
+
+
+async def submit_many(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/batch`: each is accepted or refused by itself; the answers are in their order."""
+    body = await exchange.body()
+    form = body_form(exchange.header(b"content-type"))
+    batch = _read(body, form, Batch, "body").requests
+    if len(batch) > BATCH_MAX:
+        raise Problem(
+            413,
+            "limit",
+            f"a batch may have {BATCH_MAX} requests",
+            object="requests",
+            limit=BATCH_MAX,
+            value=len(batch),
+            next="send several batches",
+        )
+    await context.forms()  # once, not by each
+
+    async def answer(place: int, raw: msgspec.Raw) -> dict[str, Any]:
+        try:
+            one = _read(raw, form, Named, f"requests[{place}]")
+            id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+        except Exception as error:
+            return {"error": problem_of(error).as_map()}
+        return {"id": id_, "replayed": True} if replayed else {"id": id_}
+
+    async with asyncio.TaskGroup() as group:
+        answers = [group.create_task(answer(*one)) for one in enumerate(batch)]
+    await exchange.json({"schema": 1, "requests": [one.result() for one in answers]})
+
+
+async def accept(
+    context: Context,
+    submitter: str,
+    name: str,
+    blob: bytes,
+    options: dict[str, Any],
+    key: str | None,
+) -> tuple[str, bool]:
+    """Submit a request; its id once it is on disk, and whether it had been submitted before.
+
+    Raises:
+        Problem: its key is that of another submission, or of one under way.
+    """
+    options["submitter"] = submitter
+    if key is None:
+        return await context.server.submit(name, blob, options, repeatable=False), False
+    scoped = scoped_key(submitter, name, checked_key(key))
+    options["idempotency"] = scoped
+    idempotency = context.idempotency
+    idempotency.begin(scoped)
+    try:
+        began_ms = time.time_ns() // 1_000_000
+        id_ = await context.server.submit(name, blob, options, repeatable=True)
+        digest = hashlib.sha256(blob).digest()
+        if idempotency.known(scoped, id_, digest):
+            return id_, True
+        replayed = made_ms(id_) < began_ms
+        if replayed and (await context.server.ask("arguments", id_))["arguments"] != blob:
+            raise mismatch(id_)
+        idempotency.note(scoped, id_, digest)
+        return id_, replayed
+    finally:
+        idempotency.end(scoped)
+
+
+async def _accept_named(
+    context: Context, submitter: str, one: Named, form: str
+) -> tuple[str, bool]:
+    forms = await context.forms()
+    blob = forms.arguments_in(one.name, bytes(one.arguments), form)
+    options = from_object(one.options)
+    return await accept(context, submitter, one.name, blob, options, one.idempotency_key)
+
+
+async def _answer(
+    context: Context, exchange: Exchange, id_: str, name: str, *, replayed: bool
+) -> None:
+    """Answer 202, or with the result where the client prefers to wait and it ends in time."""
+    id_bytes = id_.encode()
+    headers = [JSON, (b"location", b"/v1/requests/" + id_bytes)]
+    if replayed:
+        headers.append(_REPLAYED)
+    seconds = preferred_wait(exchange) if b"prefer" in exchange.headers else None
+    if seconds is not None:
+        end = await exchange.unless_gone(context.server.end_of(id_, seconds))
+        if end is not None:
+            await send_end(context, exchange, id_, end, headers[1:])
+            return
+    await exchange.answer(202, _ACCEPTED % (id_bytes, _encode(name)), headers)
+
+
+def _read(body: Any, form: str, type_: Any, what: str) -> Any:
+    """What a body says.
+
+    Raises:
+        Problem: it cannot be read, or is something else.
+    """
+    codec = msgspec.json if form == JSON_FORM else msgspec.msgpack
+    try:
+        return codec.decode(body, type=type_)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid", f"{what}: {error}", object=what) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "malformed", f"{what}: {error}", object=what) from None

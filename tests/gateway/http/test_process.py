@@ -1,0 +1,209 @@
+"""The process of the gateway: killed, started again, ended with its server, and refused."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.executor.serving import until, wait_gone
+from tests.gateway.http.http_serving import COMMAND, HttpServing
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> HttpServing:
+    """Not started yet; each test ends it."""
+    return HttpServing(tmp_path)
+
+
+def test_a_gateway_that_was_killed_is_started_again(serving: HttpServing) -> None:
+    """Its address stays taken meanwhile, and a client that connects waits for it."""
+    with serving:
+        killed = serving.kill_gateway()
+        assert serving.call("GET", "/v1/info").status == 200
+        assert serving.gateway_pid != killed
+        assert "signal 9" in serving.hear("warning")["text"]
+
+
+def test_both_end_at_a_signal(serving: HttpServing) -> None:
+    """Ctrl-C in the terminal, and SIGTERM of a service manager."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with serving:
+            gateway = serving.gateway_pid
+            os.kill(serving.pid, number)
+            assert serving.ended() == 128 + number
+            wait_gone(gateway)
+
+
+def test_the_gateway_ends_with_a_server_that_was_killed(serving: HttpServing) -> None:
+    """A gateway without a server would keep the address of the next one."""
+    with serving:
+        id_ = serving.submit("add", a=1)
+        serving.result(id_)
+        gateway = serving.gateway_pid
+        serving.kill()
+        wait_gone(gateway)
+        serving.start()
+        assert serving.result(id_).json == 2
+
+
+def test_no_accepted_request_is_lost_while_gateways_are_killed(
+    serving: HttpServing, tmp_path: Path
+) -> None:
+    """What was answered runs, and what was not is submitted again under its key, once."""
+    notes = tmp_path / "notes"
+    over = threading.Event()
+    accepted: dict[str, str] = {}
+
+    def client(number: int) -> None:
+        for count in range(40):
+            text = f"{number}-{count}"
+            while text not in accepted:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    answer = serving.call(
+                        "POST",
+                        "/v1/requests/note",
+                        {"path": str(notes), "text": text},
+                        Idempotency_Key=text,
+                    )
+                    if answer.status == 202:
+                        accepted[text] = answer.json["id"]
+
+    def killer() -> int:
+        kills = 0
+        while not over.wait(0.3):
+            serving.kill_gateway()
+            kills += 1
+        return kills
+
+    with serving:
+        with concurrent.futures.ThreadPoolExecutor(7) as threads:
+            killing = threads.submit(killer)
+            try:
+                list(threads.map(client, range(6)))
+            finally:
+                over.set()
+            assert killing.result() >= 2
+        assert len(set(accepted.values())) == 240
+        until(lambda: len(notes.read_text().split()) >= 240)
+        assert sorted(notes.read_text().split()) == sorted(accepted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_hundred_gateways_are_killed_under_load(serving: HttpServing) -> None:
+    """However often, and at whatever moment."""
+    over = threading.Event()
+    accepted: list[str] = []
+
+    def client(number: int) -> None:
+        count = 0
+        while not over.is_set():
+            count += 1
+            key = f"{number}-{count}"
+            id_ = None
+            while id_ is None:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    answer = serving.call(
+                        "POST", "/v1/requests/add", {"a": count}, Idempotency_Key=key
+                    )
+                    id_ = answer.json.get("id")
+            accepted.append(id_)
+
+    with serving, concurrent.futures.ThreadPoolExecutor(4) as threads:
+        clients = [threads.submit(client, number) for number in range(4)]
+        try:
+            for _ in range(100):
+                serving.wait_healthy()  # else its pause would only grow
+                serving.kill_gateway()
+        finally:
+            over.set()
+        for one in clients:
+            one.result()
+        assert len(set(accepted)) == len(accepted)
+        for id_ in accepted:
+            assert serving.result(id_).status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--http", "8000"], "give a host and a port"),
+        (["--http", "::1:8000"], "[::1]:8000"),
+        (["--http", "0.0.0.0:0"], "--tls-cert"),
+        (["--http", "127.0.0.1:0", "--tls-cert", "nowhere.pem"], "cannot be used"),
+        (["--http", "127.0.0.1:0", "--tls-key", "key.pem"], "--tls-cert"),
+    ],
+)
+def test_a_wrong_address_is_refused_at_once(
+    serving: HttpServing, options: list[str], told: str
+) -> None:
+    """Before anything is served in clear, or not at all."""
+    assert told in _complaint(serving, options)
+
+
+def test_who_has_an_address_is_told(serving: HttpServing) -> None:
+    """Whoever started it twice sees so."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = _complaint(serving, ["--http", f"127.0.0.1:{port}"])
+    assert f"process {os.getpid()}" in told
+
+
+def test_a_missing_package_is_named(serving: HttpServing, tmp_path: Path) -> None:
+    """With what to type, instead of an ImportError in a log."""
+    hidden = (
+        "import importlib.util as u, sys; find = u.find_spec;"
+        "u.find_spec = lambda name, *a: None if name == 'httptools' else find(name, *a);"
+        "from forebay.cli import main; sys.exit(main())"
+    )
+    program = [sys.executable, "-c", hidden, "serve"]
+    told = _complaint(serving, ["--http", "127.0.0.1:0"], program)
+    assert "pip install 'forebay[server]'" in told
+    assert "httptools" in told
+
+
+def test_beyond_loopback_in_clear_only_by_name(tmp_path: Path) -> None:
+    """Behind a proxy that encrypts, everything is as ever."""
+    serving = HttpServing(tmp_path, HttpServing.__init__.__defaults__[0], "--plain-http")
+    with serving:
+        assert serving.call("GET", "/v1/info").status == 200
+
+
+def _complaint(serving: HttpServing, options: list[str], program: list[str] = COMMAND) -> str:
+    """What a command says that does not start."""
+    done = subprocess.run(
+        [*program, serving.file.name, *options],
+        env=serving.environment,
+        cwd=serving.file.parent,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    serving.close()
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+def test_a_busy_gateway_ends_soon(serving: HttpServing, tmp_path: Path) -> None:
+    """A stream that nobody ends does not hold the end of the server."""
+    with serving:
+        id_ = serving.submit("talk", path=str(tmp_path / "go"))
+        with serving.events(f"/v1/requests/{id_}/events") as events:
+            next(events)
+            (tmp_path / "go").touch()
+            began = time.monotonic()
+            os.kill(serving.pid, signal.SIGTERM)
+            serving.ended()
+            assert time.monotonic() - began < 20
