@@ -111,7 +111,9 @@ class Requests:
         self.known: dict[str, dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
         if state.exists():
-            self.known = json.loads(state.read_text())
+            kept = json.loads(state.read_text())
+            self.known = kept["known"]
+            self.blobs = {id_: bytes.fromhex(text) for id_, text in kept["blobs"].items()}
 
     def accept(self, name: str, blob: bytes, options: dict[str, Any]) -> str:
         key = options.get("idempotency")
@@ -125,7 +127,8 @@ class Requests:
                 status = "cancelled" if name == "cancelled" else "failed"
             self.known[id_] = {"id": id_, "name": name, "status": status, "key": key}
             self.blobs[id_] = blob
-            self.state.write_text(json.dumps(self.known))
+            blobs = {one: content.hex() for one, content in self.blobs.items()}
+            self.state.write_text(json.dumps({"known": self.known, "blobs": blobs}))
         return id_
 
     def release(self) -> None:

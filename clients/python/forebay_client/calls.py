@@ -115,6 +115,8 @@ class Calls:
                 return End(status, None, failure_error(id_, problem))
             elif answer.status == 410:  # it was removed before it was read
                 return End("succeeded", None, error_of(answer, self._session.name))
+            elif until is not None and time.monotonic() >= until and answer.status in PASSING:
+                raise _late(id_ or name, timeout)
             else:
                 raise error_of(answer, self._session.name)
 

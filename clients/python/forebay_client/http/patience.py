@@ -81,14 +81,20 @@ class Patience:
             asked = _retry_after(answer)
         else:
             return None
-        return asked if asked is not None and asked <= left else None
+        if asked is None or asked > self._left_away():
+            return None
+        return min(asked, left) if left > 0 else None  # the caller's own time ends before
 
     def _left(self) -> float:
-        now = time.monotonic()
+        """The seconds until the call is given up."""
+        left = self._left_away()
+        return left if self._until is None else min(left, self._until - time.monotonic())
+
+    def _left_away(self) -> float:
+        """The seconds that the gateway may still be away."""
         if self._away_since is None:
-            self._away_since = now
-        end = self._away_since + self._timeout
-        return (end if self._until is None else min(end, self._until)) - now
+            self._away_since = time.monotonic()
+        return self._away_since + self._timeout - time.monotonic()
 
 
 def _may_repeat(answer: Answer, call: Call) -> bool:
