@@ -60,8 +60,12 @@ class Dispatcher:
         limit_bytes: int | None,
         last_output: str,
     ) -> None: ...
-    def calls(self, timeout: float | None) -> list[tuple[int, str, bytes]] | None:
-        """(ticket, method, arguments as a msgpack array) for the main thread; None once closed."""
+    def calls(self, timeout: float | None) -> list[tuple[int, str, bytes, str]] | None:
+        """(ticket, method, arguments in msgpack, who asks) for the main thread; None: closed."""
+    def set_gateway(self, pid: int | None) -> None:
+        """Take connections of this process for the gateway's, which may act for others."""
+    def audit(self, act: str, by: str, id: int | None, object: str) -> None:
+        """Queue a line of the audit log."""
     def calls_fileno(self) -> int:
         """Readable while `calls` would return at once; stays the dispatcher's."""
     def answer(self, ticket: int, head: bytes) -> None:
@@ -69,7 +73,7 @@ class Dispatcher:
     def figures(self) -> dict[str, Any]: ...
     def workers(self) -> list[dict[str, Any]]: ...
     def why(self, id: int) -> dict[str, Any] | None: ...
-    def retry(self, ids: list[int]) -> list[dict[str, Any]]:
+    def retry(self, ids: list[int], by: str = "") -> list[dict[str, Any]]:
         """{"id", "status" or "refused"} of each, once that is on disk or cannot be."""
     def prune(self, rule: dict[str, Any]) -> dict[str, int]:
         """By older_s, status (words), ids (numbers), dry_run: {"pruned", "bytes"}."""

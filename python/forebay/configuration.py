@@ -43,8 +43,15 @@ from forebay.errors import ConfigError
 
 __all__ = ["Configuration", "Setting", "find_configuration"]
 
-GENERAL: Final = ("app", "url", "state_dir", "log_level")
+GENERAL: Final = ("app", "url", "token", "token_file", "state_dir", "log_level")
 """Settings that belong to no system; their variables are FOREBAY_APP and so on."""
+
+CREDENTIALS: Final = ("token", "token_file")
+"""What a client shows to a server. A file of settings that was found, not named, cannot say it: who
+wrote that file may be the author of a project that was cloned, and could name any file to send."""
+
+HIDDEN: Final = frozenset({"token"})
+"""Settings whose values are shown nowhere."""
 
 _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
@@ -73,6 +80,14 @@ class Setting(NamedTuple):
     value: Any
     origin: str
 
+    @property
+    def shown(self) -> Any:
+        """The value for people; that of a token stays hidden."""
+        return "<hidden>" if self.name in HIDDEN and self.value is not None else self.value
+
+    def __repr__(self) -> str:
+        return f"Setting(name={self.name!r}, value={self.shown!r}, origin={self.origin!r})"
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -82,11 +97,13 @@ class Configuration:
         settings: by name, in the order of the documentation.
         warnings: one text for each variable or key that nobody knows, with the nearest name.
         files: the files that were read, the one that decides first.
+        found: of these, one that was found in a directory rather than named, or the user's own.
     """
 
     settings: Mapping[str, Setting]
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
+    found: Path | None = None
 
     def value(self, name: str) -> Any:
         """The value of a setting, such as "app" or "executor.drain_grace"."""
@@ -145,16 +162,18 @@ def find_configuration(
         ConfigError: a file cannot be read, or a value is wrong; the message names its origin.
     """
     environment = os.environ if environment is None else environment
-    files = [path for path in (nearest(start, environment), users(environment)) if path]
+    near = nearest(start, environment)
+    found = None if environment.get("FOREBAY_CONFIG") else near
+    files = [path for path in (near, users(environment)) if path]
     given = {name: (it, "argument") for name, it in (arguments or {}).items() if it is not None}
     sources = [
         _Source(given, _unknown(given, "argument")),
         _from_environment(environment),
-        *map(_from_file, files),
+        *(_without_credentials(path) if path == found else _from_file(path) for path in files),
     ]
     settings = {name: _decide(name, sources) for name in _defaults()}
     warnings = tuple(warning for source in sources for warning in source.warnings)
-    configuration = Configuration(settings, warnings, tuple(files))
+    configuration = Configuration(settings, warnings, tuple(files), found)
     _check(configuration)
     return configuration
 
@@ -187,7 +206,7 @@ def _read(name: str, value: Any, origin: str) -> Any:
             return int(value)
         if kind == "word":
             if not isinstance(value, str | os.PathLike):
-                raise ConfigError(f"{value!r} is no text")
+                raise ConfigError(f"{'it' if name in HIDDEN else repr(value)} is no text")
             return os.fspath(value)
         if kind == "size":
             return parse_bytes(_number(value))
@@ -239,10 +258,23 @@ def _from_file(path: Path) -> _Source:
             flat[key] = value
     if isinstance(flat.get("app"), str):
         flat["app"] = _beside(path, flat["app"])
-    if isinstance(flat.get("state_dir"), str):
-        flat["state_dir"] = str(path.parent / Path(flat["state_dir"]).expanduser())
+    for name in ("state_dir", "token_file"):
+        if isinstance(flat.get(name), str):
+            flat[name] = str(path.parent / Path(flat[name]).expanduser())
     found = {name: (value, str(path)) for name, value in flat.items()}
     return _Source(found, _unknown(found, str(path)))
+
+
+def _without_credentials(path: Path) -> _Source:
+    """What a file says that was found; see `CREDENTIALS`."""
+    source = _from_file(path)
+    for name in CREDENTIALS:
+        if source.found.pop(name, None) is not None:
+            source.warnings.append(
+                f"{path}: {name} is not read from a file that was found; set {_variable(name)}, or"
+                " write it into the file of the user"
+            )
+    return source
 
 
 def _beside(path: Path, app: str) -> str:

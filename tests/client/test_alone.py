@@ -42,7 +42,7 @@ def serving(tmp_path: Path) -> Iterator[TlsServing]:
 
 
 def test_it_runs_where_there_is_only_python(serving: TlsServing, tmp_path: Path) -> None:
-    """macOS and Windows have no AF_UNIX of ours, no fcntl, no fork, and no forebay."""
+    """There is no AF_UNIX on Windows, no fcntl, no fork; and nowhere is forebay needed."""
     libraries = [ROOT / "clients/python", Path(h11.__file__).parents[1]]
     done = subprocess.run(
         [

@@ -8,7 +8,7 @@ use std::io;
 /// The message alone is enough for a person; the other fields say the same to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// "limit", "unknown", "invalid", "draining", "store" or "hold".
+    /// "limit", "unknown", "invalid", "draining", "store", "hold" or "forbidden".
     pub code: &'static str,
     pub message: String,
     /// Its subject: a request's name, an option, a parameter.

@@ -40,6 +40,12 @@ pub enum Op {
         /// As of [`Restored::deaths`], this run's included.
         deaths: u32,
     },
+    /// Somebody has cancelled or retried a request: it is kept with its options, whatever became of it.
+    Acted {
+        id: RequestId,
+        act: Act,
+        by: Arc<str>,
+    },
     /// The peak of a run, for the estimates after a restart.
     Peak {
         name: Arc<str>,
@@ -60,6 +66,23 @@ pub enum Op {
         name: Arc<str>,
         at: Millis,
     },
+}
+
+/// What somebody does with a request of which its options keep who it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    Cancel,
+    Retry,
+}
+
+impl Act {
+    /// The name of who did it, among the options.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancelled_by",
+            Self::Retry => "retried_by",
+        }
+    }
 }
 
 /// An unfinished request as the store has it.

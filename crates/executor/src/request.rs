@@ -53,6 +53,8 @@ pub struct Options {
     pub after: Vec<RequestId>,
     /// It waits until this time.
     pub not_before: Option<Millis>,
+    /// Who submitted it, where the gateway said so.
+    pub by: Option<Arc<str>>,
 }
 
 impl Default for Options {
@@ -73,6 +75,7 @@ impl Default for Options {
             ahead: 0,
             after: Vec::new(),
             not_before: None,
+            by: None,
         }
     }
 }

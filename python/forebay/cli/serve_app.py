@@ -44,7 +44,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         def report(event: str, facts: dict[str, Any]) -> None:
             _report(options, event, facts)
             if event == "ready" and gateway is not None:
-                gateway.start(facts, lambda event, facts: _report(options, event, facts))
+                gateway.start(facts, server.set_gateway, report)
 
         server = Server(
             parse_target(options.target),

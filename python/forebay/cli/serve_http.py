@@ -42,11 +42,14 @@ class Gateway:
         self.url = _url(self._bound.host, self._bound.port, encrypted=self._cert is not None)
         self._process: GatewayProcess | None = None
 
-    def start(self, facts: dict[str, Any], report: Report) -> None:
+    def start(
+        self, facts: dict[str, Any], set_gateway: Callable[[int], None], report: Report
+    ) -> None:
         """Start the gateway of a server that is ready, and report a link to it.
 
         Args:
             facts: of the server.
+            set_gateway: gets the process of each gateway before it connects.
             report: gets events, from any thread.
         """
         from forebay.gateway._internal import (
@@ -75,7 +78,7 @@ class Gateway:
         self._process = GatewayProcess(
             settings,
             self._bound.listener,
-            started=lambda pid: None,
+            started=set_gateway,
             warn=lambda text: report("warning", {"text": text}),
         )
         self._process.start()

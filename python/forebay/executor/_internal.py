@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from forebay.executor.app.options import LANES as LANES
     from forebay.executor.app.options import PRIORITY_MAX as PRIORITY_MAX
     from forebay.executor.app.options import RETRIES_MAX as RETRIES_MAX
+    from forebay.executor.app.secret import is_secret as is_secret
     from forebay.executor.app.sources import code_of as code_of
     from forebay.executor.app.sources import sources_of as sources_of
     from forebay.executor.app.target import looks_like_target as looks_like_target
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from forebay.executor.client.async_links import AsyncLinks as AsyncLinks
     from forebay.executor.client.follow import item_of as item_of
     from forebay.executor.client.links import Links as Links
+    from forebay.executor.client.local import home_of as home_of
     from forebay.executor.client.questions import ONCE as ONCE
     from forebay.executor.client.questions import prune_rule as prune_rule
     from forebay.executor.client.remote import remote_url as remote_url
     from forebay.executor.client.result_file import file_of as file_of
+    from forebay.executor.client.token import token_for as token_for
     from forebay.executor.server.server import Server as Server
     from forebay.executor.wire.array_layout import MAGIC as MAGIC
     from forebay.executor.wire.array_layout import START as START
@@ -41,9 +44,12 @@ if TYPE_CHECKING:
     from forebay.executor.wire.frames import message as message
     from forebay.executor.wire.frames import returned as returned
     from forebay.executor.wire.frames import submission as submission
+    from forebay.executor.wire.frames import value_of as value_of
     from forebay.executor.wire.ids import ID_CHARS as ID_CHARS
     from forebay.executor.wire.ids import made_ms as made_ms
     from forebay.executor.wire.ids import span_of as span_of
+    from forebay.executor.wire.paths import LOCAL_TOKEN as LOCAL_TOKEN
+    from forebay.executor.wire.paths import TOKENS as TOKENS
     from forebay.executor.wire.paths import newest as newest
     from forebay.executor.wire.paths import paths_of as paths_of
     from forebay.executor.wire.paths import running as running
@@ -55,20 +61,23 @@ __getattr__, __dir__ = lazy(
         "app.definition": ("callable_without_context",),
         "app.load": ("find_app", "load"),
         "app.options": ("LANES", "PRIORITY_MAX", "RETRIES_MAX"),
+        "app.secret": ("is_secret",),
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
         "client.async_links": ("AsyncLinks",),
         "client.follow": ("item_of",),
         "client.links": ("Links",),
+        "client.local": ("home_of",),
         "client.questions": ("ONCE", "prune_rule"),
         "client.remote": ("remote_url",),
         "client.result_file": ("file_of",),
+        "client.token": ("token_for",),
         "server.server": ("Server",),
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.errors": ("failure_text",),
-        "wire.frames": ("Message", "message", "returned", "submission"),
+        "wire.frames": ("Message", "message", "returned", "submission", "value_of"),
         "wire.ids": ("ID_CHARS", "made_ms", "span_of"),
-        "wire.paths": ("newest", "paths_of", "running", "state_root"),
+        "wire.paths": ("LOCAL_TOKEN", "TOKENS", "newest", "paths_of", "running", "state_root"),
     },
 )

@@ -246,6 +246,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "additionalProperties": False,
     },
     "ForebayStopping": _map({"schema": _FORM, "stopping": _FLAG}),
+    "ForebayHealth": _map({"healthy": _FLAG}),
     "ForebayReady": _map({"ready": _FLAG}),
 }
 """By the names under which the description has them."""

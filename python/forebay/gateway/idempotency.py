@@ -9,16 +9,27 @@ are compared.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+import msgspec
+
+from forebay.executor._internal import made_ms
 from forebay.gateway.http.limits import KEY_CHARS_MAX
 from forebay.gateway.problems import Problem
 
-__all__ = ["Idempotency", "checked_key", "mismatch", "scoped_key"]
+__all__ = ["Idempotency", "checked_key", "mismatch", "now_ms", "same_arguments", "scoped_key"]
 
 KNOWN_MAX: Final = 10_000
 """Latest submissions with a key; each takes some 200 bytes."""
+
+_HIDDEN: Final = msgspec.msgpack.encode("<secret>")
+"""What the server shows in the place of a secret argument."""
+
+RECENT_MS: Final = 1000
+"""A request that was made so long before its submission began is another one's. A shorter time may
+be the server's clock, which stands still for a turn; all that are as recent are known here."""
 
 
 class Known(NamedTuple):
@@ -37,6 +48,7 @@ class Idempotency:
     """The keys of one gateway. Loop affinity: the gateway's."""
 
     def __init__(self) -> None:
+        self._started_ms = now_ms()
         self._under_way: set[str] = set()
         self._known: OrderedDict[str, Known] = OrderedDict()
 
@@ -74,11 +86,25 @@ class Idempotency:
             raise mismatch(id_)
         return True
 
+    def is_from_before(self, id_: str, began_ms: int) -> bool:
+        """Whether a request that is not known here was there before its submission.
+
+        Args:
+            id_: of the request that has the key.
+            began_ms: when the submission was sent.
+        """
+        return made_ms(id_) < max(self._started_ms, began_ms - RECENT_MS)
+
     def note(self, scoped: str, id_: str, digest: bytes) -> None:
         """A request was accepted with this key and this body."""
         self._known[scoped] = Known(id_, digest)
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def mismatch(id_: str) -> Problem:
@@ -91,6 +117,21 @@ def mismatch(id_: str) -> Problem:
         value=id_,
         next="use another key",
     )
+
+
+def same_arguments(kept: bytes, given: bytes) -> bool:
+    """Whether arguments are those that the server kept; secret ones, which it hides, may differ."""
+    if kept == given:
+        return True
+    before, now = _by_name(kept), _by_name(given)
+    return before.keys() == now.keys() and all(
+        before[name] in (now[name], _HIDDEN) for name in before
+    )
+
+
+def _by_name(blob: bytes) -> dict[str, bytes]:
+    given = msgspec.msgpack.decode(blob or b"\x80", type=dict[str, msgspec.Raw])
+    return {name: bytes(value) for name, value in given.items()}
 
 
 def checked_key(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from msgspec import msgpack
 
 from forebay.executor._internal import ARRAY
+from forebay.gateway.definitions import REFERENCE, leading_to
 from forebay.gateway.msgpack_heads import array_extension_head, array_head, map_head
 from forebay.gateway.reading import Body, Buffer, Format, array_form
 
@@ -21,7 +22,6 @@ Schema = Any
 """A map, or a boolean."""
 
 MARK: Final = "x-forebay"
-REFERENCE: Final = "#/definitions/"
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 _encode = msgpack.Encoder().encode
@@ -149,10 +149,11 @@ class _Reference:
         self._name = name
 
     def takes(self, format_: Format, value: Body, path: str) -> bool:
-        return self._nodes.definition(self._name).takes(format_, value, path)
+        node = self._nodes.definition(self._name)
+        return node is not None and node.takes(format_, value, path)
 
     def put(self, format_: Format, value: Body, path: str, out: list[Buffer]) -> None:
-        self._nodes.definition(self._name).put(format_, value, path, out)
+        put(self._nodes.definition(self._name), format_, value, path, out)
 
 
 def put(node: Node | None, format_: Format, value: Body, path: str, out: list[Buffer]) -> None:
@@ -172,20 +173,18 @@ class Nodes:
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self._definitions = definitions
-        self._marked = _marked_names(definitions)
-        self._made: dict[str, Node] = {}
+        self._marked = leading_to(definitions, lambda schema: MARK in schema)
+        self._made: dict[str, Node | None] = {}
 
     def of_parameters(self, parameters: Iterable[Mapping[str, Any]]) -> dict[str, Node]:
         """The nodes of a request's parameters by name, of those that have one."""
         made = {one["name"]: self._node(one.get("schema") or {}) for one in parameters}
         return {name: node for name, node in made.items() if node is not None}
 
-    def definition(self, name: str) -> Node:
-        """The node of a definition that has a mark."""
+    def definition(self, name: str) -> Node | None:
+        """The node of a definition that leads to a mark."""
         if name not in self._made:
-            made = self._node(self._definitions[name])
-            assert made is not None  # a mark is in it
-            self._made[name] = made
+            self._made[name] = self._node(self._definitions[name])
         return self._made[name]
 
     def _node(self, schema: Schema) -> Node | None:
@@ -232,27 +231,3 @@ def _tags(schema: Schema) -> frozenset[bytes] | None:
     if not isinstance(schema, dict) or not ({"enum", "const"} & schema.keys()):
         return None
     return frozenset(map(_encode, [schema["const"]] if "const" in schema else schema["enum"]))
-
-
-def _marked_names(definitions: Mapping[str, Schema]) -> frozenset[str]:
-    """The definitions that have a mark, or lead to one that has."""
-    found = {name: set(_found_in(schema)) for name, schema in definitions.items()}
-    marked = {name for name, seen in found.items() if MARK in seen}
-    while True:
-        more = {name for name, seen in found.items() if seen & marked} - marked
-        if not more:
-            return frozenset(marked)
-        marked |= more
-
-
-def _found_in(schema: Schema) -> Iterable[str]:
-    """`MARK` for each mark of a schema, and the names of the definitions that it refers to."""
-    if isinstance(schema, dict):
-        if MARK in schema:
-            yield MARK
-        if isinstance(schema.get("$ref"), str):
-            yield schema["$ref"].removeprefix(REFERENCE)
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for part in schema:
-            yield from _found_in(part)

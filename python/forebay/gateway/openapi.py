@@ -7,12 +7,13 @@ its result; the routes that all applications share are those of `forebay.gateway
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import json
 
 from forebay.gateway.answers import ARRAY, SCHEMAS, reference
+from forebay.gateway.definitions import REFERENCE, leading_to
 from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
 from forebay.gateway.operations import (
     PARAMETERS,
@@ -26,7 +27,6 @@ from forebay.gateway.operations import (
 __all__ = ["describe"]
 
 VERSION: Final = "3.1.0"
-REFERENCE: Final = "#/definitions/"
 KEPT: Final = 4
 """Descriptions that are kept; an application that is reloaded has another one."""
 
@@ -96,7 +96,7 @@ def _request(request: Mapping[str, Any], schemas: _Schemas) -> Operation:
         "required": [one["name"] for one in parameters if one["required"]],
         "additionalProperties": False,
     }
-    result = schemas.moved(request.get("result") or {})
+    result = schemas.of_result(request.get("result") or {})
     return submission(
         request["name"],
         doc=(request.get("doc") or "").strip(),
@@ -121,36 +121,59 @@ def _parameter(parameter: Mapping[str, Any], schemas: _Schemas) -> Any:
 class _Schemas:
     """The definitions of a manifest, moved to where a description has them.
 
-    One that is called as one of ours gets another name.
+    One that is called as one of ours gets another name. Of one that has numbers there are two: in a
+    result a number that is not finite is null, as JSON has no form for it.
     """
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
-        taken = SCHEMAS.keys() | definitions.keys()
-        self._names = {name: _free(name, taken) for name in definitions}
+        self._definitions = definitions
+        self._taken = {*SCHEMAS, *definitions}
+        self._names = {name: self._free(name) if name in SCHEMAS else name for name in definitions}
+        self._of_results: dict[str, str] = {}
+        self._numeric = leading_to(definitions, _is_number)
         self.own = {self._names[name]: self.moved(one) for name, one in definitions.items()}
 
     def moved(self, schema: Any) -> Any:
         """A schema with references into the description."""
+        return self._made(schema, self._argument_name)
+
+    def of_result(self, schema: Any) -> Any:
+        """The schema of a result."""
+        return self._made(schema, self._result_name)
+
+    def _made(self, schema: Any, name_of: Callable[[str], str]) -> Any:
         if isinstance(schema, list):
-            return [self.moved(part) for part in schema]
-        if isinstance(schema, str):
-            return self._reference(schema) if schema.startswith(REFERENCE) else schema
+            return [self._made(part, name_of) for part in schema]
+        if isinstance(schema, str) and schema.startswith(REFERENCE):
+            pointer: str = reference(name_of(schema.removeprefix(REFERENCE)))["$ref"]
+            return pointer
         if not isinstance(schema, dict):
             return schema
         if schema.get("x-forebay") == "array":
             others = {name: part for name, part in schema.items() if name != "x-forebay"}
             return {**reference(ARRAY), **others}
-        return {name: self.moved(part) for name, part in schema.items()}
+        made = {name: self._made(part, name_of) for name, part in schema.items()}
+        if name_of == self._result_name and _is_number(schema):
+            made["type"] = ["number", "null"]
+        return made
 
-    def _reference(self, text: str) -> str:
-        name = text.removeprefix(REFERENCE)
-        pointer: str = reference(self._names.get(name, name))["$ref"]
-        return pointer
+    def _argument_name(self, name: str) -> str:
+        return self._names.get(name, name)
 
+    def _result_name(self, name: str) -> str:
+        if name not in self._numeric:
+            return self._argument_name(name)
+        if name not in self._of_results:
+            self._of_results[name] = made = self._free(f"{name}Result")
+            self.own[made] = self.of_result(self._definitions[name])
+        return self._of_results[name]
 
-def _free(name: str, taken: Any) -> str:
-    if name not in SCHEMAS:
+    def _free(self, name: str) -> str:
+        while name in self._taken:
+            name = f"{name}_"
+        self._taken.add(name)
         return name
-    while name in taken:
-        name = f"{name}_"
-    return name
+
+
+def _is_number(schema: dict[str, Any]) -> bool:
+    return schema.get("type") == "number"

@@ -32,6 +32,18 @@ OPTION_CHARS_MAX: Final = 256
 CPU_MAX: Final = 1024
 AT_ONCE_MAX: Final = 2**31 - 1
 
+_LINKED: Final = (
+    "get_request",
+    "get_result",
+    "show_request",
+    "why_request",
+    "get_arguments",
+    "get_logs",
+    "cancel_request",
+    "retry_request",
+)
+"""Operations that take the id of a submission."""
+
 _PROBLEMS: Final = {
     400: "it cannot be read as HTTP, JSON or MessagePack",
     401: "no token, or an unknown one",
@@ -44,6 +56,7 @@ _PROBLEMS: Final = {
     413: "the body is too long",
     414: "the path is too long",
     415: "the form of the body is not known",
+    416: "the range is behind the end of the result",
     421: "the Host is not this server's",
     422: "an argument or an option is wrong, or the request failed",
     429: "a limit was reached",
@@ -180,19 +193,25 @@ def submission(name: str, *, doc: str, body: Map, result: Map) -> Operation:
         body=body,
         answers={
             200: {"description": "the result, where Prefer: wait asks for it", "content": result},
-            202: {
-                **_json("ForebayAccepted", "it is on disk"),
-                "headers": {
-                    "Location": _header("where it is", {"type": "string"}),
-                    "Idempotency-Replayed": _header(
-                        "the first submission with this key is meant",
-                        {"type": "string", "const": "true"},
-                    ),
-                },
-            },
+            202: _accepted(),
         },
         problems=(404, 406, 409, 410, *_OF_BODY),
     )
+
+
+def _accepted() -> Map:
+    """The answer to a submission, and what can be asked about the request."""
+    followed = {"parameters": {"id": "$response.body#/id"}}
+    return {
+        **_json("ForebayAccepted", "it is on disk"),
+        "headers": {
+            "Location": _header("where it is", {"type": "string"}),
+            "Idempotency-Replayed": _header(
+                "the first submission with this key is meant", {"type": "string", "const": "true"}
+            ),
+        },
+        "links": {name: {"operationId": name, **followed} for name in _LINKED},
+    }
 
 
 def _options() -> list[Map]:
@@ -277,19 +296,25 @@ _RESULT: Final[Map] = {
     "description": "its result",
     "content": {JSON: {}, MSGPACK: {}, BYTES: {}, NPY: {}},
 }
+_PART: Final[Map] = {
+    "description": "the part that Range asks for, of bytes or an array",
+    "content": {BYTES: {}, NPY: {}},
+    "headers": {"Content-Range": _header("bytes FIRST-LAST/ALL", {"type": "string"})},
+}
 _FOLLOWED: Final = (_shared("LastEventId"), _shared("Cursor"))
 
 
-def _of_request(part: str, name: str, summary: str, answer: Map, **more: Any) -> Operation:
+def _of_request(below: str, name: str, summary: str, answer: Map, **more: Any) -> Operation:
     """A GET below one request."""
     problems = (*_OF_ID, *more.pop("problems", ()))
     parameters = (_ID, *more.pop("parameters", ()))
+    partial = {206: more.pop("partial")} if "partial" in more else {}
     return Operation(
         method="GET",
-        path=f"/v1/requests/{{id}}{part}",
+        path=f"/v1/requests/{{id}}{below}",
         name=name,
         summary=summary,
-        answers={200: answer},
+        answers={200: answer, **partial},
         problems=problems,
         parameters=parameters,
         **more,
@@ -316,19 +341,19 @@ def _order(path: str, name: str, summary: str, schema: str, **more: Any) -> Oper
 
 
 SHARED: Final = (
-    _order(
-        "/v1/requests",
-        "submit",
-        "Submit the request that the body names",
-        "ForebayAccepted",
-        status=202,
+    Operation(
+        method="POST",
+        path="/v1/requests",
+        name="submit",
+        summary="Submit the request that the body names",
+        answers={200: {**_RESULT, "description": "as of one request"}, 202: _accepted()},
         body=_body("ForebaySubmission"),
-        parameters=(_shared("Prefer"), _shared("Traceparent")),
+        parameters=tuple(map(_shared, ("IdempotencyKey", "Prefer", "Traceparent"))),
         problems=(404, 406, 409, 410, *_OF_BODY),
     ),
     _order(
         "/v1/batch",
-        "submit_batch",
+        "batch",
         "Submit many requests",
         "ForebayBatchAnswer",
         body=_body("ForebayBatch"),
@@ -342,7 +367,10 @@ SHARED: Final = (
         answers={200: _json("ForebayPage", "a page")},
         problems=(404, 422),
         parameters=(
-            _query("status", {"type": "array", "items": {"type": "string", "enum": STATUSES}}),
+            _query(
+                "status",
+                {"type": "array", "items": {"type": "string", "enum": STATUSES}, "minItems": 1},
+            ),
             _query("name", {"type": "string"}),
             _query("submitter", {"type": "string"}),
             _query("lane", {"type": "string", "enum": list(LANES)}),
@@ -377,8 +405,12 @@ SHARED: Final = (
         "get_result",
         "Its result",
         _RESULT,
-        parameters=(_shared("Wait"),),
-        problems=(406, 409, 410),
+        parameters=(
+            _shared("Wait"),
+            _in_header("Range", {"type": "string", "examples": ["bytes=0-99"]}, "a part of it"),
+        ),
+        problems=(406, 409, 410, 416),
+        partial=_PART,
     ),
     _of_request(
         "/logs",
@@ -494,7 +526,7 @@ SHARED: Final = (
         path="/healthz",
         name="get_health",
         summary="Whether the gateway answers",
-        answers={200: {"description": "it does"}},
+        answers={200: _json("ForebayHealth", "it does")},
         open=True,
     ),
     Operation(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import json, msgpack
@@ -23,6 +23,7 @@ __all__ = ["FORMATS", "Body", "Buffer", "Format", "array_form"]
 
 Buffer = bytes | memoryview | msgspec.Raw
 Body = bytes | bytearray | memoryview | msgspec.Raw
+Value = TypeVar("Value")
 Members = dict[Any, msgspec.Raw]
 """By key, which is text in JSON."""
 
@@ -108,7 +109,7 @@ class _Json:
         try:
             return self._encode(told)
         except _UNREADABLE as error:
-            raise _problem(_too_long(told, path), error) from None
+            raise _problem(_too_long(told, path), error, 0) from None
 
     def kind(self, value: Body) -> str:
         """As of `Format`."""
@@ -237,18 +238,20 @@ def _check_extension(code: int, payload: memoryview) -> None:
 _EXTENSION: Final = msgpack.Decoder(tuple[str, list[int], memoryview])
 
 
-def _decoded(decoder: Any, value: Body, path: str) -> Any:
+def _decoded(
+    decoder: json.Decoder[Value] | msgpack.Decoder[Value], value: Body, path: str
+) -> Value:
     try:
         return decoder.decode(value)
     except _Refused as refused:
         field, allowed, came = refused.args
         raise invalid(f"{path}{field}", allowed, came) from None
     except _UNREADABLE as error:
-        raise _problem(path, error) from None
+        raise _problem(path, error, len(memoryview(value))) from None
 
 
-def _problem(path: str, error: Exception) -> Problem:
-    """The problem of a value that cannot be read."""
+def _problem(path: str, error: Exception, size: int) -> Problem:
+    """The problem of a value of so many bytes that cannot be read."""
     if isinstance(error, RecursionError):
         return invalid(path, f"at most {LEVELS_MAX} levels", "a deeper value")
     if isinstance(error, OverflowError):
@@ -262,6 +265,8 @@ def _problem(path: str, error: Exception) -> Problem:
         return Problem(422, "invalid", message, object=path)
     if isinstance(error, UnicodeDecodeError):
         text = f"a text is not UTF-8 at its byte {error.start}"
+    elif "byte" not in text:
+        text += f" (byte {size})"  # it ends too early
     return Problem(400, "malformed", f"{path}: {text}", object=path)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from forebay.errors import BrokenError, DeadlineError, Error
+from forebay.errors import BrokenError, ClosedError, DeadlineError, Error, ProtocolError
 from forebay.executor._internal import (
     ID_CHARS,
     ONCE,
@@ -20,6 +20,7 @@ from forebay.executor._internal import (
     returned,
     span_of,
     submission,
+    value_of,
 )
 from forebay.gateway.http.limits import ANSWER_S
 from forebay.gateway.problems import Problem
@@ -40,13 +41,19 @@ class ServerLink:
         self._links = Links(url, None, start=False, timeout=ANSWER_S, on_start=None)
         self._calls = AsyncLinks(self._links)
 
-    async def ask(self, method: str, *args: Any) -> Any:
-        """Call a method that is not on the way of a request."""
-        frame = message(method, args)
+    async def ask(self, method: str, *args: Any, by: str | None = None) -> Any:
+        """Call a method that is not on the way of a request; `by`: for the holder of this token."""
+        frame = message(method, args, None if by is None else {"by": by})
         return returned(await self._answered(frame, repeatable=method not in ONCE))
 
     async def submit(
-        self, name: str, arguments: bytes, options: dict[str, Any], *, repeatable: bool
+        self,
+        name: str,
+        arguments: bytes,
+        options: dict[str, Any],
+        *,
+        by: str,
+        repeatable: bool,
     ) -> str:
         """Submit a request; its id, once it is on disk.
 
@@ -54,11 +61,27 @@ class ServerLink:
             name: of the request.
             arguments: in MessagePack.
             options: as they travel.
+            by: the name of the token, which becomes the submitter.
             repeatable: whether they have an idempotency key.
 
         Cancellation: the request may be accepted nevertheless.
         """
-        frame = submission("submit", name, arguments, options, None)
+        frame = submission("submit", name, arguments, options, None, by)
+        channel = self._links.current
+        if channel is not None:  # the way of nearly all: without the steps that find a server
+            try:
+                answer = await channel.call_frame(frame, ANSWER_S)
+            except BrokenError as error:
+                may_repeat = repeatable or error.delivered == "no"
+                if isinstance(error, ProtocolError) or not may_repeat:
+                    raise
+            except ClosedError:
+                pass  # it was replaced before this was sent
+            except DeadlineError:
+                raise _unanswered() from None
+            else:
+                accepted: str = value_of(answer, channel.name)[1]
+                return accepted
         id_: str = (await self._answered(frame, repeatable=repeatable))[1]
         return id_
 
@@ -111,7 +134,7 @@ class ServerLink:
         channel = await self._calls.channel()
         async with channel.on_loop.stream(method, args) as items:
 
-            async def checked() -> AsyncIterator[Any]:
+            async def checked() -> AsyncGenerator[Any, None]:
                 async for item in items:
                     yield item_of(item, channel.name)
 
@@ -123,12 +146,16 @@ class ServerLink:
         try:
             return await self._calls.send(frame, until, repeatable=repeatable)
         except DeadlineError:
-            raise BrokenError(
-                f"the server has not answered within {ANSWER_S:g} s; send it again, a submission"
-                " with its Idempotency-Key"
-            ) from None
+            raise _unanswered() from None
 
     def close(self) -> None:
         """Close the connection; calls in flight end with ClosedError."""
         with contextlib.suppress(Error):
             self._links.close()
+
+
+def _unanswered() -> BrokenError:
+    return BrokenError(
+        f"the server has not answered within {ANSWER_S:g} s; send it again, a submission with its"
+        " Idempotency-Key"
+    )

@@ -219,8 +219,9 @@ def test_calls_that_are_not_the_dispatchers_go_to_the_main_thread(
     """And come back with its answer."""
     dispatcher, _ = served
     asked = caller.channel.submit("info", ("x",))
-    ((ticket, method, arguments),) = dispatcher.calls(10) or []
+    ((ticket, method, arguments, by),) = dispatcher.calls(10) or []
     assert (method, arguments) == ("info", b"\x91\xa1x")
+    assert by == f"uid:{os.geteuid()}"
     dispatcher.answer(ticket, b"\x92\x00\xa2ok")
     assert asked.result(10) == [0, "ok"]
 

@@ -78,6 +78,7 @@ class Live:
         self.reasons: dict[int, dict[str, Any]] = {}
         self.manifest: dict[str, Any] = {}
         self.asked: list[tuple[Any, ...]] = []
+        self.audited: list[tuple[str, str, int | None, str]] = []
 
     def why(self, id: int) -> dict[str, Any] | None:
         return self.reasons.get(id)
@@ -88,9 +89,12 @@ class Live:
     def workers(self) -> list[dict[str, Any]]:
         return [{"slot": 0, "running": [text_of(FIRST)]}, {"slot": 1, "running": []}]
 
-    def retry(self, ids: list[int]) -> list[dict[str, Any]]:
+    def retry(self, ids: list[int], by: str = "") -> list[dict[str, Any]]:
         self.asked.append(("retry", ids))
         return [{"id": text_of(it), "status": "queued"} for it in ids]
+
+    def audit(self, act: str, by: str, id: int | None, object: str) -> None:
+        self.audited.append((act, by, id, object))
 
     def prune(self, rule: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(("prune", rule))
@@ -143,7 +147,7 @@ def admin(rows: Rows, live: Live) -> Admin:
 
 def ask(admin: Admin, method: str, *args: Any) -> Any:
     """The value of an answer, or the refusal's map."""
-    kind, value = msgspec.msgpack.decode(admin.answer(method, msgspec.msgpack.encode(args)))
+    kind, value = msgspec.msgpack.decode(admin.answer(method, msgspec.msgpack.encode(args), "ann"))
     assert kind in (0, 1)
     return value
 
@@ -334,6 +338,13 @@ class TestAnswers:
         number = store.add(status=3, ended_at=BEGAN)
         assert ask(admin, "retry", ["@last"]) == [{"id": text_of(number), "status": "queued"}]
         assert live.asked == [("retry", [number])]
+        assert live.audited == [("retry", "ann", number, "")]
+
+    def test_orders_are_audited(self, admin: Admin, live: Live) -> None:
+        """With who gave them; questions, and what was refused, are none."""
+        for method, args in (("info", ()), ("stop", (-1,)), ("set_schedule", ("nightly", True))):
+            ask(admin, method, *args)
+        assert live.audited == [("set_schedule", "ann", None, '["nightly",true]')]
 
     def test_only_what_has_ended_can_be_pruned(self, admin: Admin, live: Live) -> None:
         """A rule that names the running ones is a mistake."""

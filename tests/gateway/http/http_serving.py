@@ -61,9 +61,9 @@ def hold(path: str) -> str:
 
 
 @app.request(lane="long")
-def talk(path: str, ctx: forebay.Context) -> None:
+def talk(ctx: forebay.Context, path: str) -> None:
     print("grün", flush=True)
-    ctx.progress(1, 2, "half")
+    ctx.tell(1, 2, "half", "")
     until = time.monotonic() + 60
     while not os.path.exists(path) and time.monotonic() < until:
         time.sleep(0.01)
@@ -103,6 +103,7 @@ class HttpServing(Serving):
         self.options = options
         self.environment |= settings
         self.url = ""
+        self.host = "127.0.0.1"
         self.port = 0
         self.state = Path()
 
@@ -110,7 +111,7 @@ class HttpServing(Serving):
         """Start both, and return when the gateway answers."""
         import queue
 
-        address = f"127.0.0.1:{self.port}"
+        address = f"{self.host}:{self.port}"
         self.process = subprocess.Popen(
             [*COMMAND, self.file.name, "--http", address, "--json", *self.options],
             stdout=subprocess.PIPE,

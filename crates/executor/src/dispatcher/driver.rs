@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::action::Action;
 use crate::clock::Clock;
+use crate::dispatcher::audit::AuditLog;
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
@@ -67,10 +68,8 @@ impl Driver {
             policy.result_bytes_max = store.result_bytes_max;
         }
         let mut machine = Machine::new(policy, now);
-        let directory = settings
-            .store
-            .as_ref()
-            .map(|store| store.directory.join("logs"));
+        let state = settings.store.as_ref().map(|store| store.directory.clone());
+        let directory = state.as_ref().map(|state| state.join("logs"));
         let commits = Commits::open(settings.store, &poll, &mut machine, now)?;
         let logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
@@ -79,7 +78,8 @@ impl Driver {
         let workers = Workers::new(&poll, side_socket, memory_limit, commits.has_store())?;
         // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
         // could be recognized.
-        let mut clients = Clients::new(logs, settings.arguments_bytes_max);
+        let audit = state.map(|state| AuditLog::new(&state));
+        let mut clients = Clients::new(logs, audit, settings.arguments_bytes_max);
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;
         }
@@ -256,7 +256,7 @@ impl Driver {
             Command::Ready(slot, started) => workers.ready(cx, slot, started),
             Command::Failed(slot, why) => workers.failed(cx, slot, why),
             Command::Died(slot, death) => workers.died(cx, clients, slot, death),
-            Command::Retry(id, reply_to) => commits.retry(id, reply_to),
+            Command::Retry(id, by, reply_to) => commits.retry(id, by, reply_to),
             Command::Prune(rule, reply_to) => commits.prune(rule, reply_to),
             Command::Install(manifest, answer) => {
                 let installed = reload.install(cx, manifest);
@@ -268,6 +268,11 @@ impl Driver {
                 self.take_parked(parked);
                 let _ = answer.send(());
             }
+            Command::Gateway(pid, answer) => {
+                clients.set_gateway(pid);
+                let _ = answer.send(());
+            }
+            Command::Audit(line) => clients.audit(line),
             Command::Drain { begun, drained } => {
                 supervisor.drain(cx, drained);
                 let _ = begun.send(());
@@ -426,7 +431,7 @@ impl Driver {
             Purpose::Follow(key, kind) => clients.found_to_follow(key, id, kind, &found),
             Purpose::Run(run) => workers.begin_with_arguments(cx, clients, run, found),
             Purpose::After(late) => clients.submit_late(cx, commits, *late, id, &found),
-            Purpose::Retry(reply_to) => commits.retry_found(cx, id, found, reply_to),
+            Purpose::Retry(by, reply_to) => commits.retry_found(cx, id, found, (by, reply_to)),
             Purpose::Prune(_) => {}
         }
     }

@@ -55,6 +55,10 @@ pub const STORE_AGAIN_MS: u64 = 1_000;
 /// Bytes of arguments on their way to the disk. Above it the dispatcher stops reading from clients that submit, until
 /// some are written.
 pub const WRITING_BYTES_MAX: usize = 64 << 20;
+/// Bytes of the audit log, and of the one before it (`audit_bytes_max`).
+pub const AUDIT_BYTES_MAX: u64 = 10_000_000;
+/// Lines that wait to be written into it; what comes faster is counted.
+pub const AUDIT_LINES_MAX: usize = 8_192;
 /// Submissions that wait for the code that is being loaded; further ones are checked against the previous code.
 pub const PARKED_MAX: usize = 10_000;
 /// Bytes of these submissions.

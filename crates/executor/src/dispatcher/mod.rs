@@ -3,6 +3,7 @@
 //! [`Dispatcher`] is its handle, for any thread. A method that only sends a command returns at once; one that asks for
 //! an answer waits for the dispatcher's next turn, and one that takes from a mailbox waits for an item.
 
+mod audit;
 mod clients;
 mod commits;
 mod context;
@@ -16,6 +17,7 @@ mod settings;
 mod supervisor;
 mod workers;
 
+use std::num::NonZeroI32;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +32,7 @@ pub use supervisor::mailbox::{Mailbox, Waited};
 pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, StartedWorker};
 
 use crate::clock::Clock;
+use crate::dispatcher::audit::AuditLine;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
 use crate::dispatcher::supervisor::shared::Shared;
@@ -133,6 +136,38 @@ impl Dispatcher {
         self.request(|answer| Command::Hold(reason, answer))
     }
 
+    /// Take the connections of this process for the gateway's from now on: it alone may say for whom it submits,
+    /// cancels and asks. In force when this returns.
+    ///
+    /// The process is known by the kernel's word for the other end of a connection. A secret would need a message, and
+    /// would prove no more: whoever could use the number of the process is of the same user, and reads its memory.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn set_gateway(&self, pid: Option<NonZeroI32>) -> Result<()> {
+        self.request(|answer| Command::Gateway(pid, answer))
+    }
+
+    /// Write a line into the audit log: what was done, by whom, and to which request or what else.
+    ///
+    /// # Errors
+    /// `Closed`, `Limit`.
+    pub fn audit(
+        &self,
+        act: String,
+        by: Arc<str>,
+        id: Option<RequestId>,
+        object: String,
+    ) -> Result<()> {
+        self.send(Command::Audit(AuditLine {
+            at: self.clock.now(),
+            act: act.into(),
+            by,
+            id,
+            object: object.into(),
+        }))
+    }
+
     /// Hand over a worker that has started: from now on the dispatcher reads its connection.
     ///
     /// # Errors
@@ -186,17 +221,22 @@ impl Dispatcher {
         self.ask(move |machine, now| machine.why(now, id))
     }
 
-    /// Run ended requests again. Waits until that is on disk; an error says why one was refused or could not be
+    /// Run ended requests again, for this person if there is a name. Waits until that is on disk; an error says why one was refused or could not be
     /// written.
     ///
     /// All are sent before the first answer is awaited, so that they may share a commit.
     ///
     /// # Errors
     /// `Limit` where the dispatcher is too far behind, `Closed`.
-    pub fn retry(&self, ids: &[RequestId]) -> Result<Vec<std::result::Result<(), String>>> {
+    pub fn retry(
+        &self,
+        ids: &[RequestId],
+        by: &Arc<str>,
+    ) -> Result<Vec<std::result::Result<(), String>>> {
         let ask = |id: &RequestId| {
             let (reply_to, done) = mpsc::channel();
-            self.send(Command::Retry(*id, reply_to)).map(|()| done)
+            self.send(Command::Retry(*id, Arc::clone(by), reply_to))
+                .map(|()| done)
         };
         let replies: Vec<_> = ids.iter().map(ask).collect::<Result<_>>()?;
         let done = replies.into_iter();

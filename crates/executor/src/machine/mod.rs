@@ -50,7 +50,7 @@ pub use why::Why;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
-use crate::op::Restored;
+use crate::op::{Act, Op, Restored};
 use crate::request::{Death, Millis, Options, Outcome, Request, Slot, Status, Submission};
 use entry::{Entry, State};
 use parts::Parts;
@@ -274,6 +274,12 @@ impl Machine {
         let retried = self.runs.retry(&mut self.parts, now, ended)?;
         self.settle_if(retried, now);
         Ok(retried)
+    }
+
+    /// Keeps with a request who has cancelled or retried it.
+    pub fn acted(&mut self, now: Millis, id: RequestId, act: Act, by: Arc<str>) {
+        let op = Op::Acted { id, act, by };
+        self.runs.note(&mut self.parts, now, op);
     }
 
     /// Takes over what the last server left, before anything else happens: `last` is the greatest id ever given,

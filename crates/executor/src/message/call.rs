@@ -58,6 +58,17 @@ impl<'a> Call<'a> {
     /// # Errors
     /// `Malformed`, with the offset.
     pub fn read(head: &'a [u8], segment: Option<&'a [u8]>) -> Result<Self> {
+        Self::read_for(head, segment).map(|(call, _)| call)
+    }
+
+    /// The same, with whom the caller says that it acts for: `{"by": name}` in place of the last nil.
+    ///
+    /// # Errors
+    /// `Malformed`, with the offset.
+    pub fn read_for(
+        head: &'a [u8],
+        segment: Option<&'a [u8]>,
+    ) -> Result<(Self, Option<&'a str>)> {
         let (method, count, mut reader) = opened(head)?;
         let call = match (method, count) {
             ("submit", 2..=4) => Self::Submit(submit(&mut reader, count, segment)?),
@@ -87,24 +98,30 @@ impl<'a> Call<'a> {
             }
             _ => return other(head, method),
         };
-        let named = reader.map_or_nil()?;
-        if named.is_some_and(|count| count > 0) {
-            return Err(reader.malformed("the method takes no arguments by name"));
-        }
+        let by = by(&mut reader)?;
         reader.end()?;
-        Ok(call)
+        Ok((call, by))
     }
 }
 
 /// A call to forward: its arguments stay as they are.
-fn other<'a>(head: &'a [u8], method: &'a str) -> Result<Call<'a>> {
+fn other<'a>(head: &'a [u8], method: &'a str) -> Result<(Call<'a>, Option<&'a str>)> {
     let mut reader = Reader::new(head);
     reader.array()?;
     reader.skip()?;
     let arguments = reader.skip()?;
-    reader.skip()?;
+    let by = by(&mut reader)?;
     reader.end()?;
-    Ok(Call::Other { method, arguments })
+    Ok((Call::Other { method, arguments }, by))
+}
+
+/// Whom a caller acts for.
+fn by<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a str>> {
+    match reader.map_or_nil()? {
+        None | Some(0) => Ok(None),
+        Some(1) if reader.text()? == "by" => reader.text().map(Some),
+        Some(_) => Err(reader.malformed("the method takes no arguments by name but \"by\"")),
+    }
 }
 
 fn submit<'a>(
@@ -216,6 +233,24 @@ mod tests {
             arguments: b"\x92\x80\x14",
         };
         assert_eq!(Call::read(&head, None).expect("read"), expected);
+    }
+
+    #[test]
+    fn a_call_says_whom_its_caller_acts_for() {
+        for (method, count) in [("cancel", 1), ("retry", 1)] {
+            let mut writer = Writer::default();
+            writer.array(3).text(method).array(count).unsigned(7);
+            writer.map(1).text("by").text("ann");
+            let head = writer.into_bytes();
+            let (_, by) = Call::read_for(&head, None).expect("read");
+            assert_eq!(by, Some("ann"), "{method}");
+        }
+        let plain = head("cancel", |w| w.unsigned(7), 1);
+        assert_eq!(Call::read_for(&plain, None).expect("read").1, None);
+        let mut writer = Writer::default();
+        writer.array(3).text("cancel").array(1).unsigned(7);
+        writer.map(1).text("colour").text("red");
+        assert!(Call::read(&writer.into_bytes(), None).is_err());
     }
 
     #[test]

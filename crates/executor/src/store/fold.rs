@@ -78,9 +78,12 @@ pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
                 last.remove(id);
                 changes.push(Change::Other(op));
             }
-            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {
-                changes.push(Change::Other(op));
-            }
+            // In their order: the row that it is about may be accepted in this batch.
+            Op::Acted { .. }
+            | Op::Peak { .. }
+            | Op::Fired { .. }
+            | Op::Paused { .. }
+            | Op::Resumed { .. } => changes.push(Change::Other(op)),
         }
     }
 }

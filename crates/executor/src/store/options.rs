@@ -58,9 +58,11 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
         key(&mut pairs, "idempotent");
         pairs.boolean(true);
     }
-    if let Some(text) = &options.key {
-        key(&mut pairs, "key");
-        pairs.text(text);
+    for (name, text) in [("key", &options.key), ("by", &options.by)] {
+        if let Some(text) = text {
+            key(&mut pairs, name);
+            pairs.text(text);
+        }
     }
     if !options.after.is_empty() {
         key(&mut pairs, "after");
@@ -95,6 +97,7 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
             "not_before" => options.not_before = Some(reader.unsigned()?),
             "idempotent" => options.idempotent = reader.boolean()?,
             "key" => options.key = Some(reader.text()?.into()),
+            "by" => options.by = Some(reader.text()?.into()),
             "after" => {
                 for _ in 0..reader.array()? {
                     options.after.push(RequestId(reader.unsigned()?));
@@ -106,6 +109,30 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
         }
     }
     reader.end()
+}
+
+/// Stored options with one more text, which replaces one of the same name.
+pub(super) fn with_text(
+    stored: Option<&[u8]>,
+    name: &str,
+    text: &str,
+) -> crate::error::Result<Vec<u8>> {
+    let mut reader = Reader::new(stored.unwrap_or(&[0xc0]));
+    let mut pairs = Writer::default();
+    let mut count = 1;
+    for _ in 0..reader.map_or_nil()?.unwrap_or(0) {
+        let key = reader.text()?;
+        let value = reader.skip()?;
+        if key != name {
+            pairs.text(key).raw(value);
+            count += 1;
+        }
+    }
+    reader.end()?;
+    pairs.text(name).text(text);
+    let mut map = Writer::default();
+    map.map(count).raw(&pairs.into_bytes());
+    Ok(map.into_bytes())
 }
 
 fn small(reader: &mut Reader<'_>) -> crate::error::Result<u32> {
@@ -131,6 +158,7 @@ mod tests {
             backoff_max_ms: 70_000,
             idempotent: true,
             key: Some("user:7".into()),
+            by: Some("ann".into()),
             key_at_once: 2,
             memory_bytes: Some(300_000_000),
             cpu_milli: 500,
@@ -142,6 +170,28 @@ mod tests {
         let mut back = Options::default();
         decode(&encode(&options).unwrap(), &mut back).unwrap();
         assert_eq!(back, options);
+    }
+
+    #[test]
+    fn who_acted_is_added_to_what_is_stored() {
+        let stored = Options {
+            retries: 2,
+            ..Options::default()
+        };
+        let one = with_text(encode(&stored).as_deref(), "cancelled_by", "ann").unwrap();
+        let two = with_text(Some(&one), "retried_by", "bob").unwrap();
+        let three = with_text(Some(&two), "cancelled_by", "eve").unwrap();
+        let mut back = Options::default();
+        decode(&three, &mut back).unwrap();
+        assert_eq!(back, stored);
+        let mut reader = Reader::new(&three);
+        assert_eq!(reader.map_or_nil().unwrap(), Some(3));
+        assert_eq!(reader.text().unwrap(), "retries");
+        reader.skip().unwrap();
+        let texts: Vec<_> = (0..4).map(|_| reader.text().unwrap()).collect();
+        assert_eq!(texts, ["retried_by", "bob", "cancelled_by", "eve"]);
+        assert!(with_text(None, "retried_by", "bob").is_ok());
+        assert!(with_text(Some(&[0x81]), "retried_by", "bob").is_err());
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::types::Null;
-use rusqlite::{Connection, Result, Statement, params};
+use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 
 use super::fold::{Change, Claim, End};
 use super::options;
 use crate::id::RequestId;
 use crate::message::cause_json;
-use crate::op::Op;
+use crate::op::{Act, Op};
 use crate::request::{Millis, Outcome, Request, Status};
 
 /// Peaks kept of a name and code: enough for a 95th percentile (`peaks_max`).
@@ -48,6 +48,8 @@ const PAUSED: &str = "INSERT INTO schedules(name, fired_at, paused) VALUES(?1, 0
     ON CONFLICT(name) DO UPDATE SET paused = 1";
 const RESUMED: &str = "INSERT INTO schedules(name, fired_at, resumed_at) VALUES(?1, 0, ?2) \
     ON CONFLICT(name) DO UPDATE SET paused = 0, resumed_at = excluded.resumed_at";
+const OPTIONS: &str = "SELECT options FROM requests WHERE id = ?1";
+const SET_OPTIONS: &str = "UPDATE requests SET options = ?2 WHERE id = ?1";
 const NOTE_BOOT: &str = "INSERT OR REPLACE INTO facts(name, value) VALUES('boot', ?1)";
 
 /// The statements of a writer. They belong to its connection.
@@ -71,6 +73,8 @@ pub(super) struct Statements<'c> {
     resumed: Statement<'c>,
     keep_last: Statement<'c>,
     note_boot: Statement<'c>,
+    options: Statement<'c>,
+    set_options: Statement<'c>,
     delete: [Statement<'c>; 3],
     delete_ended: Statement<'c>,
     /// Peaks of each name and code since they were trimmed.
@@ -100,6 +104,8 @@ impl<'c> Statements<'c> {
             resumed: prepare(RESUMED)?,
             keep_last: prepare(KEEP_LAST)?,
             note_boot: prepare(NOTE_BOOT)?,
+            options: prepare(OPTIONS)?,
+            set_options: prepare(SET_OPTIONS)?,
             delete: [
                 prepare("DELETE FROM requests WHERE id = ?1")?,
                 prepare("DELETE FROM arguments WHERE id = ?1")?,
@@ -205,12 +211,28 @@ impl<'c> Statements<'c> {
                 self.last_run.execute([key(*id)])?;
                 self.retry.execute([key(*id)]).map(drop)
             }
+            Op::Acted { id, act, by } => self.acted(*id, *act, by),
             Op::Peak { name, code, bytes } => self.peak(name, code, *bytes, now),
             Op::Fired { name, at } => self.fired.execute(params![name, time(*at)]).map(drop),
             Op::Paused { name } => self.paused.execute([name]).map(drop),
             Op::Resumed { name, at } => self.resumed.execute(params![name, time(*at)]).map(drop),
             // Those are changes of their own kinds.
             Op::Accept(_) | Op::Claim { .. } | Op::End { .. } => Ok(()),
+        }
+    }
+
+    /// A request that is gone, and options that cannot be read, stay as they are.
+    fn acted(&mut self, id: RequestId, act: Act, by: &str) -> Result<()> {
+        let stored: Option<Option<Vec<u8>>> = self
+            .options
+            .query_row([key(id)], |row| row.get(0))
+            .optional()?;
+        let Some(stored) = stored else {
+            return Ok(());
+        };
+        match options::with_text(stored.as_deref(), act.option(), by) {
+            Ok(options) => self.set_options.execute(params![key(id), options]).map(drop),
+            Err(_) => Ok(()),
         }
     }
 

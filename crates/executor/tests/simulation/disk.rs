@@ -135,7 +135,7 @@ impl Disk {
                     None => self.learnt.push((name, code, vec![bytes])),
                 }
             }
-            Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {}
+            Op::Acted { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {}
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_arguments)] // they are Python's
 
 use std::collections::HashMap;
+use std::num::NonZeroI32;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +26,8 @@ use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
 
-/// A call for the main thread: its ticket, its method and its arguments in msgpack.
-type AskedSeen<'py> = (u64, String, Bound<'py, PyBytes>);
+/// A call for the main thread: its ticket, its method, its arguments in msgpack, and who asks.
+type AskedSeen<'py> = (u64, String, Bound<'py, PyBytes>, String);
 
 /// The thread that queues requests and gives them to workers.
 ///
@@ -156,7 +157,7 @@ impl PyDispatcher {
         };
         let asked = asked.into_iter().map(|one| {
             let arguments = PyBytes::new(py, &one.arguments);
-            (one.ticket, one.method, arguments)
+            (one.ticket, one.method, arguments, one.by.to_string())
         });
         Ok(Some(asked.collect()))
     }
@@ -204,9 +205,27 @@ impl PyDispatcher {
         Ok(py.detach(|| self.core.set_schedule(name, paused))?)
     }
 
-    fn retry<'py>(&self, py: Python<'py>, ids: Vec<u64>) -> Result<Vec<Bound<'py, PyDict>>> {
+    fn set_gateway(&self, py: Python<'_>, pid: Option<i32>) -> Result<()> {
+        let pid = pid.and_then(NonZeroI32::new);
+        Ok(py.detach(|| self.core.set_gateway(pid))?)
+    }
+
+    fn audit(&self, act: String, by: &str, id: Option<u64>, object: String) -> Result<()> {
+        Ok(self
+            .core
+            .audit(act, by.into(), id.map(RequestId), object)?)
+    }
+
+    #[pyo3(signature = (ids, by = ""))]
+    fn retry<'py>(
+        &self,
+        py: Python<'py>,
+        ids: Vec<u64>,
+        by: &str,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
         let ids: Vec<_> = ids.into_iter().map(RequestId).collect();
-        let done = py.detach(|| self.core.retry(&ids))?;
+        let by = by.into();
+        let done = py.detach(|| self.core.retry(&ids, &by))?;
         let retried = ids.iter().zip(&done);
         let retried = retried.map(|(id, done)| seen::retried(py, *id, done.as_ref().err()));
         Ok(retried.collect::<PyResult<_>>()?)

@@ -1,5 +1,6 @@
 //! Unix sockets: connect, listen, and the user of the peer.
 
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,16 @@ use crate::stream::listed::Listed;
 pub fn peer_uid(socket: impl AsFd) -> Result<u32> {
     peer_of(socket)
         .map(|peer| peer.uid)
+        .map_err(|errno| Error::Config(format!("not a connected Unix socket ({errno})")))
+}
+
+/// The process at the other end, as it was when it connected; `None` for one that this one's namespace does not show.
+///
+/// # Errors
+/// `Config` if the descriptor is no connected Unix socket.
+pub fn peer_pid(socket: impl AsFd) -> Result<Option<NonZeroI32>> {
+    peer_of(socket)
+        .map(|peer| peer.pid)
         .map_err(|errno| Error::Config(format!("not a connected Unix socket ({errno})")))
 }
 

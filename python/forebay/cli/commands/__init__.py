@@ -47,6 +47,9 @@ COMMANDS: Final = {
     ),
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
+    "token": Command(
+        "forebay.cli.commands.token", "who may call a server over HTTP, and what", is_local=True
+    ),
     "pool": Command(
         "forebay.cli.commands.pool", "look at the shared pool and change it", is_local=True
     ),

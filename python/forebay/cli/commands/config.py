@@ -44,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
         shown = [one for one in shown if one.origin != "default"]
     if options.json:
         for one in shown:
-            say_json({"name": one.name, "value": one.value, "origin": one.origin})
+            say_json({"name": one.name, "value": one.shown, "origin": one.origin})
     elif shown:
-        rows = [(one.name, "" if one.value is None else one.value, one.origin) for one in shown]
+        rows = [(one.name, "" if one.shown is None else one.shown, one.origin) for one in shown]
         say(table(("name", "value", "origin"), rows))
     for warning in configuration.warnings:
         note(f"forebay: {warning}")

@@ -38,6 +38,9 @@ REASONS_MAX = 100
 SLOW = frozenset({"prune", "retry"})
 """Methods that wait for the disk, as long as what they are to do is long."""
 
+ORDERS = frozenset({"prune", "set_schedule", "reload", "stop"})
+"""Methods that change the server: the audit log has who called them. It has retries by request."""
+
 IDS_MAX = 1000
 """Requests that one `retry` or `prune` may name."""
 
@@ -61,8 +64,11 @@ class Dispatcher(Protocol):
     def workers(self) -> list[dict[str, Any]]:
         """The workers."""
 
-    def retry(self, ids: list[int]) -> list[dict[str, Any]]:
-        """Queue ended requests again."""
+    def retry(self, ids: list[int], by: str = "") -> list[dict[str, Any]]:
+        """Queue ended requests again, for this person."""
+
+    def audit(self, act: str, by: str, id: int | None, object: str) -> None:
+        """Queue a line of the audit log."""
 
     def prune(self, rule: dict[str, Any]) -> dict[str, Any]:
         """Give ended requests up."""
@@ -124,15 +130,16 @@ class Admin:
             "stop": self.stop,
         }
 
-    def answer(self, method: str, arguments: bytes) -> bytes:
+    def answer(self, method: str, arguments: bytes, by: str = "") -> bytes:
         """The head of the answer to a call; it is never an exception.
 
         Args:
             method: its name.
             arguments: a list in msgpack.
+            by: who calls, for the audit log.
         """
         try:
-            return _encode((0, self._call(method, arguments)))
+            return _encode((0, self._call(method, arguments, by)))
         except Refused as refused:
             return _encode((1, refused.as_map()))
         except Error as error:
@@ -142,7 +149,7 @@ class Admin:
             told = Refused("internal", f"{method} failed: {error!r}", next="see the server's log")
             return _encode((1, told.as_map()))
 
-    def _call(self, method: str, arguments: bytes) -> Any:
+    def _call(self, method: str, arguments: bytes, by: str) -> Any:
         known = self._methods.get(method)
         if known is None:
             raise unknown("method", method, "use a client of the server's version")
@@ -153,11 +160,14 @@ class Admin:
         if not isinstance(args, list):
             raise invalid("arguments", "a list", arguments)
         try:
-            return known(*args)
+            told = known(*args, by=by) if method == "retry" else known(*args)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise invalid(method, "other arguments", str(error)) from None
             raise
+        if method in ORDERS:
+            self._dispatcher.audit(method, by, None, _words(args))
+        return told
 
     # About the server.
 
@@ -287,10 +297,14 @@ class Admin:
             "arguments": self._rows.arguments(row["id"]),
         }
 
-    def retry(self, ids: list[Any]) -> list[dict[str, Any]]:
+    def retry(self, ids: list[Any], *, by: str = "") -> list[dict[str, Any]]:
         """Queue ended requests again."""
-        named = checked_list("ids", ids, IDS_MAX)
-        return self._dispatcher.retry([self._rows.resolve(it) for it in named])
+        numbers = [self._rows.resolve(it) for it in checked_list("ids", ids, IDS_MAX)]
+        retried = self._dispatcher.retry(numbers, by)
+        for number, one in zip(numbers, retried, strict=True):
+            if "refused" not in one:
+                self._dispatcher.audit("retry", by, number, "")
+        return retried
 
     def prune(self, rule: dict[str, Any] | None = None) -> dict[str, Any]:
         """Give ended requests up, with their results and logs."""
@@ -332,6 +346,11 @@ def _version() -> str | None:
         return version("forebay")
     except PackageNotFoundError:
         return None
+
+
+def _words(args: list[Any]) -> str:
+    """The arguments of an order for the audit log, cut where they are long."""
+    return msgspec.json.encode(args).decode()[:SHOWN_CHARS]
 
 
 def _now_ms() -> int:

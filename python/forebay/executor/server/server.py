@@ -163,6 +163,15 @@ class Server:
         if self._supervisor is not None:  # else its first import is still to come
             self._supervisor.reload()
 
+    def set_gateway(self, pid: int) -> None:
+        """Take the connections of this process for the gateway's, which says for whom it calls.
+
+        In force when this returns; any thread.
+        """
+        if self._dispatcher is not None:
+            with contextlib.suppress(ClosedError):  # the server is about to end
+                self._dispatcher.set_gateway(pid)
+
     def facts(self) -> dict[str, Any]:
         """What it is, for `info`."""
         return {
@@ -307,9 +316,9 @@ class Server:
                     self._answer(dispatcher, *call)
 
     def _answer(
-        self, dispatcher: _core.Dispatcher, ticket: int, method: str, arguments: bytes
+        self, dispatcher: _core.Dispatcher, ticket: int, method: str, arguments: bytes, by: str
     ) -> None:
-        head = self._admin.answer(method, arguments)
+        head = self._admin.answer(method, arguments, by)
         with contextlib.suppress(ClosedError):  # who asked hears that the server has ended
             dispatcher.answer(ticket, head)
 

@@ -35,15 +35,21 @@ _decode = msgpack.Decoder().decode
 
 
 def submission(
-    method: str, name: str, arguments: bytes, options: dict[str, Any] | None, token: int | None
+    method: str,
+    name: str,
+    arguments: bytes,
+    options: dict[str, Any] | None,
+    token: int | None,
+    by: str | None = None,
 ) -> Message:
-    """The message of a `submit` or `run`.
+    """The message of a `submit` or `run`; `by` is whom the gateway acts for.
 
     Raises:
         ConfigError: the name or an option does not travel: a number beyond 64 bits, half a letter.
     """
     small = len(arguments) < BLOB_BYTES_MAX
-    call = method, (name, arguments if small else None, options, token), None
+    named = None if by is None else {"by": by}
+    call = method, (name, arguments if small else None, options, token), named
     try:
         return _encode(call), None if small else [arguments]
     except (TypeError, OverflowError, UnicodeEncodeError) as error:

@@ -34,6 +34,9 @@ STEM_CHARS_MAX = 24
 
 _LONGEST_SUFFIX = ".sock"
 
+TOKENS, LOCAL_TOKEN = "tokens.json", "local.token"
+"""In the state directory: the tokens of the gateway, and that of this user with its addresses."""
+
 
 def state_root(directory: str | os.PathLike[str] | None = None) -> Path:
     """Where all servers of this user keep their state; not made by asking.
@@ -82,6 +85,11 @@ class ServerPaths:
     def manifest(self) -> Path:
         """What the application was when it was last imported."""
         return self.state / "manifest.json"
+
+    @property
+    def tokens(self) -> Path:
+        """Who may call it through its gateway."""
+        return self.state / TOKENS
 
     @property
     def log(self) -> Path:

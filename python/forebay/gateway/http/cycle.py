@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 if TYPE_CHECKING:
     from forebay.gateway.http.protocol import Protocol
@@ -36,25 +37,46 @@ class Flow(FlowControl):
             super().resume_reading()
 
 
-class Cycle(RequestResponseCycle):
-    """uvicorn's, with one write for head and body, and without a check of our own headers."""
+class Cycle:
+    """One request.
+
+    What uvicorn's does, with one write for head and body, without a check of our own headers, and
+    without the parts of ASGI that the gateway does not use.
+    """
+
+    __slots__ = (
+        "_head",
+        "_is_head",
+        "_on_response",
+        "_state",
+        "_transport",
+        "body",
+        "chunked",
+        "disconnected",
+        "flow",
+        "keep_alive",
+        "message_event",
+        "more_body",
+        "response_complete",
+        "response_started",
+        "scope",
+        "waiting_for_100_continue",
+    )
 
     def __init__(self, protocol: Protocol, state: State, *, keep_alive: bool) -> None:
-        super().__init__(
-            scope=protocol.scope,
-            transport=protocol.transport,
-            loop=protocol.loop,
-            flow=protocol.flow,
-            logger=_log,
-            access_logger=_log,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=protocol.expect_100_continue,
-            keep_alive=keep_alive,
-            supports_pathsend=False,
-            on_response=protocol.on_response_complete,
-        )
+        self.scope = protocol.scope
+        self.flow = protocol.flow
+        self.message_event = asyncio.Event()
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self.waiting_for_100_continue = protocol.expect_100_continue
+        self.body = b""
+        self.more_body = True
+        self.response_started = False
+        self.response_complete = False
+        self.chunked = False
+        self._transport = protocol.transport
+        self._on_response: Callable[[], None] = protocol.on_response_complete
         self._state = state
         self._head = b""
         self._is_head = self.scope["method"] == "HEAD"
@@ -70,25 +92,39 @@ class Cycle(RequestResponseCycle):
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
-            self.transport.abort()
+            self._transport.abort()
             raise
         except Exception:
             _log.exception("%s %s failed", self.scope["method"], self.scope["path"])
             await self._fail()
         else:
             if not self.response_complete and not self.disconnected:
-                self.transport.close()
+                self._transport.close()
         finally:
-            self.on_response = _nothing
+            self._on_response = _nothing
 
     async def _fail(self) -> None:
         if self.response_started:
-            self.transport.abort()  # the client must not take what it has for the whole
+            self._transport.abort()  # the client must not take what it has for the whole
             return
         length = b"%d" % len(_FAULT)
         headers = [(b"content-type", b"application/problem+json"), (b"content-length", length)]
         await self.send({"type": "http.response.start", "status": 500, "headers": headers})
         await self.send({"type": "http.response.body", "body": _FAULT})
+
+    async def receive(self) -> dict[str, Any]:
+        """The next piece of the body, or that the client has left."""
+        if self.waiting_for_100_continue and not self._transport.is_closing():
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self.body = self.body, b""
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: Any) -> None:
         """Send the head, or a piece of the body; waits for a client that does not read."""
@@ -113,8 +149,8 @@ class Cycle(RequestResponseCycle):
             elif name == b"connection":
                 self.keep_alive = False
             lines += name, b": ", value, b"\r\n"
-        self.chunked_encoding = chunked and not self._is_head
-        if self.chunked_encoding:
+        self.chunked = chunked and not self._is_head
+        if self.chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
@@ -125,7 +161,7 @@ class Cycle(RequestResponseCycle):
         head, self._head = self._head, b""
         if self._is_head:
             body = b""
-        elif self.chunked_encoding:
+        elif self.chunked:
             if body:
                 body = b"%x\r\n%b\r\n" % (len(body), body)
             if not more:
@@ -133,13 +169,13 @@ class Cycle(RequestResponseCycle):
         if head:
             body = head + body if body else head
         if body:
-            self.transport.write(body)
+            self._transport.write(body)
         if not more:
             self.response_complete = True
             self.message_event.set()
             if not self.keep_alive:
-                self.transport.close()
-            self.on_response()
+                self._transport.close()
+            self._on_response()
 
 
 def _nothing() -> None:

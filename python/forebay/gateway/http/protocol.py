@@ -19,9 +19,11 @@ import contextvars
 import enum
 import math
 import urllib.parse
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from forebay.gateway.http import limits
@@ -51,6 +53,9 @@ class Phase(enum.IntEnum):
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
 
+_VERSIONS: Final = ("1.1", "1.0")
+
+
 class Protocol(HttpToolsProtocol):
     """One connection of a client.
 
@@ -72,7 +77,9 @@ class Protocol(HttpToolsProtocol):
         self._held = b""
         """Received, and not looked at while too many requests wait."""
         self._answering: Cycle | None = None
-        """The request that the application has; others wait behind it in `pipeline`."""
+        """The request that the application has."""
+        self._behind: deque[Cycle] = deque()
+        """Those that wait for its answer, the oldest first."""
 
     # The transport's.
 
@@ -94,9 +101,7 @@ class Protocol(HttpToolsProtocol):
         answering, self._answering = self._answering, None
         if answering is not None:
             answering.disconnect()
-        for cycle, _ in self.pipeline:
-            cycle.disconnected = True
-        self.pipeline.clear()
+        self._behind.clear()
         self._held = b""
         self._forget_body()
         self._census.leave(self._address)
@@ -108,7 +113,7 @@ class Protocol(HttpToolsProtocol):
             return
         if self._phase is Phase.SILENT:
             self._set(Phase.HEADERS, limits.HEADERS_S)
-        if len(data) <= limits.PIECE_BYTES and not self.pipeline and not self._held:
+        if len(data) <= limits.PIECE_BYTES and not self._behind and not self._held:
             self._feed(data)
         else:
             self._held += data
@@ -127,7 +132,7 @@ class Protocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The gateway ends: close the connection, or have the answer under way be the last one."""
-        self.pipeline.clear()
+        self._behind.clear()
         self._held = b""
         if self._answering is None:
             self.transport.close()
@@ -191,16 +196,19 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The headers are complete: the application begins, unless another request is before."""
         version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            raise _malformed(f"version {version}")
         self.scope = self._scope(version)
         keep_alive = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         self._check_length()
         self._set(Phase.BODY, limits.BODY_S)
-        self.cycle = cycle = Cycle(self, self._state, keep_alive=keep_alive)
+        cycle: Any = Cycle(self, self._state, keep_alive=keep_alive)
+        self.cycle = cycle
         if self._answering is None:
             self._start(cycle)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
+            self._behind.append(cycle)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -215,7 +223,10 @@ class Protocol(HttpToolsProtocol):
         if self._census.bodies_full:
             raise _crowded()
         self._deadline = self.loop.time() + limits.BODY_S
-        super().on_body(body)
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The body is complete."""
@@ -232,7 +243,7 @@ class Protocol(HttpToolsProtocol):
     @property
     def is_full(self) -> bool:
         """Whether so many requests wait that no more are read."""
-        return len(self.pipeline) >= limits.PIPELINED_MAX or bool(self._held)
+        return len(self._behind) >= limits.PIPELINED_MAX or bool(self._held)
 
     def on_response_complete(self) -> None:
         """The answer is written: the next request may begin."""
@@ -240,8 +251,8 @@ class Protocol(HttpToolsProtocol):
         self._answering = None
         if self.transport.is_closing():
             return
-        if self.pipeline:
-            self._start(self.pipeline.pop()[0])
+        if self._behind:
+            self._start(self._behind.popleft())
         elif self._phase is Phase.ANSWERING:
             self._set(Phase.IDLE, limits.IDLE_S)
         if self._held:
@@ -306,7 +317,7 @@ class Protocol(HttpToolsProtocol):
         """Look at what was received, as far as there is room for requests."""
         held = memoryview(self._held)
         done = 0
-        while done < len(held) and len(self.pipeline) < limits.PIPELINED_MAX:
+        while done < len(held) and len(self._behind) < limits.PIPELINED_MAX:
             if self._phase is Phase.LINGERING or self.transport.is_closing():
                 return
             in_body = self._phase is Phase.BODY
@@ -316,7 +327,7 @@ class Protocol(HttpToolsProtocol):
         self._held = bytes(held[done:])
         if self._held:
             self.flow.pause_reading()
-        elif not self.transport.is_closing() and not self.pipeline:
+        elif not self.transport.is_closing() and not self._behind:
             self.flow.resume_reading()
 
     def _forget_body(self) -> None:
@@ -347,14 +358,14 @@ class Protocol(HttpToolsProtocol):
         if answering is None:
             due = self._phase is not Phase.BODY  # else it was answered before its body had come
         else:
-            due = not answering.response_started and not self.pipeline
+            due = not answering.response_started and not self._behind
         if due:
             self.transport.write(_written(problem, self._state.date_line))
         if answering is not None:
             answering.disconnect()
             self._answering = None
         self._held = b""
-        self.pipeline.clear()
+        self._behind.clear()
         self._forget_body()
         self._linger()
 
@@ -413,5 +424,5 @@ def _crowded() -> Problem:
     )
 
 
-def _malformed(error: Exception) -> Problem:
-    return Problem(400, "malformed", f"this is no HTTP: {error}", next="send HTTP/1.1")
+def _malformed(why: object) -> Problem:
+    return Problem(400, "malformed", f"this is no HTTP/1.1: {why}", next="send HTTP/1.1")

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from forebay.errors import ConfigError
 
-__all__ = ["Bound", "bind"]
+__all__ = ["BACKLOG", "Bound", "bind"]
 
 BACKLOG: Final = 4096
 """Connections that wait while the gateway is started again; the kernel may allow fewer."""

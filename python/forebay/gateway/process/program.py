@@ -36,6 +36,7 @@ from forebay.gateway.http.protocol import Protocol
 from forebay.gateway.http.state import State
 from forebay.gateway.login import Sessions
 from forebay.gateway.process.certificate import Certificate
+from forebay.gateway.process.listening import BACKLOG
 from forebay.gateway.process.settings import Settings
 from forebay.gateway.routes.every import TABLE
 from forebay.gateway.server_link import ServerLink
@@ -142,6 +143,7 @@ class _Gateway:
         return await asyncio.get_running_loop().create_server(
             lambda: Protocol(config, self._state),
             sock=listener,
+            backlog=BACKLOG,
             ssl=None if certificate is None else certificate.context,
             ssl_handshake_timeout=None if certificate is None else limits.HANDSHAKE_S,
             ssl_shutdown_timeout=None if certificate is None else limits.LINGER_S,

@@ -26,7 +26,9 @@ PAUSE_S: Final = 0.1
 PAUSE_S_MAX: Final = 10.0
 """Before it is started again; it doubles, until one has run for `WELL_S`."""
 
-WELL_S: Final = 10.0
+WELL_S: Final = 1.0
+"""A start takes a third of it; one that ends again at once has a reason that stays."""
+
 END_S: Final = 5.0
 """From SIGTERM to SIGKILL: answers under way, which wait for nothing, have that long."""
 

@@ -36,14 +36,14 @@ class Stop(msgspec.Struct, forbid_unknown_fields=True):
 async def cancel(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests/{id}/cancel`."""
     id_ = await context.server.resolve(exchange.part)
-    how = await context.server.ask("cancel", id_)
+    how = await context.server.ask("cancel", id_, by=exchange.submitter)
     await exchange.json({"schema": 1, "id": id_, "cancelled": how}, 202)
 
 
 async def retry(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests/{id}/retry`."""
     id_ = await context.server.resolve(exchange.part)
-    answer = (await context.server.ask("retry", [id_]))[0]
+    answer = (await context.server.ask("retry", [id_], by=exchange.submitter))[0]
     if answer.get("refused"):
         raise Problem(409, "invalid_state", f"{id_}: {answer['refused']}", object=id_)
     await exchange.json({"schema": 1, "id": id_, "status": "queued"}, 202)
@@ -56,12 +56,12 @@ async def prune(context: Context, exchange: Exchange) -> None:
         asked = prune_rule(rule.older_than, rule.status, rule.ids, dry_run=rule.dry_run)
     except ConfigError as error:
         raise Problem(422, "invalid", f"older_than: {error}", object="older_than") from None
-    await exchange.json(await context.server.ask("prune", asked))
+    await exchange.json(await context.server.ask("prune", asked, by=exchange.submitter))
 
 
 async def reload(context: Context, exchange: Exchange) -> None:
     """`POST /v1/reload`: load the application anew."""
-    await exchange.json(await context.server.ask("reload"))
+    await exchange.json(await context.server.ask("reload", by=exchange.submitter))
 
 
 async def stop(context: Context, exchange: Exchange) -> None:
@@ -71,17 +71,22 @@ async def stop(context: Context, exchange: Exchange) -> None:
         grace = parse_timeout(wanted.grace)
     except ConfigError as error:
         raise Problem(422, "invalid", f"grace: {error}", object="grace") from None
-    await exchange.json(await context.server.ask("stop", grace))
+    await exchange.json(await context.server.ask("stop", grace, by=exchange.submitter))
 
 
 async def pause(context: Context, exchange: Exchange) -> None:
     """`POST /v1/schedules/{name}/pause`."""
-    await exchange.json(await context.server.ask("set_schedule", exchange.part, True))
+    await _set_schedule(context, exchange, paused=True)
 
 
 async def resume(context: Context, exchange: Exchange) -> None:
     """`POST /v1/schedules/{name}/resume`."""
-    await exchange.json(await context.server.ask("set_schedule", exchange.part, False))
+    await _set_schedule(context, exchange, paused=False)
+
+
+async def _set_schedule(context: Context, exchange: Exchange, *, paused: bool) -> None:
+    told = await context.server.ask("set_schedule", exchange.part, paused, by=exchange.submitter)
+    await exchange.json(told)
 
 
 async def _read(exchange: Exchange, type_: Any) -> Any:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from forebay.executor._internal import made_ms
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
-from forebay.gateway.idempotency import checked_key, mismatch, scoped_key
+from forebay.gateway.idempotency import checked_key, mismatch, now_ms, same_arguments, scoped_key
 from forebay.gateway.media import JSON as JSON_FORM
 from forebay.gateway.media import body_form
 from forebay.gateway.options import from_object, from_query
@@ -113,22 +111,24 @@ async def accept(
     Raises:
         Problem: its key is that of another submission, or of one under way.
     """
-    options["submitter"] = submitter
+    submit = context.server.submit
     if key is None:
-        return await context.server.submit(name, blob, options, repeatable=False), False
+        return await submit(name, blob, options, by=submitter, repeatable=False), False
     scoped = scoped_key(submitter, name, checked_key(key))
     options["idempotency"] = scoped
     idempotency = context.idempotency
     idempotency.begin(scoped)
     try:
-        began_ms = time.time_ns() // 1_000_000
-        id_ = await context.server.submit(name, blob, options, repeatable=True)
+        began_ms = now_ms()
+        id_ = await submit(name, blob, options, by=submitter, repeatable=True)
         digest = hashlib.sha256(blob).digest()
         if idempotency.known(scoped, id_, digest):
             return id_, True
-        replayed = made_ms(id_) < began_ms
-        if replayed and (await context.server.ask("arguments", id_))["arguments"] != blob:
-            raise mismatch(id_)
+        replayed = idempotency.is_from_before(id_, began_ms)
+        if replayed:
+            kept = (await context.server.ask("arguments", id_))["arguments"]
+            if not same_arguments(kept, blob):
+                raise mismatch(id_)
         idempotency.note(scoped, id_, digest)
         return id_, replayed
     finally:

@@ -1,5 +1,7 @@
 //! Calls that the server's main thread answers, forwarded by ticket.
 
+use std::sync::Arc;
+
 use forebay_base::slots::Key;
 
 use crate::dispatcher::clients::connections::{Connections, OpenCall};
@@ -26,8 +28,8 @@ impl AdminCalls {
         connections: &mut Connections,
         mailbox: &Mailbox<AdminCall>,
         (client, call): (Key, u64),
-        method: &str,
-        arguments: &[u8],
+        (method, arguments): (&str, &[u8]),
+        by: Arc<str>,
     ) -> Result<(), Refusal> {
         let busy = || {
             let limit = TICKETS_MAX as u64;
@@ -38,6 +40,7 @@ impl AdminCalls {
             ticket,
             method: method.to_owned(),
             arguments: arguments.to_vec(),
+            by,
         };
         if !mailbox.push(admin_call) {
             self.forget(ticket);

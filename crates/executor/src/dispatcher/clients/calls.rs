@@ -1,10 +1,14 @@
 //! The calls of clients that the dispatcher itself answers.
 
+use std::sync::Arc;
+
 use forebay_base::slots::Key;
 use forebay_transport::Buffer;
 use forebay_transport::calls::Call as Received;
 
+use crate::dispatcher::audit::AuditLine;
 use crate::dispatcher::clients::Clients;
+use crate::dispatcher::clients::actor::{Actor, not_the_gateway};
 use crate::dispatcher::clients::connections::plain;
 use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
@@ -18,6 +22,7 @@ use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
 use crate::message::{self, Call, Submit};
+use crate::op::Act;
 use crate::request::Submission;
 use crate::store::{Fetched, Question};
 
@@ -52,7 +57,7 @@ impl Clients {
             return self.connections.refuse(key, call, &refusal);
         }
         let segment = received.segments.first().map(Buffer::as_slice);
-        let asked = match Call::read(received.head.as_slice(), segment) {
+        let (asked, by) = match Call::read_for(received.head.as_slice(), segment) {
             Ok(asked) => asked,
             Err(error) => {
                 let next = "use a client of this version";
@@ -74,7 +79,11 @@ impl Clients {
         if waits && reload.code().is_loading() {
             return reload.park(key, received);
         }
-        match self.serve(cx, commits, reload, (key, call), asked) {
+        let served = match self.actor(key, by) {
+            Ok(by) => self.serve(cx, commits, reload, (key, call), asked, by),
+            Err(refusal) => Err(refusal),
+        };
+        match served {
             Ok(()) => {}
             Err(refusal) if streams => {
                 self.following
@@ -91,6 +100,7 @@ impl Clients {
         reload: &Reload,
         (client, call): (Key, u64),
         asked: Call<'_>,
+        by: Actor<'_>,
     ) -> Result<(), Refusal> {
         let waiter = |wants| Waiter {
             client,
@@ -99,9 +109,11 @@ impl Clients {
         };
         match asked {
             Call::Submit(submit) => {
-                self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted))
+                self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted), by)
             }
-            Call::Run(submit) => self.submit(cx, commits, reload, &submit, waiter(Awaited::End)),
+            Call::Run(submit) => {
+                self.submit(cx, commits, reload, &submit, waiter(Awaited::End), by)
+            }
             Call::Accepted { token } => self.find_token(cx, token, waiter(Awaited::Accepted)),
             Call::Wait { id, whole } => {
                 let question = if whole {
@@ -117,12 +129,12 @@ impl Clients {
                     .answer(client, call, plain(message::answered(None)));
                 Ok(())
             }
-            Call::Cancel { id } => self.cancel(cx, commits, id, waiter(Awaited::Cancelled)),
+            Call::Cancel { id } => self.cancel(cx, commits, id, waiter(Awaited::Cancelled), by),
             Call::Other { method, arguments } => {
                 let mailbox = &cx.shared.admin_calls;
-                let call = (client, call);
+                let (call, asked) = ((client, call), (method, arguments));
                 self.admin_calls
-                    .forward(&mut self.connections, mailbox, call, method, arguments)
+                    .forward(&mut self.connections, mailbox, call, asked, by.name())
             }
             Call::Logs { id, offset, follow } => {
                 let kind = StreamKind::Logs { offset, follow };
@@ -141,6 +153,7 @@ impl Clients {
         reload: &Reload,
         submit: &Submit<'_>,
         waiter: Waiter,
+        by: Actor<'_>,
     ) -> Result<(), Refusal> {
         let bytes = submit.arguments.len();
         if bytes > self.arguments_bytes_max {
@@ -154,12 +167,12 @@ impl Clients {
                 next,
             ));
         }
-        let submission = reload.code().check(submit, cx.now)?;
-        let Err(refusal) = self.enter(cx, commits, submission, waiter, submit.token) else {
+        let now = cx.now;
+        let checked = || reload.code().check(submit, now).map(|it| by.signed(it));
+        let Err(refusal) = self.enter(cx, commits, checked()?, waiter, submit.token) else {
             return Ok(());
         };
-        let submission = reload.code().check(submit, cx.now)?;
-        self.fetch_predecessors(cx, commits, refusal, submission, (waiter, submit.token))
+        self.fetch_predecessors(cx, commits, refusal, checked()?, (waiter, submit.token))
     }
 
     /// Give a submission to the machine, and register what its call waits for.
@@ -171,8 +184,15 @@ impl Clients {
         waiter: Waiter,
         token: Option<u64>,
     ) -> Result<(), Refusal> {
+        let signed = submission.options.by.clone();
+        let signed = signed.map(|by| (by, Arc::clone(&submission.name)));
         match commits.submit(cx, submission).map_err(|refusal| *refusal)? {
-            Submitted::New(id) => self.wait_with(id, waiter, token),
+            Submitted::New(id) => {
+                if let Some((by, name)) = signed {
+                    self.audit_act(cx, "submit", by, id, name);
+                }
+                self.wait_with(id, waiter, token);
+            }
             Submitted::Known(id) if waiter.wants == Awaited::Accepted => {
                 self.answer_id(cx, id, waiter);
             }
@@ -299,8 +319,13 @@ impl Clients {
         commits: &mut Commits,
         id: RequestId,
         waiter: Waiter,
+        by: Actor<'_>,
     ) -> Result<(), Refusal> {
-        let how = match cx.machine.cancel(cx.now, id) {
+        let cancelled = cx.machine.cancel(cx.now, id);
+        if matches!(cancelled, Cancelled::Now | Cancelled::Asked) {
+            self.note_cancel(cx, id, by.name());
+        }
+        let how = match cancelled {
             // Answered once the end is on disk: until then a restart would run the request.
             Cancelled::Now => {
                 self.wait_with(id, waiter, None);
@@ -315,6 +340,43 @@ impl Clients {
         };
         self.answer(waiter, plain(message::cancelled(how)));
         Ok(())
+    }
+
+    /// Keep who has cancelled a request, with it and in the audit log.
+    fn note_cancel(&mut self, cx: &mut Context, id: RequestId, by: Arc<str>) {
+        let request = cx.machine.request(id);
+        let name = request.map(|request| Arc::clone(&request.submission.name));
+        cx.machine.acted(cx.now, id, Act::Cancel, Arc::clone(&by));
+        self.audit_act(cx, "cancel", by, id, name.unwrap_or_default());
+    }
+
+    fn audit_act(
+        &mut self,
+        cx: &Context,
+        act: &'static str,
+        by: Arc<str>,
+        id: RequestId,
+        object: Arc<str>,
+    ) {
+        self.audit(AuditLine {
+            at: cx.now,
+            act: act.into(),
+            by,
+            id: Some(id),
+            object,
+        });
+    }
+
+    /// Who makes a call.
+    ///
+    /// # Errors
+    /// `forbidden`: it says for whom, and is not the gateway.
+    fn actor<'a>(&self, client: Key, by: Option<&'a str>) -> Result<Actor<'a>, Refusal> {
+        match by {
+            _ if self.connections.is_gateway(client) => Ok(Actor::Gateway(by)),
+            None => Ok(Actor::User),
+            Some(name) => Err(not_the_gateway(name)),
+        }
     }
 
     /// Begin a stream about a request.
@@ -382,7 +444,7 @@ mod tests {
     #[test]
     fn a_submission_that_was_refused_in_this_turn_does_not_count_as_accepted() {
         let mut cx = context();
-        let mut clients = Clients::new(None, usize::MAX);
+        let mut clients = Clients::new(None, None, usize::MAX);
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let client = clients.connections.add(&cx.poll, ours.into(), None);
         let client = client.expect("a client");

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::File;
+use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use forebay_base::slots::{Key, Slots};
 use forebay_transport::calls::{Call, Connection, Options};
 use forebay_transport::limit::Limits;
 use forebay_transport::link::{Head, Payload};
-use forebay_transport::stream::unix::{Listener, peer_uid};
+use forebay_transport::stream::unix::{Listener, peer_pid, peer_uid};
 use forebay_transport::wire::{Codec, Role};
 use rustix::process::geteuid;
 
@@ -50,6 +51,8 @@ pub enum OpenCall {
 pub struct Client {
     connection: Connection,
     key: Key,
+    /// Its process when it connected, as far as it can be seen from here.
+    pid: Option<NonZeroI32>,
     watched: Ready,
     touched: bool,
     /// Nothing more is read from it for now.
@@ -102,6 +105,8 @@ pub struct Connections {
     spare: Option<File>,
     refused: Vec<Key>,
     refusals: Refusals,
+    /// The gateway's process, while there is one.
+    gateway: Option<NonZeroI32>,
 }
 
 impl Connections {
@@ -135,6 +140,17 @@ impl Connections {
     pub fn stop_listening(&mut self, poll: &Poll) {
         self.accepting.stop(poll, &self.listener);
         self.listener = None;
+    }
+
+    /// Take connections of this process for the gateway's, and those of another one no longer.
+    pub fn set_gateway(&mut self, pid: Option<NonZeroI32>) {
+        self.gateway = pid;
+    }
+
+    /// Whether a client is the gateway: the kernel's word for its process is compared, not its own.
+    pub fn is_gateway(&self, key: Key) -> bool {
+        let client = self.slots.get(key);
+        self.gateway.is_some() && client.is_some_and(|client| client.pid == self.gateway)
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
@@ -459,7 +475,7 @@ impl Connections {
     /// Serve the client of a socket, or refuse it for a shortage. `None`: another user's, or it has gone.
     pub fn add(&mut self, poll: &Poll, socket: OwnedFd, shortage: Option<Shortage>) -> Option<Key> {
         // The file's mode excludes other users, but another user may have created its directory.
-        let uid = peer_uid(&socket).ok()?;
+        let (uid, pid) = (peer_uid(&socket).ok()?, peer_pid(&socket).ok()?);
         if uid != geteuid().as_raw() {
             return None;
         }
@@ -481,6 +497,7 @@ impl Connections {
         let key = self.slots.insert_with(|key| Client {
             connection,
             key,
+            pid,
             watched: Ready::default(),
             touched: false,
             paused: false,

@@ -7,6 +7,7 @@
 //!
 //! Answers are collected, and each connection is flushed once a turn.
 
+mod actor;
 mod admin_calls;
 mod answers;
 mod calls;
@@ -16,11 +17,13 @@ mod refused;
 pub(super) mod streams;
 pub(super) mod waiters;
 
+use std::num::NonZeroI32;
 use std::path::Path;
 use std::time::Instant;
 
 use forebay_base::slots::Key;
 
+use crate::dispatcher::audit::{AuditLine, AuditLog};
 use crate::dispatcher::clients::admin_calls::AdminCalls;
 use crate::dispatcher::clients::connections::{Connections, OpenCall, plain};
 use crate::dispatcher::clients::following::Following;
@@ -41,12 +44,15 @@ pub struct Clients {
     waiters: Waiters,
     admin_calls: AdminCalls,
     following: Following,
+    audit: Option<AuditLog>,
     arguments_bytes_max: usize,
 }
 
 impl Clients {
-    pub fn new(logs: Option<Logs>, arguments_bytes_max: usize) -> Self {
+    /// Without a state directory there are no logs, nor an audit log.
+    pub fn new(logs: Option<Logs>, audit: Option<AuditLog>, arguments_bytes_max: usize) -> Self {
         Self {
+            audit,
             connections: Connections::default(),
             waiters: Waiters::default(),
             admin_calls: AdminCalls::default(),
@@ -61,6 +67,18 @@ impl Clients {
     /// Those of [`Connections::listen`].
     pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
         self.connections.listen(poll, path)
+    }
+
+    /// Take the connections of this process for the gateway's.
+    pub fn set_gateway(&mut self, pid: Option<NonZeroI32>) {
+        self.connections.set_gateway(pid);
+    }
+
+    /// Write a line into the audit log.
+    pub fn audit(&mut self, line: AuditLine) {
+        if let Some(audit) = &mut self.audit {
+            audit.write(line);
+        }
     }
 
     /// Accept no more clients.
@@ -154,7 +172,9 @@ impl Clients {
         for key in self.connections.take_overdue(now) {
             self.left(&cx.poll, commits, key);
         }
-        if let Some(warning) = self.connections.take_warning(now) {
+        let refused = self.connections.take_warning(now);
+        let unwritten = self.audit.as_mut().and_then(AuditLog::take_warning);
+        for warning in [refused, unwritten].into_iter().flatten() {
             cx.shared.order(Order::Warn(warning));
         }
     }

@@ -25,7 +25,7 @@ use crate::dispatcher::supervisor::protocol::ReplyTo;
 use crate::error::{self, Refusal};
 use crate::id::RequestId;
 use crate::machine::{Machine, Submitted};
-use crate::op::Op;
+use crate::op::{Act, Op};
 use crate::request::{Ending, Millis, Status, Submission};
 use crate::store::{Answer, Fetched, PruneRule, Pruned, Question, StoreConfig, Unread};
 
@@ -229,9 +229,9 @@ impl Commits {
 /// Orders of an operator.
 impl Commits {
     /// Run an ended request again.
-    pub fn retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
+    pub fn retry(&mut self, id: RequestId, by: Arc<str>, reply_to: ReplyTo<()>) {
         match &mut self.pending {
-            Some(pending) => pending.fetch(id, Question::Row, Purpose::Retry(reply_to)),
+            Some(pending) => pending.fetch(id, Question::Row, Purpose::Retry(by, reply_to)),
             None => drop(reply_to.send(Err(NO_STORE.into()))),
         }
     }
@@ -242,13 +242,18 @@ impl Commits {
         cx: &mut Context,
         id: RequestId,
         found: Fetched,
-        reply_to: ReplyTo<()>,
+        (by, reply_to): (Arc<str>, ReplyTo<()>),
     ) {
         let Some(pending) = &mut self.pending else {
             return;
         };
         match restart(pending, cx, id, found) {
-            Ok(()) => pending.add_retry(id, reply_to),
+            Ok(()) => {
+                pending.add_retry(id, reply_to);
+                if !by.is_empty() {
+                    cx.machine.acted(cx.now, id, Act::Retry, by);
+                }
+            }
             refused => drop(reply_to.send(refused)), // fails if the caller no longer waits
         }
     }

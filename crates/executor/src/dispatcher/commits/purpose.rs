@@ -1,5 +1,7 @@
 //! Why the store was asked: what its answer is for.
 
+use std::sync::Arc;
+
 use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
 use crate::dispatcher::clients::waiters::Waiter;
 use crate::dispatcher::supervisor::protocol::ReplyTo;
@@ -37,6 +39,7 @@ pub enum Purpose {
     /// A run is to begin.
     Run(PendingRun),
     After(Box<LateSubmission>),
-    Retry(ReplyTo<()>),
+    /// Somebody retries it.
+    Retry(Arc<str>, ReplyTo<()>),
     Prune(ReplyTo<Pruned>),
 }

@@ -1,5 +1,6 @@
 //! The messages between the dispatcher and the threads of its program.
 
+use std::num::NonZeroI32;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::mpsc::Sender;
 
 use forebay_transport::calls::Connection;
 
+use crate::dispatcher::audit::AuditLine;
 use crate::error::Result;
 use crate::id::RequestId;
 use crate::machine::Machine;
@@ -50,12 +52,17 @@ pub enum Command {
     Ready(Slot, StartedWorker),
     Failed(Slot, Arc<str>),
     Died(Slot, Death),
-    Retry(RequestId, ReplyTo<()>),
+    /// Run an ended request again, for this person.
+    Retry(RequestId, Arc<str>, ReplyTo<()>),
     Prune(PruneRule, ReplyTo<Pruned>),
     Install(Arc<Manifest>, Sender<Result<()>>),
     /// Watch these source files.
     Watch(Vec<PathBuf>, Sender<Result<()>>),
     Hold(Option<Arc<str>>, Sender<()>),
+    /// The gateway is this process now.
+    Gateway(Option<NonZeroI32>, Sender<()>),
+    /// Write a line into the audit log.
+    Audit(AuditLine),
     /// Refuse further work: answered at once, and notified when nothing runs.
     Drain {
         begun: Sender<()>,
@@ -93,6 +100,8 @@ pub struct AdminCall {
     pub method: String,
     /// A msgpack array.
     pub arguments: Vec<u8>,
+    /// Who asks: the holder of a token, as the gateway says, or the user of a Unix socket.
+    pub by: Arc<str>,
 }
 
 /// The end of an in-process submission.

@@ -26,6 +26,8 @@ impl Written {
             | Op::Park { id, .. }
             | Op::Retry { id, .. }
             | Op::End { id, .. } => Some(*id),
+            // It makes no other change of its request out of date.
+            Op::Acted { .. } => None,
             Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => None,
         }
     }

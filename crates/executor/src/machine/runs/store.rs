@@ -179,6 +179,7 @@ impl Runs {
             }
             // No state waits for these changes: a parked request waits for its time, not for the disk.
             Op::Park { .. }
+            | Op::Acted { .. }
             | Op::Peak { .. }
             | Op::Fired { .. }
             | Op::Paused { .. }

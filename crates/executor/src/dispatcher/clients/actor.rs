@@ -1,0 +1,91 @@
+//! Who makes a call: a program of this user, or the gateway for the holder of a token.
+
+use std::sync::Arc;
+
+use rustix::process::geteuid;
+
+use crate::error::Refusal;
+use crate::request::Submission;
+
+/// Who makes a call.
+///
+/// Programs of this user may name any submitter, since it only decides about turns among what the same user submits,
+/// who could write the database as well. Who acted is another matter: only the gateway speaks for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Actor<'a> {
+    /// A program on a Unix socket, which belongs to this user.
+    User,
+    /// The gateway, for the holder of this token.
+    Gateway(Option<&'a str>),
+}
+
+impl Actor<'_> {
+    /// As it is kept and logged.
+    pub fn name(self) -> Arc<str> {
+        match self {
+            // A token's name has no colon.
+            Self::User => format!("uid:{}", geteuid().as_raw()).into(),
+            Self::Gateway(Some(name)) => name.into(),
+            Self::Gateway(None) => "gateway".into(),
+        }
+    }
+
+    /// A submission with who has made it: through the gateway, its submitter is the holder of the token.
+    pub fn signed(self, mut submission: Submission) -> Submission {
+        let Self::Gateway(by) = self else {
+            return submission;
+        };
+        if let Some(name) = by {
+            submission.submitter = name.into();
+        }
+        let by = Arc::clone(&submission.submitter);
+        Arc::make_mut(&mut submission.options).by = Some(by);
+        submission
+    }
+}
+
+/// The refusal of a client that acts for another.
+pub fn not_the_gateway(name: &str) -> Refusal {
+    Refusal {
+        code: "forbidden",
+        message: format!("a client of the socket acts for {name:?}, and only the gateway may"),
+        object: "by".into(),
+        limit: String::new(),
+        value: name.into(),
+        next: "leave it out, or call the gateway with a token".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Options;
+
+    fn signed(actor: Actor<'_>) -> (String, Option<String>) {
+        let submission = Submission {
+            name: "work".into(),
+            code: "code".into(),
+            submitter: "mine".into(),
+            arguments: Vec::new().into(),
+            options: Arc::new(Options::default()),
+        };
+        let signed = actor.signed(submission);
+        let by = signed.options.by.as_deref().map(str::to_owned);
+        (signed.submitter.to_string(), by)
+    }
+
+    #[test]
+    fn the_holder_of_a_token_is_submitter_and_signs() {
+        let (ann, mine) = ("ann".to_owned(), "mine".to_owned());
+        let through_gateway = signed(Actor::Gateway(Some("ann")));
+        assert_eq!(through_gateway, (ann.clone(), Some(ann)));
+        assert_eq!(signed(Actor::Gateway(None)), (mine.clone(), Some(mine.clone())));
+        assert_eq!(signed(Actor::User), (mine, None));
+    }
+
+    #[test]
+    fn a_user_is_no_token() {
+        assert!(Actor::User.name().starts_with("uid:"));
+        assert_eq!(&*Actor::Gateway(Some("ann")).name(), "ann");
+    }
+}

@@ -1,0 +1,162 @@
+"""The description of the gateway: valid, whole, the same for the same code."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from forebay.executor import Submit
+from forebay.gateway.answers import SCHEMAS
+from forebay.gateway.openapi import describe
+from forebay.gateway.operations import OPTIONS
+from tests.gateway.forms_app import as_json, manifest
+
+PAGE = Path(__file__).parents[2] / "docs/concepts/gateway.md"
+URL = "http://127.0.0.1:8080"
+
+
+def described(told: dict[str, Any] | None = None) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(describe(told or manifest(), URL))
+    return made
+
+
+def operations(description: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method.upper(), path): operation
+        for path, item in description["paths"].items()
+        for method, operation in item.items()
+    }
+
+
+def routes_of_the_page() -> set[tuple[str, str]]:
+    """The methods and paths of the table."""
+    found = set()
+    for line in PAGE.read_text().splitlines():
+        cell = line.split("|")[1] if line.startswith("| `") else ""
+        method = re.match(r" `(GET|POST) (/\S*)`", cell)
+        if method is None:
+            continue
+        first = method[2]
+        found.add((method[1], first))
+        for other in re.findall(r"`(/\S*)`", cell):
+            same_folder = other.startswith("/v1/")
+            found.add((method[1], other if same_folder else first.rpartition("/")[0] + other))
+    return found
+
+
+def test_it_is_openapi():
+    """Generators of clients, and what shows it to people, can read it."""
+    OpenAPIV31SpecValidator(described()).validate()
+
+
+def test_an_application_without_requests_is_described():
+    """A server that could load nothing still answers."""
+    empty: dict[str, Any] = {"app": "", "code": "", "requests": [], "definitions": {}}
+    OpenAPIV31SpecValidator(described(empty)).validate()
+    OpenAPIV31SpecValidator(described({"target": "nothing"})).validate()
+
+
+def test_the_page_and_the_description_have_the_same_routes():
+    """What is written down is what there is."""
+    names = {request["name"] for request in manifest()["requests"]}
+    told = {
+        (method, "/v1/requests/{name}" if path.rpartition("/")[2] in names else path)
+        for method, path in operations(described())
+    }
+    assert told == routes_of_the_page()
+
+
+def test_each_request_is_an_operation_with_its_own_types():
+    """A generated client has a method for each, and checks arguments before it sends them."""
+    description = described()
+    body = operations(description)["POST", "/v1/requests/image"]["requestBody"]
+    assert body["required"]
+    schema = body["content"]["application/json"]["schema"]
+    assert schema["required"] == ["image"]
+    assert schema["properties"]["image"] == {"$ref": "#/components/schemas/ForebayArray"}
+    for validator_of in ("image", "raw", "nested", "plain"):
+        operation = operations(description)["POST", f"/v1/requests/{validator_of}"]
+        own = operation["requestBody"]["content"]["application/json"]["schema"]
+        Draft202012Validator.check_schema(own)
+
+
+def test_the_schema_of_a_body_takes_what_the_gateway_takes():
+    """A body that a client has checked is not refused for its form."""
+    import numpy as np
+
+    description = described()
+    operation = operations(description)["POST", "/v1/requests/nested"]
+    own = operation["requestBody"]["content"]["application/json"]["schema"]
+    validator = Draft202012Validator({**own, "components": description["components"]})
+    good = {"sample": {"label": "a", "blob": b"x", "image": np.arange(3)}, "tree": {"blob": b""}}
+    assert validator.is_valid(as_json(good))
+    assert validator.is_valid({"what": {"type": "sound", "data": "AAAA"}})
+    assert not validator.is_valid({"sample": {"label": "a", "image": {"dtype": "|O"}}})
+    assert not validator.is_valid({"more": 1})
+
+
+def test_no_reference_leads_nowhere():
+    """Definitions of the application are where their references say."""
+    description = described()
+    text = json.dumps(description)
+    assert "#/definitions/" not in text
+    for pointer in set(re.findall(r'"#/([^"]+)"', text)):
+        at = description
+        for part in pointer.split("/"):
+            at = at[part]
+
+
+def test_a_definition_that_is_called_as_ours_gets_another_name():
+    """An application may have a class of any name."""
+    told = manifest()
+    told["code"] = "other"
+    told["definitions"]["ForebayArray"] = {"type": "integer"}
+    told["requests"][0]["parameters"][0]["schema"] = {"$ref": "#/definitions/ForebayArray"}
+    description = described(told)
+    assert description["components"]["schemas"]["ForebayArray"] == SCHEMAS["ForebayArray"]
+    assert description["components"]["schemas"]["ForebayArray_"] == {"type": "integer"}
+
+
+def test_the_options_are_those_of_submit():
+    """An option that the client in Python has is not forgotten here."""
+    of_the_gateway = {"idempotency", "idempotent", "submitter"}
+    """A header, a matter of the function, and the name of the token."""
+    assert OPTIONS.keys() == {field.name for field in fields(Submit)} - of_the_gateway
+    operation = operations(described())["POST", "/v1/requests/plain"]
+    query = [one["name"] for one in operation["parameters"] if one.get("in") == "query"]
+    assert query == list(OPTIONS)
+
+
+def test_only_health_needs_no_token():
+    """A description that says otherwise would make clients leave the token out."""
+    open_ = {key for key, one in operations(described()).items() if one.get("security") == []}
+    assert open_ == {("GET", "/healthz"), ("GET", "/readyz")}
+
+
+def test_names_of_operations_are_unique():
+    """Generated clients make functions of them."""
+    names = [one["operationId"] for one in operations(described()).values()]
+    assert len(names) == len(set(names))
+
+
+def test_it_is_made_once_for_each_code_and_always_the_same():
+    """It can be compared, and costs nothing when it is asked for again."""
+    first = describe(manifest(), URL)
+    assert describe(manifest(), URL) is first
+    assert describe({**manifest(), "code": "another"}, URL) is not first
+    assert describe(manifest(), "http://other") != first
+
+
+@pytest.mark.parametrize("status", ["400", "401", "403", "429", "500", "503"])
+def test_every_route_with_a_token_has_the_problems_of_all(status: str):
+    """A client is prepared for them everywhere."""
+    for operation in operations(described()).values():
+        if operation.get("security") != []:
+            assert status in operation["responses"]
