@@ -52,7 +52,7 @@ def talk(ctx: forebay.Context, text: str) -> str:
     for step in range(3):
         print(text, step, flush=True)
         ctx.tell(step, 3, text, "step")
-        time.sleep(0.05)
+        time.sleep(0.2)
     return text
 
 

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay_client.client import Client
+from forebay_client.http.hidden import Hidden
 from forebay_client.options import Submit
 from forebay_client.progress import Progress
 from forebay_client.request import Request
@@ -26,6 +27,7 @@ __all__ = [
     "AsyncClient",
     "AsyncRequest",
     "Client",
+    "Hidden",
     "Progress",
     "Request",
     "Submit",

@@ -13,7 +13,7 @@ from forebay_client.async_request import AsyncRequest
 from forebay_client.errors import Error
 from forebay_client.http.loops import LoopIO
 from forebay_client.http.steps import Procedure, Stream, awaited, iterate_async
-from forebay_client.opening import Token, open_session, secret
+from forebay_client.opening import Token, hidden, open_session
 from forebay_client.questions import (
     ID_CHARS,
     check_retried,
@@ -52,7 +52,7 @@ class AsyncClient:
         timeout: float = 30.0,
         plain_http: bool = False,
     ) -> None:
-        token = secret(token)
+        token = hidden(token)
         self.timeout = timeout
         self.url = url
         self._session, self.calls = open_session(
@@ -246,9 +246,9 @@ class AsyncClient:
         rows: Rows = (await self.perform(self.calls.about("schedules")))["schedules"]
         return rows
 
-    async def ask(self, method: str, *args: Any) -> Any:
+    async def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Ask what `forebay.Client.ask` asks; arguments and errors as of `Client.ask`."""
-        return await self.perform(question(self.calls, method, args))
+        return await self.perform(question(self.calls.within(timeout), method, args))
 
     async def stop(self, grace: float | None = None) -> None:
         """Have the server end; arguments as of `Client.stop`."""
@@ -304,8 +304,10 @@ class AsyncClient:
 
     async def _close(self) -> None:
         self._session.close()
-        self._io.close()
-        await self.outbox.close()
+        try:
+            await self._io.aclose()
+        finally:
+            await self.outbox.aclose()
 
     async def _submit_all(self, some: Sequence[Submission]) -> Sequence[str | Error]:
         return await self.perform(self.calls.submit_all(some))

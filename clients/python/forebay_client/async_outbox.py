@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from forebay_client.errors import ClosedError, DeadlineError, Error
-from forebay_client.outbox import GATHERED_MAX, UNACCEPTED_MAX, Sent, not_accepted, unconfirmed
+from forebay_client.outbox import GATHERED_MAX, UNACCEPTED_MAX, Sent, not_accepted, unseen
 from forebay_client.submission import Submission
 
 __all__ = ["AsyncOutbox"]
@@ -75,17 +75,10 @@ class AsyncOutbox:
         except TimeoutError as error:
             if isinstance(error, DeadlineError):
                 raise
-        refused = [
-            sent.outcome
-            for sent in self._refused
-            if not sent.looked_at and isinstance(sent.outcome, Error)
-        ]
-        self._refused.clear()
-        if count := self._count():
-            refused.append(unconfirmed(count, timeout))
-        return refused
+        refused, self._refused = self._refused, []
+        return unseen(refused, self._count(), timeout)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End its task; what was not sent is not sent any more. Idempotent."""
         task, self._task = self._task, None
         if task is None:

@@ -57,15 +57,20 @@ class End(NamedTuple):
 
 
 class Calls:
-    """The calls of one client."""
+    """The calls of one client.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        session: of the client.
+        timeout: seconds for an answer, and for a gateway that went away to come back.
+    """
+
+    def __init__(self, session: Session, timeout: float) -> None:
         self._session = session
+        self._timeout = timeout
 
-    @property
-    def timeout(self) -> float:
-        """Seconds for a call."""
-        return self._session.timeout
+    def within(self, timeout: float | None) -> Calls:
+        """The same calls with another timeout; None: with the same."""
+        return self if timeout is None else Calls(self._session, timeout)
 
     # Submitting.
 
@@ -98,7 +103,7 @@ class Calls:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                answer = yield from self._session.ask(_end_call(id_, until), until)
+                answer = yield from self._session.ask(_end_call(id_, until), self._timeout, until)
             except (BrokenError, DeadlineError):
                 if until is None or time.monotonic() < until:
                     raise
@@ -134,7 +139,7 @@ class Calls:
         told = []
         for id_ in ids:
             answer = yield from self._session.ask(
-                Call("POST", _path(id_, "retry"), repeatable=False)
+                Call("POST", _path(id_, "retry"), repeatable=False), self._timeout
             )
             if answer.status == 409:
                 reason = str(problem_of(answer).get("message", ""))
@@ -148,7 +153,9 @@ class Calls:
     def log(self, id_: str, offset: int) -> Procedure[str]:
         """What it has written so far, behind so many bytes."""
         path = _path(id_, "logs") + _query([("offset", str(offset))])
-        answer = yield from self._session.ask(Call("GET", path, (("Accept", "text/plain"),)))
+        answer = yield from self._session.ask(
+            Call("GET", path, (("Accept", "text/plain"),)), self._timeout
+        )
         if answer.is_problem:
             raise error_of(answer, self._session.name)
         return bytes(answer.body).decode("utf-8", "replace")
@@ -156,11 +163,11 @@ class Calls:
     def follow_log(self, id_: str, offset: int) -> Stream[str]:
         """What it writes, until it has ended."""
         path = _path(id_, "logs") + _query([("offset", str(offset))])
-        yield from self._session.follow(Call("GET", path), _text_of)
+        yield from self._session.follow(Call("GET", path), _text_of, self._timeout)
 
     def events(self, id_: str) -> Stream[dict[str, Any]]:
         """What happens to it, until it has ended."""
-        yield from self._session.follow(Call("GET", _path(id_, "events")), _event)
+        yield from self._session.follow(Call("GET", _path(id_, "events")), _event, self._timeout)
 
     # About all of them.
 
@@ -169,7 +176,7 @@ class Calls:
         pairs = [(name, it) for name, value in filters.items() for it in _texts(value)]
         last = "" if cursor is None else str(cursor)
         call = Call("GET", "/v1/events" + _query(pairs))
-        yield from self._session.follow(call, _event, last)
+        yield from self._session.follow(call, _event, self._timeout, last)
 
     def list(self, filters: dict[str, Any], limit: int, before: str | None) -> Procedure[Rows]:
         """A list of requests, the newest first."""
@@ -250,7 +257,7 @@ class Calls:
     def _batch(self, some: dict[int, Submission]) -> Procedure[dict[int, str | Error]]:
         """Submit several in one call, and those again that were refused for a while."""
         results: dict[int, str | Error] = {}
-        until = time.monotonic() + self.timeout
+        until = time.monotonic() + self._timeout
         while some:
             try:
                 told = yield from self._ask(_batch_call(list(some.values())))
@@ -271,7 +278,7 @@ class Calls:
         Raises:
             what it was refused with.
         """
-        answer = yield from self._session.ask(call, until)
+        answer = yield from self._session.ask(call, self._timeout, until)
         if answer.is_problem:
             raise error_of(answer, self._session.name)
         return _object_of(answer, self._session.name)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from forebay_client.errors import DeadlineError, Error
 from forebay_client.http.steps import Procedure, Stream, block, iterate
 from forebay_client.http.threads import ThreadIO
-from forebay_client.opening import Token, open_session, secret
+from forebay_client.opening import Token, hidden, open_session
 from forebay_client.outbox import Outbox
 from forebay_client.questions import (
     ID_CHARS,
@@ -77,7 +77,7 @@ class Client:
         timeout: float = 30.0,
         plain_http: bool = False,
     ) -> None:
-        token = secret(token)
+        token = hidden(token)
         self.timeout = timeout
         self.url = url
         self._session, self.calls = open_session(
@@ -316,13 +316,18 @@ class Client:
         rows: Rows = self.perform(self.calls.about("schedules"))["schedules"]
         return rows
 
-    def ask(self, method: str, *args: Any) -> Any:
+    def ask(self, method: str, *args: Any, timeout: float | None = None) -> Any:
         """Ask what `forebay.Client.ask` asks, by the same names, as far as a gateway answers it.
+
+        Args:
+            method: its name, such as "info".
+            args: its arguments.
+            timeout: seconds; by default the client's.
 
         Raises:
             ConfigError: it does not.
         """
-        return self.perform(question(self.calls, method, args))
+        return self.perform(question(self.calls.within(timeout), method, args))
 
     def stop(self, grace: float | None = None) -> None:
         """Have the server end; requests that wait stay on disk for the next one.

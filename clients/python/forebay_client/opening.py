@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 
 from forebay_client.calls import Calls
+from forebay_client.http.hidden import Hidden, find_token
 from forebay_client.http.route import find_route
-from forebay_client.http.secret import Secret, find_token
 from forebay_client.http.session import Session
 
-__all__ = ["Token", "open_session", "secret"]
+__all__ = ["Token", "hidden", "open_session"]
 
-Token = str | Secret | None
+Token = str | Hidden | None
 """The text of a token, or one that is hidden already."""
 
 
-def secret(token: Token) -> Secret | None:
+def hidden(token: Token) -> Hidden | None:
     """A token whose text no traceback shows."""
-    return Secret(token) if isinstance(token, str) else token
+    return Hidden(token) if isinstance(token, str) else token
 
 
 def open_session(
     url: str,
-    token: Secret | None,
+    token: Hidden | None,
     *,
     token_file: str | os.PathLike[str] | None,
     ca_file: str | os.PathLike[str] | None,
@@ -43,5 +43,5 @@ def open_session(
         has_token=authorization is not None,
         plain_http=plain_http,
     )
-    session = Session(route, authorization, timeout)
-    return session, Calls(session)
+    session = Session(route, authorization)
+    return session, Calls(session, timeout)

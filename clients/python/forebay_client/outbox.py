@@ -14,7 +14,7 @@ from typing import Final
 from forebay_client.errors import ClosedError, DeadlineError, Error
 from forebay_client.submission import Submission
 
-__all__ = ["GATHERED_MAX", "UNACCEPTED_MAX", "Outbox", "Sent", "not_accepted", "unconfirmed"]
+__all__ = ["GATHERED_MAX", "UNACCEPTED_MAX", "Outbox", "Sent", "not_accepted", "unseen"]
 
 UNACCEPTED_MAX: Final = 4096
 """Submissions under way; the next one waits for the oldest."""
@@ -93,16 +93,8 @@ class Outbox:
         until = time.monotonic() + timeout
         with self._changed:
             self._changed.wait_for(lambda: not self._count(), max(0.0, until - time.monotonic()))
-            refused = [
-                sent.outcome
-                for sent in self._refused
-                if not sent.looked_at and isinstance(sent.outcome, Error)
-            ]
-            self._refused.clear()
-            count = self._count()
-        if count:
-            refused.append(unconfirmed(count, timeout))
-        return refused
+            refused, self._refused = self._refused, []
+            return unseen(refused, self._count(), timeout)
 
     def close(self) -> None:
         """End its thread; what was not sent is not sent any more. Idempotent."""
@@ -148,6 +140,20 @@ def not_accepted(sent: Sent, timeout: float | None) -> DeadlineError:
         f" {sent.submission.name!r}; wait again",
         timeout=timeout,
     )
+
+
+def unseen(refused: Sequence[Sent], unsure: int, timeout: float) -> list[Error]:
+    """What a program is told when it leaves: what it has not looked at, and what is not known.
+
+    Args:
+        refused: submissions.
+        unsure: how many others are under way.
+        timeout: that these have had.
+    """
+    errors = [sent.outcome for sent in refused if not sent.looked_at]
+    known = [one for one in errors if isinstance(one, Error) and not isinstance(one, DeadlineError)]
+    unsure += len(errors) - len(known)
+    return [*known, unconfirmed(unsure, timeout)] if unsure else known
 
 
 def unconfirmed(count: int, timeout: float) -> DeadlineError:

@@ -37,6 +37,9 @@ UNIX_ONLY = {
     "test_a_submission_of_unknown_fate_says_so": "over HTTP each has a key and is sent again",
     "test_a_submit_of_unknown_fate_raises": "likewise",
     "test_submissions_of_unknown_fate_are_told_one_by_one": "likewise",
+    "test_who_waits_behind_anothers_attempt_has_his_own_time": "a gateway ends with its server,"
+    " but this one, which answers for it",
+    "test_all_who_wait_for_a_server_that_stays_away_are_told_at_once": "likewise",
     "test_a_timeout_is_one_however_often_the_connection_breaks": "has a server of its own",
 }
 """Tests of the socket's client alone, and why."""

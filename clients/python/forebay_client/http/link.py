@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 import h11
 
 from forebay_client.errors import BrokenError, LimitError, ProtocolError
+from forebay_client.http.hidden import Hidden, Payload
 from forebay_client.http.messages import Answer, Call
 from forebay_client.http.route import Route
-from forebay_client.http.secret import Payload, Secret
 from forebay_client.http.steps import Procedure
 
 __all__ = ["Link", "Wire", "open_link"]
@@ -62,7 +62,7 @@ class Link:
             return True
         return False
 
-    def send(self, call: Call, authorization: Secret | None, until: float) -> Procedure[None]:
+    def send(self, call: Call, authorization: Hidden | None, until: float) -> Procedure[None]:
         """Write a request.
 
         Raises:

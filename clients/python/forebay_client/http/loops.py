@@ -7,58 +7,78 @@ import contextlib
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from forebay_client.errors import BrokenError, ClosedError, DeadlineError
+from forebay_client.http.hidden import Payload
 from forebay_client.http.limits import READ_BYTES, SHORT_MAX, WAITING_MAX
-from forebay_client.http.secret import Payload
 from forebay_client.http.threads import Permit, broke, not_secure
 
 __all__ = ["LoopIO"]
+
+CLOSE_S: Final = 1.0
+"""For the loop to close connections that were aborted, which takes it a turn or two."""
 
 
 class StreamWire:
     """A connection of an event loop."""
 
-    __slots__ = ("_used", "name", "reader", "writer")
+    __slots__ = ("__weakref__", "_io", "name", "reader", "writer")
 
     def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        name: str,
-        used: set[StreamWire],
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str, io: LoopIO
     ) -> None:
         self.reader = reader
         self.writer = writer
         self.name = name
-        self._used = used
-        used.add(self)
+        self._io = io
+        io.used.add(self)
 
     def close(self) -> None:
         """Close it at once; what was not sent is lost, and what waits for it gets its end."""
-        self._used.discard(self)
+        self._io.used.discard(self)
+        self._io.ending.add(self)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.writer.transport.abort()
 
+    async def wait_closed(self) -> None:
+        """Wait until its descriptor is free."""
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
 
 class LoopIO:
-    """What steps do on an event loop; as `ThreadIO`, with methods to await."""
+    """What steps do on an event loop; as `ThreadIO`, with methods to await.
+
+    Attributes:
+        used: connections that are open.
+        ending: those that were closed, and whose descriptors the loop may still have.
+    """
 
     def __init__(self) -> None:
         self._closed = asyncio.Event()
-        self._used: set[StreamWire] = set()
+        self.used: set[StreamWire] = set()
+        self.ending: weakref.WeakSet[StreamWire] = weakref.WeakSet()
         self._permits = {
             False: asyncio.BoundedSemaphore(SHORT_MAX),
             True: asyncio.BoundedSemaphore(WAITING_MAX),
         }
 
-    def close(self) -> None:
-        """End every pause, and every wait for a connection."""
+    async def aclose(self) -> None:
+        """End every pause and every wait for a connection, and close all of them.
+
+        Cancellation: they are closed by the loop.
+        """
         self._closed.set()
-        for wire in list(self._used):
+        for wire in list(self.used):
             wire.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                for wire in list(self.ending):
+                    await wire.wait_closed()
 
     async def enter(self, waiting: bool, until: float) -> Permit:
         """Wait until one more connection may be in use."""
@@ -87,7 +107,7 @@ class LoopIO:
                 f"{name} cannot be reached: {error.strerror or error}", delivered="no"
             ) from None
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return StreamWire(reader, writer, name, self._used)
+        return StreamWire(reader, writer, name, self)
 
     async def secure(
         self, wire: StreamWire, context: ssl.SSLContext, host: str, name: str, until: float

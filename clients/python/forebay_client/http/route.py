@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forebay_client.errors import ConfigError
-from forebay_client.http.secret import Secret
+from forebay_client.http.hidden import Hidden
 
 __all__ = ["Proxy", "Route", "find_route"]
 
@@ -26,7 +26,7 @@ class Proxy:
 
     host: str
     port: int
-    authorization: Secret | None
+    authorization: Hidden | None
 
     @property
     def name(self) -> str:
@@ -175,8 +175,8 @@ def _proxy(scheme: str, host: str, port: int, given: str | None) -> Proxy | None
     return Proxy(*_host_port(parts, PROXY_PORT), _credentials(parts))
 
 
-def _credentials(parts: urllib.parse.SplitResult) -> Secret | None:
+def _credentials(parts: urllib.parse.SplitResult) -> Hidden | None:
     if parts.username is None:
         return None
     words = map(urllib.parse.unquote, (parts.username, parts.password or ""))
-    return Secret(f"Basic {base64.b64encode(':'.join(words).encode()).decode()}")
+    return Hidden(f"Basic {base64.b64encode(':'.join(words).encode()).decode()}")

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from forebay_client.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
+from forebay_client.http.hidden import Hidden
 from forebay_client.http.limits import IDLE_MAX, IDLE_S, SILENCE_S
 from forebay_client.http.link import Link, open_link
 from forebay_client.http.messages import Answer, Call
 from forebay_client.http.patience import Patience
 from forebay_client.http.route import Route
-from forebay_client.http.secret import Secret
 from forebay_client.http.server_events import EventReader, ServerEvent
 from forebay_client.http.steps import Item, Procedure, Step, Stream
 from forebay_client.problems import error_of
@@ -34,12 +34,10 @@ class Session:
 
     Attributes:
         name: of the gateway, for messages.
-        timeout: seconds for a call, and for a gateway that went away to come back.
     """
 
-    def __init__(self, route: Route, authorization: Secret | None, timeout: float) -> None:
+    def __init__(self, route: Route, authorization: Hidden | None) -> None:
         self.name = route.url
-        self.timeout = timeout
         self._route = route
         self._authorization = authorization
         self._idle: deque[Link] = deque()
@@ -47,21 +45,22 @@ class Session:
         self._reached = False
         self._closed = False
 
-    def ask(self, call: Call, until: float | None = None) -> Procedure[Answer]:
+    def ask(self, call: Call, timeout: float, until: float | None = None) -> Procedure[Answer]:
         """Make a call until there is an answer to keep.
 
         It is made again where the connection breaks and twice is as good as once, and where the
-        gateway asks for that, until it was away for `timeout`.
+        gateway asks for that.
 
         Args:
             call: which.
+            timeout: seconds for an answer, and for a gateway that went away to come back.
             until: on the monotonic clock, when it is given up in any case.
 
         Raises:
             BrokenError: the gateway is not there. DeadlineError: no answer came in time.
             ClosedError.
         """
-        patience = Patience(self.timeout, until)
+        patience = Patience(timeout, until)
         while True:
             try:
                 answer = yield from self._exchange(call, patience.attempt_end(call))
@@ -76,7 +75,9 @@ class Session:
             seconds = pause
             yield lambda io, seconds=seconds: io.pause(seconds)  # type: ignore[misc]
 
-    def follow(self, call: Call, of: Callable[[ServerEvent], T], last: str = "") -> Stream[T]:
+    def follow(
+        self, call: Call, of: Callable[[ServerEvent], T], timeout: float, last: str = ""
+    ) -> Stream[T]:
         """The events of a stream, resumed behind the last one where the connection breaks.
 
         It ends with the event `end`, which it does not give.
@@ -84,12 +85,13 @@ class Session:
         Args:
             call: a GET.
             of: makes an item of an event.
+            timeout: as of `ask`.
             last: id behind which it begins; empty: as the path says.
 
         Raises:
             as `ask`; and what the gateway refuses it with.
         """
-        patience = Patience(self.timeout, None)
+        patience = Patience(timeout, None)
         place = _Place(last)
         while True:
             refusal = None
@@ -126,7 +128,7 @@ class Session:
         """One attempt; what the gateway refused it with, or None at the end of the stream."""
         fields = (*call.fields, ("Accept", EVENTS), *place.fields())
         attempt = replace(call, fields=fields, wait=SILENCE_S)
-        until = time.monotonic() + self.timeout
+        until = patience.attempt_end(call)
         with _Lease(self) as lease:
             answer = yield from lease.begin(attempt, until)
             if answer.status != 200 or answer.media != EVENTS:
@@ -177,7 +179,7 @@ class Session:
             )
 
     @property
-    def authorization(self) -> Secret | None:
+    def authorization(self) -> Hidden | None:
         """The value of the field."""
         return self._authorization
 

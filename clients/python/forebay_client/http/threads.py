@@ -10,8 +10,8 @@ import time
 from typing import Any, Final
 
 from forebay_client.errors import BrokenError, ClosedError, DeadlineError
+from forebay_client.http.hidden import Payload
 from forebay_client.http.limits import READ_BYTES, SHORT_MAX, WAITING_MAX
-from forebay_client.http.secret import Payload
 
 __all__ = ["ThreadIO"]
 

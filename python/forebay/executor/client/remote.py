@@ -56,6 +56,7 @@ def client_class() -> type[Any]:
         is_remote = True
 
         def __init__(self, url: str | None = None, **options: Any) -> None:
+            _hide(options)
             remote.__init__(self, **_arguments(url, **options))
 
     return _named(RemoteClient, Client)
@@ -72,6 +73,7 @@ def async_client_class() -> type[Any]:
         is_remote = True
 
         def __init__(self, url: str | None = None, **options: Any) -> None:
+            _hide(options)
             remote.__init__(self, **_arguments(url, **options))
 
     return _named(RemoteAsyncClient, AsyncClient)
@@ -97,6 +99,12 @@ def _named(made: type[Any], after: type[Any]) -> type[Any]:
     return made
 
 
+def _hide(options: dict[str, Any]) -> None:
+    """A token that was given is shown by no traceback from here on."""
+    if isinstance(options.get("token"), str):
+        options["token"] = _package().Hidden(options["token"])
+
+
 def _arguments(
     url: str | None,
     *,
@@ -104,7 +112,7 @@ def _arguments(
     start: bool = True,
     timeout: float = 30.0,
     on_start: Callable[[str], None] | None = None,
-    token: str | None = None,
+    token: Any = None,
     token_file: str | None = None,
     ca_file: str | None = None,
     proxy: str | None = None,
@@ -116,16 +124,20 @@ def _arguments(
         ConfigError: an application is named too.
     """
     from forebay.executor.client.token import token_for
-    from forebay_client.http.secret import Secret
+    from forebay_client import Hidden
 
     found = remote_url(url, app)
     assert found is not None  # else another class was made
     if app is not None:
         raise ConfigError(f"url {found!r} and app {app!r} are both given; give one of them")
-    shown = token_for(found, token=token, token_file=token_file)
+    if token is None:
+        token = Hidden(token_for(found, token_file=token_file) or "")
+        token = token if token.reveal() else None
+    elif token_file is not None:
+        raise ConfigError("token and token_file are both given; give one of them")
     return {
         "url": found,
-        "token": None if shown is None else Secret(shown),
+        "token": token,
         "ca_file": ca_file,
         "proxy": proxy,
         "timeout": timeout,

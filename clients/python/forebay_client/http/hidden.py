@@ -11,15 +11,15 @@ from typing import Final, NoReturn
 
 from forebay_client.errors import ConfigError
 
-__all__ = ["Payload", "Secret", "find_token"]
+__all__ = ["Hidden", "Payload", "find_token"]
 
 TOKEN_BYTES_MAX: Final = 4096
 _TOKEN: Final = re.compile(r"fb_[A-Za-z0-9_-]{43}")
 """What every token looks like: nothing else in a file is sent to anyone."""
 
 
-class Secret:
-    """A text that is shown as `<secret>`."""
+class Hidden:
+    """A text that is shown as `<hidden>`: `Client(url, Hidden(token))`."""
 
     __slots__ = ("_text",)
 
@@ -31,10 +31,10 @@ class Secret:
         return self._text
 
     def __repr__(self) -> str:
-        return "<secret>"
+        return "<hidden>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not pickled; make the client anew where it is needed")
+        raise TypeError("a hidden text is not pickled; make the client anew where it is needed")
 
 
 class Payload:
@@ -46,7 +46,7 @@ class Payload:
         self._data = data
 
     @classmethod
-    def authorized(cls, head: bytes, field: bytes, secret: Secret | None) -> Payload:
+    def authorized(cls, head: bytes, field: bytes, secret: Hidden | None) -> Payload:
         """The head of a request with one more field behind its first line."""
         if secret is None:
             return cls(head)
@@ -61,7 +61,7 @@ class Payload:
         return f"<{len(self._data)} bytes>"
 
 
-def find_token(token: Secret | None, token_file: str | os.PathLike[str] | None) -> Secret | None:
+def find_token(token: Hidden | None, token_file: str | os.PathLike[str] | None) -> Hidden | None:
     """The token that was given, or the one that a file holds; as the value of `Authorization`.
 
     Raises:
@@ -78,13 +78,13 @@ def find_token(token: Secret | None, token_file: str | os.PathLike[str] | None) 
         raise ConfigError(
             f"{where} is no token: that is fb_ and 43 characters; make one with: forebay token add"
         )
-    return Secret(f"Bearer {token.reveal()}")
+    return Hidden(f"Bearer {token.reveal()}")
 
 
-def _read(path: str | os.PathLike[str]) -> Secret:
+def _read(path: str | os.PathLike[str]) -> Hidden:
     try:
         with open(path, "rb") as file:
-            return Secret(
+            return Hidden(
                 file.read(TOKEN_BYTES_MAX).decode("ascii", "replace").split("\n")[0].strip()
             )
     except OSError as error:
