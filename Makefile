@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
 TEST_PACKAGES := strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
-BENCH_PACKAGES := fio openssl postgresql redis-server
+BENCH_PACKAGES := fio openssl postgresql redis-server wrk
 
 # What the guest of test-verbs needs: tools to build its kernel, and the library with its Soft-RoCE provider.
 VERBS_PACKAGES := bc xz-utils iproute2 libibverbs1 ibverbs-providers

@@ -22,6 +22,7 @@ from benchmarks.runner import adopt_orphans
 SYSTEMS = {
     "blockio": "benchmarks.blockio.claims",
     "executor": "benchmarks.executor.claims",
+    "gateway": "benchmarks.gateway.claims",
     "pool": "benchmarks.pool.claims",
     "rpc": "benchmarks.rpc.claims",
     "tensor": "benchmarks.tensor.claims",

@@ -2,8 +2,8 @@
 
 Everyone has two workers and 1,024 requests in flight, submitted one by one through the system's
 ordinary API, and every result is taken. Ours is durable (SQLite, each commit on the disk); Huey
-writes SQLite without fsync, Celery's Redis persists nothing, and the others keep everything in
-memory.
+writes SQLite without fsync, Celery's Redis persists nothing, DBOS is durable as ours is, and the
+others keep everything in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WARM_UP = 500
 
 
 def _contestant(
-    name: str, function: str, environment: str, full: int, quick: int, **more: str
+    name: str, function: str, environment: str, full: int, quick: int, **more: Option
 ) -> Contestant:
     options: dict[str, Option] = {
         "workers": WORKERS,
@@ -50,6 +50,14 @@ CELERY = _contestant(
 RAY = _contestant("Ray tasks", "benchmarks.executor.peers.clusters:ray", "main", 12_000, 5_000)
 DASK = _contestant("Dask futures", "benchmarks.executor.peers.clusters:dask", "main", 5_000, 2_500)
 
+# A few a second: a warm-up of 500 would take longer than all other rounds together.
+DBOS = _contestant(
+    "DBOS, SQLite", "benchmarks.executor.peers.dbos:dbos", "dbos", 600, 200, workers=0, warm_up=20
+)
+DBOS_TWO = _contestant(
+    "DBOS, SQLite, two at once", "benchmarks.executor.peers.dbos:dbos", "dbos", 600, 200, warm_up=20
+)
+
 RATE = ("no-op/rate", "1/s")
 CPU = ("no-op/cpu", "us")
 
@@ -64,6 +72,14 @@ CLAIMS = [
             "ray": RAY,
             "dask": DASK,
         }.items()
+    ),
+    Claim(
+        "executor.throughput.vs_dbos",
+        FOREBAY,
+        DBOS,
+        *RATE,
+        higher_is_better=True,
+        variants=(DBOS_TWO,),
     ),
     Claim("executor.cpu.vs_process_pool", FOREBAY, PROCESS_POOL, *CPU),
     Claim("executor.cpu.vs_celery", FOREBAY, CELERY, *CPU),

@@ -8,7 +8,7 @@ mod drive;
 mod sys;
 mod tensor;
 
-pub use forebay_executor::fuzzing::{arguments, manifest, requests, side};
+pub use forebay_executor::fuzzing::{arguments, manifest, requests, side, usage};
 pub use forebay_pool::fuzzing::{control, lender};
 pub use forebay_transport::fuzzing::{
     calls, frames, lending, messages, named, native, preface, shared,
@@ -20,7 +20,7 @@ pub use tensor::tensor;
 pub type Decode = fn(&[u8]) -> bool;
 
 /// All of them.
-pub const DECODERS: [(&str, Decode); 16] = [
+pub const DECODERS: [(&str, Decode); 17] = [
     ("frames", frames),
     ("preface", preface),
     ("named", named),
@@ -37,4 +37,5 @@ pub const DECODERS: [(&str, Decode); 16] = [
     ("arguments", arguments),
     ("manifest", manifest),
     ("side", side),
+    ("usage", usage),
 ];

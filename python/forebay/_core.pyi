@@ -3,7 +3,14 @@
 Each system has its stubs in a file of its own, `_core_<system>.pyi`.
 """
 
-from forebay._core_blockio import BlockBatch, BlockFile, BlockPort, BlockQueue, record_checksums
+from forebay._core_blockio import (
+    BlockBatch,
+    BlockFile,
+    BlockPort,
+    BlockQueue,
+    blockio_totals,
+    record_checksums,
+)
 from forebay._core_executor import Dispatcher, StoreReader, cron_fault
 from forebay._core_memory import Arena, Buffer, Rows, Window
 from forebay._core_pool import (
@@ -55,6 +62,7 @@ from forebay._core_transport import (
     process_metrics,
     stop_listening,
     sweep_lent,
+    transport_totals,
 )
 
 __all__ = [
@@ -102,6 +110,7 @@ __all__ = [
     "WakeQueue",
     "Window",
     "begin_all",
+    "blockio_totals",
     "connect_unix",
     "cron_fault",
     "gather_all",
@@ -114,4 +123,5 @@ __all__ = [
     "stop_listening",
     "sweep_lent",
     "tensor_hello",
+    "transport_totals",
 ]

@@ -131,6 +131,9 @@ class BlockPort:
     def drain(self, timeout: float) -> tuple[int, list[int]]: ...
     def close(self) -> None: ...
 
+def blockio_totals() -> list[tuple[str, str, int]]:
+    """Operations of this process: what they do, what carries them out, how many there were."""
+
 def record_checksums(
     records: _HasBuffer, record_bytes: int, stride_bytes: int, numbers: _HasBuffer | None = None
 ) -> bytes:

@@ -544,6 +544,9 @@ def process_has_room() -> bool:
 def process_metrics() -> dict[str, int]:
     """See `forebay.transport.process_metrics`."""
 
+def transport_totals() -> dict[str, Any]:
+    """Bytes that all connections have moved, and open ones by their scheme."""
+
 def stop_listening() -> None:
     """In a forked child: let go of every listening socket, and its lock, that the parent has."""
 

@@ -216,6 +216,7 @@ _EXECUTOR_COUNTS: Final = (
     "async_at_once",
     "max_deaths",
     "max_queued",
+    "max_queued_per_submitter",
 )
 _EXECUTOR_BYTES: Final = (
     "max_memory",
@@ -284,6 +285,9 @@ class ExecutorConfig:
 
     max_queued: int = 100_000
     """Requests that wait; one more is refused, for nobody waits for the last of so many."""
+
+    max_queued_per_submitter: int = 0
+    """Of one submitter; 0: as many as of all. A token of the gateway may have another number."""
 
     max_argument_bytes: int = 16 << 20
     """Of one request; what is larger belongs into a file that the arguments name."""

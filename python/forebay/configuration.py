@@ -43,7 +43,7 @@ from forebay.errors import ConfigError
 
 __all__ = ["Configuration", "Setting", "find_configuration"]
 
-GENERAL: Final = ("app", "url", "token", "token_file", "state_dir", "log_level")
+GENERAL: Final = ("app", "url", "token", "token_file", "state_dir", "log_level", "log_format")
 """Settings that belong to no system; their variables are FOREBAY_APP and so on."""
 
 CREDENTIALS: Final = ("token", "token_file")
@@ -52,6 +52,8 @@ wrote that file may be the author of a project that was cloned, and could name a
 
 HIDDEN: Final = frozenset({"token"})
 """Settings whose values are shown nowhere."""
+
+_LOG_FORMATS: Final = ("text", "json")
 
 _CONFIGS: Final[dict[str, Any]] = {
     "pool": PoolConfig,
@@ -222,6 +224,10 @@ def _number(value: Any) -> Any:
 
 def _check(configuration: Configuration) -> None:
     """Have the systems check their values, and name where a wrong one comes from."""
+    form = configuration.settings["log_format"]
+    if form.value not in (None, *_LOG_FORMATS):
+        words = ", ".join(_LOG_FORMATS)
+        raise ConfigError(f"log_format is {form.value!r}, from {form.origin}; give one of {words}")
     for system in _CONFIGS:
         try:
             getattr(configuration, system)

@@ -37,6 +37,7 @@ def main() -> int:
     settings = json.loads(sys.argv[2])
     reloads = settings.pop("reloads", False)
     ends_when_idle = settings.pop("ends_when_idle", False)
+    log_format = settings.pop("log_format", None)
     pool = find_configuration({"pool.max_size": settings.pop("pool_max_size", None)}).pool
     if "retention_every_ms" in settings:
         _look_often(settings.pop("retention_every_ms"))
@@ -47,6 +48,7 @@ def main() -> int:
             pool=pool,
             reloads=reloads,
             ends_when_idle=ends_when_idle,
+            log_format=log_format,
             report=_print,
         )
         return server.run()

@@ -108,6 +108,6 @@ def nothing() -> None:
     """Do nothing."""
 
 
-@app.schedule("0 0 1 1 *")
+@app.request(cron="0 0 1 1 *")
 def yearly() -> None:
     """Run once a year."""

@@ -7,6 +7,8 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ def _answers(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def celery(workers: int, requests: int, in_flight: int, warm_up: int) -> Figures:
-    """Its prefork workers without the chatter between workers, which costs it time."""
+@contextmanager
+def redis_running() -> Iterator[None]:
+    """A Redis that persists nothing, on the socket that the application of Celery uses."""
     redis = shutil.which("redis-server")
     if redis is None:
         raise FileNotFoundError("redis-server is not installed: apt-get install redis-server")
@@ -32,21 +35,27 @@ def celery(workers: int, requests: int, in_flight: int, warm_up: int) -> Figures
         os.environ["BENCH_REDIS_SOCKET"] = str(path)
         memory_only = ("--port", "0", "--save", "", "--appendonly", "no", "--loglevel", "warning")
         server = (redis, "--unixsocket", path, "--dir", folder, *memory_only)
-        worker = (
-            *(
-                Path(sys.executable).with_name("celery"),
-                "-A",
-                "benchmarks.executor.peers.celery_app",
-            ),
-            *("worker", "--concurrency", str(workers), "--loglevel", "error"),
-            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-        )
-        with running(server, ready=lambda: _answers(path)), running(worker):
-            from benchmarks.executor.peers.celery_app import noop
+        with running(server, ready=lambda: _answers(path)):
+            yield
 
-            def take(result: Any) -> int:
-                value: int = result.get(timeout=RESULT_S)
-                return value
 
-            queue: Queue[Any] = Queue(noop.delay, take)
-            return flood(queue, requests=requests, in_flight=in_flight, warm_up=warm_up)
+def worker_running(workers: int) -> AbstractContextManager[None]:
+    """Its prefork workers without the chatter between workers, which costs it time."""
+    celery = Path(sys.executable).with_name("celery")
+    application = ("-A", "benchmarks.executor.peers.celery_app")
+    options = ("--concurrency", str(workers), "--loglevel", "error")
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    return running((celery, *application, "worker", *options, *quiet))
+
+
+def celery(workers: int, requests: int, in_flight: int, warm_up: int) -> Figures:
+    """Many in flight; each result is read from Redis."""
+    with redis_running(), worker_running(workers):
+        from benchmarks.executor.peers.celery_app import noop
+
+        def take(result: Any) -> int:
+            value: int = result.get(timeout=RESULT_S)
+            return value
+
+        queue: Queue[Any] = Queue(noop.delay, take)
+        return flood(queue, requests=requests, in_flight=in_flight, warm_up=warm_up)

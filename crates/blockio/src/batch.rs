@@ -59,6 +59,8 @@ pub struct Batch {
     pub(crate) results: Results,
     /// Short reads and writes are continued; the end of the file is then `-ENODATA`.
     pub(crate) exact: bool,
+    /// How many operations there are of each [`Kind`], as they were when the batch was checked.
+    pub(crate) kinds: [u64; 4],
 }
 
 /// Why an operation is refused.
@@ -103,12 +105,13 @@ impl Batch {
         results: Results,
         exact: bool,
     ) -> Result<Self, Error> {
-        let batch = Self {
+        let mut batch = Self {
             operations,
             files,
             memory,
             results,
             exact,
+            kinds: [0; 4],
         };
         let count = batch.count();
         if count > OPERATIONS_MAX {
@@ -138,7 +141,8 @@ impl Batch {
             });
         }
         for index in 0..count {
-            batch.check(index).map_err(|fault| fault.at(index))?;
+            let checked = batch.check(index).map_err(|fault| fault.at(index))?;
+            batch.kinds[checked.kind as usize] += 1;
         }
         if cfg!(debug_assertions) {
             // What was changed since the check is checked again before the kernel sees it.

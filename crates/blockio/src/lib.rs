@@ -17,6 +17,7 @@ mod queue;
 mod service;
 mod shared;
 mod sys;
+mod totals;
 
 pub use batch::{Batch, Files, Operations};
 pub use checksum::{crc32c, record_checksum, record_checksums};
@@ -31,3 +32,4 @@ pub use port::Port;
 pub use queue::BlockQueue;
 pub use shared::Stats;
 pub use sys::lent::{Lent, Memory, Results};
+pub use totals::{BACKENDS, KINDS, totals};

@@ -15,6 +15,7 @@ use crate::engines::ring::loop_ring::LoopRing;
 use crate::error::Error;
 use crate::flight::Keeper;
 use crate::queue::BlockQueue;
+use crate::totals;
 
 /// Batches of one event loop that may have ended without its having looked.
 const FINISHED_MAX: usize = 1 << 20;
@@ -92,6 +93,7 @@ impl Port {
         self.check()?;
         match &mut self.ring {
             Some(ring) if batch.count() <= self.queue.shared().config.batch_limit as usize => {
+                totals::note(batch.kinds, true);
                 ring.admit(batch, keeper, ticket)?;
                 self.go(ticket)
             }

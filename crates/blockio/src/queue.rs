@@ -16,6 +16,7 @@ use crate::flight::Keeper;
 use crate::shared::{Shared, Stats, close_deadline};
 use crate::sys::lent::Memory;
 use crate::sys::transfer::Transfer;
+use crate::totals;
 
 /// Carries out batches: on the caller's thread ([`run`](Self::run)), on an I/O thread ([`submit`](Self::submit)),
 /// or on an event loop's ([`port`](Self::port)).
@@ -119,6 +120,7 @@ impl BlockQueue {
         if batch.count() == 0 {
             return Ok(());
         }
+        totals::note(batch.kinds, self.shared.availability().ring);
         if self.shared.availability().ring {
             local::run(&self.shared, batch, giving_up)
         } else {
@@ -142,6 +144,7 @@ impl BlockQueue {
         done: &Arc<Completions>,
     ) -> Result<(), Error> {
         self.check_open()?;
+        totals::note(batch.kinds, self.shared.availability().ring);
         if self.shared.availability().ring {
             self.io_thread()?.submit(batch, keeper, ticket, done)
         } else {

@@ -12,6 +12,7 @@ use crate::engines::ring::registry::Registry;
 use crate::error::Error;
 use crate::file::FileHolder;
 use crate::quarantine::Quarantine;
+use crate::totals;
 
 /// How long a close, or a drop without one, waits for what is in flight; after that its memory is leaked.
 /// A disk answers in milliseconds, a pipe may never.
@@ -152,6 +153,7 @@ impl Shared {
     /// One operation was carried out without an engine.
     pub(crate) fn count_cached_read(&self) {
         self.operations.fetch_add(1, Ordering::Relaxed);
+        totals::note([1, 0, 0, 0], self.available.ring);
     }
 
     /// The kernel did not let go of the memory of so many operations; it is lost.

@@ -28,3 +28,4 @@ pub mod schema;
 pub mod side;
 pub mod store;
 mod sys;
+pub mod usage;

@@ -55,6 +55,8 @@ pub struct Options {
     pub not_before: Option<Millis>,
     /// Who submitted it, where the gateway said so.
     pub by: Option<Arc<str>>,
+    /// The most unfinished requests of its submitter, where the gateway said so; it is not stored.
+    pub quota: Option<u32>,
 }
 
 impl Default for Options {
@@ -76,6 +78,7 @@ impl Default for Options {
             after: Vec::new(),
             not_before: None,
             by: None,
+            quota: None,
         }
     }
 }

@@ -4,8 +4,8 @@
 //! call, and output must not wait for a result. A packet is a record, so there is no framing: `[u8 kind][u64 id][u32
 //! attempt][payload]`, little-endian; the first one is `[u8 0][u32 slot][u64 nonce]` with the read end of the worker's
 //! output pipe. Recalls and returns name a call of the worker's connection instead of a request: its number tells the
-//! worker whether that call has begun, as calls begin in the order of their numbers. Nothing here blocks. Sources:
-//! unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
+//! worker whether that call has begun, as calls begin in the order of their numbers. A record of figures names none.
+//! Nothing here blocks. Sources: unix(7), `SO_PEERCRED` and `SCM_RIGHTS`.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -130,6 +130,8 @@ pub enum Record<'a> {
         attempt: u32,
         text: &'a str,
     },
+    /// Figures of this worker: see [`crate::usage`].
+    Usage { figures: &'a [u8] },
 }
 
 /// The result of [`Side::receive`].
@@ -285,6 +287,7 @@ fn read(packet: &[u8]) -> Result<Record<'_>> {
                 .map_err(|_| malformed("a warning that is not UTF-8"))?,
         },
         4 => Record::Returned { call: id.0 },
+        5 => Record::Usage { figures: payload },
         _ => return Err(malformed("a record of an unknown kind")),
     })
 }

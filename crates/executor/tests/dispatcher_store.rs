@@ -448,7 +448,7 @@ fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
         client.answer(about(&client, "cancel", *id, None));
     }
     let retried = |id: RequestId| {
-        let mut done = dispatcher.retry(&[id]).expect("open");
+        let mut done = dispatcher.retry(&[id], &"".into()).expect("open");
         done.pop().expect("an answer")
     };
     assert_eq!(retried(ids[0]), Ok(()));

@@ -7,6 +7,7 @@ mod outcome;
 mod port;
 mod queue;
 mod request;
+mod totals;
 
 pub(crate) use file::BlockFile;
 use pyo3::prelude::*;
@@ -17,5 +18,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<file::BlockFile>()?;
     module.add_class::<port::BlockPort>()?;
     module.add_class::<queue::BlockQueue>()?;
+    module.add_function(wrap_pyfunction!(totals::blockio_totals, module)?)?;
     module.add_function(wrap_pyfunction!(checksum::record_checksums, module)?)
 }

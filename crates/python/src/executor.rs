@@ -5,6 +5,7 @@ mod lane;
 mod reader;
 mod seen;
 mod settings;
+mod usage;
 
 use forebay_executor::machine::Cron;
 use pyo3::prelude::*;

@@ -39,6 +39,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(budget::limit_process, module)?)?;
     module.add_function(wrap_pyfunction!(budget::process_has_room, module)?)?;
     module.add_function(wrap_pyfunction!(budget::process_metrics, module)?)?;
+    module.add_function(wrap_pyfunction!(budget::transport_totals, module)?)?;
     items::register(module)?;
     lend::register(module)?;
     module.add_class::<Connection>()?;

@@ -32,7 +32,9 @@ pub mod serve;
 pub mod share;
 pub mod stream;
 mod sys;
+mod totals;
 pub mod wire;
 
 pub use error::{Cause, Delivered, Error, Fault, Result, Violation};
 pub use sys::buffer::Buffer;
+pub use totals::{Scheme, Totals, totals};

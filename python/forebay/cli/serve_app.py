@@ -9,10 +9,13 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from forebay._log_format import log_to_stderr
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
 from forebay.cli.session import log
 from forebay.errors import Error
+
+_log = logging.getLogger(__name__)
 
 
 def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
@@ -25,15 +28,22 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
     from forebay.configuration import find_configuration
     from forebay.executor._internal import Server, parse_target
 
-    log(options)
     options.unread = False
-    if not options.verbose:
-        logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` prints it
     arguments = {f"executor.{name}": getattr(options, name) for name in settings}
     arguments["state_dir"] = options.state_dir
     configuration = find_configuration(arguments)
+    options.log_format = log_format = configuration.value("log_format")
+    if log_format == "json":
+        log_to_stderr("DEBUG" if options.verbose > 1 else "INFO", log_format)
+    else:
+        log(options)
+        if not options.verbose:
+            logging.getLogger("forebay").addHandler(logging.NullHandler())  # `_report` prints it
     for warning in configuration.warnings:
-        note(f"forebay: {warning}")
+        if log_format == "json":
+            _log.warning("%s", warning)
+        else:
+            note(f"forebay: {warning}")
     with contextlib.ExitStack() as parts:
         gateway = None
         if options.http is not None:
@@ -53,16 +63,30 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             reloads=options.reload,
             state_dir=configuration.value("state_dir"),
             http=None if gateway is None else gateway.url,
+            log_format=log_format,
             report=report,
         )
         number = server.run()
     return code_of_signal(number) if number else 0
 
 
+_LOGGED = ("text", "reason", "url", "socket")
+"""What the log says of an event, the first that is there. Not a link: it opens a session."""
+
+
+def _log_event(event: str, facts: dict[str, Any]) -> None:
+    """Log an event of the server; from any of its threads."""
+    level = logging.WARNING if event in ("unfit", "warning") else logging.INFO
+    told = next((facts[name] for name in _LOGGED if facts.get(name)), "")
+    _log.log(level, "%s %s", event, told)
+
+
 def _report(options: argparse.Namespace, event: str, facts: dict[str, Any]) -> None:
     """Print an event of the server; from any of its threads."""
     if options.json:
         _say(options, {"event": event, **facts})
+    elif options.log_format == "json":
+        _log_event(event, facts)
     elif event == "ready" and not options.quiet:
         say(
             f"serving {facts.get('app') or facts['target']} at {facts['socket']}"

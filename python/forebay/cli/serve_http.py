@@ -70,7 +70,8 @@ class Gateway:
             names=tuple(self._options.http_name),
             tls_cert=self._cert,
             tls_key=self._key,
-            log_level=("WARNING", "INFO", "DEBUG")[min(self._options.verbose, 2)],
+            log_level=_level(self._options),
+            log_format=self._options.log_format,
             max_connections=self._config.max_connections,
             max_connections_per_address=self._config.max_connections_per_address,
             max_body_bytes=self._config.max_body_bytes,
@@ -91,6 +92,12 @@ class Gateway:
         if self._process is not None:
             self._process.close()
         self._bound.listener.close()
+
+
+def _level(options: argparse.Namespace) -> str:
+    """What the gateway logs: as much as the server does."""
+    verbose = max(options.verbose, 1) if options.log_format == "json" else options.verbose
+    return ("WARNING", "INFO", "DEBUG")[min(verbose, 2)]
 
 
 def _certificate(options: argparse.Namespace) -> tuple[str | None, str | None]:

@@ -101,7 +101,7 @@ OPTIONS: Final[dict[str, tuple[Map, str]]] = {
         "bytes that it is expected to need",
     ),
     "cpu": (
-        {"type": "number", "exclusiveMinimum": 0, "maximum": CPU_MAX},
+        {"type": "number", "minimum": 0, "maximum": CPU_MAX},
         "cores that it is expected to use",
     ),
     "after": (

@@ -7,6 +7,7 @@ problem that names the value by its path.
 from __future__ import annotations
 
 import binascii
+import functools
 import re
 from typing import Any, Final, Protocol, TypeVar
 
@@ -19,7 +20,7 @@ from forebay.gateway.media import JSON, MSGPACK
 from forebay.gateway.msgpack_heads import bin_head, bin_start, is_extension
 from forebay.gateway.problems import Problem, invalid
 
-__all__ = ["FORMATS", "Body", "Buffer", "Format", "array_form"]
+__all__ = ["FORMATS", "Body", "Buffer", "Format", "array_form", "read_as"]
 
 Buffer = bytes | memoryview | msgspec.Raw
 Body = bytes | bytearray | memoryview | msgspec.Raw
@@ -32,6 +33,9 @@ LEVELS_MAX: Final = 200
 
 ARRAY_ALLOWED: Final = 'an array as {"dtype", "shape", "data"}'
 _SHOWN_BYTES: Final = 60
+
+BODY: Final = "body"
+"""What a body as a whole is called in problems, whose fields are called by their names alone."""
 
 _AT: Final = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 """How msgspec ends a message where the fault is within a value; it does not tell keys of maps."""
@@ -206,6 +210,17 @@ class _Msgpack:
         return Array(fields.dtype, fields.shape, data[start:])
 
 
+def read_as(type_: type[Value], body: Body, form: str = JSON) -> Value:
+    """A body that is the same for all applications, as a type of msgspec.
+
+    Raises:
+        Problem: it cannot be read, or is something else; the field is named.
+    """
+    wanted: Any = type_  # a type is a key, which mypy does not see
+    decoder: json.Decoder[Value] = _decoder_of(wanted, form)
+    return _decoded(decoder, body, "")
+
+
 def array_form(format_: Format, value: Body, path: str) -> Array | None:
     """A checked array of a body; None where it is the extension itself, to be taken as it is.
 
@@ -238,6 +253,11 @@ def _check_extension(code: int, payload: memoryview) -> None:
 _EXTENSION: Final = msgpack.Decoder(tuple[str, list[int], memoryview])
 
 
+@functools.cache
+def _decoder_of(type_: type[Any], form: str) -> Any:
+    return json.Decoder(type_) if form == JSON else msgpack.Decoder(type_)
+
+
 def _decoded(
     decoder: json.Decoder[Value] | msgpack.Decoder[Value], value: Body, path: str
 ) -> Value:
@@ -253,7 +273,7 @@ def _decoded(
 def _problem(path: str, error: Exception, size: int) -> Problem:
     """The problem of a value of so many bytes that cannot be read."""
     if isinstance(error, RecursionError):
-        return invalid(path, f"at most {LEVELS_MAX} levels", "a deeper value")
+        return invalid(path or BODY, f"at most {LEVELS_MAX} levels", "a deeper value")
     if isinstance(error, OverflowError):
         return invalid(path, "integers of 64 bits", "a longer one")
     text = str(error)
@@ -261,12 +281,14 @@ def _problem(path: str, error: Exception, size: int) -> Problem:
         where, field = _AT.search(text), _FIELD.search(text)
         path += where[1] if where else ""
         path += f".{field[1]}" if field else ""
+        path = path.lstrip(".") or BODY
         message = f"{path}: {text[: where.start()] if where else text}"
         return Problem(422, "invalid", message, object=path)
     if isinstance(error, UnicodeDecodeError):
         text = f"a text is not UTF-8 at its byte {error.start}"
     elif "byte" not in text:
         text += f" (byte {size})"  # it ends too early
+    path = path or BODY
     return Problem(400, "malformed", f"{path}: {text}", object=path)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import operator
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, SupportsIndex
 
 from forebay import _core
+from forebay._usage import Figure, tell_by
 from forebay.config import parse_bytes
-from forebay.errors import ConfigError
+from forebay.errors import ConfigError, Error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Arena"]
 
 _numbers: Final = itertools.count(1)
+_arenas: Final[weakref.WeakSet[Arena]] = weakref.WeakSet()
+"""Those that somebody keeps, for the figures of this process."""
 
 
 class Arena(_core.Arena):
@@ -63,7 +68,9 @@ class Arena(_core.Arena):
     ) -> Self:
         """Make an arena; costs no memory yet."""
         chosen = f"arena-{next(_numbers)}" if name is None else name
-        return super().__new__(cls, parse_bytes(limit), chosen, backing, populate)
+        arena = super().__new__(cls, parse_bytes(limit), chosen, backing, populate)
+        _arenas.add(arena)
+        return arena
 
     def empty(
         self, shape: SupportsIndex | Sequence[SupportsIndex], dtype: npt.DTypeLike = float
@@ -112,3 +119,17 @@ def _sizes(shape: SupportsIndex | Sequence[SupportsIndex]) -> list[int]:
     if isinstance(shape, Sequence):
         return [operator.index(size) for size in shape]
     return [operator.index(shape)]
+
+
+def _figures() -> Iterable[Figure]:
+    """What the arenas of this process hold."""
+    for arena in list(_arenas):
+        with contextlib.suppress(Error):  # closed, or the parent's
+            stats = arena.stats()
+            live, quarantined = stats["live_bytes"], stats["quarantined_bytes"]
+            yield "forebay_arena_bytes", ("live",), live - quarantined
+            yield "forebay_arena_bytes", ("quarantined",), quarantined
+            yield "forebay_arena_bytes", ("free",), stats["mapped_bytes"] - live
+
+
+tell_by("memory", _figures)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forebay.rpc._gather import Message as Message
     from forebay.rpc._gather import message as message
     from forebay.rpc._reader import reader as reader
+    from forebay.rpc._running import find_method as find_method
     from forebay.rpc._serve_stream import ServedStreams as ServedStreams
     from forebay.rpc._target import socket_path as socket_path
     from forebay.rpc._unanswered import no_reply as no_reply
@@ -29,6 +30,7 @@ __getattr__, __dir__ = lazy(
         "_codec": ("BY_NUMBER", "Segments", "array_of", "by_name", "dtype_of"),
         "_gather": ("Gather", "Message", "message"),
         "_reader": ("reader",),
+        "_running": ("find_method",),
         "_serve_stream": ("ServedStreams",),
         "_target": ("socket_path",),
         "_unanswered": ("no_reply",),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forebay import _core
+from forebay._usage import Figure, tell_by
 from forebay.config import parse_bytes
 from forebay.errors import ConfigError
 
@@ -45,3 +48,15 @@ def process_metrics() -> dict[str, int]:
     much), turned_back (how often a listener stopped accepting because too many were open).
     """
     return _core.process_metrics()
+
+
+def _figures() -> Iterable[Figure]:
+    """What all connections of this process have moved, and how many there are."""
+    totals = _core.transport_totals()
+    yield "forebay_transport_bytes_total", ("sent",), totals["sent_bytes"]
+    yield "forebay_transport_bytes_total", ("received",), totals["received_bytes"]
+    for scheme, connections in totals["connections"].items():
+        yield "forebay_transport_connections", (scheme,), connections
+
+
+tell_by("transport", _figures)

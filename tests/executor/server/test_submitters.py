@@ -200,3 +200,33 @@ def test_what_is_kept_outlives_the_server(directory: Path) -> None:
         assert caller.wait(id) == ("succeeded", 1)
         assert kept(directory, id)[0] == "ann"
         assert kept(directory, id)[1]["by"] == "ann"
+
+
+def test_a_quota_is_refused_before_anything_is_written(directory: Path) -> None:
+    """The refusal names who, which limit and the number; who has another submitter goes on."""
+    with (
+        dispatching(directory, queued_per_submitter_max=1) as (dispatcher, _),
+        calling(directory) as caller,
+    ):
+        submit_for(caller, None, submitter="ann", delay_s=60)
+        with pytest.raises(RefusedError) as refused:
+            submit_for(caller, None, submitter="ann", delay_s=60)
+        told = refused.value.told
+        assert (told["code"], told["object"]) == ("limit", 'submitter "ann"')
+        assert (told["limit"], told["value"]) == ("max_queued_per_submitter", "2")
+        submit_for(caller, None, submitter="bob", delay_s=60)
+        dispatcher.set_gateway(os.getpid())
+        submit_for(caller, "ann", quota=2, delay_s=60)
+        with pytest.raises(RefusedError) as refused:
+            submit_for(caller, "ann", quota=2, delay_s=60)
+        assert (refused.value.told["limit"], refused.value.told["value"]) == ("quota", "3")
+
+
+def test_only_the_gateway_says_a_quota(caller: Caller) -> None:
+    """Else every program could raise its own."""
+    with pytest.raises(RefusedError) as refused:
+        submit_for(caller, None, quota=1_000_000)
+    assert (refused.value.told["code"], refused.value.told["object"]) == (
+        "forbidden",
+        "option quota",
+    )

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -106,6 +107,7 @@ class HttpServing(Serving):
         self.host = "127.0.0.1"
         self.port = 0
         self.state = Path()
+        self.tls: ssl.SSLContext | None = None
 
     def start(self, *, ready: bool = True) -> Self:
         """Start both, and return when the gateway answers."""
@@ -160,7 +162,7 @@ class HttpServing(Serving):
         **headers: str,
     ) -> Answer:
         """One request on a connection of its own; `_` in a header's name stands for `-`."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self._connection(timeout)
         try:
             return self.on(connection, method, path, body, token=token, **headers)
         finally:
@@ -214,7 +216,7 @@ class HttpServing(Serving):
     @contextmanager
     def events(self, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
         """The events of a stream."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = self._connection(20)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         sent |= {"Authorization": f"Bearer {self.token}", "Accept": "text/event-stream"}
         try:
@@ -224,6 +226,13 @@ class HttpServing(Serving):
             yield _events(response)
         finally:
             connection.close()
+
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=timeout, context=self.tls
+        )
 
     def kill_gateway(self) -> int:
         """SIGKILL; the process that it was."""

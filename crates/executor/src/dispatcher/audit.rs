@@ -283,7 +283,10 @@ mod tests {
             drop(log);
             let old = fs::read(directory.0.join("audit.log.1")).expect("the one of before");
             assert_eq!((old.len(), old[0]), (most, b'0' + round));
-            assert_eq!(fs::read_to_string(&path).expect("the log").lines().count(), 1);
+            assert_eq!(
+                fs::read_to_string(&path).expect("the log").lines().count(),
+                1
+            );
         }
         assert_eq!(fs::read_dir(&directory.0).expect("a directory").count(), 2);
     }
@@ -308,7 +311,10 @@ mod tests {
         drop(log);
         let text = fs::read_to_string(&path).expect("the log");
         let first = text.lines().next().expect("a line");
-        assert!(first.contains("\"missing\"") && first.contains("1 lines"), "{first}");
+        assert!(
+            first.contains("\"missing\"") && first.contains("1 lines"),
+            "{first}"
+        );
         assert_eq!(text.lines().count(), 2);
     }
 }

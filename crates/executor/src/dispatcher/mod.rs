@@ -42,6 +42,7 @@ use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
+use crate::usage::{self, Reading};
 
 /// A dispatcher that runs. Dropping it closes it.
 pub struct Dispatcher {
@@ -203,6 +204,13 @@ impl Dispatcher {
     /// `Closed`.
     pub fn figures(&self) -> Result<Figures> {
         self.ask(|machine, now| machine.figures(now))
+    }
+
+    /// What workers use of pool, tensor, blockio, arena and transport, with the transport of this process.
+    pub fn usage(&self) -> Vec<Reading> {
+        let mut readings = self.shared.usage().readings();
+        usage::add_transport(&mut readings, &forebay_transport::totals());
+        readings
     }
 
     /// Every worker.

@@ -12,6 +12,7 @@ use std::sync::{Arc, LazyLock};
 use crate::manifest::Manifest;
 use crate::message::{Call, Reader, WorkerReply, options, progressed};
 use crate::request::Options;
+use crate::usage::Usage;
 
 pub use crate::side::fuzzing::side;
 
@@ -51,4 +52,20 @@ pub fn arguments(input: &[u8]) -> bool {
 /// What a template says that its application has.
 pub fn manifest(input: &[u8]) -> bool {
     Manifest::parse(input).is_err()
+}
+
+/// The figures that a worker reports.
+///
+/// # Panics
+/// Where a sum is no number any more.
+pub fn usage(input: &[u8]) -> bool {
+    let mut sums = Usage::default();
+    let refused = sums.take(0, input).is_err();
+    let again = sums.take(1, input).is_err();
+    assert_eq!(refused, again);
+    sums.end(0);
+    for reading in sums.readings() {
+        assert!(reading.values.iter().all(|value| *value >= 0.0));
+    }
+    refused
 }

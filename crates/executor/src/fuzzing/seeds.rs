@@ -2,6 +2,7 @@
 
 use crate::id::RequestId;
 use crate::message::Writer;
+use crate::usage::HISTOGRAM_CELLS;
 
 fn call(method: &str, count: usize, fill: &dyn Fn(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -59,5 +60,22 @@ pub fn side() -> Vec<Vec<u8>> {
         record(2, b"\x82\xa4done\x03\xa5total\x0a"),
         record(3, "a warning \u{e9}".as_bytes()),
         record(4, b""),
+        record(5, &usage()[0]),
     ]
+}
+
+pub fn usage() -> Vec<Vec<u8>> {
+    let mut writer = Writer::default();
+    writer.array(3);
+    writer.array(3).text("forebay_tensor_slots").array(1);
+    writer.text("used").unsigned(3);
+    writer.array(3).text("forebay_blockio_operations_total");
+    writer.array(2).text("read").text("io_uring").unsigned(70_000);
+    writer.array(3).text("forebay_pool_acquire_seconds").array(1);
+    writer.text("server").array(HISTOGRAM_CELLS);
+    for count in 1..HISTOGRAM_CELLS {
+        writer.unsigned(count as u64);
+    }
+    writer.float(0.5);
+    vec![writer.into_bytes()]
 }

@@ -28,6 +28,11 @@ fn mutated_records_of_side_sockets_are_read_or_refused() {
 }
 
 #[test]
+fn mutated_figures_of_workers_are_summed_or_refused() {
+    try_mutated("usage", super::usage);
+}
+
+#[test]
 fn the_seeds_are_what_the_encoders_write() {
     for (target, seeds, decode) in [
         (
@@ -38,6 +43,7 @@ fn the_seeds_are_what_the_encoders_write() {
         ("arguments", seeds::arguments(), super::arguments),
         ("manifest", seeds::manifest(), super::manifest),
         ("side", seeds::side(), super::side),
+        ("usage", seeds::usage(), super::usage),
     ] {
         keep_seeds(target, &seeds);
         for seed in &seeds {

@@ -11,6 +11,7 @@ use crate::request::Lane;
 /// Recounts everything that is counted incrementally, by a walk over all requests and workers.
 pub(super) fn audit(parts: &Parts) -> Result<(), String> {
     let (workers, admission) = (&parts.workers, &parts.admission);
+    audit_submitters(parts)?;
     audit_lanes(parts)?;
     audit_names(parts)?;
     audit_states(parts)?;
@@ -45,6 +46,18 @@ pub(super) fn audit(parts: &Parts) -> Result<(), String> {
     let entries = parts.register.iter();
     let timed = entries.filter(|(_, entry)| entry.due().is_some()).count();
     same("timers", parts.queues.timed(), timed)
+}
+
+fn audit_submitters(parts: &Parts) -> Result<(), String> {
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    for (_, entry) in parts.register.iter() {
+        *counts.entry(&entry.submission().submitter).or_default() += 1;
+    }
+    for (submitter, count) in counts {
+        let recorded = parts.register.len_of(submitter);
+        same("unfinished requests of a submitter", recorded, count)?;
+    }
+    Ok(())
 }
 
 /// A handed run is promised its cores when it begins.

@@ -35,6 +35,7 @@ mod queues;
 mod register;
 mod runs;
 mod schedules;
+mod submitters;
 mod why;
 mod workers;
 

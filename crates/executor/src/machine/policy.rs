@@ -56,6 +56,8 @@ pub struct Policy {
     pub start_backoff_max_ms: u64,
     /// Unfinished requests.
     pub queued_max: u32,
+    /// Those of one submitter, unless the submission says another number; 0: as many as of all.
+    pub queued_per_submitter_max: u32,
     /// Shares of the lanes where they compete for memory, cores or workers.
     pub lane_weights: [u32; 3],
     /// How long a request that does not fit may be overtaken; then its lane waits for it.
@@ -97,6 +99,7 @@ impl Default for Policy {
             start_backoff_ms: 100,
             start_backoff_max_ms: 30_000,
             queued_max: 100_000,
+            queued_per_submitter_max: 0,
             lane_weights: [4, 2, 2],
             overtaken_ms_max: 10_000,
             durable: true,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::entry::Entry;
+use super::submitters::Submitters;
 use crate::id::RequestId;
 
 /// The index of an unfinished request in the register.
@@ -41,6 +42,7 @@ pub(crate) type IdMap<V> = HashMap<RequestId, V, BuildHasherDefault<IdHasher>>;
 #[derive(Debug, Default)]
 pub(crate) struct Register {
     index: IdMap<Key>,
+    submitters: Submitters,
     entries: Vec<Option<Entry>>,
     free: Vec<Key>,
 }
@@ -53,6 +55,7 @@ impl Register {
     #[inline] // where a request enters: see `Entry::new`
     pub(crate) fn add(&mut self, entry: Entry) -> Key {
         let id = entry.id();
+        self.submitters.add(&entry.submission().submitter);
         let key = if let Some(key) = self.free.pop() {
             self.entries[key as usize] = Some(entry);
             key
@@ -68,8 +71,14 @@ impl Register {
     pub(crate) fn remove(&mut self, key: Key) -> Option<Entry> {
         let entry = self.entries.get_mut(key as usize)?.take()?;
         self.index.remove(&entry.id());
+        self.submitters.remove(&entry.submission().submitter);
         self.free.push(key);
         Some(entry)
+    }
+
+    /// Unfinished requests of a submitter.
+    pub(crate) fn len_of(&self, submitter: &str) -> u32 {
+        self.submitters.count(submitter)
     }
 
     pub(crate) fn key(&self, id: RequestId) -> Option<Key> {

@@ -65,10 +65,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// `Malformed`, with the offset.
-    pub fn read_for(
-        head: &'a [u8],
-        segment: Option<&'a [u8]>,
-    ) -> Result<(Self, Option<&'a str>)> {
+    pub fn read_for(head: &'a [u8], segment: Option<&'a [u8]>) -> Result<(Self, Option<&'a str>)> {
         let (method, count, mut reader) = opened(head)?;
         let call = match (method, count) {
             ("submit", 2..=4) => Self::Submit(submit(&mut reader, count, segment)?),

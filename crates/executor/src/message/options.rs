@@ -8,7 +8,7 @@ use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX
 use crate::request::{Lane, Millis, Options};
 use crate::schema::shown;
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "lane",
     "priority",
     "timeout_s",
@@ -24,6 +24,7 @@ const NAMES: [&str; 15] = [
     "after",
     "delay_s",
     "submitter",
+    "quota",
 ];
 
 /// The options of a submission.
@@ -97,6 +98,7 @@ impl<'a> Given<'a> {
             "key" => options.key = self.text()?,
             "key_at_once" => options.key_at_once = self.integer(1, u32::MAX)?,
             "idempotency" => options.idempotency = self.text()?,
+            "quota" => options.quota = Some(self.integer(1, u32::MAX)?),
             "memory_bytes" => options.memory_bytes = self.bytes()?,
             "cpu" => options.cpu_milli = self.cpu()?,
             "after" => options.after = self.after()?,

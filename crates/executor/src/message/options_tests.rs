@@ -48,7 +48,12 @@ fn every_option_changes_what_it_names() {
             .array(2)
             .text(&id().to_string())
             .unsigned(id().0);
-        w.text("delay_s").float(0.5).text("submitter").text("me")
+        w.text("quota")
+            .unsigned(9)
+            .text("delay_s")
+            .float(0.5)
+            .text("submitter")
+            .text("me")
     }
     let asked = read(fill, NAMES.len()).expect("read");
     let expected = Options {
@@ -67,6 +72,8 @@ fn every_option_changes_what_it_names() {
         ahead: 0,
         after: vec![id(), id()],
         not_before: Some(1_500),
+        by: None,
+        quota: Some(9),
     };
     assert_eq!(*asked.options, expected);
     assert_eq!(asked.submitter.as_deref(), Some("me"));

@@ -2,6 +2,7 @@
 
 use super::{Record, read};
 use crate::message::progressed;
+use crate::usage::Usage;
 
 /// A record that no hello is: its payload is part of it, and progress is passed on or left out.
 ///
@@ -18,6 +19,10 @@ pub fn side(input: &[u8]) -> bool {
             map
         }
         Record::Warning { text, .. } => text.as_bytes(),
+        Record::Usage { figures } => {
+            let _ = Usage::default().take(0, figures);
+            figures
+        }
         Record::Hello { .. } | Record::Returned { .. } => &[],
     };
     assert!(payload.len() < input.len());

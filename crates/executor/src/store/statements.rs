@@ -231,7 +231,10 @@ impl<'c> Statements<'c> {
             return Ok(());
         };
         match options::with_text(stored.as_deref(), act.option(), by) {
-            Ok(options) => self.set_options.execute(params![key(id), options]).map(drop),
+            Ok(options) => self
+                .set_options
+                .execute(params![key(id), options])
+                .map(drop),
             Err(_) => Ok(()),
         }
     }

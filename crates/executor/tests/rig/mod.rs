@@ -84,7 +84,7 @@ impl Rig {
         self.try_submit_as("somebody", name, options)
     }
 
-    fn try_submit_as(
+    pub fn try_submit_as(
         &mut self,
         submitter: &str,
         name: &str,

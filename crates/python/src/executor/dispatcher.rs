@@ -22,6 +22,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use super::lane::lane_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
+use super::usage;
 use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
@@ -175,6 +176,10 @@ impl PyDispatcher {
         Ok(seen::figures(py, &figures)?)
     }
 
+    fn usage<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        Ok(usage::readings(py, &self.core.usage())?)
+    }
+
     fn workers<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
         let workers = py.detach(|| self.core.workers())?;
         let workers = workers.iter().map(|worker| seen::worker(py, worker));
@@ -211,9 +216,7 @@ impl PyDispatcher {
     }
 
     fn audit(&self, act: String, by: &str, id: Option<u64>, object: String) -> Result<()> {
-        Ok(self
-            .core
-            .audit(act, by.into(), id.map(RequestId), object)?)
+        Ok(self.core.audit(act, by.into(), id.map(RequestId), object)?)
     }
 
     #[pyo3(signature = (ids, by = ""))]

@@ -99,7 +99,7 @@ fn set_policy(policy: &mut Policy, name: &str, value: &Bound<'_, PyAny>) -> Resu
         worker_idle_ms worker_uses_max worker_age_max_ms worker_growth_max_bytes
         async_at_once deaths_max exception_ms terminate_ms
         start_backoff_ms start_backoff_max_ms
-        queued_max lane_weights overtaken_ms_max low_resource seed
+        queued_max queued_per_submitter_max lane_weights overtaken_ms_max low_resource seed
     ))
 }
 

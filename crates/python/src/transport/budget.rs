@@ -1,5 +1,6 @@
 //! The limits of this process for all its connections of messages.
 
+use forebay_transport::Scheme;
 use forebay_transport::messages::Budget;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -17,6 +18,20 @@ pub fn limit_process(bytes_max: Option<usize>, connections_max: Option<usize>) {
 #[pyfunction]
 pub fn process_has_room() -> bool {
     Budget::of_process().has_room()
+}
+
+/// What all connections of this process have moved, and how many there are, by their scheme.
+#[pyfunction]
+pub fn transport_totals(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let totals = forebay_transport::totals();
+    let connections = PyDict::new(py);
+    for (scheme, open) in Scheme::ALL.into_iter().zip(totals.connections) {
+        connections.set_item(scheme.name(), open)?;
+    }
+    let dict = PyDict::new(py);
+    set_items!(dict, totals; sent_bytes received_bytes);
+    dict.set_item("connections", connections)?;
+    Ok(dict)
 }
 
 /// The limits of this process, and what counts against them.

@@ -10,6 +10,7 @@ use crate::link::outbox::{Outbox, Payload};
 use crate::link::turn::ReceiveTurn;
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::totals::Counted;
 use crate::wire::decoder::Decoder;
 use crate::wire::frame::{Header, Incoming};
 use crate::wire::preface::Preface;
@@ -54,6 +55,8 @@ pub(crate) trait Handler<S: Stream>: Sized {
 /// The link. Its handler is lent to it for each step.
 pub(crate) struct Link<S> {
     pub(super) stream: Option<S>,
+    /// The stream counts among those of the process.
+    counted: Option<Counted>,
     pub(super) decoder: Decoder,
     pub(super) outbox: Outbox,
     pub(super) life: Life,
@@ -72,6 +75,7 @@ impl<S> Link<S> {
     pub fn new(limits: Limits, handshake: Handshake) -> Self {
         Self {
             stream: None,
+            counted: None,
             decoder: Decoder::new(&limits, false),
             outbox: Outbox::default(),
             life: Life::default(),
@@ -86,7 +90,11 @@ impl<S> Link<S> {
 
     /// Begin on a stream. From a peer that is `trusted` memory for announced lengths is allocated at once. Where a token is
     /// required, frames above [`HANDSHAKE_BYTES_MAX`] are refused until it was shown.
-    pub fn connect(&mut self, stream: S, trusted: bool) {
+    pub fn connect(&mut self, stream: S, trusted: bool)
+    where
+        S: Stream,
+    {
+        self.counted = stream.scheme().map(Counted::new);
         self.stream = Some(stream);
         self.decoder = Decoder::new(&self.limits, trusted || self.handshake.trusted);
         if self.requires_token() {
@@ -99,6 +107,7 @@ impl<S> Link<S> {
     pub fn map_stream<T>(self, map: impl FnOnce(S) -> T) -> Link<T> {
         Link {
             stream: self.stream.map(map),
+            counted: self.counted,
             decoder: self.decoder,
             outbox: self.outbox,
             life: self.life,
@@ -254,6 +263,7 @@ impl<S> Link<S> {
 
     /// Take the stream away, to be dropped outside of any lock.
     pub fn take_stream(&mut self) -> Option<S> {
+        self.counted = None;
         self.stream.take()
     }
 

@@ -8,6 +8,7 @@ use crate::limit::{RECEIVE_BYTES, TURN_BYTES, TURN_RECEIVES};
 use crate::link::framed::{Handler, Link};
 use crate::stream::{Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::totals;
 use crate::wire::decoder::Event;
 use crate::wire::frame::{Incoming, Kind};
 
@@ -61,6 +62,7 @@ impl<S: Stream> Link<S> {
             return match outcome {
                 Ok(Ok((0, None))) => self.end_of_file(to),
                 Ok(Ok((count, event))) => {
+                    totals::note_received(count);
                     self.handle(to, event, &[]);
                     self.turn.note_receive(count == room).then_some(count)
                 }
@@ -77,6 +79,7 @@ impl<S: Stream> Link<S> {
                 Ok([]) => self.end_of_file(to),
                 Ok(filled) => {
                     let count = filled.len();
+                    totals::note_received(count);
                     self.decode(to, filled);
                     self.turn.note_receive(count == room).then_some(count)
                 }

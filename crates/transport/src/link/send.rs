@@ -8,6 +8,7 @@ use crate::limit::CORKED_BYTES_MAX;
 use crate::link::framed::{Handler, Link};
 use crate::link::outbox::{Head, Payload};
 use crate::stream::{Stream, StreamFault};
+use crate::totals;
 use crate::wire::frame::Header;
 
 impl<S: Stream> Link<S> {
@@ -78,10 +79,12 @@ impl<S: Stream> Link<S> {
             Some(stream) => stream.send(pieces),
             None => Err(Errno::PIPE.into()),
         };
-        taken(outcome).unwrap_or_else(|fault| {
+        let sent = taken(outcome).unwrap_or_else(|fault| {
             self.fail_sending(to, fault);
             0
-        })
+        });
+        totals::note_sent(sent);
+        sent
     }
 
     /// Drop what was queued for a broken link.
@@ -120,6 +123,7 @@ impl<S: Stream> Link<S> {
             drop(slices);
             match sent {
                 Ok(sent) => {
+                    totals::note_sent(sent);
                     self.outbox.advance(sent);
                     if sent < wanted {
                         break;

@@ -20,11 +20,13 @@ use forebay_base::readiness;
 use forebay_memory::Lease;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use rustix::net::sockopt::socket_domain;
+use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
 use crate::error::{Cause, Violation};
 use crate::stream::shm::NAME_BYTES;
 use crate::sys::buffer::Buffer;
+use crate::totals::Scheme;
 use crate::wire::frame::Kind;
 
 /// Why a stream did not move bytes.
@@ -89,6 +91,10 @@ pub trait Stream {
     -> Result<&'a mut [u8], StreamFault>;
     /// Whether the peer is gone in both directions.
     fn hung_up(&self) -> bool;
+    /// What it counts as among the connections of this process; `None`: as nothing.
+    fn scheme(&self) -> Option<Scheme> {
+        None
+    }
     /// Whether the stream itself has bytes for the kernel: call [`Self::flush`] once the socket
     /// is writable. A plain socket has none.
     fn wants_write(&self) -> bool {
@@ -159,6 +165,11 @@ pub trait Stream {
 /// A socket, shared with the threads that sleep on it.
 pub type Socket = Arc<OwnedFd>;
 
+/// Whether it is a Unix socket.
+fn is_local(socket: &Socket) -> bool {
+    socket_domain(socket).is_ok_and(|family| family == AddressFamily::UNIX)
+}
+
 impl Stream for Socket {
     fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, StreamFault> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -179,12 +190,14 @@ impl Stream for Socket {
         Ok(filled)
     }
 
+    fn scheme(&self) -> Option<Scheme> {
+        Some(if is_local(self) { Scheme::Unix } else { Scheme::Tcp })
+    }
+
     fn hung_up(&self) -> bool {
-        use rustix::net::{AddressFamily, sockopt::socket_domain};
         // TCP reports only the end of one direction, even after the peer has closed both; our ends never close a single one.
-        let local = socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX);
         let gone = PollFlags::HUP | PollFlags::ERR;
-        let gone = if local { gone } else { gone | PollFlags::RDHUP };
+        let gone = if is_local(self) { gone } else { gone | PollFlags::RDHUP };
         readiness(self, gone).intersects(gone)
     }
 }

@@ -16,6 +16,7 @@ use crate::stream::shm::stream::{SharedStream, Watched};
 use crate::stream::tls::{Peer, Tls};
 use crate::stream::{Socket, Stream, StreamFault};
 use crate::sys::buffer::Buffer;
+use crate::totals::Scheme;
 
 /// A stream of any kind.
 pub enum Wire {
@@ -167,6 +168,15 @@ impl Stream for Wire {
 
     fn hung_up(&self) -> bool {
         self.stream().hung_up()
+    }
+
+    fn scheme(&self) -> Option<Scheme> {
+        Some(match self {
+            Self::Socket(socket) => return socket.scheme(),
+            Self::Local(_) => Scheme::Unix,
+            Self::Tls(_) => Scheme::Tls,
+            Self::Shared(_) => Scheme::Shm,
+        })
     }
 
     fn wants_write(&self) -> bool {

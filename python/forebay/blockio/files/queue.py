@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from forebay import _core
+from forebay._usage import Figure, tell_by
 from forebay.blockio.files.futures import Futures
 from forebay.configuration import find_configuration
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from forebay.blockio.files.async_queue import AsyncQueue
     from forebay.blockio.files.loop_port import LoopPort
@@ -173,3 +174,12 @@ class Queue(_core.BlockQueue):
         self._futures = Futures()
         self._loops = {}
         return before
+
+
+def _figures() -> Iterable[Figure]:
+    """The operations of this process, those of queues that were closed included."""
+    for kind, backend, count in _core.blockio_totals():
+        yield "forebay_blockio_operations_total", (kind, backend), count
+
+
+tell_by("blockio", _figures)

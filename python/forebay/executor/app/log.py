@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, TextIO
+
+from forebay._log_format import formatter
 
 ROOT = "forebay.request"
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_formatter = logging.Formatter(_FORMAT)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -15,7 +19,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter(_FORMAT))
+        self.setFormatter(_formatter)
 
     @property
     def stream(self) -> TextIO:
@@ -25,6 +29,21 @@ class _Handler(logging.StreamHandler[TextIO]):
     @stream.setter
     def stream(self, _: Any) -> None:
         pass
+
+
+def write_lines_as(word: str | None, request: Callable[[], str | None]) -> None:
+    """Set the form of the log lines of this worker.
+
+    That of the loggers of requests, and of those whose records no handler takes.
+
+    Args:
+        word: "text" or "json"; None: text.
+        request: the id of the request that runs where a record is made.
+    """
+    global _formatter
+    _formatter = formatter(word, _FORMAT, request)
+    if word == "json" and logging.lastResort is not None:
+        logging.lastResort.setFormatter(_formatter)
 
 
 def logger_of(name: str, *, worker: bool) -> logging.Logger:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forebay import _trace
 from forebay.errors import ConfigError
 from forebay.executor.wire.codec import encode
 
@@ -73,6 +74,11 @@ def application_of(target: Target) -> str | None:
 def options_of(target: Target, options: Submit | None) -> dict[str, Any] | None:
     """The options of a submission on the wire; an application says for whom it submits."""
     wire = None if options is None else options.to_wire()
+    if _trace.spans is not None:
+        wire = wire or {}
+        traceparent = _trace.spans.send(name_of(target), wire.get("traceparent"))
+        if traceparent is not None:
+            wire["traceparent"] = traceparent
     submitter = None if isinstance(target, str) else target.app.submitter  # type: ignore[attr-defined]
     if submitter is None or (wire and "submitter" in wire):
         return wire

@@ -35,6 +35,9 @@ SHOWN_CHARS = 2000
 REASONS_MAX = 100
 """Requests of one listing that are asked for their reason."""
 
+METRIC_KINDS = ("counters", "gauges", "histograms")
+"""What `metrics` gives: lists of [name, labels, number] or of histograms."""
+
 SLOW = frozenset({"prune", "retry"})
 """Methods that wait for the disk, as long as what they are to do is long."""
 
@@ -60,6 +63,9 @@ class Dispatcher(Protocol):
 
     def figures(self) -> dict[str, Any]:
         """Counts and sizes."""
+
+    def usage(self) -> dict[str, list[Any]]:
+        """What workers use of other systems, as counters, gauges and histograms."""
 
     def workers(self) -> list[dict[str, Any]]:
         """The workers."""
@@ -93,6 +99,9 @@ class House(Protocol):
     def services(self) -> list[dict[str, Any]]:
         """The services that it lends."""
 
+    def figures(self) -> dict[str, list[Any]]:
+        """What those are, as gauges of metrics."""
+
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
 
@@ -112,6 +121,7 @@ class Admin:
         self._house = house
         self._methods: dict[str, Callable[..., Any]] = {
             "info": self.info,
+            "metrics": self.metrics,
             "manifest": self.manifest,
             "status": self.status,
             "show": self.show,
@@ -179,6 +189,13 @@ class Admin:
             **self._house.facts(),
             "figures": self._dispatcher.figures(),
         }
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters, gauges and histograms; their cost does not grow with the requests."""
+        build = [("forebay_build_info", {"version": _version() or "source"}, 1)]
+        parts = ({"gauges": build}, self._dispatcher.usage(), self._house.figures())
+        told = {kind: [it for part in parts for it in part.get(kind, ())] for kind in METRIC_KINDS}
+        return {"schema": SCHEMA, **told}
 
     def manifest(self) -> dict[str, Any]:
         """The requests of the application, with the schemas of their arguments."""

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any
 
+from forebay._log_format import log_to_stderr
 from forebay.configuration import find_configuration
 from forebay.errors import BusyError, Error
 from forebay.executor.client.local import BUSY, FAILED, READY, UNFIT, home_of
@@ -24,7 +25,7 @@ def main() -> None:
     os.set_inheritable(PIPE, False)
     try:
         configuration = find_configuration()
-        _log_to_stderr(configuration.value("log_level"))
+        log_to_stderr(configuration.value("log_level"), configuration.value("log_format"))
         home = home_of(sys.argv[1], configuration)
         server = Server(
             home.target,
@@ -33,6 +34,7 @@ def main() -> None:
             reloads=True,
             ends_when_idle=True,
             state_dir=configuration.value("state_dir"),
+            log_format=configuration.value("log_format"),
             report=_report,
         )
         server.run()
@@ -58,11 +60,3 @@ def _say(word: bytes, text: str = "") -> None:
     with contextlib.suppress(OSError):
         os.write(PIPE, word + b" " + text.encode(errors="replace") + b"\n")
         os.close(PIPE)
-
-
-def _log_to_stderr(level: str | None) -> None:
-    logging.basicConfig(
-        level=(level or "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )

@@ -78,6 +78,7 @@ class Server:
         ends_when_idle: end after `config.idle_timeout` without a request.
         state_dir: where servers keep their state; default: the usual place of this user.
         http: the address of its gateway, which others start, for `info`; None: it has none.
+        log_format: of the workers' own log lines: "text" or "json".
         report: called from any thread, and returns soon.
 
     Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
@@ -93,6 +94,7 @@ class Server:
         ends_when_idle: bool = False,
         state_dir: str | os.PathLike[str] | None = None,
         http: str | None = None,
+        log_format: str | None = None,
         report: Report = _say_nothing,
     ) -> None:
         self._target = target
@@ -100,6 +102,7 @@ class Server:
         self._pool = pool or PoolConfig()
         self._reloads = reloads
         self._ends_when_idle = ends_when_idle
+        self._log_format = log_format
         self.paths: ServerPaths = paths_of(target, state_dir=state_dir)
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
@@ -204,6 +207,10 @@ class Server:
         """The services that it lends."""
         return self._services.seen()
 
+    def figures(self) -> dict[str, list[Any]]:
+        """What those are, as gauges of metrics."""
+        return self._services.figures()
+
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
         return {} if self._supervisor is None else self._supervisor.pids()
@@ -251,6 +258,7 @@ class Server:
                 "result_bytes_max": self._config.max_result_bytes,
                 "async_at_once": self._config.async_at_once,
                 "oom_score": OOM_SCORE,
+                "log_format": self._log_format,
                 "memory_bytes": dispatcher.figures()["memory_limit_bytes"],
             },
             files=(str(target.file),),

@@ -28,6 +28,11 @@ TOUCH = 0.7
 PATIENCE_S = 30.0
 """Longest pause after services could not be started; it doubles from one second."""
 
+POOL = "server"
+"""Of the label `pool`: the one whose services this lends."""
+
+STATES = ("idle", "leased", "starting", "settling")
+
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +95,19 @@ class Services:
         except Error as error:
             _log.warning("the services cannot be listed: %s", error)
             return []
+
+    def figures(self) -> dict[str, list[Any]]:
+        """What lives and who waits, as gauges of metrics. Cost: a question to the lender."""
+        try:
+            stats = self._pool.stats()
+        except Error as error:
+            _log.warning("the services cannot be counted: %s", error)
+            return {}
+        gauges = [
+            ("forebay_pool_services", {"pool": POOL, "state": state}, stats[state])
+            for state in STATES
+        ]
+        return {"gauges": [*gauges, ("forebay_pool_waiters", {"pool": POOL}, stats["waiters"])]}
 
     def close(self) -> None:
         """End every service and the lender. Idempotent."""

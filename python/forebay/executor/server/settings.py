@@ -35,6 +35,7 @@ def settings_of(
         "exception_ms": _ms(config.cancel_grace),
         "terminate_ms": _ms(config.terminate_grace),
         "queued_max": config.max_queued,
+        "queued_per_submitter_max": config.max_queued_per_submitter,
         "arguments_bytes_max": config.max_argument_bytes,
         "queue_bytes_max": config.max_queue_bytes,
         "result_bytes_max": config.max_result_bytes,

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections import OrderedDict
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from forebay import _trace
 from forebay.errors import BrokenError, ClosedError
 from forebay.executor.app.cancelled import Terminated
 from forebay.executor.app.context import Context
+from forebay.executor.app.log import write_lines_as
 from forebay.executor.wire.codec import decoder
 from forebay.executor.worker import answers
 from forebay.executor.worker.attributed import Attributed, Output, output_of_request
@@ -28,6 +32,7 @@ from forebay.executor.worker.progress import ProgressTeller
 from forebay.executor.worker.results import LargeResult
 from forebay.executor.worker.side import number_of
 from forebay.executor.worker.sync_loop import SIGTERM_EXIT
+from forebay.executor.worker.usage import UsageTeller
 from forebay.transport import EventLoop, new_event_loop
 
 if TYPE_CHECKING:
@@ -45,16 +50,35 @@ READABLE, WRITABLE = 1, 2
 
 
 def serve_async(
-    connection: Connection, entries: dict[str, Entry], side: Side, results: Results
+    connection: Connection,
+    entries: dict[str, Entry],
+    side: Side,
+    results: Results,
+    log_format: str | None = None,
 ) -> None:
-    """Serve until the server has ended.
+    """Serve until the server has ended; log lines are written in this format.
 
     Raises:
         SystemExit: the server told this worker to end.
         Terminated: SIGTERM came while requests ran.
     """
+    write_lines_as(log_format, current_request)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(AsyncLoop(connection, entries, side, results).serve())
+
+
+def current_request() -> str | None:
+    """The id of the request that runs in this context, for its log lines."""
+    output = output_of_request.get(None)
+    return None if output is None else output.id
+
+
+def _span(run: Run, entry: Entry) -> AbstractContextManager[None]:
+    """The span of a run, where there are any."""
+    spans = _trace.spans
+    if spans is None:
+        return nullcontext()
+    return spans.process(entry.name, run.id, run.attempt, run.traceparent)
 
 
 class Run:
@@ -66,12 +90,14 @@ class Run:
         task: what runs it.
         begun: whether the task has taken its first step.
         output: what it prints.
+        traceparent: of its submitter.
     """
 
-    __slots__ = ("asked", "attempt", "begun", "id", "key", "output", "task")
+    __slots__ = ("asked", "attempt", "begun", "id", "key", "output", "task", "traceparent")
 
-    def __init__(self, id: str, attempt: int, output: Output) -> None:
+    def __init__(self, id: str, attempt: int, output: Output, traceparent: str | None) -> None:
         self.id = id
+        self.traceparent = traceparent
         self.attempt = attempt
         self.key = (number_of(id), attempt)
         self.asked = False
@@ -94,6 +120,7 @@ class AsyncLoop(ProgressTeller):
         self._runs: dict[tuple[int, int], Run] = {}
         self._early: OrderedDict[tuple[int, int], None] = OrderedDict()
         self._watched = 0
+        self._usage = UsageTeller(side, connection)
         self._leaving: SystemExit | None = None
         """Why the process ends; None if it is the end of the server."""
 
@@ -181,7 +208,7 @@ class AsyncLoop(ProgressTeller):
             self._finish()
             return
         name, blob, id, attempt, timeout, traceparent = arguments
-        run = Run(id, attempt, Output(self._side, id, attempt))
+        run = Run(id, attempt, Output(self._side, id, attempt), traceparent)
         if run.key in self._early:
             del self._early[run.key]
             self._reply(number, (answers.CANCELLED, None))
@@ -225,8 +252,16 @@ class AsyncLoop(ProgressTeller):
             if not self._runs:
                 self._isolation.restore_output()
                 self._isolation.restore()
+            self._tell_usage()
         if not self._over.done():
             self._reply(number, answer)
+
+    def _tell_usage(self) -> None:
+        """Report what the run has used: now, or once that is due."""
+        usage = self._usage
+        if not usage.pending and usage.due > (now := time.monotonic()):
+            self._loop.call_later(usage.due - now, usage.tell)
+        usage.run_ended()
 
     async def _answer(
         self, run: Run, entry: Entry, blob: Any, context: Context | None
@@ -234,9 +269,10 @@ class AsyncLoop(ProgressTeller):
         if run.asked:
             return answers.CANCELLED, None
         try:
-            value = entry.call(blob, context)
-            if entry.is_async:
-                value = await value
+            with _span(run, entry):
+                value = entry.call(blob, context)
+                if entry.is_async:
+                    value = await value
             if value is None:
                 return answers.NOTHING, None
             answer = self._results.encode(entry, value)

@@ -10,10 +10,14 @@ from forebay.errors import ConfigError
 from forebay.executor.wire.codec import _from_data, _from_extension
 
 if TYPE_CHECKING:
+    from forebay import _trace
     from forebay.executor.app.context import Context
     from forebay.executor.app.definition import Definition
 
 T = TypeVar("T")
+
+Call = Callable[[Any, "Context | None"], Any]
+"""Runs a function, given its arguments as they travel."""
 
 NO_ARGUMENTS = b"\x80"
 """The empty map."""
@@ -94,6 +98,18 @@ class Entry:
             raise
         except Exception as error:
             raise Unfit(self, error, result) from None
+
+
+def traced(
+    spans: _trace.Spans, entry: Entry, id: str, attempt: int, traceparent: str | None
+) -> Call:
+    """What calls the function of an entry within the span of a run."""
+
+    def call(blob: Any, context: Context | None) -> Any:
+        with spans.process(entry.name, id, attempt, traceparent):
+            return entry.call(blob, context)
+
+    return call
 
 
 class Unfit(TypeError):

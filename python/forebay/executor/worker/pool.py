@@ -2,14 +2,67 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import contextvars
+import time
 from typing import Any
 
+from forebay._usage import Key
+from forebay.errors import DeadlineError
 from forebay.pool._internal import make_default_by
 
 _leases: contextvars.ContextVar[set[Tracked]] = contextvars.ContextVar("forebay_request_leases")
 """What a request has acquired and not given back, for requests that run side by side."""
+
+POOL = "server"
+"""Of the label `pool`: the one whose services the server lends."""
+
+BOUNDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0)
+"""Upper bounds in seconds, as in crates/executor/src/usage/families.rs."""
+
+
+class Acquires:
+    """How often this worker acquired a service of the server, and how long that took.
+
+    Each count is changed by one statement without a call in it, within which CPython does not
+    change threads.
+    """
+
+    __slots__ = ("_counts", "_results", "_seconds")
+
+    def __init__(self) -> None:
+        self._results = {"ok": 0, "timeout": 0, "failed": 0}
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._seconds = 0.0
+
+    def note(self, began: float) -> None:
+        """One has ended that began then, by `time.perf_counter`."""
+        took = time.perf_counter() - began
+        at = bisect.bisect_left(BOUNDS, took)
+        self._results["ok"] += 1
+        self._counts[at] += 1
+        self._seconds += took
+
+    def note_failed(self, error: BaseException) -> None:
+        """One gave no service."""
+        result = "timeout" if isinstance(error, DeadlineError) else "failed"
+        self._results[result] += 1
+
+    def figures(self) -> dict[Key, float | list[float]]:
+        """The counts so far; nothing before the first."""
+        if not any(self._results.values()):
+            return {}
+        figures: dict[Key, float | list[float]] = {
+            ("forebay_pool_acquires_total", (POOL, result)): count
+            for result, count in self._results.items()
+        }
+        figures["forebay_pool_acquire_seconds", (POOL,)] = [*self._counts, self._seconds]
+        return figures
+
+
+ACQUIRES = Acquires()
+"""Those of this process, whose only pool of the server it is."""
 
 
 class WorkerPool:
@@ -57,7 +110,13 @@ class Tracked:
         self._leases = leases
 
     def __enter__(self) -> Any:
-        proxy = self._acquired.__enter__()
+        began = time.perf_counter()
+        try:
+            proxy = self._acquired.__enter__()
+        except BaseException as error:
+            ACQUIRES.note_failed(error)
+            raise
+        ACQUIRES.note(began)
         self._leases.add(self)
         return proxy
 
@@ -66,7 +125,13 @@ class Tracked:
         self._acquired.__exit__(*how)
 
     async def __aenter__(self) -> Any:
-        proxy = await self._acquired.__aenter__()
+        began = time.perf_counter()
+        try:
+            proxy = await self._acquired.__aenter__()
+        except BaseException as error:
+            ACQUIRES.note_failed(error)
+            raise
+        ACQUIRES.note(began)
         self._leases.add(self)
         return proxy
 

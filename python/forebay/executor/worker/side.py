@@ -1,6 +1,6 @@
 """The side socket of a worker: messages without an answer.
 
-To the server: output of asynchronous requests, progress, warnings. From it: interrupts.
+To the server: output of asynchronous requests, progress, warnings, figures. From it: interrupts.
 A record is one packet, so nothing here is framed; crates/executor/src/side.rs is the other end.
 """
 
@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 
-HELLO, LOG, PROGRESS, WARNING, RETURNED = range(5)
+HELLO, LOG, PROGRESS, WARNING, RETURNED, USAGE = range(6)
 """Kinds of records to the server."""
 
 INTERRUPT, RECALL = 1, 2
@@ -66,6 +66,14 @@ class Side:
         record = _HEAD.pack(kind, number_of(id), attempt) + payload
         with contextlib.suppress(OSError):  # full, or gone: then the keeper ends this worker
             self._socket.send(record, 0 if wait else socket.MSG_DONTWAIT)
+
+    def report(self, figures: bytes) -> bool:
+        """Send figures of this worker, in msgpack; False: they do not fit now."""
+        try:
+            self._socket.send(_HEAD.pack(USAGE, 0, 0) + figures, socket.MSG_DONTWAIT)
+        except OSError:
+            return False
+        return True
 
     def give_back(self, call: int) -> bool:
         """Report that a recalled call will not begin; False: that failed, so it must begin."""

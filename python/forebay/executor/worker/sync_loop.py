@@ -24,11 +24,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from forebay import _trace
 from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.executor.app.cancelled import Cancelled, Terminated
 from forebay.executor.app.context import Context
 from forebay.executor.worker import answers
-from forebay.executor.worker.entry import Entry, unknown
+from forebay.executor.worker.entry import Call, Entry, traced, unknown
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL, is_forked
 from forebay.executor.worker.isolation import Isolation
@@ -37,6 +38,7 @@ from forebay.executor.worker.pool import end_leases
 from forebay.executor.worker.progress import ProgressTeller
 from forebay.executor.worker.results import LargeResult
 from forebay.executor.worker.side import number_of
+from forebay.executor.worker.usage import UsageTeller
 
 if TYPE_CHECKING:
     from forebay._core import Connection
@@ -74,6 +76,7 @@ class SyncLoop(ProgressTeller):
         "_results",
         "_returned",
         "_running",
+        "_usage",
     )
 
     def __init__(
@@ -109,6 +112,7 @@ class SyncLoop(ProgressTeller):
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         self._base = contextvars.copy_context()
         self._isolation = Isolation()
+        self._usage = UsageTeller(side, connection)
 
     def run(self) -> None:
         """Serve until the server has ended.
@@ -147,12 +151,14 @@ class SyncLoop(ProgressTeller):
 
     def _next(self) -> Any:
         """The next call; if none comes for `IDLE_S`, garbage is collected first."""
-        if self._dirty:
+        while self._dirty or self._usage.pending:
             try:
                 return self._connection.next_call(IDLE_S)
             except DeadlineError:
-                self._dirty = False
-                gc.collect()
+                if self._dirty:
+                    self._dirty = False
+                    gc.collect()
+                self._usage.tell_if_due()
         return self._connection.next_call()
 
     def _run(self, arguments: list[Any], segments: Any) -> answers.Answer:
@@ -174,7 +180,10 @@ class SyncLoop(ProgressTeller):
                 context = Context(
                     id, attempt, name, timeout=timeout, traceparent=traceparent, reporter=self
                 )
-            return self._answer(entry, blob, context)
+            call: Call = entry.call
+            if _trace.spans is not None:
+                call = traced(_trace.spans, entry, id, attempt, traceparent)
+            return self._answer(entry, call, blob, context)
         finally:
             self._running = None
             if self._leases:
@@ -182,14 +191,17 @@ class SyncLoop(ProgressTeller):
             self._isolation.restore()
             if entry is not None and entry.is_handed:
                 self._isolation.wait_for_reader()  # output of the next one is not this one's
+            self._usage.run_ended()
 
-    def _answer(self, entry: Entry, blob: Any, context: Context | None) -> answers.Answer:
+    def _answer(
+        self, entry: Entry, call: Call, blob: Any, context: Context | None
+    ) -> answers.Answer:
         try:
             try:
                 self._armed = True
                 if self._cancelled:  # since it came
                     return answers.CANCELLED, None
-                value = self._base.copy().run(entry.call, blob, context)
+                value = self._base.copy().run(call, blob, context)
             finally:
                 self._armed = False
             if value is None:
@@ -224,6 +236,11 @@ class SyncLoop(ProgressTeller):
     def is_cancelled(self, id: str, attempt: int) -> bool:
         """Whether the request that runs was interrupted."""
         return self._cancelled and self._running == (id, attempt)
+
+    def current_request(self) -> str | None:
+        """The id of the request that runs, for its log lines."""
+        running = self._running
+        return running[0] or None if running is not None else None
 
     # Signal handlers: they run in the main thread, between two of its instructions.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.executor.app.arena import limit_arena
 from forebay.executor.app.load import Kind, find_app, load
+from forebay.executor.app.log import write_lines_as
 from forebay.executor.app.manifest import manifest_of, to_json
 from forebay.executor.worker.entry import entries_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL, guard_forks
@@ -84,7 +85,8 @@ class Worker(Service):
             nonce: shown to the side door.
             options: "pool": path of the lender's socket; "oom_score": for the kernel, 0 to 1000;
                 "memory_bytes": the limit of which the arena takes its part; "state": the server's
-                state directory, where results above "result_bytes_max" become files.
+                state directory, where results above "result_bytes_max" become files;
+                "log_format": of its own log lines.
 
         Raises:
             SystemExit: the server told it to end, or SIGTERM came while a request ran.
@@ -134,12 +136,15 @@ class Worker(Service):
         if pool is not None:
             pool.install()
         results = Results(options.get("state"), options.get("result_bytes_max", 0))
+        log_format = options.get("log_format")
         if lane == "async":
             from forebay.executor.worker.async_loop import serve_async
 
-            serve_async(connection, self._entries, side, results)
+            serve_async(connection, self._entries, side, results, log_format)
         else:
-            SyncLoop(connection, self._entries, side, pool, results).run()
+            loop = SyncLoop(connection, self._entries, side, pool, results)
+            write_lines_as(log_format, loop.current_request)
+            loop.run()
 
 
 def _prefer_as_victim(score: int) -> None:

@@ -57,10 +57,10 @@ class Exchange:
         self.answered = 0
 
     @property
-    def submitter(self) -> str:
-        """Who asks: the name of the token."""
-        assert self.token is not None  # a route that anybody may use does not submit
-        return self.token.name
+    def holder(self) -> Token:
+        """The token, on a route that needs one."""
+        assert self.token is not None  # the route has checked it
+        return self.token
 
     def header(self, name: bytes) -> str | None:
         """A header as text; None where it is not there."""

@@ -25,11 +25,13 @@ import msgspec
 import uvloop
 from uvicorn.config import Config
 
+from forebay._log_format import log_to_stderr
 from forebay.errors import Error
 from forebay.executor._internal import TOKENS
 from forebay.gateway.access import Access, Address
-from forebay.gateway.application import Application
-from forebay.gateway.context import Context
+from forebay.gateway.asgi.application import Application
+from forebay.gateway.asgi.context import Context
+from forebay.gateway.asgi.server_link import ServerLink
 from forebay.gateway.http import limits
 from forebay.gateway.http.census import Census
 from forebay.gateway.http.protocol import Protocol
@@ -39,7 +41,6 @@ from forebay.gateway.process.certificate import Certificate
 from forebay.gateway.process.listening import BACKLOG
 from forebay.gateway.process.settings import Settings
 from forebay.gateway.routes.every import TABLE
-from forebay.gateway.server_link import ServerLink
 from forebay.gateway.tokens import Tokens
 
 END_S: Final = 3.0
@@ -61,11 +62,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     listener, lifeline = map(int, sys.argv[1].split(","))
     settings = msgspec.json.decode(sys.argv[2], type=Settings)
-    logging.basicConfig(
-        level=settings.log_level,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(settings.log_level, settings.log_format)
     if not os.read(lifeline, 1):
         return  # the server has ended meanwhile
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -20,6 +20,7 @@ class Settings:
         tls_cert: PEM file of the certificate and those that lead to its CA; None: no TLS.
         tls_key: PEM file of its key; None: `tls_cert` has it too.
         log_level: the name of a level of `logging`.
+        log_format: the setting of that name.
         max_connections: as of `GatewayConfig`, and so are the others.
     """
 
@@ -31,6 +32,7 @@ class Settings:
     tls_cert: str | None = None
     tls_key: str | None = None
     log_level: str = "WARNING"
+    log_format: str | None = None
     max_connections: int
     max_connections_per_address: int
     max_body_bytes: int

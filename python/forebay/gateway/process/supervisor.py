@@ -32,6 +32,9 @@ WELL_S: Final = 1.0
 END_S: Final = 5.0
 """From SIGTERM to SIGKILL: answers under way, which wait for nothing, have that long."""
 
+PROGRAM: Final = "forebay.gateway.process.program"
+"""What the process runs."""
+
 NEEDED: Final = ("uvicorn", "httptools", "uvloop")
 
 
@@ -137,8 +140,7 @@ class GatewayProcess:
         from msgspec import json
 
         program = (
-            f"import sys; sys.path.insert(0, {PATH_ENTRY!r}); "
-            "from forebay.gateway.process.program import main; main()"
+            f"import sys; sys.path.insert(0, {PATH_ENTRY!r}); from {PROGRAM} import main; main()"
         )
         descriptors = f"{self._listener.fileno()},{lifeline}"
         told = json.encode(self._settings).decode()

@@ -9,7 +9,7 @@ from forebay.errors import Error
 from forebay.gateway.routes.waiting import one_value
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "info",
     "login",
     "manifest",
+    "metrics",
     "openapi",
     "readiness",
     "schedules",
@@ -52,6 +53,19 @@ async def openapi(context: Context, exchange: Exchange) -> None:
 
     described = describe(await context.manifest(), context.url)
     await exchange.answer(200, described, [(b"content-type", b"application/json")])
+
+
+async def metrics(context: Context, exchange: Exchange) -> None:
+    """`GET /metrics`: of the server and of the gateway."""
+    from forebay.gateway.metrics import OPENMETRICS_TYPE, TEXT_TYPE, render, wants_openmetrics
+
+    told = await context.server.ask("metrics")
+    context.metrics.connections = context.state.census.total
+    merged = {kind: [*told.get(kind, ()), *own] for kind, own in context.metrics.figures().items()}
+    openmetrics = wants_openmetrics(exchange.headers.get(b"accept", b""))
+    kind = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
+    text = render(merged, openmetrics=openmetrics)
+    await exchange.answer(200, text, [(b"content-type", kind)])
 
 
 async def info(context: Context, exchange: Exchange) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -10,10 +10,13 @@ from forebay.config import parse_timeout
 from forebay.errors import ConfigError
 from forebay.executor._internal import prune_rule
 from forebay.gateway.problems import Problem
+from forebay.gateway.reading import read_as
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
+
+Value = TypeVar("Value")
 
 __all__ = ["cancel", "pause", "prune", "reload", "resume", "retry", "stop"]
 
@@ -36,14 +39,14 @@ class Stop(msgspec.Struct, forbid_unknown_fields=True):
 async def cancel(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests/{id}/cancel`."""
     id_ = await context.server.resolve(exchange.part)
-    how = await context.server.ask("cancel", id_, by=exchange.submitter)
+    how = await context.server.ask("cancel", id_, by=exchange.holder.name)
     await exchange.json({"schema": 1, "id": id_, "cancelled": how}, 202)
 
 
 async def retry(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests/{id}/retry`."""
     id_ = await context.server.resolve(exchange.part)
-    answer = (await context.server.ask("retry", [id_], by=exchange.submitter))[0]
+    answer = (await context.server.ask("retry", [id_], by=exchange.holder.name))[0]
     if answer.get("refused"):
         raise Problem(409, "invalid_state", f"{id_}: {answer['refused']}", object=id_)
     await exchange.json({"schema": 1, "id": id_, "status": "queued"}, 202)
@@ -56,12 +59,12 @@ async def prune(context: Context, exchange: Exchange) -> None:
         asked = prune_rule(rule.older_than, rule.status, rule.ids, dry_run=rule.dry_run)
     except ConfigError as error:
         raise Problem(422, "invalid", f"older_than: {error}", object="older_than") from None
-    await exchange.json(await context.server.ask("prune", asked, by=exchange.submitter))
+    await exchange.json(await context.server.ask("prune", asked, by=exchange.holder.name))
 
 
 async def reload(context: Context, exchange: Exchange) -> None:
     """`POST /v1/reload`: load the application anew."""
-    await exchange.json(await context.server.ask("reload", by=exchange.submitter))
+    await exchange.json(await context.server.ask("reload", by=exchange.holder.name))
 
 
 async def stop(context: Context, exchange: Exchange) -> None:
@@ -71,7 +74,7 @@ async def stop(context: Context, exchange: Exchange) -> None:
         grace = parse_timeout(wanted.grace)
     except ConfigError as error:
         raise Problem(422, "invalid", f"grace: {error}", object="grace") from None
-    await exchange.json(await context.server.ask("stop", grace, by=exchange.submitter))
+    await exchange.json(await context.server.ask("stop", grace, by=exchange.holder.name))
 
 
 async def pause(context: Context, exchange: Exchange) -> None:
@@ -85,17 +88,10 @@ async def resume(context: Context, exchange: Exchange) -> None:
 
 
 async def _set_schedule(context: Context, exchange: Exchange, *, paused: bool) -> None:
-    told = await context.server.ask("set_schedule", exchange.part, paused, by=exchange.submitter)
+    told = await context.server.ask("set_schedule", exchange.part, paused, by=exchange.holder.name)
     await exchange.json(told)
 
 
-async def _read(exchange: Exchange, type_: Any) -> Any:
+async def _read(exchange: Exchange, type_: type[Value]) -> Value:
     body = await exchange.body()
-    if not body:
-        return type_()
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "invalid", f"body: {error}", object="body") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Problem(400, "malformed", f"body: {error}", object="body") from None
+    return read_as(type_, body) if body else type_()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from forebay.gateway.asgi.table import Route, Table
 from forebay.gateway.routes import about, admin, following, reads, results, submit
-from forebay.gateway.table import Route, Table
 from forebay.gateway.tokens import Role
 
 __all__ = ["ROUTES", "TABLE"]
@@ -37,6 +37,7 @@ ROUTES: Final = (
     Route("POST", "/v1/reload", Role.ADMIN, admin.reload),
     Route("POST", "/v1/stop", Role.ADMIN, admin.stop),
     Route("GET", "/openapi.json", Role.READ, about.openapi),
+    Route("GET", "/metrics", Role.READ, about.metrics),
     Route("GET", "/login", None, about.login),
 )
 

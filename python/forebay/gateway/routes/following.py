@@ -8,13 +8,13 @@ import msgspec
 
 from forebay.gateway.problems import Problem
 from forebay.gateway.routes.reads import number_of
+from forebay.gateway.routes.streams import EventStream
 from forebay.gateway.routes.waiting import one_value
-from forebay.gateway.streams import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["events", "logs"]
@@ -116,8 +116,7 @@ async def _serve(
 
 
 def _stream(exchange: Exchange) -> EventStream:
-    assert exchange.token is not None  # every route of a stream needs one
-    return EventStream(exchange, exchange.token)
+    return EventStream(exchange, exchange.holder)
 
 
 def _wants_events(exchange: Exchange) -> bool:

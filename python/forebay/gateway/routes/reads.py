@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from forebay.executor._internal import span_of
 from forebay.gateway.http.limits import PAGE_MAX
 from forebay.gateway.problems import Problem
 from forebay.gateway.results import result_out
@@ -14,7 +15,7 @@ from forebay.gateway.routes.waiting import one_value, wait_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["arguments", "listing", "number_of", "show", "status", "why"]
@@ -36,7 +37,7 @@ async def listing(context: Context, exchange: Exchange) -> None:
     if "status" in query:
         filters["status"] = [word for text in query["status"] for word in text.split(",")]
     limit = number_of(query, "limit", 1, PAGE_MAX)
-    before = one_value(query, "cursor")
+    before = _cursor_of(query)
     page = await context.server.ask(
         "list", filters, PAGE_DEFAULT if limit is None else limit, before
     )
@@ -86,6 +87,19 @@ def number_of(query: Mapping[str, list[str]], name: str, least: int, most: int) 
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
         raise _wrong(name, f"{name} is {text!r:.100}", f"a number from {least} to {most}")
     return int(text)
+
+
+def _cursor_of(query: Mapping[str, list[str]]) -> str | None:
+    """The id behind which a page begins; None: the first page."""
+    text = one_value(query, "cursor")
+    if text is None:
+        return None
+    try:
+        span_of(text)
+    except ValueError:
+        next_of = "`next` of the page before"
+        raise _wrong("cursor", f"cursor is {text!r:.100}", next_of) from None
+    return text
 
 
 async def _id(context: Context, exchange: Exchange) -> str:

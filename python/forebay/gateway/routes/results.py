@@ -15,7 +15,7 @@ from forebay.gateway.results import Result, result_out
 from forebay.gateway.routes.waiting import end_now, wait_of
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
 __all__ = ["result", "send_end"]

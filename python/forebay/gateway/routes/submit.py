@@ -10,17 +10,24 @@ import msgspec
 
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
-from forebay.gateway.idempotency import checked_key, mismatch, now_ms, same_arguments, scoped_key
-from forebay.gateway.media import JSON as JSON_FORM
 from forebay.gateway.media import body_form
-from forebay.gateway.options import from_object, from_query
 from forebay.gateway.problems import Problem, problem_of
+from forebay.gateway.reading import read_as
+from forebay.gateway.routes.idempotency import (
+    checked_key,
+    mismatch,
+    now_ms,
+    same_arguments,
+    scoped_key,
+)
+from forebay.gateway.routes.options import from_object, from_query
 from forebay.gateway.routes.results import send_end
 from forebay.gateway.routes.waiting import preferred_wait
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
+    from forebay.gateway.tokens import Token
 
 __all__ = ["submit", "submit_many", "submit_named"]
 
@@ -53,7 +60,7 @@ async def submit(context: Context, exchange: Exchange) -> None:
     options = from_query(exchange.query()) if exchange.scope["query_string"] else {}
     blob = (await context.forms()).arguments_in(name, body, form)
     key = exchange.header(b"idempotency-key")
-    id_, replayed = await accept(context, exchange.submitter, name, blob, options, key)
+    id_, replayed = await accept(context, exchange.holder, name, blob, options, key)
     await _answer(context, exchange, id_, name, replayed=replayed)
 
 
@@ -61,10 +68,10 @@ async def submit_named(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests`: the body names the request, and has its options."""
     body = await exchange.body()
     form = body_form(exchange.header(b"content-type"))
-    one = _read(body, form, Named, "body")
+    one = read_as(Named, body, form)
     if one.idempotency_key is None:
         one.idempotency_key = exchange.header(b"idempotency-key")
-    id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+    id_, replayed = await _accept_named(context, exchange.holder, one, form)
     await _answer(context, exchange, id_, one.name, replayed=replayed)
 
 
@@ -72,7 +79,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
     """`POST /v1/batch`: each is accepted or refused by itself; the answers are in their order."""
     body = await exchange.body()
     form = body_form(exchange.header(b"content-type"))
-    batch = _read(body, form, Batch, "body").requests
+    batch = read_as(Batch, body, form).requests
     if len(batch) > BATCH_MAX:
         raise Problem(
             413,
@@ -85,22 +92,22 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
         )
     await context.forms()  # once, not by each
 
-    async def answer(place: int, raw: msgspec.Raw) -> dict[str, Any]:
+    async def answer(raw: msgspec.Raw) -> dict[str, Any]:
         try:
-            one = _read(raw, form, Named, f"requests[{place}]")
-            id_, replayed = await _accept_named(context, exchange.submitter, one, form)
+            one = read_as(Named, raw, form)
+            id_, replayed = await _accept_named(context, exchange.holder, one, form)
         except Exception as error:
             return {"error": problem_of(error).as_map()}
         return {"id": id_, "replayed": True} if replayed else {"id": id_}
 
     async with asyncio.TaskGroup() as group:
-        answers = [group.create_task(answer(*one)) for one in enumerate(batch)]
+        answers = [group.create_task(answer(raw)) for raw in batch]
     await exchange.json({"schema": 1, "requests": [one.result() for one in answers]})
 
 
 async def accept(
     context: Context,
-    submitter: str,
+    token: Token,
     name: str,
     blob: bytes,
     options: dict[str, Any],
@@ -111,7 +118,9 @@ async def accept(
     Raises:
         Problem: its key is that of another submission, or of one under way.
     """
-    submit = context.server.submit
+    submit, submitter = context.server.submit, token.name
+    if token.quota is not None:
+        options["quota"] = token.quota
     if key is None:
         return await submit(name, blob, options, by=submitter, repeatable=False), False
     scoped = scoped_key(submitter, name, checked_key(key))
@@ -135,13 +144,11 @@ async def accept(
         idempotency.end(scoped)
 
 
-async def _accept_named(
-    context: Context, submitter: str, one: Named, form: str
-) -> tuple[str, bool]:
+async def _accept_named(context: Context, token: Token, one: Named, form: str) -> tuple[str, bool]:
     forms = await context.forms()
-    blob = forms.arguments_in(one.name, bytes(one.arguments), form)
+    blob = forms.arguments_in(one.name, one.arguments, form)
     options = from_object(one.options)
-    return await accept(context, submitter, one.name, blob, options, one.idempotency_key)
+    return await accept(context, token, one.name, blob, options, one.idempotency_key)
 
 
 async def _answer(
@@ -159,18 +166,3 @@ async def _answer(
             await send_end(context, exchange, id_, end, headers[1:])
             return
     await exchange.answer(202, _ACCEPTED % (id_bytes, _encode(name)), headers)
-
-
-def _read(body: Any, form: str, type_: Any, what: str) -> Any:
-    """What a body says.
-
-    Raises:
-        Problem: it cannot be read, or is something else.
-    """
-    codec = msgspec.json if form == JSON_FORM else msgspec.msgpack
-    try:
-        return codec.decode(body, type=type_)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "invalid", f"{what}: {error}", object=what) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "malformed", f"{what}: {error}", object=what) from None

@@ -12,8 +12,8 @@ from forebay.gateway.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from forebay.gateway.asgi.server_link import ServerLink
     from forebay.gateway.http.exchange import Exchange
-    from forebay.gateway.server_link import ServerLink
 
 __all__ = ["end_now", "one_value", "preferred_wait", "wait_of"]
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from forebay import _core
+from forebay import _core, _trace
 from forebay._working_directory import path_to_enter
 from forebay.errors import BrokenError, ConfigError
 from forebay.pool.lend.acquire import Acquire
@@ -72,6 +72,10 @@ class PythonKind:
         self.resets = spec.resets
         self.max_leases = getattr(service, "max_leases", 1)
         self.template = template
+        if _trace.spans is not None:
+            from forebay.pool.lend.traced import traced
+
+            self.acquires = traced(type(self).acquires, _trace.spans)
         self.copies = self
         if self.resets is not Reset.NEVER:
             self.copies = copy.copy(self)

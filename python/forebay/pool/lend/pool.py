@@ -13,6 +13,7 @@ from forebay import _core
 from forebay.configuration import find_configuration
 from forebay.errors import BrokenError, ClosedError, Error, LimitError
 from forebay.pool.lend.acquire import Acquire
+from forebay.pool.lend.figures import note_closed, note_opened
 from forebay.pool.lend.keeper import start_keeper
 from forebay.pool.lend.kind import CommandKind, Kind, PythonKind, spec_of
 from forebay.pool.lend.process_id import learn_process
@@ -140,6 +141,7 @@ class ServicePool:
         """Whether this is a forked child's copy of its parent's pool."""
         self._waiters = LoopWaiters(self.core)
         _pools.add(self)
+        note_opened(self.core)
 
     @overload
     def acquire(
@@ -251,6 +253,7 @@ class ServicePool:
         """End every service and wait at most `timeout` seconds for them to be gone. Idempotent."""
         if not self._closed:
             self.journal.close()
+            note_closed(self.core)
         self._closed = True
         self.core.close(timeout)
         _pools.discard(self)

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from forebay import _trace
+
 if TYPE_CHECKING:
     from forebay.pool.lend.lease import Lease
 
@@ -13,6 +15,9 @@ _CO_GENERATOR = 0x20
 """Of a function's flags; `inspect`, which names it, costs 10 ms to import."""
 
 _NO_CODE = (lambda: None).__code__
+
+TRACED = "@traced"
+"""The control method by which a service runs one of its own within a span."""
 
 RESERVED = "lease"
 """The one public name of a proxy that is not the service's."""
@@ -66,7 +71,10 @@ def proxy_class(
     if call_timeout is not None:
         common["__init__"] = _timed(call_timeout)
     names = methods - {RESERVED}
-    common |= {method: _calling(method) for method in names - streams}
+    if _trace.spans is None:
+        common |= {method: _calling(method) for method in names - streams}
+    else:
+        common |= {method: _traced(name, method, _trace.spans) for method in names - streams}
     common |= {method: _streaming(method) for method in names & streams}
     return type(name, (Proxy,), common)
 
@@ -81,6 +89,25 @@ def _timed(call_timeout: float) -> Callable[..., None]:
 def _calling(name: str) -> Callable[..., Any]:
     def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
         return self.lease.call(name, args, kwargs, self._timeout)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
+def _traced(service: str, name: str, spans: _trace.Spans) -> Callable[..., Any]:
+    """The same within a span, of which the service is told."""
+
+    async def awaited(self: Proxy, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with spans.call(service, name) as traceparent:
+            told = (traceparent, service, name, args, kwargs)
+            return await self.lease.call(TRACED, told, {}, self._timeout)
+
+    def method(self: Proxy, /, *args: Any, **kwargs: Any) -> Any:
+        if self.lease.asyncio:
+            return awaited(self, args, kwargs)
+        with spans.call(service, name) as traceparent:
+            told = (traceparent, service, name, args, kwargs)
+            return self.lease.call(TRACED, told, {}, self._timeout)
 
     method.__name__ = method.__qualname__ = name
     return method

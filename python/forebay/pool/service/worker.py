@@ -13,7 +13,7 @@ from _socket import socketpair as _pair
 from collections.abc import Iterator
 from typing import Any
 
-from forebay import _core
+from forebay import _core, _trace
 from forebay.errors import BrokenError, ConfigError, Error
 from forebay.pool.service.application import resolve
 from forebay.pool.service.directory import LeaseDirectory, move_in
@@ -23,6 +23,7 @@ from forebay.rpc import serve_connection
 from forebay.rpc._internal import (
     ServedStreams,  # noqa: F401 - loaded once for all services: 3 ms of a first stream
     by_name,
+    find_method,
 )
 
 START = "@start"
@@ -33,6 +34,7 @@ BRANCHED = "@branched"
 PING = "@ping"
 STOP = "@stop"
 DIRECTORY = "@directory"
+TRACED = "@traced"
 
 WARM_ROUNDS = 32
 """Enough rounds for the interpreter to specialise the code that a service runs."""
@@ -79,11 +81,23 @@ class Target:
             self._reset()
         elif name == DIRECTORY:
             return self._lease_directory()
+        elif name == TRACED:
+            return self._traced(*args)
         elif name == STOP:
             raise SystemExit
         else:
             raise ConfigError(f"a service knows no {name!r}")
         return None
+
+    def _traced(
+        self, traceparent: str, service: str, name: str, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a method of the service as a part of its caller's trace."""
+        method = find_method(self, name)
+        if _trace.spans is None:
+            return method(*args, **kwargs)
+        with _trace.spans.serve(service, name, traceparent):
+            return method(*args, **kwargs)
 
     def _start(
         self,

@@ -7,12 +7,15 @@ that caller's event, each with its own limit, so that no lock is held while it c
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from forebay._steps import Either, Steps
-from forebay.errors import ClosedError, DeadlineError, LimitError, StaleError
+from forebay._usage import Figure, tell_by
+from forebay.errors import ClosedError, DeadlineError, Error, LimitError, StaleError
 from forebay.tensor.client.handshake import handshake
 from forebay.tensor.client.limit import Limit
 from forebay.tensor.prepare.ref import NameTable, restarted_too_often
@@ -35,6 +38,10 @@ Ready = tuple["Work", dict[int, "_core.TensorLink"], float | None]
 """A call, connections by shard, and the seconds that are left of its timeout."""
 
 
+_connections: weakref.WeakSet[Connections] = weakref.WeakSet()
+"""Those that somebody keeps, for the figures of this process."""
+
+
 class Connections:
     """The connections of one face.
 
@@ -54,6 +61,7 @@ class Connections:
         self._links: list[_core.TensorLink | None] = [None] * len(settings.urls)
         self._opening: dict[int, Any] = {}  # by shard: the event of the caller that connects
         self._closed = self._forked = False
+        _connections.add(self)
 
     @property
     def closed(self) -> bool:
@@ -233,3 +241,15 @@ def _made(make: Make, table: NameTable, links: Sequence[_core.TensorLink | None]
         if not any(left):
             raise
         return make(table)
+
+
+def _figures() -> Iterable[Figure]:
+    """The slots of this process's connections: requests under way, and those that wait for one."""
+    for face in list(_connections):
+        with contextlib.suppress(Error):  # closed meanwhile
+            for counted in face.metrics():
+                yield "forebay_tensor_slots", ("used",), counted["outstanding"]
+                yield "forebay_tensor_slots", ("waiting",), counted["waiting"]
+
+
+tell_by("tensor", _figures)

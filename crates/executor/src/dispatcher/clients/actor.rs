@@ -31,16 +31,20 @@ impl Actor<'_> {
     }
 
     /// A submission with who has made it: through the gateway, its submitter is the holder of the token.
-    pub fn signed(self, mut submission: Submission) -> Submission {
+    ///
+    /// # Errors
+    /// `forbidden`: it has a quota, and does not come through the gateway.
+    pub fn signed(self, mut submission: Submission) -> Result<Submission, Refusal> {
         let Self::Gateway(by) = self else {
-            return submission;
+            let quota = submission.options.quota;
+            return quota.map_or(Ok(submission), |quota| Err(not_a_gateways(quota)));
         };
         if let Some(name) = by {
             submission.submitter = name.into();
         }
         let by = Arc::clone(&submission.submitter);
         Arc::make_mut(&mut submission.options).by = Some(by);
-        submission
+        Ok(submission)
     }
 }
 
@@ -53,6 +57,17 @@ pub fn not_the_gateway(name: &str) -> Refusal {
         limit: String::new(),
         value: name.into(),
         next: "leave it out, or call the gateway with a token".into(),
+    }
+}
+
+fn not_a_gateways(quota: u32) -> Refusal {
+    Refusal {
+        code: "forbidden",
+        message: "a client of the socket has a quota, and only the gateway says one".into(),
+        object: "option quota".into(),
+        limit: String::new(),
+        value: quota.to_string(),
+        next: "leave it out; executor.max_queued_per_submitter is for all".into(),
     }
 }
 
@@ -69,7 +84,7 @@ mod tests {
             arguments: Vec::new().into(),
             options: Arc::new(Options::default()),
         };
-        let signed = actor.signed(submission);
+        let signed = actor.signed(submission).expect("signed");
         let by = signed.options.by.as_deref().map(str::to_owned);
         (signed.submitter.to_string(), by)
     }
@@ -79,7 +94,10 @@ mod tests {
         let (ann, mine) = ("ann".to_owned(), "mine".to_owned());
         let through_gateway = signed(Actor::Gateway(Some("ann")));
         assert_eq!(through_gateway, (ann.clone(), Some(ann)));
-        assert_eq!(signed(Actor::Gateway(None)), (mine.clone(), Some(mine.clone())));
+        assert_eq!(
+            signed(Actor::Gateway(None)),
+            (mine.clone(), Some(mine.clone()))
+        );
         assert_eq!(signed(Actor::User), (mine, None));
     }
 

@@ -168,7 +168,12 @@ impl Clients {
             ));
         }
         let now = cx.now;
-        let checked = || reload.code().check(submit, now).map(|it| by.signed(it));
+        let checked = || {
+            reload
+                .code()
+                .check(submit, now)
+                .and_then(|it| by.signed(it))
+        };
         let Err(refusal) = self.enter(cx, commits, checked()?, waiter, submit.token) else {
             return Ok(());
         };

@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_base::Queue;
@@ -10,6 +11,7 @@ use crate::dispatcher::limit::{COMMANDS_MAX, FINISHED_MAX, ORDERS_MAX, TICKETS_M
 use crate::dispatcher::supervisor::mailbox::{Mailbox, Waited, queue_error};
 use crate::dispatcher::supervisor::protocol::{AdminCall, Command, Finished, Order};
 use crate::error::Result;
+use crate::usage::Usage;
 
 /// Commands to the dispatcher, and what it sends out.
 pub struct Shared {
@@ -19,6 +21,8 @@ pub struct Shared {
     orders: Mailbox<Order>,
     /// Orders about source files that the supervisor has not taken yet.
     sources: AtomicUsize,
+    /// What workers use; held for a record of a worker, or a copy of the sums.
+    usage: Mutex<Usage>,
 }
 
 impl Shared {
@@ -29,6 +33,7 @@ impl Shared {
             finished: Mailbox::new(FINISHED_MAX)?,
             orders: Mailbox::new(ORDERS_MAX)?,
             sources: AtomicUsize::new(0),
+            usage: Mutex::default(),
         })
     }
 
@@ -65,6 +70,12 @@ impl Shared {
     /// Whether the supervisor has yet to take an order about source files.
     pub fn has_untaken_sources(&self) -> bool {
         self.sources.load(Ordering::Acquire) > 0
+    }
+
+    /// What workers use. Do not wait with it in hand: the dispatcher's thread takes it, too.
+    pub fn usage(&self) -> MutexGuard<'_, Usage> {
+        // Each change of the sums is one step.
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Make every thread that waits on a mailbox return.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::poll::Poll;
 use crate::dispatcher::supervisor::protocol::Order;
 use crate::dispatcher::workers::Workers;
 use crate::dispatcher::workers::process::WorkerProcess;
@@ -14,7 +13,7 @@ impl Workers {
     /// A worker could not be started.
     pub fn failed(&mut self, cx: &mut Context, slot: Slot, why: Arc<str>) {
         if let Some(worker) = self.processes.remove(&cx.poll, slot) {
-            self.reap(&cx.poll, slot, &worker);
+            self.reap(cx, slot, &worker);
             cx.machine.worker_failed(cx.now, slot, why);
         }
     }
@@ -31,7 +30,7 @@ impl Workers {
             return;
         };
         let death = worker.death(death, self.memory_limit);
-        self.reap(&cx.poll, slot, &worker);
+        self.reap(cx, slot, &worker);
         cx.machine.worker_gone(cx.now, slot, death);
     }
 
@@ -74,12 +73,13 @@ impl Workers {
     }
 
     /// Forget everything about the worker of a slot that is free now.
-    pub(super) fn reap(&mut self, poll: &Poll, slot: Slot, worker: &WorkerProcess) {
+    pub(super) fn reap(&mut self, cx: &Context, slot: Slot, worker: &WorkerProcess) {
+        cx.shared.usage().end(slot);
         self.measures.unwatch(slot);
         self.interrupts.forget(slot);
         self.queue.forget(slot);
         if let Some(key) = worker.side() {
-            self.sides.close(poll, key);
+            self.sides.close(&cx.poll, key);
         }
     }
 }

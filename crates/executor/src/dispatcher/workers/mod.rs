@@ -109,7 +109,7 @@ impl Workers {
             Ok(false) => cx.shared.order(Order::Stop { slot }),
             Err(error) => {
                 if let Some(worker) = self.processes.remove(&cx.poll, slot) {
-                    self.reap(&cx.poll, slot, &worker);
+                    self.reap(cx, slot, &worker);
                 }
                 cx.shared.order(Order::Stop { slot });
                 let why = error.to_string();

@@ -220,6 +220,7 @@ impl SideChannels {
             } => self.identify(&cx.poll, processes, key, (slot, nonce), output),
             Record::Log { id, attempt, bytes } if is_of(id, attempt) => clients.log(id, bytes),
             Record::Returned { call } => self.take_returned(cx, processes, key, call),
+            Record::Usage { figures } => self.take_usage(cx, key, figures),
             Record::Progress { id, attempt, map } if is_of(id, attempt) => {
                 clients.progress(id, map);
             }
@@ -267,6 +268,14 @@ impl SideChannels {
         let worker = processes.get_mut(slot);
         if let Some((id, attempt)) = worker.and_then(|worker| worker.returned(call)) {
             cx.machine.returned(cx.now, slot, id, attempt);
+        }
+    }
+
+    /// A worker has reported figures; those of one that has not identified itself belong to no slot.
+    fn take_usage(&self, cx: &Context, key: Key, figures: &[u8]) {
+        if let Some(slot) = self.slot_of(key) {
+            // Malformed figures are dropped: what the worker runs does not depend on them.
+            let _ = cx.shared.usage().take(slot, figures);
         }
     }
 

@@ -27,6 +27,7 @@ use super::jitter::Jitter;
 use super::notes::seconds;
 use super::parts::Parts;
 use super::register::Key;
+use super::schedules::SUBMITTER as SCHEDULES;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
@@ -176,6 +177,7 @@ impl Runs {
                 next,
             )));
         }
+        check_quota(parts, submission)?;
         for id in &submission.options.after {
             if parts.register.key(*id).is_none() && self.recent.get(*id).is_none() {
                 let next = "name requests that this server has";
@@ -668,6 +670,30 @@ impl Runs {
         }
         self.doomed = later;
     }
+}
+
+/// Refuses a submission beyond what its submitter may have unfinished. Schedules have one request each at a time.
+fn check_quota(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal>> {
+    let usual = parts.policy.queued_per_submitter_max;
+    let (limit, most) = match submission.options.quota {
+        Some(quota) => ("quota", quota),
+        None => ("max_queued_per_submitter", usual),
+    };
+    let submitter = &submission.submitter;
+    if most == 0 || &**submitter == SCHEDULES {
+        return Ok(());
+    }
+    let unfinished = parts.register.len_of(submitter);
+    if unfinished < most {
+        return Ok(());
+    }
+    Err(Box::new(Refusal::limit(
+        &format!("submitter {submitter:?}"),
+        limit,
+        u64::from(most),
+        u64::from(unfinished) + 1,
+        "wait until some of its requests have ended, or have the limit raised",
+    )))
 }
 
 /// The run that a worker has, with the key of its request, if it is this one.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from forebay.gateway.asgi.fresh import Fresh
 from forebay.gateway.forms import Forms
-from forebay.gateway.fresh import Fresh
-from forebay.gateway.idempotency import Idempotency
-from forebay.gateway.streams import Streams
+from forebay.gateway.metrics.answered import HttpMetrics
+from forebay.gateway.routes.idempotency import Idempotency
+from forebay.gateway.routes.streams import Streams
 
 if TYPE_CHECKING:
     from forebay.gateway.access import Access
+    from forebay.gateway.asgi.server_link import ServerLink
     from forebay.gateway.http.state import State
-    from forebay.gateway.server_link import ServerLink
     from forebay.gateway.tokens import Tokens
 
 __all__ = ["Context"]
@@ -33,7 +33,7 @@ class Context:
         idempotency: the keys of submissions.
         streams: the open streams.
         info: of the server, not older than a second.
-        answers: how many there were, by route and status.
+        metrics: of the answers.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Context:
         self.idempotency = Idempotency()
         self.streams = Streams(tokens)
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
-        self.answers: Counter[tuple[str, int]] = Counter()
+        self.metrics = HttpMetrics()
         self._manifest: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("manifest"))
         self._forms: tuple[dict[str, Any], Forms] | None = None
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from forebay.gateway.http.exchange import Exchange, GoneError
 from forebay.gateway.problems import problem_of
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
-    from forebay.gateway.table import Table
+    from forebay.gateway.asgi.context import Context
+    from forebay.gateway.asgi.table import Table
 
 __all__ = ["Application"]
 
@@ -31,10 +32,9 @@ class Application:
         """Answer one request; what a handler raises becomes a problem document."""
         context = self._context
         exchange = Exchange(scope, receive, send)
-        name = ""
+        began = perf_counter()
         try:
             route, exchange.part = self._table.find(scope["method"], scope["path"])
-            name = route.path
             exchange.token = context.access.check(scope["headers"], scope["method"], route.role)
             await route.handler(context, exchange)
         except GoneError:
@@ -43,4 +43,6 @@ class Application:
             if exchange.answered:
                 raise  # its head is out: the connection ends
             await exchange.problem(problem_of(error))
-        context.answers[name, exchange.answered] += 1
+        if exchange.answered:
+            took = perf_counter() - began
+            context.metrics.answered(exchange.method, exchange.answered, took)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
-    from forebay.gateway.context import Context
+    from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
     from forebay.gateway.tokens import Role
 

@@ -1,0 +1,1 @@
+"""Other HTTP servers, each in the environment `http`."""
