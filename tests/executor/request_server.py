@@ -107,13 +107,14 @@ class Requests:
 
     def __init__(self, state: Path) -> None:
         self.state = state
+        self.arguments = state.with_suffix(".arguments")
         self.changed = threading.Condition()
         self.known: dict[str, dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
         if state.exists():
-            kept = json.loads(state.read_text())
-            self.known = kept["known"]
-            self.blobs = {id_: bytes.fromhex(text) for id_, text in kept["blobs"].items()}
+            self.known = json.loads(state.read_text())
+            lines = map(str.split, self.arguments.read_text().splitlines())
+            self.blobs = {id_: bytes.fromhex(text) for id_, text in lines}
 
     def accept(self, name: str, blob: bytes, options: dict[str, Any]) -> str:
         key = options.get("idempotency")
@@ -127,8 +128,9 @@ class Requests:
                 status = "cancelled" if name == "cancelled" else "failed"
             self.known[id_] = {"id": id_, "name": name, "status": status, "key": key}
             self.blobs[id_] = blob
-            blobs = {one: content.hex() for one, content in self.blobs.items()}
-            self.state.write_text(json.dumps({"known": self.known, "blobs": blobs}))
+            self.state.write_text(json.dumps(self.known))
+            with open(self.arguments, "a") as file:
+                file.write(f"{id_} {blob.hex()}\n")
         return id_
 
     def release(self) -> None:

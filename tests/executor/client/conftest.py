@@ -69,11 +69,11 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def gateway(transport: str, place: Path) -> Iterator[TlsGateway | None]:
-    """A gateway for all tests over HTTP; the server of each takes the place of the one before."""
+    """A gateway for the tests over HTTP; the server of each takes the place of the one before."""
     if transport == "unix":
         yield None
         return
-    gateway = TlsGateway(place, place / "s")
+    gateway = TlsGateway(Path(tempfile.mkdtemp(dir=place)), place / "s")
     gateway.start()
     yield gateway
     gateway.close()
@@ -82,7 +82,8 @@ def gateway(transport: str, place: Path) -> Iterator[TlsGateway | None]:
 @pytest.fixture
 def server(place: Path, gateway: TlsGateway | None) -> Iterator[SmallServer]:
     """A server that runs nothing."""
-    (place / "state.json").unlink(missing_ok=True)
+    for left in place.glob("state.*"):
+        left.unlink()
     server = SmallServer(place)
     yield server
     server.kill()
