@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         RemoteError,
         StaleError,
     )
-    from forebay.executor import App, AsyncClient, Client, Context, Executor, Submit
+    from forebay.executor import App, AsyncClient, Client, Context, Executor, Secret, Submit
     from forebay.memory import Arena, Buffer
     from forebay.pool import (
         Command,
@@ -78,6 +78,7 @@ __all__ = [
     "RecordFile",
     "RemoteError",
     "Reset",
+    "Secret",
     "Service",
     "ServicePool",
     "SharedPool",
@@ -96,7 +97,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "blockio": ("BlockFile", "RecordFile"),
-        "executor": ("App", "AsyncClient", "Client", "Context", "Executor", "Submit"),
+        "executor": ("App", "AsyncClient", "Client", "Context", "Executor", "Secret", "Submit"),
         "memory": ("Arena", "Buffer"),
         "pool": (
             "Command",

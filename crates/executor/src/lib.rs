@@ -25,6 +25,7 @@ pub mod nearest;
 pub mod op;
 pub mod request;
 pub mod schema;
+pub mod secret;
 pub mod side;
 pub mod store;
 mod sys;

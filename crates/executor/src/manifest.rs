@@ -49,6 +49,8 @@ pub struct Described {
     key: Option<usize>,
     parameters: Vec<Field>,
     required: Set,
+    /// Parameters whose values are sealed, and shown nowhere.
+    secrets: Set,
     /// Values that stand for a parameter that was not passed, as JSON; empty: not known.
     defaults: Vec<String>,
 }
@@ -65,6 +67,11 @@ impl Manifest {
     /// The requests, in their order.
     pub fn requests(&self) -> &[Described] {
         &self.requests
+    }
+
+    /// Whether a request has secret parameters.
+    pub fn has_secrets(&self) -> bool {
+        self.requests.iter().any(Described::has_secrets)
     }
 
     /// The request of that name.
@@ -100,6 +107,20 @@ impl Manifest {
 }
 
 impl Described {
+    /// Whether a parameter is secret.
+    pub fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+
+    /// Whether this parameter is secret.
+    pub fn is_secret(&self, parameter: &str) -> bool {
+        let number = self
+            .parameters
+            .iter()
+            .position(|one| *one.name == *parameter);
+        number.is_some_and(|number| self.secrets.contains(number))
+    }
+
     /// The key that `concurrency` counts by, of arguments that were checked: the parameter and its value.
     /// `None` where nothing is counted; without a parameter all requests of the name share one key.
     pub fn key(&self, encoded: &[u8]) -> Option<Arc<str>> {

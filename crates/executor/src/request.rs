@@ -55,6 +55,8 @@ pub struct Options {
     pub not_before: Option<Millis>,
     /// Who submitted it, where the gateway said so.
     pub by: Option<Arc<str>>,
+    /// Some of its arguments are secret, and sealed.
+    pub sealed: bool,
     /// The most unfinished requests of its submitter, where the gateway said so; it is not stored.
     pub quota: Option<u32>,
 }
@@ -78,6 +80,7 @@ impl Default for Options {
             after: Vec::new(),
             not_before: None,
             by: None,
+            sealed: false,
             quota: None,
         }
     }

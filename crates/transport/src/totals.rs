@@ -49,7 +49,9 @@ pub fn totals() -> Totals {
     Totals {
         sent_bytes: SENT.load(Ordering::Relaxed),
         received_bytes: RECEIVED.load(Ordering::Relaxed),
-        connections: CONNECTIONS.each_ref().map(|open| open.load(Ordering::Relaxed)),
+        connections: CONNECTIONS
+            .each_ref()
+            .map(|open| open.load(Ordering::Relaxed)),
     }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -93,7 +94,7 @@ def _add(group: Any, parameter: dict[str, Any], definitions: dict[str, Any]) -> 
         default=argparse.SUPPRESS,
         required=parameter["required"],
         help=_help(parameter),
-        **_reading(parameter.get("schema") or {}, definitions),
+        **_reading_of(parameter, definitions),
     )
 
 
@@ -102,6 +103,34 @@ def _help(parameter: dict[str, Any]) -> str:
     needed = "(required)" if parameter["required"] else ""
     parts = (parameter.get("doc"), default, needed)
     return " ".join(part for part in parts if part).replace("%", "%%")
+
+
+def _reading_of(parameter: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """How argparse reads a parameter; a secret one from a file, since others see this process's."""
+    reading = _reading(parameter.get("schema") or {}, definitions)
+    if parameter.get("secret"):
+        return {"type": _secret(reading.get("type", _json)), "metavar": "@FILE"}
+    return reading
+
+
+def _secret(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Reads a value from a file, or from standard input; without its last line break."""
+
+    def reading(text: str) -> Any:
+        if text == "-":
+            return read(sys.stdin.readline().removesuffix("\n"))
+        if not text.startswith("@"):
+            raise argparse.ArgumentTypeError(
+                "it is secret, and every user sees the arguments of a process; give @FILE, or - for"
+                " standard input"
+            )
+        try:
+            with open(text[1:], encoding="utf-8") as file:
+                return read(file.read().removesuffix("\n"))
+        except OSError as error:
+            raise argparse.ArgumentTypeError(f"{text[1:]}: {error.strerror}") from None
+
+    return reading
 
 
 def _reading(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ class Gateway:
         self._options = options
         self._config = config
         self._cert, self._key = _certificate(options)
+        self._rates = dict(map(_rate, options.rate))
         self._bound = bind(options.http, encrypted=self._cert is not None, plain=options.plain_http)
         self.url = _url(self._bound.host, self._bound.port, encrypted=self._cert is not None)
         self._process: GatewayProcess | None = None
@@ -68,6 +70,7 @@ class Gateway:
             host=self._bound.host,
             port=self._bound.port,
             names=tuple(self._options.http_name),
+            rates=self._rates,
             tls_cert=self._cert,
             tls_key=self._key,
             log_level=_level(self._options),
@@ -112,6 +115,18 @@ def _certificate(options: argparse.Namespace) -> tuple[str | None, str | None]:
     key = cert if options.tls_key is None else os.path.abspath(options.tls_key)
     Certificate(cert, key)
     return cert, key
+
+
+def _rate(text: str) -> tuple[str, float]:
+    """The name and the number of `NAME=100/s`."""
+    name, _, rate = text.rpartition("=")
+    try:
+        count = float(rate.removesuffix("/s"))
+    except ValueError:
+        count = 0.0
+    if not name or not 0 < count < math.inf:
+        raise ConfigError(f"--rate {text}: write a token and a number, as in --rate ci=100/s")
+    return name, count
 
 
 def _url(host: str, port: int, *, encrypted: bool) -> str:

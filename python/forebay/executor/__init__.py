@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from forebay.executor.app.application import App
     from forebay.executor.app.cancelled import Cancelled
     from forebay.executor.app.context import Context
+    from forebay.executor.app.secret import Secret
     from forebay.executor.client.async_client import AsyncClient
     from forebay.executor.client.async_request import AsyncRequest
     from forebay.executor.client.client import Client
@@ -31,6 +32,7 @@ __all__ = [
     "Executor",
     "Progress",
     "Request",
+    "Secret",
     "Submit",
 ]
 
@@ -43,6 +45,7 @@ __getattr__, __dir__ = lazy(
         "app.cancelled": ("Cancelled",),
         "client.client": ("Client",),
         "app.context": ("Context",),
+        "app.secret": ("Secret",),
         "client.follow": ("Progress",),
         "futures.executor": ("Executor",),
         "client.options": ("Submit",),

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from forebay.executor.wire.frames import returned as returned
     from forebay.executor.wire.frames import submission as submission
     from forebay.executor.wire.frames import value_of as value_of
-    from forebay.executor.wire.ids import ID_CHARS as ID_CHARS
-    from forebay.executor.wire.ids import made_ms as made_ms
-    from forebay.executor.wire.ids import span_of as span_of
     from forebay.executor.wire.paths import LOCAL_TOKEN as LOCAL_TOKEN
     from forebay.executor.wire.paths import TOKENS as TOKENS
     from forebay.executor.wire.paths import newest as newest
@@ -77,7 +74,6 @@ __getattr__, __dir__ = lazy(
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.errors": ("failure_text",),
         "wire.frames": ("Message", "message", "returned", "submission", "value_of"),
-        "wire.ids": ("ID_CHARS", "made_ms", "span_of"),
         "wire.paths": ("LOCAL_TOKEN", "TOKENS", "newest", "paths_of", "running", "state_root"),
     },
 )

@@ -115,6 +115,8 @@ def _parameter(parameter: Mapping[str, Any], schemas: _Schemas) -> Any:
         more["description"] = parameter["doc"]
     if "default" in parameter:
         more["default"] = parameter["default"]
+    if parameter.get("secret"):
+        more["writeOnly"] = True
     return {**schema, **more} if isinstance(schema, dict) else schema
 
 

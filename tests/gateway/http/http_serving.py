@@ -71,6 +71,12 @@ def talk(ctx: forebay.Context, path: str) -> None:
     print("ende", flush=True)
 
 
+@app.request(lane="long")
+def shout(count: int) -> None:
+    for number in range(count):
+        print("x" * 90, number)
+
+
 @app.request(lane="short", retries=3, idempotent=True)
 def note(path: str, text: str) -> None:
     with open(path, "a") as file:

@@ -219,6 +219,55 @@ def test_a_reader_that_does_not_read_holds_nobody(serving: HttpServing, tmp_path
         assert proportional_bytes(serving.gateway_pid) - before < 24 * MIB
 
 
+def test_a_client_of_http_1_0_gets_what_it_knows(serving: HttpServing) -> None:
+    """Old tools, and health checks of old proxies, know no chunks."""
+    id_ = serving.submit("fail", text="x")
+    serving.result(id_)
+    head = serving.head("GET", f"/v1/requests/{id_}/logs").replace(b"HTTP/1.1", b"HTTP/1.0")
+    with serving.raw() as connection:
+        connection.sendall(head)
+        answer = received(connection)
+    assert status_of(answer) == 200
+    assert b"chunked" not in answer
+    assert b"connection: close" in answer
+
+
+def test_a_client_that_waits_for_permission_is_closed_with_the_refusal(
+    serving: HttpServing,
+) -> None:
+    """Whether it sends the body nevertheless is not known, so nothing is read as a request."""
+    head = serving.head("POST", "/nowhere", "Content-Length: 30", "Expect: 100-continue")
+    with serving.raw() as connection:
+        connection.sendall(head)
+        answer = received(connection)
+    assert status_of(answer) == 404
+    assert b"connection: close" in answer
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_client_that_does_not_read_its_last_answer_is_ended(serving: HttpServing) -> None:
+    """Its connection is closed for the gateway, and must not stay for the kernel."""
+    id_ = serving.submit("many", count=50_000)
+    serving.result(id_)
+    head = serving.head(
+        "GET",
+        f"/v1/requests/{id_}/result",
+        "Accept: application/octet-stream",
+        "Connection: close",
+    )
+    gateway = Path(f"/proc/{serving.gateway_pid}/fd")
+    before = len(list(gateway.iterdir()))
+    with contextlib.ExitStack() as open_:
+        for _ in range(20):
+            connection = open_.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", serving.port))
+            connection.sendall(head)
+        until(lambda: len(list(gateway.iterdir())) >= before + 10)
+        until(lambda: len(list(gateway.iterdir())) <= before + 2, timeout=50)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_slow_and_silent_clients_are_ended(serving: HttpServing) -> None:
@@ -237,6 +286,27 @@ def test_slow_and_silent_clients_are_ended(serving: HttpServing) -> None:
         assert time.monotonic() - began < 16
         assert status_of(received(bodiless)) == 408
         assert 28 < time.monotonic() - began < 36
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_reader_of_events_that_does_not_read_is_ended(serving: HttpServing) -> None:
+    """It holds its connection for half a minute, and no more memory than a buffer."""
+    id_ = serving.submit("shout", count=100_000)
+    serving.result(id_)
+    before = proportional_bytes(serving.gateway_pid)
+    head = serving.head("GET", f"/v1/requests/{id_}/logs", "Accept: text/event-stream")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", serving.port))
+        connection.settimeout(60)
+        connection.sendall(head)
+        began = time.monotonic()
+        while time.monotonic() - began < 36:
+            assert proportional_bytes(serving.gateway_pid) - before < 8 * MIB
+            time.sleep(1)
+        received(connection)  # what lay in the buffers, and then the end
+        assert time.monotonic() - began < 50
 
 
 @pytest.mark.slow

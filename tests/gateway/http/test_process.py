@@ -207,3 +207,21 @@ def test_a_busy_gateway_ends_soon(serving: HttpServing, tmp_path: Path) -> None:
             os.kill(serving.pid, signal.SIGTERM)
             serving.ended()
             assert time.monotonic() - began < 20
+
+
+def test_a_reader_goes_on_after_the_server_was_killed(serving: HttpServing, tmp_path: Path) -> None:
+    """Its stream ends, and by its last id it misses nothing of the log and has nothing twice."""
+    with serving:
+        id_ = serving.submit("talk", path=str(tmp_path / "go"))
+        with serving.events(f"/v1/requests/{id_}/logs") as events:
+            first = next(events)
+            serving.kill()
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                assert list(events) == []
+        serving.start()
+        (tmp_path / "go").touch()
+        with serving.events(f"/v1/requests/{id_}/logs", Last_Event_ID=first["id"]) as events:
+            told = list(events)
+        assert told[-1]["event"] == "end"
+        offsets = [one["data"]["offset"] for one in told if one["event"] == "log"]
+        assert offsets[:1] in ([int(first["id"])], [])

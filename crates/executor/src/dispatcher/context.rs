@@ -6,6 +6,7 @@ use crate::dispatcher::poll::Poll;
 use crate::dispatcher::supervisor::shared::Shared;
 use crate::machine::Machine;
 use crate::request::Millis;
+use crate::secret::Secrets;
 
 /// The driver lends it to the parts, one event at a time.
 pub struct Context {
@@ -14,4 +15,6 @@ pub struct Context {
     pub now: Millis,
     pub machine: Machine,
     pub shared: Arc<Shared>,
+    /// What secret arguments are sealed with.
+    pub secrets: Secrets,
 }

@@ -37,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::logs::Logs;
 use crate::machine::Machine;
+use crate::secret::Secrets;
 use crate::store::{Answer, Fetched};
 
 /// What the thread owns.
@@ -78,7 +79,7 @@ impl Driver {
         let workers = Workers::new(&poll, side_socket, memory_limit, commits.has_store())?;
         // Clients connect last: until the store was read, no id, submission token or idempotency key of theirs
         // could be recognized.
-        let audit = state.map(|state| AuditLog::new(&state));
+        let audit = state.as_deref().map(AuditLog::new);
         let mut clients = Clients::new(logs, audit, settings.arguments_bytes_max);
         if let Some(path) = &settings.socket {
             clients.listen(&poll, path)?;
@@ -90,6 +91,7 @@ impl Driver {
                 now,
                 machine,
                 shared,
+                secrets: Secrets::new(state),
             },
             clients,
             workers,

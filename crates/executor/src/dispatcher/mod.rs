@@ -42,7 +42,7 @@ use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
-use crate::usage::{self, Reading};
+use crate::usage::{self, Metric};
 
 /// A dispatcher that runs. Dropping it closes it.
 pub struct Dispatcher {
@@ -207,7 +207,7 @@ impl Dispatcher {
     }
 
     /// What workers use of pool, tensor, blockio, arena and transport, with the transport of this process.
-    pub fn usage(&self) -> Vec<Reading> {
+    pub fn usage(&self) -> Vec<Metric> {
         let mut readings = self.shared.usage().readings();
         usage::add_transport(&mut readings, &forebay_transport::totals());
         readings

@@ -70,8 +70,15 @@ pub fn usage() -> Vec<Vec<u8>> {
     writer.array(3).text("forebay_tensor_slots").array(1);
     writer.text("used").unsigned(3);
     writer.array(3).text("forebay_blockio_operations_total");
-    writer.array(2).text("read").text("io_uring").unsigned(70_000);
-    writer.array(3).text("forebay_pool_acquire_seconds").array(1);
+    writer
+        .array(2)
+        .text("read")
+        .text("io_uring")
+        .unsigned(70_000);
+    writer
+        .array(3)
+        .text("forebay_pool_acquire_seconds")
+        .array(1);
     writer.text("server").array(HISTOGRAM_CELLS);
     for count in 1..HISTOGRAM_CELLS {
         writer.unsigned(count as u64);

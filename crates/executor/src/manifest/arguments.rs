@@ -8,6 +8,8 @@ use crate::message::{Reader, Value};
 use crate::nearest::nearest;
 use crate::schema::{Mismatch, Schemas, Set, find, shown};
 
+/// What stands in the place of a secret value.
+const SECRET: &str = "<secret>";
 /// Longer keys are cut, behind what tells them apart.
 const KEY_BYTES_MAX: usize = 200;
 
@@ -31,7 +33,13 @@ pub fn check(schemas: &Schemas, request: &Described, encoded: &[u8]) -> Result<(
             return Err(refuse(request, name, "one value", "two"));
         }
         let checked = schemas.check(request.parameters[number].schema, &mut reader);
-        checked.map_err(|wrong| mismatch(request, name, &wrong))?;
+        checked.map_err(|wrong| {
+            if request.secrets.contains(number) {
+                refuse(request, name, wrong.expected(), SECRET)
+            } else {
+                mismatch(request, name, &wrong)
+            }
+        })?;
     }
     reader.end().map_err(unreadable)?;
     match request.required.first_beyond(&seen) {

@@ -59,7 +59,8 @@ pub fn parse(text: &[u8]) -> Result<Manifest> {
 }
 
 fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Described> {
-    let (mut parameters, mut required, mut defaults) = (Vec::new(), Set::default(), Vec::new());
+    let (mut parameters, mut defaults) = (Vec::new(), Vec::new());
+    let (mut required, mut secrets) = (Set::default(), Set::default());
     for (number, parameter) in request.list("parameters")?.iter().enumerate() {
         let path = format!("{}.parameters[{number}]", request.path);
         let parameter = Part::of(parameter, &path)?;
@@ -80,6 +81,9 @@ fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Desc
         });
         if parameter.flag("required")? {
             required.add(number);
+        }
+        if parameter.flag("secret")? {
+            secrets.add(number);
         }
         defaults.push(
             parameter
@@ -110,6 +114,7 @@ fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Desc
         key: key.transpose()?,
         parameters,
         required,
+        secrets,
         defaults,
     })
 }

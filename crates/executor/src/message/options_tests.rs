@@ -73,6 +73,7 @@ fn every_option_changes_what_it_names() {
         after: vec![id(), id()],
         not_before: Some(1_500),
         by: None,
+        sealed: false,
         quota: Some(9),
     };
     assert_eq!(*asked.options, expected);

@@ -15,6 +15,14 @@ impl Set {
         is_new
     }
 
+    pub fn contains(&self, number: usize) -> bool {
+        number < Self::SIZE && self.0[number / 64] & (1 << (number % 64)) != 0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
     /// The first number that is in this set and not in the other.
     pub fn first_beyond(&self, other: &Self) -> Option<usize> {
         let words = self.0.iter().zip(other.0).enumerate();

@@ -54,9 +54,14 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
             pairs.unsigned(value);
         }
     }
-    if options.idempotent {
-        key(&mut pairs, "idempotent");
-        pairs.boolean(true);
+    for (name, value) in [
+        ("idempotent", options.idempotent),
+        ("sealed", options.sealed),
+    ] {
+        if value {
+            key(&mut pairs, name);
+            pairs.boolean(true);
+        }
     }
     for (name, text) in [("key", &options.key), ("by", &options.by)] {
         if let Some(text) = text {
@@ -96,6 +101,7 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
             "memory_bytes" => options.memory_bytes = Some(reader.unsigned()?),
             "not_before" => options.not_before = Some(reader.unsigned()?),
             "idempotent" => options.idempotent = reader.boolean()?,
+            "sealed" => options.sealed = reader.boolean()?,
             "key" => options.key = Some(reader.text()?.into()),
             "by" => options.by = Some(reader.text()?.into()),
             "after" => {
@@ -159,6 +165,7 @@ mod tests {
             idempotent: true,
             key: Some("user:7".into()),
             by: Some("ann".into()),
+            sealed: true,
             key_at_once: 2,
             memory_bytes: Some(300_000_000),
             cpu_milli: 500,

@@ -27,7 +27,7 @@ pub struct Usage {
 
 /// One metric with its labels.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
     pub labels: Vec<(&'static str, &'static str)>,
@@ -35,7 +35,7 @@ pub struct Reading {
     pub values: Vec<f64>,
 }
 
-impl Reading {
+impl Metric {
     /// Of a histogram: each upper bound with the count of values up to it, the sum, the count of all.
     pub fn histogram(&self) -> (Vec<(f64, f64)>, f64, f64) {
         let (counts, sum) = self.values.split_at(self.values.len() - 1);
@@ -91,14 +91,14 @@ impl Usage {
     }
 
     /// Every metric of the table, those that nobody has used included.
-    pub fn readings(&self) -> Vec<Reading> {
+    pub fn readings(&self) -> Vec<Metric> {
         let mut readings = Vec::new();
         let mut at = 0;
         for family in &FAMILIES {
             for labels in family.combinations() {
                 let values = self.totals[at..at + family.width()].to_vec();
                 at += family.width();
-                readings.push(Reading {
+                readings.push(Metric {
                     name: family.name,
                     kind: family.kind,
                     labels,
@@ -112,15 +112,30 @@ impl Usage {
 
 /// Add what the connections of this process have moved, and how many there are.
 #[allow(clippy::cast_precision_loss)] // as in a record
-pub fn add_transport(readings: &mut [Reading], totals: &Totals) {
-    add(readings, "forebay_transport_bytes_total", "sent", totals.sent_bytes as f64);
-    add(readings, "forebay_transport_bytes_total", "received", totals.received_bytes as f64);
+pub fn add_transport(readings: &mut [Metric], totals: &Totals) {
+    add(
+        readings,
+        "forebay_transport_bytes_total",
+        "sent",
+        totals.sent_bytes as f64,
+    );
+    add(
+        readings,
+        "forebay_transport_bytes_total",
+        "received",
+        totals.received_bytes as f64,
+    );
     for (scheme, open) in Scheme::ALL.into_iter().zip(totals.connections) {
-        add(readings, "forebay_transport_connections", scheme.name(), open as f64);
+        add(
+            readings,
+            "forebay_transport_connections",
+            scheme.name(),
+            open as f64,
+        );
     }
 }
 
-fn add(readings: &mut [Reading], name: &str, label: &str, value: f64) {
+fn add(readings: &mut [Metric], name: &str, label: &str, value: f64) {
     let found = readings
         .iter_mut()
         .find(|reading| reading.name == name && reading.labels[0].1 == label);
@@ -196,7 +211,9 @@ mod tests {
         assert!((value(&usage, READS.0, READS.1) - 10.0).abs() < f64::EPSILON);
         assert!((value(&usage, LIVE.0, LIVE.1) - 4096.0).abs() < f64::EPSILON);
         // The next worker of the slot counts from nought.
-        usage.take(1, &record(&[(READS.0, READS.1, 1)])).expect("a record");
+        usage
+            .take(1, &record(&[(READS.0, READS.1, 1)]))
+            .expect("a record");
         assert!((value(&usage, READS.0, READS.1) - 11.0).abs() < f64::EPSILON);
     }
 
@@ -214,7 +231,9 @@ mod tests {
     fn the_transport_of_the_server_counts_beside_that_of_its_workers() {
         let mut usage = Usage::default();
         let sent = ("forebay_transport_bytes_total", &["sent"][..]);
-        usage.take(1, &record(&[(sent.0, sent.1, 70)])).expect("a record");
+        usage
+            .take(1, &record(&[(sent.0, sent.1, 70)]))
+            .expect("a record");
         let mut readings = usage.readings();
         let own = Totals {
             sent_bytes: 30,
@@ -227,14 +246,20 @@ mod tests {
             of_name.map(|reading| reading.values[0]).collect::<Vec<_>>()
         };
         assert_eq!(values("forebay_transport_bytes_total"), [100.0, 0.0]);
-        assert_eq!(values("forebay_transport_connections"), [0.0, 2.0, 0.0, 0.0]);
+        assert_eq!(
+            values("forebay_transport_connections"),
+            [0.0, 2.0, 0.0, 0.0]
+        );
     }
 
     #[test]
     fn a_histogram_is_read_with_the_counts_up_to_each_bound() {
         let mut usage = Usage::default();
         let mut writer = Writer::default();
-        writer.array(1).array(3).text("forebay_pool_acquire_seconds");
+        writer
+            .array(1)
+            .array(3)
+            .text("forebay_pool_acquire_seconds");
         writer.array(1).text("server").array(HISTOGRAM_CELLS);
         for count in [4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2] {
             writer.unsigned(count);
@@ -242,7 +267,9 @@ mod tests {
         writer.float(60.5);
         usage.take(1, &writer.into_bytes()).expect("a record");
         let readings = usage.readings();
-        let acquires = readings.iter().find(|reading| reading.kind == Kind::Histogram);
+        let acquires = readings
+            .iter()
+            .find(|reading| reading.kind == Kind::Histogram);
         let (buckets, sum, count) = acquires.expect("a histogram").histogram();
         assert_eq!(buckets.len(), BUCKETS.len());
         assert_eq!((buckets[0], buckets[6]), ((0.0001, 4.0), (0.1, 4.0)));

@@ -31,7 +31,12 @@ pub fn read(record: &[u8]) -> Result<Vec<Figure>> {
         }
         let found = family(reader.text()?);
         let cell = read_labels(&mut reader, found)?;
-        read_values(&mut reader, found.map(|(_, family)| family), cell, &mut figures)?;
+        read_values(
+            &mut reader,
+            found.map(|(_, family)| family),
+            cell,
+            &mut figures,
+        )?;
     }
     reader.end()?;
     Ok(figures)
@@ -43,7 +48,9 @@ fn read_labels(
     found: Option<(usize, &'static Family)>,
 ) -> Result<Option<usize>> {
     let count = reader.array()?;
-    let mut number = found.filter(|(_, family)| family.labels.len() == count).map(|_| 0);
+    let mut number = found
+        .filter(|(_, family)| family.labels.len() == count)
+        .map(|_| 0);
     for at in 0..count {
         let text = reader.text()?;
         let Some((_, values)) = found.and_then(|(_, family)| family.labels.get(at)) else {
@@ -124,7 +131,13 @@ mod tests {
             writer.unsigned(3);
         });
         let figures = read(&one).expect("a record");
-        assert_eq!(figures, [Figure { cell: 1, value: 3.0 }]);
+        assert_eq!(
+            figures,
+            [Figure {
+                cell: 1,
+                value: 3.0
+            }]
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What workers use, in the form of metrics.
 
-use forebay_executor::usage::{Kind, Reading};
+use forebay_executor::usage::{Kind, Metric};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 /// Lists of counters, gauges and histograms, each with its name and a dict of its labels.
-pub fn readings<'py>(py: Python<'py>, readings: &[Reading]) -> PyResult<Bound<'py, PyDict>> {
+pub fn readings<'py>(py: Python<'py>, readings: &[Metric]) -> PyResult<Bound<'py, PyDict>> {
     let [counters, gauges, histograms] = [(); 3].map(|()| PyList::empty(py));
     for reading in readings {
         let labels = PyDict::new(py);

@@ -191,13 +191,21 @@ impl Stream for Socket {
     }
 
     fn scheme(&self) -> Option<Scheme> {
-        Some(if is_local(self) { Scheme::Unix } else { Scheme::Tcp })
+        Some(if is_local(self) {
+            Scheme::Unix
+        } else {
+            Scheme::Tcp
+        })
     }
 
     fn hung_up(&self) -> bool {
         // TCP reports only the end of one direction, even after the peer has closed both; our ends never close a single one.
         let gone = PollFlags::HUP | PollFlags::ERR;
-        let gone = if is_local(self) { gone } else { gone | PollFlags::RDHUP };
+        let gone = if is_local(self) {
+            gone
+        } else {
+            gone | PollFlags::RDHUP
+        };
         readiness(self, gone).intersects(gone)
     }
 }

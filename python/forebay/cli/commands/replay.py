@@ -10,6 +10,7 @@ from typing import Any
 from forebay.cli.output import say_json
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session, tell
+from forebay.errors import ConfigError
 
 EXAMPLES = """\
   forebay replay @last           here, with the arguments that it had
@@ -73,6 +74,19 @@ def _compare(options: argparse.Namespace, code: str, file: str) -> None:
         )
 
 
+def _refuse_secrets(definition: Any, given: dict[str, Any]) -> None:
+    """Say which arguments are not known here, before the function gets something else."""
+    from forebay.executor._internal import is_secret
+
+    secret = [one.name for one in definition.fields if is_secret(one.annotation)]
+    missing = [name for name in secret if name in given]
+    if missing:
+        raise ConfigError(
+            f"request {definition.name!r} cannot be replayed: its argument {missing[0]!r} is secret"
+            " and opened for its worker alone; call the function yourself"
+        )
+
+
 def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
     """Call it as a worker does; an error is shown as in a program."""
     import traceback
@@ -81,6 +95,7 @@ def _call(definition: Any, blob: Any, options: argparse.Namespace) -> int:
     from forebay.executor._internal import decode, encode
 
     given = decode(blob) if blob else {}
+    _refuse_secrets(definition, given)
     types = {field.name: field.annotation for field in definition.fields}
     arguments = {name: decode(encode(value), types.get(name, Any)) for name, value in given.items()}
     try:

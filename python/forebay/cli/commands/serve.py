@@ -92,6 +92,13 @@ def _add_http(group: Any) -> None:
         metavar="NAME",
         help="a name by which clients call it, beside its address; may be repeated",
     )
+    group.add_argument(
+        "--rate",
+        action="append",
+        default=[],
+        metavar="NAME=N/s",
+        help="the token NAME submits at most N requests a second; may be repeated",
+    )
     group.add_argument("--tls-cert", metavar="FILE", help="PEM: its certificate and chain")
     group.add_argument("--tls-key", metavar="FILE", help="PEM: the key (default: in --tls-cert)")
     group.add_argument(

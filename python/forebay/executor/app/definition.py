@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from forebay.errors import ConfigError
 from forebay.executor.app.context import Context, outside
+from forebay.executor.app.secret import is_secret
 from forebay.executor.app.types import check_type
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class Definition:
                 continue
             annotation = hints.get(name, Any)
             check_type(annotation, self._what(name))
+            if name == self.options.concurrency_key and is_secret(annotation):
+                raise ConfigError(
+                    f"{self._what(name)} is secret, and concurrency_key would keep its values in "
+                    "clear; count by another parameter"
+                )
             required = parameter.default is parameter.empty
             fields.append(
                 Parameter(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.errors import ConfigError
 from forebay.executor.app.docs import docs_of
+from forebay.executor.app.secret import is_secret
 from forebay.executor.app.sources import code_of, sources_of
 from forebay.executor.app.types import is_array, shown
 
@@ -129,7 +130,9 @@ def _parameter(field: Parameter, doc: str, schemas: Schemas, request: str) -> di
         else shown(field.annotation),
         "schema": schemas[request, field.name],
     }
-    if not field.required:
+    if is_secret(field.annotation):
+        told["secret"] = True
+    elif not field.required:
         told.update(_default(field.default))
     return told
 

@@ -13,6 +13,7 @@ import typing
 from typing import Any
 
 from forebay.errors import ConfigError
+from forebay.executor.app.secret import is_secret
 
 ALLOWED = (
     "None, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID, an Enum, "
@@ -100,6 +101,8 @@ def shown(annotation: Any) -> str:
         return "None"
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         return annotation.__qualname__
+    if typing.get_origin(annotation) is typing.Annotated and is_secret(annotation):
+        return f"Secret[{shown(typing.get_args(annotation)[0])}]"
     return str(annotation).replace("typing.", "")
 
 

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 import msgspec
 
 from forebay.errors import Error
+from forebay.executor.app.secret import SHOWN
 from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
 from forebay.executor.server.why import why_ended, why_told
+from forebay.executor.wire.codec import SEALED
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.refused import (
     Refused,
@@ -46,6 +48,9 @@ ORDERS = frozenset({"prune", "set_schedule", "reload", "stop"})
 
 IDS_MAX = 1000
 """Requests that one `retry` or `prune` may name."""
+
+SEALED_MARK = bytes([SEALED])
+"""Of the extension of a sealed argument: bytes without it have none."""
 
 RULE = ("older_s", "status", "ids", "dry_run")
 """What a `prune` may say."""
@@ -311,7 +316,7 @@ class Admin:
             "name": row["name"],
             "code": row["code"],
             "attempt": row["attempts"] + 1,
-            "arguments": self._rows.arguments(row["id"]),
+            "arguments": masked(self._rows.arguments(row["id"])),
         }
 
     def retry(self, ids: list[Any], *, by: str = "") -> list[dict[str, Any]]:
@@ -374,12 +379,31 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def masked(blob: bytes) -> bytes:
+    """Arguments as they are read from outside: what is sealed of them does not leave the server."""
+    if SEALED_MARK not in blob:
+        return blob
+    try:
+        told = msgspec.msgpack.decode(blob, ext_hook=_masked)
+    except msgspec.DecodeError:
+        return blob
+    return _encode(told)
+
+
+def _masked(code: int, data: memoryview) -> Any:
+    return SHOWN if code == SEALED else msgspec.msgpack.Ext(code, bytes(data))
+
+
+def _described(code: int, data: memoryview) -> str:
+    return SHOWN if code == SEALED else f"<array, {len(data)} B>"
+
+
 def _readable(blob: bytes) -> Any:
     """Arguments for a person: what JSON has no form for, and what is long, is described."""
     if not blob:
         return {}
     try:
-        told = msgspec.msgpack.decode(blob, ext_hook=lambda code, data: f"<array, {len(data)} B>")
+        told = msgspec.msgpack.decode(blob, ext_hook=_described)
     except msgspec.DecodeError:
         return {}
     return {name: _short(value) for name, value in told.items()}

@@ -27,6 +27,10 @@ ARRAY_BESIDE = 2
 """The extension of arrays whose bytes lie behind the message; see `forebay.executor.wire.parts`."""
 
 
+SEALED = 9
+"""The extension of a secret argument in the store: the server opens it for the worker alone."""
+
+
 def encode(value: Any) -> bytes:
     """The bytes of an argument map or a result.
 

@@ -10,9 +10,6 @@ ID_CHARS = 12
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUES = {char: value for value, char in enumerate(_ALPHABET)}
 _BITS = 5
-_EPOCH_MS = 1_735_689_600_000
-"""2025-01-01 in milliseconds since 1970."""
-_SEQUENCE_BITS = 16
 
 
 def text_of(number: int) -> str:
@@ -36,8 +33,3 @@ def span_of(prefix: str) -> tuple[int, int]:
         value = value << _BITS | _VALUES[char]
     shift = _BITS * (ID_CHARS - len(text))
     return value << shift, value + 1 << shift
-
-
-def made_ms(text: str) -> int:
-    """When an id was given, in milliseconds since 1970; later where the clock was set back."""
-    return (span_of(text)[0] >> _SEQUENCE_BITS) + _EPOCH_MS

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from forebay.gateway.access import Access
     from forebay.gateway.asgi.server_link import ServerLink
     from forebay.gateway.http.state import State
+    from forebay.gateway.routes.rates import Rates
     from forebay.gateway.tokens import Tokens
 
 __all__ = ["Context"]
@@ -30,6 +31,7 @@ class Context:
         access: who may do what.
         tokens: the tokens in force.
         state: of the connections.
+        rates: of the submissions of tokens.
         idempotency: the keys of submissions.
         streams: the open streams.
         info: of the server, not older than a second.
@@ -37,13 +39,20 @@ class Context:
     """
 
     def __init__(
-        self, url: str, server: ServerLink, access: Access, tokens: Tokens, state: State
+        self,
+        url: str,
+        server: ServerLink,
+        access: Access,
+        tokens: Tokens,
+        state: State,
+        rates: Rates,
     ) -> None:
         self.url = url
         self.server = server
         self.access = access
         self.tokens = tokens
         self.state = state
+        self.rates = rates
         self.idempotency = Idempotency()
         self.streams = Streams(tokens)
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))

@@ -10,7 +10,6 @@ from typing import Any
 
 from forebay.errors import BrokenError, ClosedError, DeadlineError, Error, ProtocolError
 from forebay.executor._internal import (
-    ID_CHARS,
     ONCE,
     AsyncLinks,
     Links,
@@ -18,10 +17,10 @@ from forebay.executor._internal import (
     item_of,
     message,
     returned,
-    span_of,
     submission,
     value_of,
 )
+from forebay.gateway.asgi.ids import is_beginning, is_id
 from forebay.gateway.http.limits import ANSWER_S
 from forebay.gateway.problems import Problem
 
@@ -109,18 +108,16 @@ class ServerLink:
     async def resolve(self, text: str) -> str:
         """The id that a path names: an id, a unique beginning of one, or `@last`."""
         if text != "@last":
-            try:
-                span_of(text)
-            except ValueError:
+            if is_id(text):
+                return text.lower()
+            if not is_beginning(text):
                 raise Problem(
                     404,
                     "unknown",
                     f"{text!r:.100} is no id, nor the beginning of one",
                     object="request",
                     value=text[:100],
-                ) from None
-            if len(text) == ID_CHARS:
-                return text.lower()
+                )
         id_: str = await self.ask("resolve", text)
         return id_
 

@@ -140,8 +140,9 @@ class Cycle:
     def _begin(self, status: int, headers: Any) -> None:
         """Keep the head until the first piece of the body, which goes out with it."""
         self.response_started = True
-        self.waiting_for_100_continue = False
-        lines = [STATUS_LINE[status], self._state.date_line]
+        if self.waiting_for_100_continue:
+            self.keep_alive = False  # whether its body comes nevertheless, nobody knows
+        lines = [STATUS_LINE[status], self._state.lines]
         chunked = True
         for name, value in headers:
             if name == b"content-length":
@@ -149,6 +150,8 @@ class Cycle:
             elif name == b"connection":
                 self.keep_alive = False
             lines += name, b": ", value, b"\r\n"
+        if chunked and self.scope["http_version"] == "1.0":
+            self.keep_alive = chunked = False  # the end of the connection is that of the body
         self.chunked = chunked and not self._is_head
         if self.chunked:
             lines.append(b"transfer-encoding: chunked\r\n")

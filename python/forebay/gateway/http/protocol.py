@@ -11,6 +11,7 @@ second (`State.look`) costs less than a timer for each phase of each request.
 | ANSWERING | the end of the body | the answer | never: the application has its own |
 | IDLE | the answer | the next request | without a word |
 | LINGERING | a refusal, after which nothing is read | the client's end | at once |
+| CLOSING | the last answer | the client has read it; each byte renews it | at once |
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Phase(enum.IntEnum):
     ANSWERING = 3
     IDLE = 4
     LINGERING = 5
+    CLOSING = 6
 
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
@@ -109,7 +111,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
-        if self._phase is Phase.LINGERING or self.transport.is_closing():
+        if self._phase >= Phase.LINGERING or self.transport.is_closing():
             return
         if self._phase is Phase.SILENT:
             self._set(Phase.HEADERS, limits.HEADERS_S)
@@ -128,14 +130,15 @@ class Protocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         super().resume_writing()
-        self._unread_deadline = math.inf
+        if self._phase is not Phase.CLOSING:
+            self._unread_deadline = math.inf
 
     def shutdown(self) -> None:
         """The gateway ends: close the connection, or have the answer under way be the last one."""
         self._behind.clear()
         self._held = b""
         if self._answering is None:
-            self.transport.close()
+            self._close()
         else:
             self._answering.keep_alive = False
 
@@ -147,12 +150,9 @@ class Protocol(HttpToolsProtocol):
         Args:
             now: the time of the loop.
         """
-        if now >= self._unread_deadline:
-            unread = self.transport.get_write_buffer_size()
-            if unread >= self._unread:
-                self.transport.abort()
-                return
-            self._unread, self._unread_deadline = unread, now + limits.UNREAD_S
+        if now >= self._unread_deadline and not self._has_read(now):
+            self.transport.abort()
+            return
         if now < self._deadline:
             return
         self._deadline = math.inf
@@ -163,7 +163,13 @@ class Protocol(HttpToolsProtocol):
         elif self._phase is Phase.LINGERING:
             self.transport.abort()
         else:
-            self.transport.close()
+            self._close()
+
+    def _has_read(self, now: float) -> bool:
+        """Whether the client has read something since this was asked; then it has more time."""
+        before, self._unread = self._unread, self.transport.get_write_buffer_size()
+        self._unread_deadline = now + limits.UNREAD_S
+        return self._unread < before
 
     # The parser's.
 
@@ -250,6 +256,7 @@ class Protocol(HttpToolsProtocol):
         self._state.total_requests += 1
         self._answering = None
         if self.transport.is_closing():
+            self._close()
             return
         if self._behind:
             self._start(self._behind.popleft())
@@ -318,7 +325,7 @@ class Protocol(HttpToolsProtocol):
         held = memoryview(self._held)
         done = 0
         while done < len(held) and len(self._behind) < limits.PIPELINED_MAX:
-            if self._phase is Phase.LINGERING or self.transport.is_closing():
+            if self._phase >= Phase.LINGERING or self.transport.is_closing():
                 return
             in_body = self._phase is Phase.BODY
             count = limits.BODY_PIECE_BYTES if in_body else limits.PIECE_BYTES
@@ -360,7 +367,7 @@ class Protocol(HttpToolsProtocol):
         else:
             due = not answering.response_started and not self._behind
         if due:
-            self.transport.write(_written(problem, self._state.date_line))
+            self.transport.write(_written(problem, self._state.lines))
         if answering is not None:
             answering.disconnect()
             self._answering = None
@@ -369,19 +376,26 @@ class Protocol(HttpToolsProtocol):
         self._forget_body()
         self._linger()
 
+    def _close(self) -> None:
+        """Close it once the client has read what was written, if it reads."""
+        self._phase, self._deadline = Phase.CLOSING, math.inf
+        self._unread = self.transport.get_write_buffer_size()
+        self._unread_deadline = self.loop.time() + limits.UNREAD_S
+        self.transport.close()
+
     def _linger(self) -> None:
         """Close it for writing, and go on reading for a moment, so that the refusal arrives."""
         if self.scheme == "https" or not self.transport.can_write_eof():
-            self.transport.close()
+            self._close()
             return
         self.transport.write_eof()
         self._set(Phase.LINGERING, limits.LINGER_S)
         self.flow.resume_reading()
 
 
-def _written(problem: Problem, date_line: bytes) -> bytes:
+def _written(problem: Problem, common: bytes) -> bytes:
     body = problem.body()
-    lines = [STATUS_LINE[problem.status], date_line]
+    lines = [STATUS_LINE[problem.status], common]
     for name, value in problem.headers:
         lines += name, b": ", value, b"\r\n"
     lines.append(

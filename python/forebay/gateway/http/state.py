@@ -16,7 +16,10 @@ __all__ = ["State"]
 
 
 class State(ServerState):
-    """uvicorn's state of a server, with the count of its connections and the line of the date.
+    """uvicorn's state of a server, with the count of its connections.
+
+    Attributes:
+        lines: of the head of every answer: the date, and that browsers must not guess its type.
 
     Loop affinity: the gateway's.
     """
@@ -24,12 +27,13 @@ class State(ServerState):
     def __init__(self, census: Census) -> None:
         super().__init__()
         self.census = census
-        self.date_line = b""
+        self.lines = b""
         self.tick()
 
     def tick(self) -> None:
         """A second has passed."""
-        self.date_line = b"date: " + formatdate(time.time(), usegmt=True).encode() + b"\r\n"
+        date = formatdate(time.time(), usegmt=True).encode()
+        self.lines = b"date: %b\r\nx-content-type-options: nosniff\r\n" % date
 
     def look(self, now: float) -> None:
         """End the connections whose time has run out.

@@ -41,6 +41,7 @@ from forebay.gateway.process.certificate import Certificate
 from forebay.gateway.process.listening import BACKLOG
 from forebay.gateway.process.settings import Settings
 from forebay.gateway.routes.every import TABLE
+from forebay.gateway.routes.rates import Rates
 from forebay.gateway.tokens import Tokens
 
 END_S: Final = 3.0
@@ -121,7 +122,9 @@ class _Gateway:
         self._tokens = Tokens(state_dir / TOKENS)
         access = Access(address, self._tokens, Sessions(state_dir, self._tokens))
         server = ServerLink(settings.server)
-        self.context = Context(address.url, server, access, self._tokens, self._state)
+        self.context = Context(
+            address.url, server, access, self._tokens, self._state, Rates(settings.rates)
+        )
 
     async def listen(self, listener: socket.socket) -> asyncio.AbstractServer:
         """Accept connections."""

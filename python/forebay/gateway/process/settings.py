@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Settings"]
 
@@ -19,6 +19,7 @@ class Settings:
         names: by which clients may call the gateway, beside its address.
         tls_cert: PEM file of the certificate and those that lead to its CA; None: no TLS.
         tls_key: PEM file of its key; None: `tls_cert` has it too.
+        rates: submissions a second, by the name of the token.
         log_level: the name of a level of `logging`.
         log_format: the setting of that name.
         max_connections: as of `GatewayConfig`, and so are the others.
@@ -31,6 +32,7 @@ class Settings:
     names: tuple[str, ...] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
+    rates: dict[str, float] = field(default_factory=dict)
     log_level: str = "WARNING"
     log_format: str | None = None
     max_connections: int

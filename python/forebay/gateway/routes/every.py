@@ -26,6 +26,7 @@ ROUTES: Final = (
     Route("GET", "/v1/requests/{}/events", Role.READ, following.events),
     Route("POST", "/v1/requests/{}/cancel", Role.SUBMIT, admin.cancel),
     Route("POST", "/v1/requests/{}/retry", Role.SUBMIT, admin.retry),
+    Route("GET", "/v1/events", Role.READ, following.feed),
     Route("GET", "/v1/workers", Role.READ, about.workers),
     Route("GET", "/v1/services", Role.READ, about.services),
     Route("GET", "/v1/schedules", Role.READ, about.schedules),

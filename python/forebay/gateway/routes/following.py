@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from forebay.gateway.problems import Problem
 from forebay.gateway.routes.reads import number_of
 from forebay.gateway.routes.streams import EventStream
-from forebay.gateway.routes.waiting import one_value
+from forebay.gateway.routes.waiting import UNFINISHED, one_value
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
     from forebay.gateway.http.exchange import Exchange
 
-__all__ = ["events", "logs"]
+__all__ = ["events", "feed", "logs"]
 
 OFFSET_MAX: Final = 2**63 - 1
+REFUSAL_S: Final = 0.2
+"""For a refusal of a reader, which comes with the next turn of the server."""
+
+_FILTERS: Final = ("names", "ids", "submitter", "events", "cursor")
+
 UTF_8_BYTES_MAX: Final = 4
 """Of one character."""
 
@@ -44,7 +50,44 @@ async def events(context: Context, exchange: Exchange) -> None:
     """`GET /v1/requests/{id}/events`: its changes, until it has ended."""
     id_ = await context.server.resolve(exchange.part)
     stream = _stream(exchange)
-    await _serve(context, exchange, stream, _request_events(context, stream, id_))
+    last = _last_event_id(exchange)
+    work = _request_events(context, stream, id_)
+    if last is not None:
+        status = (await context.server.ask("status", id_))["status"]
+        if status in UNFINISHED:  # else its end is all that it misses, which the other tells
+            work.close()
+            work = _feed_events(context, stream, {"ids": [id_]}, last, until="ended")
+    await _serve(context, exchange, stream, work)
+
+
+async def feed(context: Context, exchange: Exchange) -> None:
+    """`GET /v1/events`: what happens to all requests; the query is the filter of the feed."""
+    wanted = await _filter_of(context, exchange)
+    stream = _stream(exchange)
+    work = _feed_events(context, stream, wanted, _last_event_id(exchange))
+    await _serve(context, exchange, stream, work)
+
+
+async def _filter_of(context: Context, exchange: Exchange) -> dict[str, Any]:
+    query = exchange.query()
+    for name in query:
+        if name not in _FILTERS:
+            raise Problem(
+                422,
+                "invalid",
+                f"there is no filter {name!r:.100}",
+                object=name[:100],
+                limit=", ".join(_FILTERS),
+            )
+    wanted: dict[str, Any] = {
+        name: [word for text in query[name] for word in text.split(",")]
+        for name in ("names", "ids", "events")
+        if name in query
+    }
+    if "ids" in wanted:
+        wanted["ids"] = [await context.server.resolve(text) for text in wanted["ids"]]
+    submitter = one_value(query, "submitter")
+    return wanted if submitter is None else {**wanted, "submitter": submitter}
 
 
 async def _text(context: Context, exchange: Exchange, id_: str, offset: int) -> None:
@@ -103,6 +146,37 @@ async def _request_events(context: Context, stream: EventStream, id_: str) -> No
                 event["event"], _encode(event), None if number is None else str(number)
             )
     await stream.end()
+
+
+async def _feed_events(
+    context: Context,
+    stream: EventStream,
+    wanted: dict[str, Any],
+    cursor: int | None,
+    until: str | None = None,
+) -> None:
+    """Send the events of the feed; `until` is the kind of the last one."""
+    async with context.server.stream("feed", wanted, cursor) as items:
+        first = asyncio.ensure_future(anext(items))
+        try:
+            # A refusal comes at once; of the others nobody knows when.
+            await asyncio.wait((first,), timeout=REFUSAL_S)
+            if not first.done():
+                await stream.begin()
+            batch = await first
+            await stream.begin()
+            while True:
+                for event in batch:
+                    number = str(event.get("seq") or event["last"])
+                    await stream.send(event["event"], _encode(event), number)
+                    if event["event"] == until:
+                        await stream.end()
+                        return
+                batch = await anext(items)
+        except StopAsyncIteration:
+            await stream.end()
+        finally:
+            first.cancel()
 
 
 async def _serve(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.executor._internal import made_ms
+from forebay.gateway.asgi.ids import made_ms
 from forebay.gateway.http.limits import KEY_CHARS_MAX
 from forebay.gateway.problems import Problem
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from forebay.executor._internal import span_of
+from forebay.gateway.asgi.ids import is_beginning
 from forebay.gateway.http.limits import PAGE_MAX
 from forebay.gateway.problems import Problem
 from forebay.gateway.results import result_out
@@ -92,13 +92,8 @@ def number_of(query: Mapping[str, list[str]], name: str, least: int, most: int) 
 def _cursor_of(query: Mapping[str, list[str]]) -> str | None:
     """The id behind which a page begins; None: the first page."""
     text = one_value(query, "cursor")
-    if text is None:
-        return None
-    try:
-        span_of(text)
-    except ValueError:
-        next_of = "`next` of the page before"
-        raise _wrong("cursor", f"cursor is {text!r:.100}", next_of) from None
+    if text is not None and not is_beginning(text):
+        raise _wrong("cursor", f"cursor is {text!r:.100}", "`next` of the page before")
     return text
 
 

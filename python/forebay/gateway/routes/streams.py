@@ -32,7 +32,9 @@ class EventStream:
         self._begun = False
 
     async def begin(self) -> None:
-        """Send the head, and a comment."""
+        """Send the head, and a comment. Idempotent."""
+        if self._begun:
+            return
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),

@@ -116,9 +116,10 @@ async def accept(
     """Submit a request; its id once it is on disk, and whether it had been submitted before.
 
     Raises:
-        Problem: its key is that of another submission, or of one under way.
+        Problem: its key is that of another submission, or of one under way; or there are too many.
     """
     submit, submitter = context.server.submit, token.name
+    context.rates.take(submitter)
     if token.quota is not None:
         options["quota"] = token.quota
     if key is None:

@@ -174,10 +174,12 @@ impl Clients {
                 .check(submit, now)
                 .and_then(|it| by.signed(it))
         };
-        let Err(refusal) = self.enter(cx, commits, checked()?, waiter, submit.token) else {
+        let submission = reload.code().sealed(&cx.secrets, checked()?)?;
+        let Err(refusal) = self.enter(cx, commits, submission, waiter, submit.token) else {
             return Ok(());
         };
-        self.fetch_predecessors(cx, commits, refusal, checked()?, (waiter, submit.token))
+        let submission = reload.code().sealed(&cx.secrets, checked()?)?;
+        self.fetch_predecessors(cx, commits, refusal, submission, (waiter, submit.token))
     }
 
     /// Give a submission to the machine, and register what its call waits for.
@@ -436,6 +438,7 @@ mod tests {
     use crate::dispatcher::supervisor::shared::Shared;
     use crate::machine::{Machine, Policy};
     use crate::request::Options;
+    use crate::secret::Secrets;
 
     fn context() -> Context {
         Context {
@@ -443,6 +446,7 @@ mod tests {
             now: 1,
             machine: Machine::new(Policy::default(), 1),
             shared: Arc::new(Shared::new().expect("queues")),
+            secrets: Secrets::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::error::Refusal;
 use crate::manifest::Manifest;
 use crate::message::{self, Submit};
 use crate::request::Submission;
+use crate::secret::{self, Secrets};
 
 /// Whether submissions are accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,6 +98,9 @@ impl Code {
             let options = Arc::make_mut(&mut asked.options);
             (options.key, options.key_at_once) = (Some(key), concurrency);
         }
+        if described.has_secrets() {
+            Arc::make_mut(&mut asked.options).sealed = true;
+        }
         let submitter = asked.submitter.as_ref().or(manifest.submitter.as_ref());
         Ok(Submission {
             name: Arc::clone(&described.name),
@@ -105,6 +109,47 @@ impl Code {
             arguments: submit.arguments.into(),
             options: asked.options,
         })
+    }
+}
+
+/// Sealing.
+impl Code {
+    /// A submission that was checked, with its secret arguments sealed. Without a state directory nothing of it leaves
+    /// this process, and it stays as it is.
+    ///
+    /// # Errors
+    /// `store`: the machine has no random bytes.
+    pub fn sealed(
+        &self,
+        secrets: &Secrets,
+        mut submission: Submission,
+    ) -> Result<Submission, Refusal> {
+        if !submission.options.sealed {
+            return Ok(submission);
+        }
+        let manifest = self.manifest.as_ref();
+        let described = manifest.and_then(|manifest| manifest.request(&submission.name).ok());
+        let (Some(described), Some(key)) = (described, secrets.key()) else {
+            Arc::make_mut(&mut submission.options).sealed = false;
+            return Ok(submission);
+        };
+        let is_secret = |parameter: &str| described.is_secret(parameter);
+        let sealed = secret::seal(key, &submission.name, &submission.arguments, is_secret);
+        submission.arguments = sealed
+            .map_err(|error| unsealed(&submission.name, &error.to_string()))?
+            .into();
+        Ok(submission)
+    }
+}
+
+fn unsealed(name: &str, why: &str) -> Refusal {
+    Refusal {
+        code: "store",
+        message: format!("{name}: its secret arguments cannot be sealed: {why}"),
+        object: name.into(),
+        limit: String::new(),
+        value: String::new(),
+        next: "submit it again".into(),
     }
 }
 

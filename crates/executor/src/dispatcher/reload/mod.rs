@@ -86,8 +86,11 @@ impl Reload {
     /// Install new code: submissions are checked against it from now on. The calls that may go on.
     ///
     /// # Errors
-    /// `Refused` for an invalid schedule.
+    /// `Refused` for an invalid schedule; `Config` and `System` for a key of secret arguments that cannot be used.
     pub fn install(&mut self, cx: &mut Context, manifest: Arc<Manifest>) -> Result<Parked> {
+        if manifest.has_secrets() {
+            cx.secrets.load()?;
+        }
         let definitions: Vec<_> = manifest.requests().iter().map(definition).collect();
         let code = Arc::clone(&manifest.code);
         cx.machine

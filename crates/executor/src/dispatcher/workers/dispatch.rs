@@ -10,8 +10,10 @@ use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::PendingRun;
 use crate::dispatcher::context::Context;
 use crate::dispatcher::workers::{RunId, Workers};
+use crate::error::Result;
 use crate::message;
-use crate::request::{Blob, Failure, Outcome, Slot, Status};
+use crate::request::{Blob, Failure, Outcome, Slot, Status, Submission};
+use crate::secret;
 use crate::store::Fetched;
 
 /// The name of pickled functions, the only one that `forebay.Executor` uses.
@@ -116,6 +118,11 @@ impl Workers {
         let request = Arc::clone(request);
         let submission = &request.submission;
         let arguments = arguments.unwrap_or(&submission.arguments);
+        let opened = match opened(cx, submission, arguments) {
+            Ok(opened) => opened,
+            Err(error) => return self.fail_run(cx, clients, run, &error.to_string()),
+        };
+        let arguments = opened.as_ref().unwrap_or(arguments);
         let message = if &*submission.name == CALL {
             message::pickled(arguments)
         } else {
@@ -150,6 +157,17 @@ impl Workers {
             self.begin_in_turn(cx, clients, run, None); // it has ended, so those behind it may begin
         }
     }
+}
+
+/// The arguments of a run with its secrets, where some of them are sealed.
+fn opened(cx: &mut Context, submission: &Submission, arguments: &Blob) -> Result<Option<Blob>> {
+    if !submission.options.sealed {
+        return Ok(None);
+    }
+    let Some(key) = cx.secrets.load()? else {
+        return Ok(None);
+    };
+    secret::open(key, &submission.name, arguments).map(|opened| Some(opened.into()))
 }
 
 impl Workers {

@@ -1,0 +1,145 @@
+"""The stream of all requests' events, against a server that is a list of batches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from forebay.executor.wire.errors import refusal_error
+from forebay.gateway.asgi.application import Application
+from forebay.gateway.metrics.answered import HttpMetrics
+from forebay.gateway.routes.every import TABLE
+from forebay.gateway.routes.streams import Streams
+from forebay.gateway.token import Role, Token
+
+TOKEN = Token("ann", Role.READ, b"", 0.0)
+
+
+class Server:
+    """Answers what a test says; what it was asked is kept."""
+
+    def __init__(self, batches: list[Any], status: str = "running") -> None:
+        self.batches = batches
+        self.status = status
+        self.asked: list[Any] = []
+
+    async def resolve(self, text: str) -> str:
+        return text.rjust(12, "0")
+
+    async def ask(self, method: str, *_: Any) -> Any:
+        assert method == "status"
+        return {"status": self.status}
+
+    @asynccontextmanager
+    async def stream(self, *call: Any) -> AsyncIterator[AsyncIterator[Any]]:
+        self.asked.append(call)
+
+        async def items() -> AsyncIterator[Any]:
+            for batch in self.batches:
+                if isinstance(batch, Exception):
+                    raise batch
+                yield batch
+
+        yield items()
+
+
+def get(server: Server, path: str, query: str = "", **headers: str) -> tuple[int, str]:
+    """The status and the body of an answer."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        tokens: Any = SimpleNamespace(is_in_force=lambda token: True)
+        context: Any = SimpleNamespace(
+            server=server,
+            access=SimpleNamespace(check=lambda *_: TOKEN),
+            streams=Streams(tokens),
+            metrics=HttpMetrics(),
+        )
+        scope = {
+            "method": "GET",
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [
+                (name.replace("_", "-").lower().encode(), value.encode())
+                for name, value in headers.items()
+            ],
+        }
+        await Application(context, TABLE)(scope, receive, send)
+
+    asyncio.run(run())
+    return sent[0]["status"], b"".join(one.get("body", b"") for one in sent).decode()
+
+
+def events(body: str) -> list[tuple[str, str]]:
+    """The ids and kinds of a stream."""
+    found = []
+    for block in body.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+        if fields:
+            json.loads(fields["data"])
+            found.append((fields.get("id", ""), fields["event"]))
+    return found
+
+
+def event(seq: int, kind: str = "accepted") -> dict[str, Any]:
+    return {"seq": seq, "event": kind, "at_ms": 1, "id": "000000000001", "name": "add"}
+
+
+def test_events_have_their_numbers_and_the_query_is_the_filter() -> None:
+    """A reader that comes back names the last one that it had."""
+    server = Server([[event(5), event(6, "started")], [event(9, "ended")]])
+    status, body = get(
+        server, "/v1/events", "names=add,many&ids=1&submitter=ann", Last_Event_ID="4"
+    )
+    assert status == 200
+    assert events(body) == [("5", "accepted"), ("6", "started"), ("9", "ended"), ("", "end")]
+    wanted = {"names": ["add", "many"], "ids": ["000000000001"], "submitter": "ann"}
+    assert server.asked == [("feed", wanted, 4)]
+
+
+def test_a_gap_is_an_event_and_what_follows_it_has_its_number() -> None:
+    """A reader knows what it missed, and does not miss it again."""
+    gap = {"event": "gap", "first": 3, "last": 7}
+    _, body = get(Server([[gap, event(8)]]), "/v1/events", "cursor=2")
+    assert events(body)[:2] == [("7", "gap"), ("8", "accepted")]
+
+
+def test_a_refused_reader_gets_a_problem() -> None:
+    """A number that was not given yet is no empty stream."""
+    refusal = refusal_error({"code": "invalid", "message": "the newest is 7", "object": "cursor"})
+    status, body = get(Server([refusal]), "/v1/events", "cursor=9")
+    assert (status, json.loads(body)["code"]) == (422, "invalid")
+
+
+@pytest.mark.parametrize("query", ["colour=red", "cursor=x", "submitter=a&submitter=b"])
+def test_a_wrong_query_is_named(query: str) -> None:
+    """A mistyped filter is no stream of everything."""
+    status, body = get(Server([]), "/v1/events", query)
+    assert (status, json.loads(body)["code"]) == (422, "invalid")
+
+
+def test_a_reader_of_one_request_goes_on_by_the_feed() -> None:
+    """It gets what it missed, and the stream ends with the request."""
+    server = Server([[event(5, "progress")], [event(6, "ended")], [event(7)]])
+    _, body = get(server, "/v1/requests/1/events", Last_Event_ID="4")
+    assert events(body) == [("5", "progress"), ("6", "ended"), ("", "end")]
+    assert server.asked == [("feed", {"ids": ["000000000001"]}, 4)]
+
+
+def test_a_reader_of_a_request_that_has_ended_gets_its_end() -> None:
+    """Its events may not be kept any more; how it stands is."""
+    server = Server([{"event": "status", "status": "succeeded"}], status="succeeded")
+    _, body = get(server, "/v1/requests/1/events", Last_Event_ID="4")
+    assert events(body) == [("", "status"), ("", "end")]
