@@ -166,8 +166,8 @@ class AsyncClient:
         *,
         names: Words = None,
         ids: Words = None,
-        submitter: str | None = None,
         events: Words = None,
+        submitter: str | None = None,
         cursor: int | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
         """What happens in the server, as it happens; arguments and items as of `Client.follow`.
@@ -275,9 +275,11 @@ class AsyncClient:
         """Run one of its calls."""
         return await awaited(procedure, self._io)
 
-    def stream(self, stream: Stream[T]) -> AsyncIterator[T]:
+    async def stream(self, stream: Stream[T]) -> AsyncIterator[T]:
         """Run one of its streams."""
-        return iterate_async(stream, self._io)
+        async for item in iterate_async(stream, self._io):
+            if item is not None:
+                yield item
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -361,11 +361,9 @@ def _texts(value: Any) -> list[str]:
 
 
 def _event(event: ServerEvent) -> dict[str, Any]:
-    """An event of the feed as a map, with its number and kind."""
+    """An event of the feed as a map, with its kind."""
     members: dict[str, Any] = _json(event.data)
     members.setdefault("event", event.kind)
-    if "seq" not in members and event.id.isdecimal():
-        members["seq"] = int(event.id)
     return members
 
 

@@ -221,8 +221,8 @@ class Client:
         *,
         names: Words = None,
         ids: Words = None,
-        submitter: str | None = None,
         events: Words = None,
+        submitter: str | None = None,
         cursor: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         """What happens in the server, as it happens; it has no end.
@@ -238,7 +238,8 @@ class Client:
         Yields:
             Maps with `seq`, `at_ms`, `event` and what that has; `gap` where some were missed.
 
-        Where the connection breaks it goes on behind the last event. Leaving the loop ends it.
+        What happens after this has returned is not missed. Where the connection breaks it goes on
+        behind the last event. Leaving the loop ends it.
         """
         chosen = events_filter(names, ids, submitter, events)
         return self.stream(self.calls.follow(chosen, cursor))
@@ -358,8 +359,10 @@ class Client:
         return block(procedure, self._io)
 
     def stream(self, stream: Stream[T]) -> Iterator[T]:
-        """Run one of its streams."""
-        return iterate(stream, self._io)
+        """Run one of its streams; what happens after this has returned is not missed."""
+        items = iterate(stream, self._io)
+        next(items)
+        return items
 
     def __enter__(self) -> Client:
         return self

@@ -24,6 +24,9 @@ __all__ = ["Session"]
 
 T = TypeVar("T")
 
+BEGUN: Final[Any] = None
+"""The first item of a stream."""
+
 EVENTS: Final = "text/event-stream"
 
 
@@ -80,7 +83,8 @@ class Session:
     ) -> Stream[T]:
         """The events of a stream, resumed behind the last one where the connection breaks.
 
-        It ends with the event `end`, which it does not give.
+        It ends with the event `end`, which it does not give. Its first item is None: the gateway
+        has begun to listen for it.
 
         Args:
             call: a GET.
@@ -135,6 +139,9 @@ class Session:
                 answer = yield from lease.whole(answer, call, until)
                 lease.keep()
                 return _refusing(answer, self.name)
+            if not place.begun:
+                place.begun = True
+                yield Item(BEGUN)
             reader = EventReader(self.name)
             while (piece := (yield from lease.piece(SILENCE_S))) is not None:
                 for event in reader.feed(piece):
@@ -142,7 +149,8 @@ class Session:
                         return None
                     place.last = event.id
                     patience.progressed()
-                    yield Item(of(event))
+                    if event.kind != "begin":  # which says the number of now
+                        yield Item(of(event))
         raise BrokenError(f"{self.name} ended a stream that has not ended")
 
     # For `_Lease`.
@@ -185,9 +193,10 @@ class Session:
 
 
 class _Place:
-    """Where a stream is: the id of its last event."""
+    """Where a stream is: whether it has begun, and the id of its last event."""
 
     def __init__(self, last: str) -> None:
+        self.begun = False
         self.last = last
 
     def fields(self) -> tuple[tuple[str, str], ...]:
