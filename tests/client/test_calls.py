@@ -227,6 +227,33 @@ def test_failures_are_raised_as_the_other_client_raises_them(
     assert request.status() == "dead"
 
 
+def test_more_waits_than_connections_take_turns(
+    server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them is told that all connections are in use, and none holds one for long."""
+    monkeypatch.setitem(limits.CONNECTIONS_MAX, "wait", 2)
+    client._io._permits["wait"] = threading.BoundedSemaphore(2)
+    client._session._counts["wait"] = 2
+    server.answers = [accepted(), packed(7)]
+    assert client.submit("echo").result() == 7
+    assert server.received[-1].query == [("wait", f"{limits.WAIT_CROWDED_S:.3f}")]
+    client._session._counts["wait"] = 0
+    ends = threading.Event()
+    server.answers = [lambda _: packed(ends.wait(20)) for _ in range(6)]
+    requests = [client.get(f"00000000000{at}") for at in range(6)]
+    results: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda one=one: results.append(one.result())) for one in requests
+    ]
+    for thread in threads:
+        thread.start()
+    ends.set()
+    for thread in threads:
+        thread.join(20)
+    assert results == [True] * 6
+    assert len({one.connection for one in server.received}) <= 4
+
+
 def test_a_stream_goes_on_behind_its_last_event(server: ScriptedServer, client: Client) -> None:
     """Nothing of it is missing, nothing there twice."""
     server.answers = [

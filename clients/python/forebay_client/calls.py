@@ -16,7 +16,7 @@ from forebay_client.errors import (
     Error,
     ProtocolError,
 )
-from forebay_client.http.limits import GRACE_S, RESULT_BYTES_MAX, WAIT_S
+from forebay_client.http.limits import GRACE_S, RESULT_BYTES_MAX, WAIT_CROWDED_S, WAIT_S
 from forebay_client.http.messages import Answer, Call
 from forebay_client.http.server_events import ServerEvent
 from forebay_client.http.session import Session
@@ -103,7 +103,9 @@ class Calls:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                answer = yield from self._session.ask(_end_call(id_, until), self._timeout, until)
+                answer = yield from self._session.ask(
+                    _end_call(id_, until, crowded=self._session.crowded), self._timeout, until
+                )
             except (BrokenError, DeadlineError):
                 if until is None or time.monotonic() < until:
                     raise
@@ -284,12 +286,15 @@ class Calls:
         return _object_of(answer, self._session.name)
 
 
-def _end_call(id_: str, until: float | None) -> Call:
-    left = WAIT_S if until is None else max(0.0, until - time.monotonic())
-    wait = min(WAIT_S, left)
+def _end_call(id_: str, until: float | None, *, crowded: bool) -> Call:
+    wait = WAIT_CROWDED_S if crowded else WAIT_S
+    if until is not None:
+        wait = min(wait, max(0.0, until - time.monotonic()))
     path = _path(id_, "result") + _query([("wait", f"{wait:.3f}")])
     fields = (("Accept", MEDIA),)
-    return Call("GET", path, fields, wait=wait + GRACE_S, answer_bytes_max=RESULT_BYTES_MAX)
+    return Call(
+        "GET", path, fields, kind="wait", wait=wait + GRACE_S, answer_bytes_max=RESULT_BYTES_MAX
+    )
 
 
 def _late(called: str, timeout: float | None) -> DeadlineError:

@@ -7,11 +7,12 @@ from typing import Final
 READ_BYTES: Final = 64 << 10
 """Received at once."""
 
-SHORT_MAX: Final = 32
-"""Connections with calls that are answered at once; further calls wait for one."""
+CONNECTIONS_MAX: Final = {"call": 32, "wait": 64, "stream": 64}
+"""Connections at once by what they do: calls that are answered at once, waits for ends, and
+streams, of which a gateway allows 100 of one token. Further ones wait for a connection."""
 
-WAITING_MAX: Final = 64
-"""Connections that wait for ends or follow events. A gateway allows 100 streams of one token."""
+TURN_S: Final = 86_400.0
+"""A wait for an end that has no limit itself waits so long for a connection, behind other waits."""
 
 IDLE_S: Final = 60.0
 """An idle connection is not used after so long: a gateway closes it after 75 s."""

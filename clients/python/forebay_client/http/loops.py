@@ -14,7 +14,7 @@ from typing import Final
 
 from forebay_client.errors import BrokenError, ClosedError, DeadlineError
 from forebay_client.http.hidden import Payload
-from forebay_client.http.limits import READ_BYTES, SHORT_MAX, WAITING_MAX
+from forebay_client.http.limits import CONNECTIONS_MAX, READ_BYTES
 from forebay_client.http.threads import Permit, broke, not_secure
 
 __all__ = ["LoopIO"]
@@ -63,8 +63,7 @@ class LoopIO:
         self.used: set[StreamWire] = set()
         self.ending: weakref.WeakSet[StreamWire] = weakref.WeakSet()
         self._permits = {
-            False: asyncio.BoundedSemaphore(SHORT_MAX),
-            True: asyncio.BoundedSemaphore(WAITING_MAX),
+            kind: asyncio.BoundedSemaphore(count) for kind, count in CONNECTIONS_MAX.items()
         }
 
     async def aclose(self) -> None:
@@ -80,9 +79,9 @@ class LoopIO:
                 for wire in list(self.ending):
                     await wire.wait_closed()
 
-    async def enter(self, waiting: bool, until: float) -> Permit:
+    async def enter(self, kind: str, until: float) -> Permit:
         """Wait until one more connection may be in use."""
-        semaphore = self._permits[waiting]
+        semaphore = self._permits[kind]
         async with _before(until, "every connection of this client is in use"):
             await semaphore.acquire()
         return Permit(semaphore)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from forebay_client.http.limits import ANSWER_BYTES_MAX
 
@@ -19,6 +20,7 @@ class Call:
         fields: of the head, beside those that every request has.
         body: bytes.
         repeatable: whether doing it twice is as doing it once.
+        kind: which of `CONNECTIONS_MAX` it counts among.
         wait: seconds that the gateway may take on purpose.
         answer_bytes_max: of the answer's body.
     """
@@ -28,6 +30,7 @@ class Call:
     fields: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     repeatable: bool = True
+    kind: Literal["call", "wait", "stream"] = "call"
     wait: float = 0.0
     answer_bytes_max: int = ANSWER_BYTES_MAX
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from forebay_client.errors import BrokenError, ProtocolError
-from forebay_client.http.limits import PAUSE_S
+from forebay_client.http.limits import PAUSE_S, TURN_S
 from forebay_client.http.messages import Answer, Call
 from forebay_client.problems import code_of, delivered_of
 
@@ -44,6 +44,12 @@ class Patience:
         """When an attempt that begins now is given up."""
         end = time.monotonic() + call.wait + self._timeout
         return end if self._until is None else min(end, self._until + LATE_S)
+
+    def turn_end(self, call: Call) -> float:
+        """When a call that waits for a connection now is given up."""
+        if self._until is not None:
+            return self._until + LATE_S
+        return time.monotonic() + (TURN_S if call.kind == "wait" else self._timeout)
 
     def progressed(self) -> None:
         """The gateway is there again: the time begins anew."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from forebay_client.errors import BrokenError, ClosedError, DeadlineError, ProtocolError
 from forebay_client.http.hidden import Hidden
-from forebay_client.http.limits import IDLE_MAX, IDLE_S, SILENCE_S
+from forebay_client.http.limits import CONNECTIONS_MAX, IDLE_MAX, IDLE_S, SILENCE_S
 from forebay_client.http.link import Link, open_link
 from forebay_client.http.messages import Answer, Call
 from forebay_client.http.patience import Patience
@@ -47,6 +48,8 @@ class Session:
         self._pid = os.getpid()
         self._reached = False
         self._closed = False
+        self._counting = threading.Lock()
+        self._counts: Counter[str] = Counter()
 
     def ask(self, call: Call, timeout: float, until: float | None = None) -> Procedure[Answer]:
         """Make a call until there is an answer to keep.
@@ -66,7 +69,7 @@ class Session:
         patience = Patience(timeout, until)
         while True:
             try:
-                answer = yield from self._exchange(call, patience.attempt_end(call))
+                answer = yield from self._exchange(call, patience)
             except BrokenError as error:
                 self._check_open()
                 pause = patience.after_break(error, call, reached=self._reached)
@@ -119,10 +122,12 @@ class Session:
         while self._idle:
             self._idle.pop().close()
 
-    def _exchange(self, call: Call, until: float) -> Procedure[Answer]:
-        with _Lease(self) as lease:
-            answer = yield from lease.begin(call, until)
-            answer = yield from lease.whole(answer, call, until)
+    def _exchange(self, call: Call, patience: Patience) -> Procedure[Answer]:
+        with _Lease(self, call) as lease:
+            yield from lease.enter(patience.turn_end(call))
+            until = patience.attempt_end(call)
+            answer = yield from lease.begin(until)
+            answer = yield from lease.whole(answer, until)
             lease.keep()
         return answer
 
@@ -131,12 +136,13 @@ class Session:
     ) -> Generator[Step | Item[T], Any, Answer | None]:
         """One attempt; what the gateway refused it with, or None at the end of the stream."""
         fields = (*call.fields, ("Accept", EVENTS), *place.fields())
-        attempt = replace(call, fields=fields, wait=SILENCE_S)
-        until = patience.attempt_end(call)
-        with _Lease(self) as lease:
-            answer = yield from lease.begin(attempt, until)
+        attempt = replace(call, fields=fields, kind="stream")
+        with _Lease(self, attempt) as lease:
+            yield from lease.enter(patience.turn_end(attempt))
+            until = patience.attempt_end(attempt)
+            answer = yield from lease.begin(until)
             if answer.status != 200 or answer.media != EVENTS:
-                answer = yield from lease.whole(answer, call, until)
+                answer = yield from lease.whole(answer, until)
                 lease.keep()
                 return _refusing(answer, self.name)
             if not place.begun:
@@ -153,7 +159,17 @@ class Session:
                         yield Item(of(event))
         raise BrokenError(f"{self.name} ended a stream that has not ended")
 
+    @property
+    def crowded(self) -> bool:
+        """Whether waits for ends wait for a connection."""
+        return self._counts["wait"] >= CONNECTIONS_MAX["wait"]
+
     # For `_Lease`.
+
+    def count(self, kind: str, change: int) -> None:
+        """Calls of a kind have begun, or ended."""
+        with self._counting:
+            self._counts[kind] += change
 
     def take(self) -> Link | None:
         """An idle connection that should still be open."""
@@ -206,29 +222,34 @@ class _Place:
 class _Lease:
     """One connection for one exchange: kept at its end, or closed where that was not reached."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, call: Call) -> None:
         self._session = session
+        self._call = call
         self._permit: Any = None
         self._link: Link | None = None
 
-    def begin(self, call: Call, until: float) -> Procedure[Answer]:
-        """Send a call and read the head of its answer.
+    def enter(self, until: float) -> Procedure[None]:
+        """Wait until one more connection may be in use."""
+        kind = self._call.kind
+        self._permit = yield lambda io: io.enter(kind, until)
+
+    def begin(self, until: float) -> Procedure[Answer]:
+        """Send the call and read the head of its answer.
 
         An idle connection may be closed by the other side at any time, so that a call that must not
         be made twice has a new one.
         """
-        waiting = call.wait > 0
-        self._permit = yield lambda io: io.enter(waiting, until)
+        call = self._call
         self._link = self._session.take() if call.repeatable else None
         if self._link is None:
             self._link = yield from self._session.open(until)
         yield from self._link.send(call, self._session.authorization, until)
         return (yield from self._link.head(until))
 
-    def whole(self, head: Answer, call: Call, until: float) -> Procedure[Answer]:
+    def whole(self, head: Answer, until: float) -> Procedure[Answer]:
         """Read the body of an answer."""
         assert self._link is not None
-        body = yield from self._link.body(call.answer_bytes_max, until)
+        body = yield from self._link.body(self._call.answer_bytes_max, until)
         return replace(head, body=body)
 
     def piece(self, within: float) -> Procedure[bytes | None]:
@@ -251,9 +272,11 @@ class _Lease:
             self._session.give_back(link)
 
     def __enter__(self) -> _Lease:
+        self._session.count(self._call.kind, 1)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._session.count(self._call.kind, -1)
         if self._link is not None:
             self._link.close()
         if self._permit is not None:

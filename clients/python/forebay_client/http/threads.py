@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from forebay_client.errors import BrokenError, ClosedError, DeadlineError
 from forebay_client.http.hidden import Payload
-from forebay_client.http.limits import READ_BYTES, SHORT_MAX, WAITING_MAX
+from forebay_client.http.limits import CONNECTIONS_MAX, READ_BYTES
 
 __all__ = ["ThreadIO"]
 
@@ -67,8 +67,7 @@ class ThreadIO:
         self._closed = threading.Event()
         self._used: set[SocketWire] = set()
         self._permits = {
-            False: threading.BoundedSemaphore(SHORT_MAX),
-            True: threading.BoundedSemaphore(WAITING_MAX),
+            kind: threading.BoundedSemaphore(count) for kind, count in CONNECTIONS_MAX.items()
         }
 
     def close(self) -> None:
@@ -77,9 +76,9 @@ class ThreadIO:
         for wire in list(self._used):
             wire.interrupt()
 
-    def enter(self, waiting: bool, until: float) -> Permit:
+    def enter(self, kind: str, until: float) -> Permit:
         """Wait until one more connection may be in use."""
-        semaphore = self._permits[waiting]
+        semaphore = self._permits[kind]
         if not semaphore.acquire(timeout=max(0.0, until - time.monotonic())):
             raise DeadlineError("every connection of this client is in use")
         return Permit(semaphore)
