@@ -70,6 +70,9 @@ class Session:
         while True:
             try:
                 answer = yield from self._exchange(call, patience)
+            except DeadlineError as error:
+                told = f"{error}, which is {timeout:g} s; give the client a longer timeout"
+                raise DeadlineError(told, timeout=timeout) from None
             except BrokenError as error:
                 self._check_open()
                 pause = patience.after_break(error, call, reached=self._reached)
