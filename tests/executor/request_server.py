@@ -108,12 +108,15 @@ class Requests:
 
     def __init__(self, state: Path) -> None:
         self.state = state
+        self.arguments = state.with_suffix(".arguments")
         self.changed = threading.Condition()
         self.known: dict[str, dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
         self.events: list[dict[str, Any]] = []
         if state.exists():
             self.known = json.loads(state.read_text())
+            lines = map(str.split, self.arguments.read_text().splitlines())
+            self.blobs = {id_: bytes.fromhex(text) for id_, text in lines}
 
     def accept(self, name: str, blob: bytes, options: dict[str, Any]) -> str:
         key = options.get("idempotency")
@@ -128,6 +131,8 @@ class Requests:
             self.known[id_] = {"id": id_, "name": name, "status": status, "key": key}
             self.blobs[id_] = blob
             self.state.write_text(json.dumps(self.known))
+            with open(self.arguments, "a") as file:
+                file.write(f"{id_} {blob.hex()}\n")
             self.note("accepted", id_)
             if status != "running":
                 self.note("ended", id_)

@@ -16,11 +16,11 @@ from forebay.errors import BrokenError, DeadlineError
 from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.client import Client
 from forebay.executor.client.options import Submit
-from tests.executor.client_fixtures import client, server
+from tests.executor.client.conftest import Connect
 from tests.executor.small_server import SmallServer
 from tests.loops import Run, run
 
-__all__ = ["client", "run", "server"]
+__all__ = ["run"]
 
 
 def test_no_server_is_an_error_at_once(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_waiting_goes_on_after_a_restart(server: SmallServer, client: Client) ->
     assert request.id
     server.kill()
     server.start()
-    client.ask("release")
+    server.release()
     assert request.result(timeout=20) == {}
 
 
@@ -51,7 +51,7 @@ def test_a_thread_that_waits_follows_to_the_next_server(
     thread.start()
     server.kill()
     server.start()
-    client.ask("release")
+    server.release()
     thread.join(20)
     assert results == [{}]
 
@@ -68,7 +68,7 @@ def test_a_time_that_ends_before_the_server_is_back_is_a_deadline(
         request.result(timeout=0.5)
     assert client.wait([request, other], timeout=0.5) == ([], [request, other])
     server.start()
-    client.ask("release")
+    server.release()
     assert [request.result(timeout=20), other.result(timeout=20)] == [{}, {}]
 
 
@@ -79,13 +79,13 @@ def test_who_waits_need_not_have_asked_for_the_id(server: SmallServer, client: C
         request.result(timeout=0.3)
     server.kill()
     server.start()
-    client.ask("release")
+    server.release()
     assert request.result(timeout=20) == {}
 
 
-def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
+def test_a_submission_of_unknown_fate_says_so(connect: Connect, server: SmallServer) -> None:
     """It may be on disk or not, so it is not sent again."""
-    client = Client(server.url, timeout=1.0)
+    client = connect(timeout=1.0)
     request = client.submit_nowait("vanish")
     server.wait_gone()
     with pytest.raises(BrokenError) as caught:
@@ -97,9 +97,9 @@ def test_a_submission_of_unknown_fate_says_so(server: SmallServer) -> None:
     server.start()
 
 
-def test_a_submit_of_unknown_fate_raises(server: SmallServer) -> None:
+def test_a_submit_of_unknown_fate_raises(connect: Connect, server: SmallServer) -> None:
     """With what to do about it; leaving does not say it again."""
-    with Client(server.url, timeout=1.0) as client:
+    with connect(timeout=1.0) as client:
         with pytest.raises(BrokenError) as caught:
             client.submit("vanish")
         assert caught.value.delivered == "maybe"
@@ -214,19 +214,18 @@ def test_a_submission_to_a_server_that_is_gone_goes_to_the_next(
     assert client.run("echo", index=2) == {"index": 2}
 
 
-def test_a_log_goes_on_where_it_broke() -> None:
+def test_a_log_goes_on_where_it_broke(server: SmallServer, connect: Connect) -> None:
     """Nothing of it is missing, nothing there twice."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        server = SmallServer(Path(directory), BREAKS_LOGS="1")
-        with Client(server.url, timeout=20.0) as client:
-            request = client.submit("echo")
-            assert request.id
-            pieces = request.logs()
-            assert next(pieces) == "gr"
-            server.wait_gone()
-            server.start()
-            assert "".join(pieces) == "ün\nand blue\n"
-        server.kill()
+    server.kill()
+    server.start(BREAKS_LOGS="1")
+    with connect() as client:
+        request = client.submit("echo")
+        assert request.id
+        pieces = request.logs()
+        assert next(pieces) == "gr"
+        server.wait_gone()
+        server.start()
+        assert "".join(pieces) == "ün\nand blue\n"
 
 
 def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:
@@ -236,14 +235,16 @@ def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: 
     assert [one.id for one in held + ended]  # and so every answer has come
     server.kill()
     server.start()
-    client.ask("release")
+    server.release()
     assert [one.result(timeout=20) for one in held] == [{}] * 20
     assert [one.result(timeout=20)["index"] for one in ended] == list(range(20))
 
 
-def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) -> None:
+def test_submissions_of_unknown_fate_are_told_one_by_one(
+    connect: Connect, server: SmallServer
+) -> None:
     """Each handle says so; leaving says it for those that nobody has looked at."""
-    client = Client(server.url, timeout=20.0)
+    client = connect()
     requests = [client.submit_nowait("hold") for _ in range(5)]
     client.info()  # they have been read when this is answered
     server.kill()
@@ -255,13 +256,15 @@ def test_submissions_of_unknown_fate_are_told_one_by_one(server: SmallServer) ->
     with pytest.raises(BrokenError) as left:
         client.close()
     assert "2 other submissions failed too" in left.value.__notes__
-    with Client(server.url, timeout=20.0) as other:
+    with connect() as other:
         assert len(other.list()) == 5  # none was sent twice
 
 
-def test_leaving_a_server_that_hangs_says_what_is_not_known(server: SmallServer) -> None:
+def test_leaving_a_server_that_hangs_says_what_is_not_known(
+    connect: Connect, server: SmallServer
+) -> None:
     """And does not wait for ever."""
-    client = Client(server.url, timeout=2.0)
+    client = connect(timeout=2.0)
     client.info()
     with server.stopped():
         for _ in range(3):

@@ -35,6 +35,7 @@ from forebay.executor.client.questions import (
     prune_rule,
     raise_first,
 )
+from forebay.executor.client.remote import async_client_class, check_local, remote_url
 from forebay.executor.wire.frames import Message, message, returned, submission
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -59,6 +60,17 @@ class AsyncClient:
     Loop affinity: the loop of the first call; any number of its tasks may use it.
     """
 
+    is_remote = False
+
+    def __new__(
+        cls, url: str | None = None, *, app: str | None = None, **options: Any
+    ) -> AsyncClient:
+        """A client of a gateway where the address is one."""
+        if cls is AsyncClient and remote_url(url, app) is not None:
+            made: AsyncClient = object.__new__(async_client_class())
+            return made
+        return object.__new__(cls)
+
     def __init__(
         self,
         url: str | None = None,
@@ -67,7 +79,13 @@ class AsyncClient:
         start: bool = True,
         timeout: float = 30.0,
         on_start: Callable[[str], None] | None = None,
+        token: str | None = None,
+        token_file: str | None = None,
+        ca_file: str | None = None,
+        proxy: str | None = None,
+        plain_http: bool = False,
     ) -> None:
+        check_local(token, token_file, ca_file, proxy, plain_http=plain_http)
         self.timeout = timeout
         self._links = Links(url, app, start=start, timeout=timeout, on_start=on_start)
         self._parameters: dict[str, Sequence[str]] = {}

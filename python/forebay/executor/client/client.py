@@ -32,6 +32,7 @@ from forebay.executor.client.questions import (
     prune_rule,
     raise_first,
 )
+from forebay.executor.client.remote import check_local, client_class, remote_url
 from forebay.executor.client.request import Request
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
 from forebay.executor.wire.ids import ID_CHARS
@@ -54,8 +55,11 @@ class Client:
     `with Client() as client` leaves when everything that was submitted is on disk, and raises for
     what was refused and never looked at. The connection is made by the first use.
 
+    A server that is elsewhere is reached over its gateway, by the package forebay-client (the extra
+    `http`): `Client("https://host:port")`, or `FOREBAY_URL` set to such an address.
+
     Args:
-        url: of the server, `unix:///path/of.sock`.
+        url: of the server, `unix:///path/of.sock`, or of its gateway, `https://host:port`.
         app: TARGET of the application, such as "tune.py:app", whose server is meant. Without both:
             the application of the first function that is submitted, else `FOREBAY_URL`,
             `FOREBAY_APP`, `app =` of `forebay.toml`, else the server that was started last.
@@ -63,9 +67,27 @@ class Client:
         timeout: seconds for connecting, which may mean starting a server, for short calls, and for
             a server that went away to come back.
         on_start: gets a line when a server was started; by default it is logged.
+        token: what `forebay token add` printed, for a gateway.
+        token_file: a file whose first line is the token.
+        ca_file: certificates in PEM, by which that of a gateway is verified instead of by the
+            system's.
+        proxy: of HTTP, as a URL; default: HTTPS_PROXY, NO_PROXY; "": none.
+        plain_http: allow a token to go to another machine over `http://`.
 
     Threads: any number may use one client. Forks: a child makes a client of its own.
+
+    Attributes:
+        is_remote: whether it reaches its server over a gateway.
     """
+
+    is_remote = False
+
+    def __new__(cls, url: str | None = None, *, app: str | None = None, **options: Any) -> Client:
+        """A client of a gateway where the address is one."""
+        if cls is Client and remote_url(url, app) is not None:
+            made: Client = object.__new__(client_class())
+            return made
+        return object.__new__(cls)
 
     def __init__(
         self,
@@ -75,7 +97,13 @@ class Client:
         start: bool = True,
         timeout: float = 30.0,
         on_start: Callable[[str], None] | None = None,
+        token: str | None = None,
+        token_file: str | None = None,
+        ca_file: str | None = None,
+        proxy: str | None = None,
+        plain_http: bool = False,
     ) -> None:
+        check_local(token, token_file, ca_file, proxy, plain_http=plain_http)
         self.timeout = timeout
         self._links = Links(url, app, start=start, timeout=timeout, on_start=on_start)
         self._outstanding = Outstanding(self._links)
