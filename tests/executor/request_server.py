@@ -290,6 +290,9 @@ class Peer:
             raise Refused("unknown", object=id_)
         return id_
 
+    def do_hello(self, protocol: int) -> int:
+        return protocol
+
     def do_accepted(self, token: int) -> str:
         if token not in self.tokens:
             raise Refused("unknown", object="token")

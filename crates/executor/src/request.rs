@@ -25,13 +25,20 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// As clients read it.
+    pub const ALL: [Self; 3] = [Self::Short, Self::Long, Self::Async];
+
+    /// As it is written for people and on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::Short => "short",
             Self::Long => "long",
             Self::Async => "async",
         }
+    }
+
+    /// The lane of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
     }
 }
 
@@ -64,6 +71,10 @@ pub struct Options {
     pub after: Vec<RequestId>,
     /// It waits until this time.
     pub not_before: Option<Millis>,
+    /// The span of the submitter's trace, as the W3C writes it.
+    pub traceparent: Option<Arc<str>>,
+    /// The request that submitted it, of this server or another one.
+    pub parent: Option<RequestId>,
 }
 
 impl Default for Options {
@@ -84,6 +95,8 @@ impl Default for Options {
             ahead: 0,
             after: Vec::new(),
             not_before: None,
+            traceparent: None,
+            parent: None,
         }
     }
 }
@@ -122,11 +135,16 @@ pub enum Status {
 }
 
 impl Status {
-    pub fn has_ended(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running)
-    }
+    pub const ALL: [Self; 6] = [
+        Self::Queued,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Dead,
+    ];
 
-    /// As clients read it.
+    /// As it is written for people and on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -136,6 +154,15 @@ impl Status {
             Self::Cancelled => "cancelled",
             Self::Dead => "dead",
         }
+    }
+
+    /// The status of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
+    pub fn has_ended(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
     }
 }
 

@@ -197,7 +197,7 @@ def test_a_reader_that_reads_nothing_is_told_a_gap_and_holds_nobody(tmp_path: Pa
     flood = 100_000
     with dispatching(tmp_path) as (dispatcher, _), calling(tmp_path) as caller:
         with caller.channel.stream("feed", ({}, None), credit=1) as stuck:
-            ((begin, *_),) = [next(stuck)]
+            begin, *_ = next(stuck)
             # Its credit is for one item.
             for _ in range(flood):
                 dispatcher.note_event("service_leased", service="s", pid=1)

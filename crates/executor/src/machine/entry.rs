@@ -77,7 +77,9 @@ pub(crate) struct Entry {
     state: State,
     /// Runs that began or were claimed.
     attempts: u32,
-    /// Of them, those before an operator's retry, which count no more.
+    /// The largest number of a run that was ever claimed, also of one that was given back.
+    claimed: u32,
+    /// Of the attempts, those before an operator's retry, which count no more.
     forgiven: u32,
     deaths: u32,
     /// The index of its name.
@@ -113,6 +115,7 @@ impl Entry {
             request,
             state,
             attempts: 0,
+            claimed: 0,
             forgiven: 0,
             deaths: 0,
             name,
@@ -170,6 +173,11 @@ impl Entry {
     /// Runs that began or were claimed.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// The largest number of a run that was ever claimed.
+    pub(crate) fn claimed(&self) -> u32 {
+        self.claimed
     }
 
     /// Runs that count against its retries.
@@ -277,6 +285,7 @@ impl Entry {
     /// Counts the next run, and gives its number.
     pub(crate) fn claim(&mut self) -> u32 {
         self.attempts += 1;
+        self.claimed = self.claimed.max(self.attempts);
         self.attempts
     }
 
@@ -430,6 +439,7 @@ impl Entry {
         wake_at: Option<Millis>,
     ) {
         self.attempts = attempts;
+        self.claimed = attempts;
         self.forgiven = forgiven.min(attempts);
         self.deaths = deaths;
         // Its next run may be later than the options say, or its time may have passed: it began once.
@@ -439,6 +449,7 @@ impl Entry {
     /// An operator's retry: earlier runs count no more.
     pub(crate) fn retry(&mut self, attempts: u32) {
         self.attempts = attempts;
+        self.claimed = attempts;
         self.forgiven = attempts;
         // The operator wants it now: neither its delay nor its last back-off counts.
         self.not_before = None;

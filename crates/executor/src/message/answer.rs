@@ -15,6 +15,13 @@ pub struct Message {
     pub segment: Option<Blob>,
 }
 
+/// `[0, protocol]`: what this server speaks.
+pub fn protocol(ours: u64) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.array(2).unsigned(0).unsigned(ours);
+    writer.into_bytes()
+}
+
 /// `[0, id]`: the submission is on disk.
 pub fn accepted(id: RequestId) -> Vec<u8> {
     let mut writer = Writer::with_room(16);

@@ -18,6 +18,10 @@ pub struct Submit<'a> {
 /// A client's call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Call<'a> {
+    /// The client's first words: the protocol that it speaks; what else a later one says is passed over.
+    Hello {
+        protocol: u64,
+    },
     Submit(Submit<'a>),
     /// Submit, and answer with its end.
     Run(Submit<'a>),
@@ -69,6 +73,7 @@ impl<'a> Call<'a> {
         let call = match (method, count) {
             ("submit", 2..=4) => Self::Submit(submit(&mut reader, count, segment)?),
             ("run", 2..=4) => Self::Run(submit(&mut reader, count, segment)?),
+            ("hello", 1..) => hello(&mut reader, count)?,
             ("accepted", 1) => Self::Accepted {
                 token: reader.unsigned()?,
             },
@@ -95,8 +100,8 @@ impl<'a> Call<'a> {
                 },
             },
             (
-                "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs" | "events"
-                | "feed",
+                "hello" | "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs"
+                | "events" | "feed",
                 _,
             ) => {
                 return Err(reader.malformed("another number of arguments than the method has"));
@@ -121,6 +126,14 @@ fn other<'a>(head: &'a [u8], method: &'a str) -> Result<Call<'a>> {
     reader.skip()?;
     reader.end()?;
     Ok(Call::Other { method, arguments })
+}
+
+fn hello<'a>(reader: &mut Reader<'a>, count: usize) -> Result<Call<'a>> {
+    let protocol = reader.unsigned()?;
+    for _ in 1..count {
+        reader.skip()?;
+    }
+    Ok(Call::Hello { protocol })
 }
 
 fn submit<'a>(
@@ -247,6 +260,26 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_of_a_later_version_may_say_more() {
+        for (count, more) in [(1, false), (2, true)] {
+            let head = head(
+                "hello",
+                |w| {
+                    w.unsigned(7);
+                    if more {
+                        w.map(1).text("colour").text("red")
+                    } else {
+                        w
+                    }
+                },
+                count,
+            );
+            let expected = Call::Hello { protocol: 7 };
+            assert_eq!(Call::read(&head, None).expect("read"), expected);
+        }
+    }
+
+    #[test]
     fn what_is_not_known_here_is_handed_on() {
         let head = head("list", |w| w.map(0).unsigned(20), 2);
         let expected = Call::Other {
@@ -258,7 +291,13 @@ mod tests {
 
     #[test]
     fn a_number_of_arguments_that_a_method_does_not_have_is_an_error() {
-        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 3), ("feed", 3)] {
+        for (method, count) in [
+            ("hello", 0),
+            ("accepted", 0),
+            ("submit", 1),
+            ("wait", 3),
+            ("feed", 3),
+        ] {
             let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
             assert!(Call::read(&head, None).is_err(), "{method}");
         }

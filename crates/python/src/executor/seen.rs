@@ -3,7 +3,7 @@
 use forebay_executor::feed::{Distribution, Exposition, Labels, Sample};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
-use forebay_executor::store::Pruned;
+use forebay_executor::store::{Listed, PastRun, Pruned};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -89,7 +89,7 @@ pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, Py
 /// Why a request is where it is.
 pub fn why<'py>(py: Python<'py>, seen: &Why) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("status", format!("{:?}", seen.status).to_lowercase())?;
+    dict.set_item("status", seen.status.word())?;
     set_items!(dict, seen; reason next decisions);
     Ok(dict)
 }
@@ -117,6 +117,27 @@ pub fn retried<'py>(
         Some(why) => dict.set_item("refused", why)?,
         None => dict.set_item("status", "queued")?,
     }
+    Ok(dict)
+}
+
+/// A request as it is stored; times in milliseconds since 1970, the failure as JSON.
+pub fn listed<'py>(py: Python<'py>, seen: &Listed) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("id", seen.id.0)?;
+    dict.set_item("lane", seen.lane.word())?;
+    dict.set_item("status", seen.status.word())?;
+    set_items!(
+        dict, seen;
+        name code submitter priority attempts deaths retried
+        accepted_at claimed_at ended_at wake_at peak_bytes result_bytes failure
+    );
+    Ok(dict)
+}
+
+/// A run that did not end its request; times and failure as of a request.
+pub fn past_run<'py>(py: Python<'py>, seen: &PastRun) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    set_items!(dict, seen; attempt began_at ended_at failure);
     Ok(dict)
 }
 

@@ -175,14 +175,21 @@ class AsyncClient:
         status: str | Sequence[str] | None = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        listed: Rows = (await self.ask("list", filters(status, name, submitter), limit, before))[
-            "requests"
-        ]
-        return listed
+        wanted = filters(status, name, submitter, lane, since, until)
+        rows: Rows = []
+        while True:
+            page = await self.ask("list", wanted, limit - len(rows), before)
+            rows += page["requests"]
+            before = page.get("next")  # a server of protocol 1 looks at everything in one answer
+            if before is None or len(rows) >= limit:
+                return rows
 
     async def wait(
         self, requests: Iterable[AsyncRequest], timeout: float | None = None

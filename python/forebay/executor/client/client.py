@@ -210,6 +210,9 @@ class Client:
         status: str | Sequence[str] | None = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
@@ -219,11 +222,24 @@ class Client:
             status: only those that are in one of these states.
             name: only those of this definition.
             submitter: only those of this submitter.
+            lane: only those of "short", "long" or "async".
+            since: only those that were accepted at this time or later: seconds since 1970, or text
+                as of RFC 3339.
+            until: only those that were accepted before it.
             limit: at most so many.
             before: only those older than this id, for the next page.
+
+        Cost: an answer for each 10,000 requests that the server looks at, which are few for what
+        has not ended, did not succeed, or is of one name.
         """
-        listed: Rows = self.ask("list", filters(status, name, submitter), limit, before)["requests"]
-        return listed
+        wanted = filters(status, name, submitter, lane, since, until)
+        rows: Rows = []
+        while True:
+            page = self.ask("list", wanted, limit - len(rows), before)
+            rows += page["requests"]
+            before = page.get("next")  # a server of protocol 1 looks at everything in one answer
+            if before is None or len(rows) >= limit:
+                return rows
 
     def wait(
         self, requests: Iterable[Request], timeout: float | None = None

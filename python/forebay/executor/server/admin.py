@@ -19,6 +19,7 @@ from forebay.errors import Error
 from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
 from forebay.executor.server.why import why_ended, why_told
 from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.protocol import PROTOCOL
 from forebay.executor.wire.refused import (
     Refused,
     checked_list,
@@ -170,6 +171,7 @@ class Admin:
         return {
             "schema": SCHEMA,
             "version": _version(),
+            "protocol": PROTOCOL,
             **self._house.facts(),
             "figures": self._dispatcher.figures(),
         }
@@ -223,15 +225,17 @@ class Admin:
 
     def top(self, limit: int = 50) -> dict[str, Any]:
         """A picture of now: figures, workers, services, and who runs or waits, with reasons."""
-        running, _ = self._rows.page({"status": ["running"]}, limit, None)
-        queued, more = self._rows.page({"status": ["queued"]}, limit, None)
+        workers = self._workers()
+        # The workers know what runs; in the store it may be behind any number that waits.
+        running = [id for worker in workers for id in worker["running"]][:limit]
+        queued, next_ = self._rows.page({"status": ["queued"]}, limit, None)
         return {
             "schema": SCHEMA,
             "figures": self._dispatcher.figures(),
-            "workers": self._workers(),
+            "workers": workers,
             "services": self._house.services(),
-            "requests": self._shown(running) + self._shown(queued),
-            "more": more,
+            "requests": self._shown(self._rows.kept(running)) + self._shown(queued),
+            "more": next_ is not None,
         }
 
     def reload(self) -> dict[str, Any]:
@@ -264,8 +268,10 @@ class Admin:
         return {
             "schema": SCHEMA,
             **told,
+            "parent": options.pop("parent", None),
+            "traceparent": options.pop("traceparent", None),
             "arguments": _readable(self._rows.arguments(number)),
-            "options": _decode(options) if options else {},
+            "options": options,
             "runs": self._rows.runs(number),
             **{key: it for key, it in self._why(row).items() if key in ("next", "decisions")},
         }
@@ -288,9 +294,17 @@ class Admin:
         limit: int | None = None,
         before: object = None,
     ) -> dict[str, Any]:
-        """A page of requests, the newest first."""
-        rows, more = self._rows.page({} if filters is None else filters, limit, before)
-        return {"schema": SCHEMA, "requests": self._shown(rows), "more": more}
+        """A page of requests, the newest first, and the cursor of the next one.
+
+        `before` is a cursor, or the id behind which to go on.
+        """
+        rows, next_ = self._rows.page({} if filters is None else filters, limit, before)
+        return {
+            "schema": SCHEMA,
+            "requests": self._shown(rows),
+            "more": next_ is not None,
+            "next": None if next_ is None else text_of(next_),
+        }
 
     def arguments(self, id: object) -> dict[str, Any]:
         """A request's arguments as they were submitted, and the code that was to run them."""

@@ -21,13 +21,16 @@ class Output:
     """Sends what one request prints, line by line, as records on the side socket.
 
     Thread-safe, but if two threads of one request print at once, parts of their lines may mix.
+
+    Attributes:
+        id: of the request.
     """
 
-    __slots__ = ("_attempt", "_id", "_parts", "_side")
+    __slots__ = ("_attempt", "_parts", "_side", "id")
 
     def __init__(self, side: Side, id: str, attempt: int) -> None:
         self._side = side
-        self._id = id
+        self.id = id
         self._attempt = attempt
         self._parts: list[bytes] = []
 
@@ -45,7 +48,13 @@ class Output:
         content = b"".join(parts)
         for start in range(0, len(content), RECORD_BYTES_MAX):
             part = content[start : start + RECORD_BYTES_MAX]
-            self._side.send(LOG, self._id, self._attempt, part)
+            self._side.send(LOG, self.id, self._attempt, part)
+
+
+def request_of_output() -> str | None:
+    """The id of the request that prints here; None: it is none."""
+    output = output_of_request.get(None)
+    return None if output is None else output.id
 
 
 class _Bytes(io.RawIOBase):

@@ -19,7 +19,7 @@ use crate::dispatcher::reload::Reload;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
-use crate::message::{self, Call, Submit};
+use crate::message::{self, Call, PROTOCOL, Submit};
 use crate::request::Submission;
 use crate::store::{Fetched, Question};
 
@@ -38,7 +38,7 @@ impl Clients {
         };
         let call = received.id;
         if let Some(refusal) = client.refusal() {
-            return self.connections.refuse(key, call, &refusal);
+            return self.refuse_call(cx, (key, call), received.stream, &refusal);
         }
         let open = client.open_calls();
         if open >= CALLS_PER_CLIENT_MAX {
@@ -81,16 +81,27 @@ impl Clients {
         }
         match self.serve(cx, commits, reload, (key, call), asked) {
             Ok(()) => {}
-            Err(refusal) if streams => {
-                self.following
-                    .refuse(&mut self.connections, &mut cx.feed, (key, call), &refusal);
-            }
             Err(refusal) => {
                 if let Call::Submit(submit) | Call::Run(submit) = asked {
                     cx.submission_refused(submit.name, &refusal);
                 }
-                self.connections.refuse(key, call, &refusal);
+                self.refuse_call(cx, (key, call), streams, &refusal);
             }
+        }
+    }
+
+    fn refuse_call(
+        &mut self,
+        cx: &mut Context,
+        (key, call): StreamKey,
+        is_stream: bool,
+        refusal: &Refusal,
+    ) {
+        if is_stream {
+            self.following
+                .refuse(&mut self.connections, &mut cx.feed, (key, call), refusal);
+        } else {
+            self.connections.refuse(key, call, refusal);
         }
     }
 
@@ -108,6 +119,12 @@ impl Clients {
             wants,
         };
         match asked {
+            Call::Hello { protocol } => {
+                self.connections.greet(client, protocol)?;
+                let ours = message::protocol(PROTOCOL);
+                self.connections.answer(client, call, plain(ours));
+                Ok(())
+            }
             Call::Submit(submit) => {
                 self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted))
             }

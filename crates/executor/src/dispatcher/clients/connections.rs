@@ -26,7 +26,7 @@ use crate::dispatcher::rebinding::RebindReports;
 use crate::error::{Error, Refusal, Result};
 use crate::hash::ByNumber;
 use crate::id::RequestId;
-use crate::message::{self, Message};
+use crate::message::{self, Message, PROTOCOL};
 use crate::store::{Question, Unread};
 
 /// What an unanswered call waits for.
@@ -60,6 +60,8 @@ pub struct Client {
     longest: usize,
     /// It is refused for this shortage, and is disconnected at this time.
     refused: Option<(Shortage, Instant)>,
+    /// It speaks this protocol, which this server does not know.
+    unknown_protocol: Option<u64>,
     /// Questions that the store has not answered, also those whose call was abandoned: they occupy the store all the
     /// same.
     fetching: usize,
@@ -297,6 +299,28 @@ impl Connections {
         }
     }
 
+    /// Take in which protocol a client speaks. One of a later version is answered with this refusal from now on.
+    ///
+    /// # Errors
+    /// `protocol`, if this server does not know it; `invalid`, if none has that number.
+    pub fn greet(&mut self, key: Key, protocol: u64) -> std::result::Result<(), Refusal> {
+        if protocol == 0 {
+            let next = "use a client of this version";
+            return Err(Refusal::invalid(
+                "a client's protocol",
+                "1 or more",
+                "0",
+                next,
+            ));
+        }
+        let client = self.slots.get_mut(key);
+        let Some(client) = client.filter(|_| protocol > PROTOCOL) else {
+            return Ok(());
+        };
+        client.unknown_protocol = Some(protocol);
+        Err(unknown_protocol(protocol))
+    }
+
     /// Whether a client has read enough to be sent another large answer.
     pub fn takes_results(&mut self, key: Key) -> bool {
         self.slots
@@ -505,6 +529,7 @@ impl Connections {
             behind: false,
             longest: 0,
             refused: None,
+            unknown_protocol: None,
             fetching: 0,
             later: VecDeque::new(),
             dead: 0,
@@ -525,8 +550,12 @@ impl Connections {
 }
 
 impl Client {
-    /// The refusal of a client that is not served; it is disconnected soon after its first answer.
+    /// The refusal of a client that is not served. One for whom there is no room is disconnected soon after its first
+    /// answer.
     pub fn refusal(&mut self) -> Option<Refusal> {
+        if let Some(protocol) = self.unknown_protocol {
+            return Some(unknown_protocol(protocol));
+        }
         let (shortage, leaves) = self.refused.as_mut()?;
         let soon = Instant::now() + Duration::from_millis(REFUSED_ANSWERED_MS);
         *leaves = soon.min(*leaves);
@@ -590,6 +619,21 @@ impl Client {
 fn bytes_of(client: &Client) -> (u64, u64) {
     let counters = client.connection.counters();
     (counters.received_bytes, counters.sent_bytes)
+}
+
+fn unknown_protocol(protocol: u64) -> Refusal {
+    Refusal {
+        code: "protocol",
+        message: format!(
+            "the client speaks protocol {protocol} of the executor, and this server knows protocols up to {PROTOCOL}"
+        ),
+        object: "protocol".into(),
+        limit: PROTOCOL.to_string(),
+        value: protocol.to_string(),
+        next: "stop the server and start it again with the client's version of forebay, or use a client of the \
+               server's version"
+            .into(),
+    }
 }
 
 /// A head without a blob beside it.

@@ -100,7 +100,8 @@ impl Workers {
                 id,
                 attempt,
                 deadline_ms: submission.options.timeout_ms,
-                traceparent: None,
+                traceparent: submission.options.traceparent.as_deref(),
+                parent: submission.options.parent,
             })
         };
         cx.append_started(&request, attempt, slot);

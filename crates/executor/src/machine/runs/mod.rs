@@ -137,7 +137,7 @@ impl Runs {
             self.counts.refused += 1;
             return Err(refusal);
         }
-        let id = RequestId::after(self.last, now);
+        let id = RequestId::after(self.last, now, parts.policy.server_number);
         self.last = id;
         let request = Arc::new(Request {
             id,

@@ -11,7 +11,7 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::admission::NewPeak;
-use crate::machine::entry::{Entry, State};
+use crate::machine::entry::State;
 use crate::machine::parts::Parts;
 use crate::machine::register::Key;
 use crate::machine::schedules::Schedules;
@@ -94,8 +94,14 @@ impl Runs {
         ending: Arc<Ending>,
     ) {
         let entry = parts.register.get(key);
-        let deaths = entry.map_or(0, Entry::deaths);
-        self.write(parts, now, key, Op::End { id, ending, deaths });
+        let (deaths, claimed) = entry.map_or((0, 0), |entry| (entry.deaths(), entry.claimed()));
+        let op = Op::End {
+            id,
+            ending,
+            deaths,
+            claimed,
+        };
+        self.write(parts, now, key, op);
     }
 
     /// The file of a result is on disk, or cannot be created; see `Machine::filed`. `false`: no file was awaited.
