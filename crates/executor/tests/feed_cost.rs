@@ -20,7 +20,10 @@ fn request(number: u32, submission: &Submission) -> Request {
 }
 
 fn append(feed: &mut Feed, number: u32, submission: &Submission) {
-    let accepted = Happening::Accepted { lane: Lane::Short };
+    let accepted = Happening::Accepted {
+        lane: Lane::Short,
+        parent: None,
+    };
     feed.append(1, &request(number, submission), accepted);
     if let Some(old) = number.checked_sub(IN_FLIGHT) {
         let request = request(old, submission);

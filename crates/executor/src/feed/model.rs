@@ -196,7 +196,10 @@ impl World {
     fn append(&mut self, which: u8, what: u8) {
         let index = usize::from(which) % self.requests.len();
         let happening = match what % 4 {
-            0 => Happening::Accepted { lane: Lane::Long },
+            0 => Happening::Accepted {
+                lane: Lane::Long,
+                parent: None,
+            },
             1 => Happening::Started {
                 attempt: 1,
                 worker: 2,

@@ -184,10 +184,11 @@ fn put_event(writer: &mut Writer, event: &Event<'_>) {
 /// How many fields [`put_fields`] writes.
 fn fields_of(event: &Event<'_>) -> usize {
     match event.happening {
-        Happening::Accepted { .. } | Happening::Queued { .. } | Happening::Server { .. } => 2,
-        Happening::Started { .. } | Happening::WorkerStarted { .. } | Happening::Service { .. } => {
-            3
-        }
+        Happening::Queued { .. } | Happening::Server { .. } => 2,
+        Happening::Accepted { .. }
+        | Happening::Started { .. }
+        | Happening::WorkerStarted { .. }
+        | Happening::Service { .. } => 3,
         Happening::WorkerEnded { .. } => 4,
         Happening::Ended { .. } => 5,
         Happening::Refused(_) => 1,
@@ -200,9 +201,11 @@ fn fields_of(event: &Event<'_>) -> usize {
 
 fn put_fields(writer: &mut Writer, event: &Event<'_>) {
     match event.happening {
-        Happening::Accepted { lane } => {
+        Happening::Accepted { lane, parent } => {
             writer.text("lane").text(lane.word());
             put_optional(writer, "submitter", event.submitter);
+            let parent = parent.map(|id| id.to_string());
+            put_optional(writer, "parent", parent.as_deref());
         }
         Happening::Started {
             attempt,
