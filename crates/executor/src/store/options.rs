@@ -8,82 +8,89 @@ use crate::request::Options;
 
 /// Encode what differs from the defaults; `None` if nothing does.
 pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
-    let usual = Options::default();
-    let mut pairs = Writer::default();
-    let mut count = 0;
-    let mut key = |pairs: &mut Writer, name: &str| {
-        pairs.text(name);
-        count += 1;
-    };
-    for (name, value, default) in [
-        (
-            "retries",
-            u64::from(options.retries),
-            u64::from(usual.retries),
-        ),
-        ("backoff_ms", options.backoff_ms, usual.backoff_ms),
-        (
-            "backoff_max_ms",
-            options.backoff_max_ms,
-            usual.backoff_max_ms,
-        ),
-        (
-            "key_at_once",
-            u64::from(options.key_at_once),
-            u64::from(usual.key_at_once),
-        ),
-        (
-            "cpu_milli",
-            u64::from(options.cpu_milli),
-            u64::from(usual.cpu_milli),
-        ),
-        ("ahead", u64::from(options.ahead), u64::from(usual.ahead)),
-    ] {
-        if value != default {
-            key(&mut pairs, name);
-            pairs.unsigned(value);
-        }
-    }
-    for (name, value) in [
-        ("timeout_ms", options.timeout_ms),
-        ("memory_bytes", options.memory_bytes),
-        ("not_before", options.not_before),
-    ] {
-        if let Some(value) = value {
-            key(&mut pairs, name);
-            pairs.unsigned(value);
-        }
-    }
+    let mut pairs = Pairs::default();
+    pairs.put_numbers(options);
+    pairs.put_times_and_sizes(options);
     if options.idempotent {
-        key(&mut pairs, "idempotent");
-        pairs.boolean(true);
+        pairs.put("idempotent").boolean(true);
     }
-    if let Some(text) = &options.key {
-        key(&mut pairs, "key");
-        pairs.text(text);
-    }
-    if let Some(text) = &options.traceparent {
-        key(&mut pairs, "traceparent");
-        pairs.text(text);
+    for (name, text) in [("key", &options.key), ("traceparent", &options.traceparent)] {
+        if let Some(text) = text {
+            pairs.put(name).text(text);
+        }
     }
     if let Some(parent) = options.parent {
-        key(&mut pairs, "parent");
-        pairs.unsigned(parent.0);
+        pairs.put("parent").unsigned(parent.0);
     }
     if !options.after.is_empty() {
-        key(&mut pairs, "after");
-        pairs.array(options.after.len());
+        let ids = pairs.put("after").array(options.after.len());
         for id in &options.after {
-            pairs.unsigned(id.0);
+            ids.unsigned(id.0);
         }
     }
-    // NULL, as for most requests, takes no room in the row.
-    if count == 0 {
-        return None;
+    pairs.into_map()
+}
+
+/// The pairs of a map that is being written.
+#[derive(Default)]
+struct Pairs {
+    written: Writer,
+    count: usize,
+}
+
+impl Pairs {
+    /// The next name; its value follows.
+    fn put(&mut self, name: &str) -> &mut Writer {
+        self.count += 1;
+        self.written.text(name)
     }
-    let mut map = Writer::default();
-    map.map(count).raw(&pairs.into_bytes());
-    Some(map.into_bytes())
+
+    fn put_numbers(&mut self, options: &Options) {
+        let usual = Options::default();
+        let wide = |number: u32| u64::from(number);
+        for (name, value, default) in [
+            ("retries", wide(options.retries), wide(usual.retries)),
+            ("backoff_ms", options.backoff_ms, usual.backoff_ms),
+            (
+                "backoff_max_ms",
+                options.backoff_max_ms,
+                usual.backoff_max_ms,
+            ),
+            (
+                "key_at_once",
+                wide(options.key_at_once),
+                wide(usual.key_at_once),
+            ),
+            ("cpu_milli", wide(options.cpu_milli), wide(usual.cpu_milli)),
+            ("ahead", wide(options.ahead), wide(usual.ahead)),
+        ] {
+            if value != default {
+                self.put(name).unsigned(value);
+            }
+        }
+    }
+
+    fn put_times_and_sizes(&mut self, options: &Options) {
+        for (name, value) in [
+            ("timeout_ms", options.timeout_ms),
+            ("memory_bytes", options.memory_bytes),
+            ("not_before", options.not_before),
+        ] {
+            if let Some(value) = value {
+                self.put(name).unsigned(value);
+            }
+        }
+    }
+
+    /// The map; `None`, which is NULL and takes no room in the row, as for most requests.
+    fn into_map(self) -> Option<Vec<u8>> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut map = Writer::default();
+        map.map(self.count).raw(&self.written.into_bytes());
+        Some(map.into_bytes())
+    }
 }
 
 /// Apply stored options. A name of a later version is ignored.
