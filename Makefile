@@ -48,7 +48,7 @@ PRIVILEGED = $(strip $(shell [ "$$(id -u)" = 0 ] && unshare --mount true 2>/dev/
 
 RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
-TYPED := $(wildcard python/forebay benchmarks tools examples)
+TYPED := $(wildcard python/forebay clients/python/forebay_client benchmarks tools examples)
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
@@ -143,8 +143,9 @@ scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(BIN)/python -m tools.scenes environments
 	@$(BIN)/python -m tools.scenes small_node
 
-wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
+wheel: $(STAMPS)/group-build  ## build the abi3 wheel and that of the client over HTTP into dist/
 	$(BIN)/maturin build --release --locked --out dist
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist clients/python
 
 picture:  ## draw the README's picture from a real run of the demo
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
@@ -262,8 +263,9 @@ $(OPENAPI_VENV)/installed: pyproject.toml | $(STAMPS)/group-build
 	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group openapi
 	@touch $@
 
-# The package's metadata and a path file that points at python/; cargo finds nothing to do.
-$(STAMPS)/package: pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
-	@echo "==> the package, editable"
+# The packages' metadata and path files that point at their sources; cargo finds nothing to do.
+$(STAMPS)/package: pyproject.toml clients/python/pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
+	@echo "==> the package and its client over HTTP, editable"
 	@$(BIN)/maturin develop --release --locked --features $(SQLITE)
+	@$(PIP) install --quiet --no-build-isolation --editable clients/python
 	@touch $@
