@@ -7,6 +7,7 @@ CARGO ?= cargo
 VENV := .venv
 BENCH_VENVS := .venv-bench
 LIBRARIES_VENV := .venv-libraries
+OPENAPI_VENV := .venv-openapi
 STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -47,7 +48,7 @@ PRIVILEGED = $(strip $(shell [ "$$(id -u)" = 0 ] && unshare --mount true 2>/dev/
 
 RUST_SOURCES := $(shell find crates -name target -prune -o \( -name '*.rs' -o -name Cargo.toml \) -print)
 LOOM_CRATES := $(patsubst crates/%/tests/loom.rs,%,$(wildcard crates/*/tests/loom.rs))
-TYPED := $(wildcard python/forebay benchmarks tools examples)
+TYPED := $(wildcard python/forebay clients/python/forebay_client benchmarks tools examples)
 # Set-up runs two steps at once, cargo beside pip; under make --jobs it is among its jobs.
 SETUP = $(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
@@ -99,7 +100,8 @@ fuzz:  ## ten million mutated inputs for every decoder that strangers reach (som
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest $(LONG) --timeout 0 --capture=no -k mutated \
-		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py
+		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py \
+		tests/gateway/test_forms.py tests/gateway/test_results.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
 	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh
@@ -141,8 +143,9 @@ scenes:  ## play and record what the guides show (needs gcc and control groups)
 	@$(BIN)/python -m tools.scenes environments
 	@$(BIN)/python -m tools.scenes small_node
 
-wheel: $(STAMPS)/group-build  ## build the abi3 wheel into dist/
+wheel: $(STAMPS)/group-build  ## build the abi3 wheel and that of the client over HTTP into dist/
 	$(BIN)/maturin build --release --locked --out dist
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist clients/python
 
 picture:  ## draw the README's picture from a real run of the demo
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
@@ -151,7 +154,7 @@ picture:  ## draw the README's picture from a real run of the demo
 		$(BIN)/python -m examples.gcc_tuning --programs lz,sorting
 
 clean:  ## remove what was built; keeps nothing but the sources
-	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) target dist build python/forebay/*.so
+	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) $(OPENAPI_VENV) target dist build python/forebay/*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -170,7 +173,7 @@ test-rust:
 	exit $$status
 
 test-python: | test-packages
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(OPENAPI_VENV)/installed
 	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
 		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
@@ -252,8 +255,17 @@ $(LIBRARIES_VENV)/installed: pyproject.toml | $(BIN)/python
 	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --group libraries
 	@touch $@
 
-# The package's metadata and a path file that points at python/; cargo finds nothing to do.
-$(STAMPS)/package: pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
-	@echo "==> the package, editable"
+# An environment of their own: they bring a hundred packages, and a plugin of pytest.
+$(OPENAPI_VENV)/installed: pyproject.toml | $(STAMPS)/group-build
+	@echo "==> what reads OpenAPI in $(OPENAPI_VENV)"
+	@$(BIN)/python -m venv $(OPENAPI_VENV)
+	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group openapi
+	@touch $@
+
+# The packages' metadata and path files that point at their sources; cargo finds nothing to do.
+$(STAMPS)/package: pyproject.toml clients/python/pyproject.toml README.md $(STAMPS)/extension | $(STAMPS)/group-demo
+	@echo "==> the package and its client over HTTP, editable"
 	@$(BIN)/maturin develop --release --locked --features $(SQLITE)
+	@$(PIP) install --quiet --no-build-isolation --editable clients/python
 	@touch $@

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from forebay.executor import Client
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,6 +48,11 @@ class SmallServer:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.wait_gone()
+
+    def release(self) -> None:
+        """End what holds."""
+        with Client(self.url, timeout=20.0) as client:
+            client.ask("release")
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.tidy.tree import CRATES_BESIDE_SYSTEMS, ROOT, SYSTEMS, complain, files, name, text
 
-TESTS_BESIDE_SYSTEMS = frozenset({"docs", "tidy", "wheel"})
+TESTS_BESIDE_SYSTEMS = frozenset({"client", "docs", "tidy", "wheel"})
 BINDING_BESIDE_SYSTEMS = frozenset({"lib", "error", "fields", "sys"})
 
 

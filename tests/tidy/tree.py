@@ -41,6 +41,8 @@ def name(path: Path) -> str:
 def module_name(path: Path) -> str:
     """The dotted name under which a file of this repository is imported."""
     parts = Path(name(path)).with_suffix("").parts
+    if parts[:2] == ("clients", "python"):
+        parts = parts[2:]
     parts = parts[1:] if parts[0] == "python" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

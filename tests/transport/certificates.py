@@ -19,6 +19,19 @@ from cryptography.x509.oid import NameOID
 DAY = datetime.timedelta(days=1)
 HOST = "localhost"
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""What a CA's key is for."""
+
 
 @dataclass(frozen=True)
 class Signed:
@@ -36,8 +49,10 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.ca = folder / "ca.pem"
-        made = self._builder(self._name, self._key, 0).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        made = (
+            self._builder(self._name, self._key, 0)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS, critical=True)
         )
         folder.mkdir(parents=True, exist_ok=True)
         self.ca.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
@@ -82,6 +97,13 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(end - 30 * DAY)
             .not_valid_after(end)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(  # Python 3.13 wants it (RFC 5280, 4.2.1.1)
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
 
 

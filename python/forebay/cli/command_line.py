@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Final
 
 from forebay.cli.commands import COMMANDS
 from forebay.cli.exit_codes import INTERRUPTED, code_of, error_text
 from forebay.cli.output import note, spell_out
-from forebay.cli.parser import Parser
+from forebay.cli.parser import Parser, UsageError
 from forebay.errors import Error
 
 EXAMPLES = """\
@@ -18,7 +19,12 @@ EXAMPLES = """\
   forebay ps                             what waits, runs and has ended
   forebay why @last                      why it waits or died, and what to do
   forebay serve                          lend warm services to your programs
-  forebay doctor                         what works here, and what to change"""
+  forebay doctor                         what works here, and what to change
+  forebay --url https://host:port ps     of a server elsewhere, by its gateway"""
+
+
+WHOSE: Final = ("--url", "--token-file", "--ca-file")
+"""Options that may stand before the name of the command too."""
 
 
 def parser(chosen: str | None = None, *, every: bool = False) -> Parser:
@@ -68,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    given = _behind_command(given)
     chosen = next((word for word in given if not word.startswith("-")), None)
     top = parser(chosen)
     options = top.parse_args(given)
@@ -78,6 +85,26 @@ def _run(given: list[str]) -> int:
         return 2
     code: int = options.run(options)
     return code
+
+
+def _behind_command(given: list[str]) -> list[str]:
+    """The words of the command line with what says whose server it is behind the command's name.
+
+    Raises:
+        UsageError: the command is about this machine, and such an option is given.
+    """
+    front: list[str] = []
+    rest = list(given)
+    while rest and rest[0].partition("=")[0] in WHOSE:
+        count = 1 if "=" in rest[0] else 2
+        front += rest[:count]
+        rest = rest[count:]
+    chosen = COMMANDS.get(rest[0]) if rest else None
+    named = [word for word in (front or rest) if word.partition("=")[0] in WHOSE]
+    if chosen is not None and chosen.is_local and named:
+        option = named[0].partition("=")[0]
+        raise UsageError(f"forebay {rest[0]} is about this machine; leave {option} out")
+    return [*rest[:1], *front, *rest[1:]]
 
 
 def _version() -> int:

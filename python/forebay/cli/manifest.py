@@ -38,8 +38,8 @@ def manifest_of(client: Client) -> Manifest:
     while True:
         manifest: Manifest = client.ask("manifest")
         known = "requests" in manifest
-        if known and not _is_stale(manifest):
-            return manifest
+        if known and (client.is_remote or not _is_stale(manifest)):
+            return manifest  # the sources of a remote server are not here
         info = client.info()
         held = str((info.get("figures") or {}).get("held") or "")
         if held.startswith(RELOADING):
@@ -73,7 +73,7 @@ def cached(options: argparse.Namespace) -> Manifest | None:
     Without `--app` the application is that of the configuration, else that of the server that was
     started last. A server that is named by its URL leaves none here and has to be asked.
     """
-    if options.url is not None:
+    if options.url is not None or _is_remote(options):
         return None
     try:
         path = _state(options.app) / "manifest.json"
@@ -147,6 +147,13 @@ def split_target(options: argparse.Namespace) -> tuple[str | None, bool, list[st
     if not wanted and rest and not rest[0].startswith("-"):
         return rest[0], False, rest[1:]  # tune.py tune
     return wanted or None, True, rest
+
+
+def _is_remote(options: argparse.Namespace) -> bool:
+    """Whether the settings name a gateway."""
+    from forebay.executor._internal import remote_url
+
+    return remote_url(None, options.app) is not None
 
 
 def _near(wanted: str | None, known: dict[str, Any]) -> str:

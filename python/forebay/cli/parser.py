@@ -116,7 +116,15 @@ def seconds(text: str) -> float:
 
 def talking(parser: Parser) -> None:
     """Options of commands that speak to a server."""
-    parser.add_argument("--url", help="of the server: unix:///path (default: FOREBAY_URL)")
+    parser.add_argument(
+        "--url", help="of the server: https://host:port, unix:///path (default: FOREBAY_URL)"
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="of https://: holds what `forebay token add` printed"
+    )
+    parser.add_argument(
+        "--ca-file", metavar="FILE", help="of https://: verifies it, instead of the system's CAs"
+    )
     parser.add_argument(
         "--app",
         metavar="TARGET",

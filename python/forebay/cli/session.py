@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from forebay.cli.output import note
+from forebay.cli.parser import UsageError
 
 if TYPE_CHECKING:
     from forebay.executor import Client
@@ -23,7 +24,7 @@ CALL_LEAST_S = 1.0
 
 @contextmanager
 def session(
-    options: argparse.Namespace, *, start: bool = False, waits: bool = False
+    options: argparse.Namespace, *, start: bool = False, waits: bool = False, here: str = ""
 ) -> Iterator[Client]:
     """A client of the server that the options name.
 
@@ -32,6 +33,10 @@ def session(
         start: whether a server may be started.
         waits: whether the command waits for requests: `--timeout` then limits the start of a server
             and after that the wait for the requests.
+        here: why the server must be on this machine, if it must.
+
+    Raises:
+        UsageError: it must, and it is not.
     """
     from forebay.executor import Client
 
@@ -46,8 +51,12 @@ def session(
         start=start,
         timeout=CALL_S if options.timeout is None else max(options.timeout, CALL_LEAST_S),
         on_start=lambda text: tell(options, f"forebay: {text}"),
+        token_file=options.token_file,
+        ca_file=options.ca_file,
     )
     with client:
+        if here and client.is_remote:
+            raise UsageError(f"this command does nothing over HTTP: {here}")
         yield client
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from forebay.executor.client.local import home_of as home_of
     from forebay.executor.client.questions import ONCE as ONCE
     from forebay.executor.client.questions import prune_rule as prune_rule
+    from forebay.executor.client.remote import remote_url as remote_url
     from forebay.executor.client.result_file import file_of as file_of
     from forebay.executor.client.token import token_for as token_for
     from forebay.executor.server.server import Server as Server
@@ -65,6 +66,7 @@ __getattr__, __dir__ = lazy(
         "client.links": ("Links",),
         "client.local": ("home_of",),
         "client.questions": ("ONCE", "prune_rule"),
+        "client.remote": ("remote_url",),
         "client.result_file": ("file_of",),
         "client.token": ("token_for",),
         "server.server": ("Server",),

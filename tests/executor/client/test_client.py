@@ -22,10 +22,8 @@ from forebay.errors import (
 from forebay.executor.client import outstanding
 from forebay.executor.client.client import Client
 from forebay.executor.client.options import Submit
-from tests.executor.client_fixtures import client, server
+from tests.executor.client.conftest import Connect
 from tests.executor.small_server import SmallServer
-
-__all__ = ["client", "server"]
 
 
 def test_a_result_comes_back(client: Client) -> None:
@@ -37,29 +35,35 @@ def test_a_result_comes_back(client: Client) -> None:
     assert request.exception() is None
 
 
-def test_a_handle_has_its_id_before_the_request_has_ended(client: Client) -> None:
+def test_a_handle_has_its_id_before_the_request_has_ended(
+    server: SmallServer, client: Client
+) -> None:
     """Whoever has the id may leave: the request is on disk."""
     request = client.submit("hold")
     assert request.id == "000000000001"
     assert request.status() == "running"
-    client.ask("release")
+    server.release()
     assert request.result(timeout=20) == {}
 
 
-def test_submit_returns_when_the_request_is_on_disk(server: SmallServer, client: Client) -> None:
+def test_submit_returns_when_the_request_is_on_disk(
+    connect: Connect, server: SmallServer, client: Client
+) -> None:
     """A program that goes on after `submit` may rely on the request."""
     accepted = client.submit("hold")
     server.kill()
     server.start()
-    with Client(server.url, timeout=20.0) as other:
+    with connect() as other:
         assert [one["id"] for one in other.list()] == [accepted.id]
-    client.ask("release")
+    server.release()
     assert accepted.result(timeout=20) == {}
 
 
-def test_submit_raises_what_the_server_refused_it_with(server: SmallServer) -> None:
+def test_submit_raises_what_the_server_refused_it_with(
+    connect: Connect, server: SmallServer
+) -> None:
     """Where it was called, and not again on leaving."""
-    with Client(server.url, timeout=20.0) as client:
+    with connect() as client:
         with pytest.raises(LimitError, match="limit it is; do otherwise"):
             client.submit("refuse")
         with pytest.raises(BrokenError):
@@ -67,20 +71,21 @@ def test_submit_raises_what_the_server_refused_it_with(server: SmallServer) -> N
         assert client._outstanding._open == {}
 
 
-def test_submitting_many_raises_the_first_refusal(server: SmallServer) -> None:
+def test_submitting_many_raises_the_first_refusal(connect: Connect, transport: str) -> None:
     """A note counts the others, and leaving does not raise them again."""
-    with Client(server.url, timeout=20.0) as client:
-        requests = client.submit_many("echo", [{"index": at} for at in range(600)])
-        assert [one.id for one in requests] == [f"{at:012d}" for at in range(1, 601)]
-        assert [one.result(timeout=20)["index"] for one in requests] == list(range(600))
+    count = 600 if transport == "unix" else 100  # of which the small server asks for each
+    with connect() as client:
+        requests = client.submit_many("echo", [{"index": at} for at in range(count)])
+        assert [one.id for one in requests] == [f"{at:012d}" for at in range(1, count + 1)]
+        assert [one.result(timeout=20)["index"] for one in requests] == list(range(count))
         with pytest.raises(LimitError) as caught:
             client.submit_many("refuse", [{}] * 3)
         assert caught.value.__notes__ == ["2 other submissions failed too"]
 
 
-def test_a_submission_may_be_waited_for_in_time(server: SmallServer) -> None:
+def test_a_submission_may_be_waited_for_in_time(connect: Connect, server: SmallServer) -> None:
     """`accepted` takes a timeout, and may be called again."""
-    with Client(server.url, timeout=20.0) as client:
+    with connect() as client:
         client.info()
         with server.stopped():
             request = client.submit_nowait("echo")
@@ -182,18 +187,20 @@ def test_what_a_full_disk_refuses_was_not_accepted(client: Client) -> None:
         _ = request.id
 
 
-def test_time_that_runs_out_leaves_the_request_running(client: Client) -> None:
+def test_time_that_runs_out_leaves_the_request_running(server: SmallServer, client: Client) -> None:
     """It may be waited for again."""
     request = client.submit("hold")
     with pytest.raises(DeadlineError, match=r"has not ended within 0\.05 s; it goes on"):
         request.result(timeout=0.05)
-    client.ask("release")
+    server.release()
     assert request.result(timeout=20) == {}
 
 
-def test_leaving_raises_for_what_was_refused_and_never_looked_at(server: SmallServer) -> None:
+def test_leaving_raises_for_what_was_refused_and_never_looked_at(
+    connect: Connect, server: SmallServer
+) -> None:
     """A program that submits and leaves hears that it submitted nothing."""
-    client = Client(server.url, timeout=20.0)
+    client = connect()
     for name in ("echo", "echo", "refuse", "refuse"):
         client.submit_nowait(name)
     with pytest.raises(LimitError) as caught, client:
@@ -201,28 +208,32 @@ def test_leaving_raises_for_what_was_refused_and_never_looked_at(server: SmallSe
     assert caught.value.__notes__ == ["1 other submissions failed too"]
 
 
-def test_leaving_does_not_hide_the_programs_own_error(server: SmallServer) -> None:
+def test_leaving_does_not_hide_the_programs_own_error(
+    connect: Connect, server: SmallServer
+) -> None:
     """The refusal is a note of it."""
-    client = Client(server.url, timeout=20.0)
+    client = connect()
     client.submit_nowait("refuse")
     with pytest.raises(KeyError) as caught, client:
         raise KeyError("own")
     assert caught.value.__notes__ == ["and a submission failed: limit it is; do otherwise"]
 
 
-def test_a_refusal_that_was_looked_at_is_not_raised_again(server: SmallServer) -> None:
+def test_a_refusal_that_was_looked_at_is_not_raised_again(
+    connect: Connect, server: SmallServer
+) -> None:
     """Once is enough."""
-    with Client(server.url, timeout=20.0) as client:
+    with connect() as client:
         request = client.submit_nowait("refuse")
         assert isinstance(request.exception(timeout=20), LimitError)
 
 
 def test_so_many_that_some_are_let_go_and_looked_at_later(
-    server: SmallServer, monkeypatch: pytest.MonkeyPatch
+    connect: Connect, server: SmallServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was refused is heard by whoever asks, and by nobody else."""
     monkeypatch.setattr("forebay.executor.client.outstanding.OPEN_MAX", 4)
-    with Client(server.url, timeout=20.0) as client:
+    with connect() as client:
         requests = [client.submit_nowait("refuse") for _ in range(9)]
         assert [type(it.exception(timeout=20)) for it in requests] == [LimitError] * 9
         first, *_ = [client.submit_nowait("refuse") for _ in range(9)]
@@ -233,24 +244,24 @@ def test_so_many_that_some_are_let_go_and_looked_at_later(
     assert caught.value.__notes__ == ["7 other submissions failed too"]
 
 
-def test_dropped_handles_leave_their_requests(server: SmallServer) -> None:
+def test_dropped_handles_leave_their_requests(connect: Connect, server: SmallServer) -> None:
     """A program may submit and never ask; all of it is accepted, and nothing is kept here."""
-    with Client(server.url, timeout=20.0) as client:
+    with connect() as client:
         for at in range(1000):
             client.submit_nowait("echo", index=at)
         gc.collect()
         assert len(client._outstanding._open) < 600
         held = client.submit("hold")
     assert held.id == f"{1001:012d}"
-    with Client(server.url, timeout=20.0) as other:
+    with connect() as other:
         assert len(other.list(limit=5000)) == 1001
-        other.ask("release")
+        server.release()
         assert other.get(held.id).result(timeout=20) == {}
 
 
-def test_a_client_that_was_left_says_so(server: SmallServer) -> None:
+def test_a_client_that_was_left_says_so(connect: Connect, server: SmallServer) -> None:
     """And how to go on."""
-    with Client(server.url, timeout=20.0) as client:
+    with connect() as client:
         request = client.submit("hold")
     with pytest.raises(ClosedError):
         request.result(timeout=1)
@@ -258,7 +269,7 @@ def test_a_client_that_was_left_says_so(server: SmallServer) -> None:
         client.submit("echo")
 
 
-def test_many_threads_use_one_client(client: Client) -> None:
+def test_many_threads_use_one_client(server: SmallServer, client: Client) -> None:
     """Each gets its own results, and several may wait for one."""
     held = client.submit("hold")
     found: list[Any] = []
@@ -273,7 +284,7 @@ def test_many_threads_use_one_client(client: Client) -> None:
         thread.start()
     while len(found) < 200:
         held.status()
-    client.ask("release")
+    server.release()
     for thread in threads:
         thread.join(20)
     assert sorted(one for one in found if isinstance(one, int)) == sorted(
@@ -296,14 +307,14 @@ def test_requests_are_found_again(client: Client) -> None:
     assert client.list(status=["failed"]) == []
 
 
-def test_waiting_for_many_tells_who_has_ended(client: Client) -> None:
+def test_waiting_for_many_tells_who_has_ended(server: SmallServer, client: Client) -> None:
     """However they ended."""
     requests = [client.submit(name) for name in ("echo", "raise", "hold")]
     assert client.wait(requests[:2], timeout=20) == (requests[:2], [])
     ended, others = client.wait(requests, timeout=0.2)
     assert ended == requests[:2]
     assert others == requests[2:]
-    client.ask("release")
+    server.release()
     assert client.wait(others, timeout=20) == (others, [])
 
 
@@ -329,25 +340,25 @@ def test_a_retry_that_is_refused_says_why(client: Client) -> None:
         client.retry(request.id)  # one alone
 
 
-def test_the_log_comes_as_it_is_written(client: Client) -> None:
+def test_the_log_comes_as_it_is_written(server: SmallServer, client: Client) -> None:
     """A character that is cut between two pieces is put together."""
     request = client.submit("hold")
     pieces = request.logs()
     assert next(pieces) == "gr"
-    client.ask("release")
+    server.release()
     assert "".join(pieces) == "ün\nand blue\n"
     assert "".join(request.logs(follow=False, offset=6)) == "and blue\n"
     with pytest.raises(ConfigError, match="unknown it is"):
         next(client.get("000000009999").logs())
 
 
-def test_progress_and_changes_are_pushed(client: Client) -> None:
+def test_progress_and_changes_are_pushed(server: SmallServer, client: Client) -> None:
     """Nobody has to ask again and again."""
     request = client.submit("hold")
     progress = request.progress()
     seen = next(progress)
     assert (seen.done, seen.total, seen.message, seen.unit) == (1, 4, "m", "row")
-    client.ask("release")
+    server.release()
     assert list(progress) == []
     words = [one["status"] for one in request.events() if one["event"] == "status"]
     assert words == ["running", "succeeded"]
@@ -391,7 +402,7 @@ def test_ends_that_nobody_has_asked_for_are_asked_for_later(
     monkeypatch.setattr(outstanding, "OPEN_MAX", 50)
     requests = [client.submit_nowait("hold") for _ in range(60)]
     assert len(client._outstanding._open) == 10
-    client.ask("release")
+    client.ask("release")  # behind them, on their connection
     assert all(one.result(timeout=20) == {} for one in requests)
     assert requests[0].id == "000000000001"
     assert requests[-1].id == "000000000060"

@@ -16,22 +16,22 @@ from forebay.errors import BrokenError, CancelledError, ConfigError, DeadlineErr
 from forebay.executor.client import accepting
 from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.options import Submit
-from tests.executor.client_fixtures import server
+from tests.executor.client.conftest import ConnectAsync
 from tests.executor.small_server import SmallServer
 from tests.loops import Run, run
 
-__all__ = ["run", "server"]
+__all__ = ["run"]
 
 Play = Callable[[Callable[[AsyncClient], Coroutine[Any, Any, None]]], None]
 
 
 @pytest.fixture
-def play(run: Run, server: SmallServer) -> Play:
+def play(run: Run, connect_async: ConnectAsync) -> Play:
     """Runs a test with a client, on each of the loops."""
 
     def play(test: Callable[[AsyncClient], Coroutine[Any, Any, None]]) -> None:
         async def main() -> None:
-            async with AsyncClient(server.url, timeout=20.0) as client:
+            async with connect_async() as client:
                 await test(client)
 
         run(main())
@@ -122,20 +122,22 @@ def test_so_many_that_the_next_one_waits(play: Play, monkeypatch: pytest.MonkeyP
     play(test)
 
 
-def test_leaving_waits_until_everything_is_on_disk(run: Run, server: SmallServer) -> None:
+def test_leaving_waits_until_everything_is_on_disk(
+    connect_async: ConnectAsync, run: Run, server: SmallServer
+) -> None:
     """And raises for what was refused and never looked at, or notes it on the program's error."""
 
     async def fail_after_a_refusal() -> None:
-        async with AsyncClient(server.url, timeout=20.0) as client:
+        async with connect_async() as client:
             await client.submit_nowait("refuse")
             raise KeyError("own")
 
     async def main() -> None:
-        async with AsyncClient(server.url, timeout=20.0) as client:
+        async with connect_async() as client:
             await client.submit_nowait("hold")
-        async with AsyncClient(server.url, timeout=20.0) as client:
+        async with connect_async() as client:
             assert [one["name"] for one in await client.list()] == ["hold"]
-            await client.ask("release")
+            await asyncio.to_thread(server.release)
             for _ in range(2):
                 await client.submit_nowait("refuse")
             with pytest.raises(LimitError) as caught:
@@ -148,11 +150,13 @@ def test_leaving_waits_until_everything_is_on_disk(run: Run, server: SmallServer
     run(main())
 
 
-def test_leaving_a_server_that_hangs_says_what_is_not_known(run: Run, server: SmallServer) -> None:
+def test_leaving_a_server_that_hangs_says_what_is_not_known(
+    connect_async: ConnectAsync, run: Run, server: SmallServer
+) -> None:
     """And does not wait for ever, neither for an acceptance nor on leaving."""
 
     async def main() -> None:
-        client = AsyncClient(server.url, timeout=0.5)
+        client = connect_async(timeout=0.5)
         await client.info()
         with server.stopped():
             requests = [await client.submit_nowait("echo") for _ in range(3)]
@@ -164,14 +168,14 @@ def test_leaving_a_server_that_hangs_says_what_is_not_known(run: Run, server: Sm
     run(main())
 
 
-def test_waiting_for_many_tells_who_has_ended(play: Play) -> None:
+def test_waiting_for_many_tells_who_has_ended(server: SmallServer, play: Play) -> None:
     """And a task that is cancelled while it waits leaves the request alone."""
 
     async def test(client: AsyncClient) -> None:
         requests = [await client.submit(name) for name in ("echo", "raise", "hold")]
         assert await client.wait(requests[:2]) == (requests[:2], [])
         assert await client.wait(requests, timeout=0.2) == (requests[:2], requests[2:])
-        await client.ask("release")
+        await asyncio.to_thread(server.release)
         assert await client.wait(requests) == (requests, [])
         assert (await client.get("@last")).id == requests[2].id
         assert [one["id"] for one in await client.list(status="failed")] == [requests[1].id]
@@ -179,7 +183,7 @@ def test_waiting_for_many_tells_who_has_ended(play: Play) -> None:
     play(test)
 
 
-def test_logs_and_progress_are_pushed(play: Play) -> None:
+def test_logs_and_progress_are_pushed(server: SmallServer, play: Play) -> None:
     """Nobody has to ask again and again."""
 
     async def test(client: AsyncClient) -> None:
@@ -188,7 +192,7 @@ def test_logs_and_progress_are_pushed(play: Play) -> None:
         assert await anext(logs) == "gr"
         progress = request.progress()
         assert (await anext(progress)).done == 1
-        await client.ask("release")
+        await asyncio.to_thread(server.release)
         assert await pieces_of(logs) == "ün\nand blue\n"
         assert [one async for one in progress] == []
 
@@ -211,7 +215,9 @@ def test_ended_requests_are_queued_again_or_removed(play: Play) -> None:
     play(test)
 
 
-def test_a_handle_tells_what_the_server_knows_of_its_request(play: Play) -> None:
+def test_a_handle_tells_what_the_server_knows_of_its_request(
+    server: SmallServer, play: Play
+) -> None:
     """Before its end, and after one that can be tried again."""
 
     async def test(client: AsyncClient) -> None:
@@ -219,7 +225,7 @@ def test_a_handle_tells_what_the_server_knows_of_its_request(play: Play) -> None
         assert await request.status() in ("queued", "running")
         assert (await request.show())["name"] == "hold"
         assert (await request.why())["status"] in ("queued", "running")
-        await client.ask("release")
+        await asyncio.to_thread(server.release)
         await request.result()
         assert repr(request) == f"<AsyncRequest {request.id} hold succeeded>"
         failing = await client.submit("raise")
@@ -250,7 +256,7 @@ def test_waiting_goes_on_after_a_restart(play: Play, server: SmallServer) -> Non
         await client.info()
         server.kill()
         await asyncio.to_thread(server.start)
-        await client.ask("release")
+        await asyncio.to_thread(server.release)
         assert await asyncio.gather(*waiting) == [{}, {}, {}]
 
     play(test)
@@ -291,19 +297,19 @@ def test_who_waits_behind_anothers_attempt_has_his_own_time(
                 await again.result(timeout=timeout)
         assert time.monotonic() - began < 10
         await asyncio.to_thread(server.start)
-        await client.ask("release")
+        await asyncio.to_thread(server.release)
         assert await asyncio.gather(*waiting) == [{}, {}, {}]
 
     play(test)
 
 
 def test_all_who_wait_for_a_server_that_stays_away_are_told_at_once(
-    run: Run, server: SmallServer
+    connect_async: ConnectAsync, run: Run, server: SmallServer
 ) -> None:
     """Each had the client's time behind the one before."""
 
     async def main() -> None:
-        async with AsyncClient(server.url, timeout=1.0) as client:
+        async with connect_async(timeout=1.0) as client:
             request = await client.submit("hold")
             waiting = [asyncio.ensure_future(request.result()) for _ in range(20)]
             await client.info()

@@ -13,15 +13,19 @@ class Command(NamedTuple):
     Attributes:
         module: it has `add(commands)`.
         summary: what it does, without a capital and a full stop.
+        is_local: whether it is about this machine alone.
     """
 
     module: str
     summary: str
+    is_local: bool = False
 
 
 COMMANDS: Final = {
     "serve": Command(
-        "forebay.cli.commands.serve", "serve an application, or lend warm services to your programs"
+        "forebay.cli.commands.serve",
+        "serve an application, or lend warm services to your programs",
+        is_local=True,
     ),
     "run": Command("forebay.cli.commands.run", "run a request, wait for it, print its result"),
     "submit": Command("forebay.cli.commands.submit", "submit a request, print its id"),
@@ -42,20 +46,31 @@ COMMANDS: Final = {
         "forebay.cli.commands.prune", "remove ended requests with their results and logs"
     ),
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
+    "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
-    "token": Command("forebay.cli.commands.token", "who may call a server over HTTP, and what"),
-    "pool": Command("forebay.cli.commands.pool", "look at the shared pool and change it"),
-    "records": Command("forebay.cli.commands.records", "look into a record file"),
+    "token": Command(
+        "forebay.cli.commands.token", "who may call a server over HTTP, and what", is_local=True
+    ),
+    "pool": Command(
+        "forebay.cli.commands.pool", "look at the shared pool and change it", is_local=True
+    ),
+    "records": Command("forebay.cli.commands.records", "look into a record file", is_local=True),
     "status": Command("forebay.cli.commands.status", "whether a server runs, and how it is"),
     "stop": Command(
         "forebay.cli.commands.stop", "end a server when its running requests have ended"
     ),
-    "config": Command("forebay.cli.commands.config", "every setting, and where it comes from"),
+    "config": Command(
+        "forebay.cli.commands.config", "every setting, and where it comes from", is_local=True
+    ),
     "doctor": Command(
-        "forebay.cli.commands.doctor", "what works on this machine, and what to change"
+        "forebay.cli.commands.doctor",
+        "what works on this machine, and what to change",
+        is_local=True,
     ),
     "completion": Command(
-        "forebay.cli.commands.completion", "a script that completes this command in your shell"
+        "forebay.cli.commands.completion",
+        "a script that completes this command in your shell",
+        is_local=True,
     ),
 }
 """In the order in which help lists them."""

@@ -34,7 +34,9 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import the application here, and call the function; 1 if it raises."""
-    with session(options) as client:
+    with session(
+        options, here="it runs the application's code, which is on that machine"
+    ) as client:
         request = client.get(options.id)
         asked = client.ask("arguments", request.id)
         info = client.info()

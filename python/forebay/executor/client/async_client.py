@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import DeadlineError, Error
@@ -23,6 +23,7 @@ from forebay.executor.client.call import (
     options_of,
     result_type,
 )
+from forebay.executor.client.follow import Following, async_items
 from forebay.executor.client.links import Links
 from forebay.executor.client.questions import (
     ONCE,
@@ -34,6 +35,7 @@ from forebay.executor.client.questions import (
     prune_rule,
     raise_first,
 )
+from forebay.executor.client.remote import async_client_class, check_local, remote_url
 from forebay.executor.wire.frames import Message, message, returned, submission
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -58,6 +60,17 @@ class AsyncClient:
     Loop affinity: the loop of the first call; any number of its tasks may use it.
     """
 
+    is_remote = False
+
+    def __new__(
+        cls, url: str | None = None, *, app: str | None = None, **options: Any
+    ) -> AsyncClient:
+        """A client of a gateway where the address is one."""
+        if cls is AsyncClient and remote_url(url, app) is not None:
+            made: AsyncClient = object.__new__(async_client_class())
+            return made
+        return object.__new__(cls)
+
     def __init__(
         self,
         url: str | None = None,
@@ -66,7 +79,13 @@ class AsyncClient:
         start: bool = True,
         timeout: float = 30.0,
         on_start: Callable[[str], None] | None = None,
+        token: str | None = None,
+        token_file: str | None = None,
+        ca_file: str | None = None,
+        proxy: str | None = None,
+        plain_http: bool = False,
     ) -> None:
+        check_local(token, token_file, ca_file, proxy, plain_http=plain_http)
         self.timeout = timeout
         self._links = Links(url, app, start=start, timeout=timeout, on_start=on_start)
         self._parameters: dict[str, Sequence[str]] = {}
@@ -173,14 +192,21 @@ class AsyncClient:
         status: str | Sequence[str] | None = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        listed: Rows = (await self.ask("list", filters(status, name, submitter), limit, before))[
-            "requests"
-        ]
-        return listed
+        wanted = filters(status, name, submitter, lane, since, until)
+        rows: Rows = []
+        while True:
+            page = await self.ask("list", wanted, limit - len(rows), before)
+            rows += page["requests"]
+            before = page.get("next")  # a server of protocol 1 looks at everything in one answer
+            if before is None or len(rows) >= limit:
+                return rows
 
     async def wait(
         self, requests: Iterable[AsyncRequest], timeout: float | None = None
@@ -211,6 +237,26 @@ class AsyncClient:
             [one for one in requests if one in ended],
             [one for one in requests if one not in ended],
         )
+
+    async def follow(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        events: str | Sequence[str] | None = None,
+        submitter: str | None = None,
+        cursor: int | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens in the server; arguments, events and errors as of `Client.follow`.
+
+        It begins with the first event that is awaited.
+
+        Cancellation: safe; the reading ends.
+        """
+        following = Following(names, ids, events, submitter, cursor)
+        async for item, peer in async_items(self, "feed", lambda: following.args):
+            for event in following.take(item, peer):
+                yield event
 
     async def retry(self, ids: str | Sequence[str]) -> None:
         """Queue ended requests again; arguments and errors as of `Client.retry`."""

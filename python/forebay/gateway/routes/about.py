@@ -49,7 +49,9 @@ async def login(context: Context, exchange: Exchange) -> None:
 
 async def openapi(context: Context, exchange: Exchange) -> None:
     """`GET /openapi.json`."""
-    from forebay.gateway.openapi import describe  # its schemas take memory that few gateways need
+    from forebay.gateway.openapi.describe import (
+        describe,
+    )  # its schemas take memory that few gateways need
 
     described = describe(await context.manifest(), context.url)
     await exchange.answer(200, described, [(b"content-type", b"application/json")])
