@@ -297,7 +297,7 @@ def test_leaving_a_stream_closes_its_connection(server: ScriptedServer, client: 
     server.answers = [stream(("0", "begin", {}), ("1", "accepted", {}))[:-2], serve]
     events = client.follow()
     assert next(events)["event"] == "accepted"
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     left.set()
     assert client._io._used == set()
 
@@ -345,8 +345,7 @@ def test_submissions_that_nobody_waits_for_gather(server: ScriptedServer, client
 
     server.answers = [first, as_json({"requests": [{"id": f"b{at}"} for at in range(5)]})]
     requests = [client.submit_nowait("echo", at=0)]
-    while not server.received:
-        time.sleep(0.001)
+    server.wait_for(1)
     requests += [client.submit_nowait("echo", at=at) for at in range(1, 6)]
     gate.set()
     assert [one.id for one in requests] == ["a", "b0", "b1", "b2", "b3", "b4"]
@@ -381,8 +380,7 @@ def test_a_client_that_was_left_says_so(server: ScriptedServer, authority: Autho
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while len(server.received) < 2:
-        time.sleep(0.001)
+    server.wait_for(2)
     client.close()
     thread.join(5)
     assert [type(one) for one in caught] == [errors.ClosedError]

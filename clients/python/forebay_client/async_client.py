@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -169,7 +169,7 @@ class AsyncClient:
         events: Words = None,
         submitter: str | None = None,
         cursor: int | None = None,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """What happens in the server, as it happens; arguments and items as of `Client.follow`.
 
         Cancellation: safe; the stream ends.
@@ -275,11 +275,9 @@ class AsyncClient:
         """Run one of its calls."""
         return await awaited(procedure, self._io)
 
-    async def stream(self, stream: Stream[T]) -> AsyncIterator[T]:
+    def stream(self, stream: Stream[T]) -> AsyncGenerator[T, None]:
         """Run one of its streams."""
-        async for item in iterate_async(stream, self._io):
-            if item is not None:
-                yield item
+        return iterate_async(stream, self._io)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -224,7 +224,7 @@ class Client:
         events: Words = None,
         submitter: str | None = None,
         cursor: int | None = None,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Generator[dict[str, Any], None, None]:
         """What happens in the server, as it happens; it has no end.
 
         Args:
@@ -358,7 +358,7 @@ class Client:
         """Run one of its calls."""
         return block(procedure, self._io)
 
-    def stream(self, stream: Stream[T]) -> Iterator[T]:
+    def stream(self, stream: Stream[T]) -> Generator[T, None, None]:
         """Run one of its streams; what happens after this has returned is not missed."""
         items = iterate(stream, self._io)
         next(items)
