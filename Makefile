@@ -7,6 +7,7 @@ CARGO ?= cargo
 VENV := .venv
 BENCH_VENVS := .venv-bench
 LIBRARIES_VENV := .venv-libraries
+OPENAPI_VENV := .venv-openapi
 STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -99,7 +100,8 @@ fuzz:  ## ten million mutated inputs for every decoder that strangers reach (som
 	$(CARGO) run --release $(FUZZ) --bin mutate
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_MUTATIONS=$(or $(FOREBAY_MUTATIONS),10000000) $(BIN)/python -m pytest $(LONG) --timeout 0 --capture=no -k mutated \
-		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py
+		$(wildcard tests/*/test_codec.py tests/*/*/test_codec.py) tests/blockio/test_record_mutation.py \
+		tests/gateway/test_forms.py tests/gateway/test_results.py
 
 sanitize:  ## miri, AddressSanitizer and ThreadSanitizer over the crates (an hour; needs rustup, or valgrind)
 	@CARGO='$(CARGO)' SQLITE=bundled-sqlite bash tools/sanitize.sh
@@ -152,7 +154,7 @@ picture:  ## draw the README's picture from a real run of the demo
 		$(BIN)/python -m examples.gcc_tuning --programs lz,sorting
 
 clean:  ## remove what was built; keeps nothing but the sources
-	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) target dist build python/forebay/*.so
+	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) $(OPENAPI_VENV) target dist build python/forebay/*.so
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -171,7 +173,7 @@ test-rust:
 	exit $$status
 
 test-python: | test-packages
-	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
+	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test $(OPENAPI_VENV)/installed
 	env --unset=MAKEFLAGS $(BIN)/python -m pytest \
 		--numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_OPTIONS)
 
@@ -251,6 +253,14 @@ $(LIBRARIES_VENV)/installed: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m venv $(LIBRARIES_VENV)
 	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
 	@$(LIBRARIES_VENV)/bin/python -m pip --disable-pip-version-check install --group libraries
+	@touch $@
+
+# An environment of their own: they bring a hundred packages, and a plugin of pytest.
+$(OPENAPI_VENV)/installed: pyproject.toml | $(STAMPS)/group-build
+	@echo "==> what reads OpenAPI in $(OPENAPI_VENV)"
+	@$(BIN)/python -m venv $(OPENAPI_VENV)
+	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet 'pip>=25.1'
+	@$(OPENAPI_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --group openapi
 	@touch $@
 
 # The packages' metadata and path files that point at their sources; cargo finds nothing to do.

@@ -36,15 +36,16 @@ def served(workers: int, **settings: str) -> Iterator[Address]:
         }
         os.environ |= {f"FOREBAY_EXECUTOR_{name}": value for name, value in settings.items()}
         plain = Address(free_port())
-        command = (sys.executable, "-m", "forebay.cli", "serve", TARGET, "--http", plain.text)
+        serve = ("-m", "forebay.cli", "serve", TARGET, "--quiet", "--http", plain.text)
+        command = (sys.executable, *serve)
         with running(command, ready=lambda: plain.answers("/readyz")):
             yield Address(plain.port, {"Authorization": f"Bearer {_token(folder)}"})
 
 
 def _token(folder: Path) -> str:
-    """The token that the server made for commands of this user."""
+    """The token that the server made for commands of this user; its address is behind it."""
     (file,) = folder.rglob("local.token")
-    return file.read_text().strip()
+    return file.read_text().split()[0]
 
 
 def gateway_of(port: int) -> int:

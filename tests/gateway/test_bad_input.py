@@ -194,6 +194,9 @@ QUERIES = [
     ("/v1/requests/@last?wait=-1", "wait"),
     ("/v1/requests/@last/result?wait=nan", "wait"),
     ("/v1/requests/@last/logs?offset=-1", "offset"),
+    ("/v1/requests/@last/events?cursor=x", "cursor"),
+    ("/v1/events?cursor=-1", "cursor"),
+    ("/v1/events?color=red", "color"),
 ]
 
 
@@ -221,6 +224,12 @@ def test_a_wrong_header_is_named(
     assert problem(answer, status, code)["object"] == field
 
 
+def test_a_wrong_last_event_is_named(serving: HttpServing):
+    """A reader that lost its place learns that, and does not begin anew in silence."""
+    answer = serving.call("GET", "/v1/events", None, Last_Event_ID="x")
+    assert problem(answer, 422, "invalid")["object"] == "Last-Event-ID"
+
+
 def test_a_form_that_there_is_not_is_refused_with_those_there_are(serving: HttpServing):
     """The next request can name one of them."""
     id_ = serving.submit("add", a=1)
@@ -246,6 +255,7 @@ UNKNOWN = [
     ("GET", "/v1/requests/000000000000/result", "request"),
     ("POST", "/v1/requests/000000000000/cancel", "request"),
     ("POST", "/v1/schedules/weekly/pause", "schedule"),
+    ("GET", "/v1/events?ids=what!", "request"),
     ("GET", "/v1/nothing", "path"),
 ]
 

@@ -247,6 +247,17 @@ def test_no_extension_but_an_array_is_an_argument(name: str, extension: Any):
     assert caught.value.object.startswith(f"arguments.{parameter}")
 
 
+def test_a_secret_argument_is_not_shown():
+    """A problem is written to logs by who gets it."""
+    told = manifest()
+    raw = next(one for one in told["requests"] if one["name"] == "raw")
+    raw["parameters"][0]["secret"] = True
+    with pytest.raises(Problem) as caught:
+        Forms(told).arguments_in("raw", b'{"data": "hunter2!"}')
+    assert b"hunter2" not in caught.value.body()
+    assert caught.value.object == "arguments.data"
+
+
 def test_a_large_array_is_not_copied_more_than_needed():
     """Its base64 is decoded once, and the content joined once."""
     content = bytes(8 << 20)
@@ -336,7 +347,8 @@ def test_numpy_is_not_imported(tmp_path: Any):
     import sys
 
     program = (
-        "import sys; from forebay.gateway import forms, openapi, problems, results;"
+        "import sys; from forebay.gateway import forms, problems, results;"
+        "from forebay.gateway.openapi import describe;"
         "forms.Forms({}).arguments_in('a', b'{}'); assert 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env=os.environ.copy())

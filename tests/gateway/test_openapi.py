@@ -13,13 +13,16 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from forebay.executor import Submit
-from forebay.gateway.answers import SCHEMAS
-from forebay.gateway.openapi import describe
-from forebay.gateway.operations import OPTIONS
+from forebay.gateway.openapi.answers import SCHEMAS
+from forebay.gateway.openapi.describe import describe
+from forebay.gateway.openapi.operations import SHARED, submission
+from forebay.gateway.openapi.parameters import OPTIONS
+from forebay.gateway.routes.every import ROUTES
 from tests.gateway.forms_app import as_json, manifest
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/gateway.md"
 URL = "http://127.0.0.1:8080"
+SUBMISSION = submission("{name}", doc="", body={}, result={})
 
 
 def described(told: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -73,18 +76,28 @@ def test_the_page_and_the_description_have_the_same_routes():
     assert told == routes_of_the_page()
 
 
+def test_the_gateway_serves_what_is_described_to_the_same_roles():
+    """No route is left out of the description, and none is promised that is not there."""
+    told = {
+        (one.method, re.sub(r"{\w+}", "{}", one.path), one.role) for one in (*SHARED, SUBMISSION)
+    }
+    served = {(one.method, one.path, one.role and one.role.name.lower()) for one in ROUTES}
+    assert told == served
+
+
 def test_each_request_is_an_operation_with_its_own_types():
     """A generated client has a method for each, and checks arguments before it sends them."""
     description = described()
     body = operations(description)["POST", "/v1/requests/image"]["requestBody"]
     assert body["required"]
-    schema = body["content"]["application/json"]["schema"]
+    assert body["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/image_arguments"
+    }
+    schema = description["components"]["schemas"]["image_arguments"]
     assert schema["required"] == ["image"]
     assert schema["properties"]["image"] == {"$ref": "#/components/schemas/ForebayArray"}
-    for validator_of in ("image", "raw", "nested", "plain"):
-        operation = operations(description)["POST", f"/v1/requests/{validator_of}"]
-        own = operation["requestBody"]["content"]["application/json"]["schema"]
-        Draft202012Validator.check_schema(own)
+    for schema in description["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
 
 
 def test_the_schema_of_a_body_takes_what_the_gateway_takes():
@@ -92,8 +105,7 @@ def test_the_schema_of_a_body_takes_what_the_gateway_takes():
     import numpy as np
 
     description = described()
-    operation = operations(description)["POST", "/v1/requests/nested"]
-    own = operation["requestBody"]["content"]["application/json"]["schema"]
+    own = description["components"]["schemas"]["nested_arguments"]
     validator = Draft202012Validator({**own, "components": description["components"]})
     good = {"sample": {"label": "a", "blob": b"x", "image": np.arange(3)}, "tree": {"blob": b""}}
     assert validator.is_valid(as_json(good))
@@ -136,8 +148,8 @@ def test_the_options_are_those_of_submit():
 
 def test_only_health_needs_no_token():
     """A description that says otherwise would make clients leave the token out."""
-    open_ = {key for key, one in operations(described()).items() if one.get("security") == []}
-    assert open_ == {("GET", "/healthz"), ("GET", "/readyz")}
+    open_ = {path for (_, path), one in operations(described()).items() if one["security"] == []}
+    assert open_ == {"/healthz", "/readyz", "/login"}
 
 
 def test_names_of_operations_are_unique():
@@ -158,5 +170,32 @@ def test_it_is_made_once_for_each_code_and_always_the_same():
 def test_every_route_with_a_token_has_the_problems_of_all(status: str):
     """A client is prepared for them everywhere."""
     for operation in operations(described()).values():
-        if operation.get("security") != []:
+        if operation["security"]:
             assert status in operation["responses"]
+
+
+def test_a_number_of_a_result_may_be_null():
+    """A float that is not finite has no form in JSON; arguments have none of it."""
+    description = described()
+    schemas = description["components"]["schemas"]
+    answers = operations(description)["POST", "/v1/requests/plain"]["responses"]
+    result = answers["200"]["content"]["application/json"]["schema"]
+    assert result["additionalProperties"]["type"] == ["number", "null"]
+    weights = schemas["plain_arguments"]["properties"]["weights"]["anyOf"][0]["items"]
+    assert weights == {"type": "number"}
+
+
+def test_a_definition_with_numbers_is_another_one_in_results():
+    """The names and the titles differ, so that generated clients have two classes."""
+    told = manifest()
+    told["code"] = "numbers"
+    point = {"title": "Point", "type": "object", "properties": {"x": {"type": "number"}}}
+    line = {"title": "Line", "type": "array", "items": {"$ref": "#/definitions/Point"}}
+    told["definitions"] |= {"Point": point, "Line": line}
+    told["requests"][0]["parameters"][0]["schema"] = {"$ref": "#/definitions/Line"}
+    told["requests"][0]["result"] = {"$ref": "#/definitions/Line"}
+    schemas = described(told)["components"]["schemas"]
+    assert schemas["Point"]["properties"]["x"]["type"] == "number"
+    assert schemas["PointResult"]["properties"]["x"]["type"] == ["number", "null"]
+    assert schemas["LineResult"]["items"] == {"$ref": "#/components/schemas/PointResult"}
+    assert schemas["LineResult"]["title"] == "LineResult"

@@ -168,7 +168,7 @@ def test_what_nobody_has_is_refused_with_what_there_is(blob: bytes, forms: list[
     assert caught.value.limit == ", ".join(forms)
 
 
-def test_a_damaged_result_is_a_problem_and_no_fault():
+def test_a_mutated_result_is_a_problem_and_no_fault():
     """A file that was damaged on disk fails its reader alone."""
     known = [(beside({"a": LARGE[:90], "b": b"x"}), []), (encode([np.arange(3), b"x"]), [])]
 

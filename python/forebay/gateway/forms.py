@@ -21,8 +21,8 @@ from msgspec import msgpack
 from forebay.gateway.marks import Node, Nodes, put
 from forebay.gateway.media import JSON
 from forebay.gateway.msgpack_heads import map_head
-from forebay.gateway.problems import invalid
-from forebay.gateway.reading import FORMATS, LEVELS_MAX, Body, Buffer, Format
+from forebay.gateway.problems import Problem, invalid
+from forebay.gateway.reading import FORMATS, LEVELS_MAX, Body, Buffer
 
 __all__ = ["Forms"]
 
@@ -41,13 +41,19 @@ class Forms:
         manifest: of the server.
     """
 
-    __slots__ = ("_nodes",)
+    __slots__ = ("_nodes", "_secret")
 
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         nodes = Nodes(manifest.get("definitions") or {})
         self._nodes: dict[str, dict[str, Node]] = {
             request["name"]: nodes.of_parameters(request["parameters"])
             for request in manifest.get("requests") or ()
+        }
+        self._secret = {
+            f"{request['name']}.{one['name']}"
+            for request in manifest.get("requests") or ()
+            for one in request["parameters"]
+            if one.get("secret")
         }
 
     def arguments_in(
@@ -70,17 +76,20 @@ class Forms:
         marked = self._nodes.get(name)
         if not marked and (done := format_.unmarked(body)) is not None:
             return done
-        try:
-            return _by_name(format_, body, marked or {}, path)
-        except RecursionError:
-            raise invalid(path, f"at most {LEVELS_MAX} levels", "a deeper value") from None
+        members = format_.members(body, path)
+        out: list[Buffer] = [map_head(len(members))]
+        for key, value in members.items():
+            out.append(_encode(key))
+            try:
+                put((marked or {}).get(key), format_, value, f"{path}.{key}", out)
+            except Problem as problem:
+                raise _hidden(problem) if f"{name}.{key}" in self._secret else problem from None
+            except RecursionError:
+                deep = f"{path}.{key}", f"at most {LEVELS_MAX} levels", "a deeper value"
+                raise invalid(*deep) from None
+        return b"".join(out)
 
 
-def _by_name(format_: Format, body: Body, marked: dict[str, Node], path: str) -> bytes:
-    """The arguments one by one, so that a problem names the one that it is about."""
-    members = format_.members(body, path)
-    out: list[Buffer] = [map_head(len(members))]
-    for key, value in members.items():
-        out.append(_encode(key))
-        put(marked.get(key), format_, value, f"{path}.{key}", out)
-    return b"".join(out)
+def _hidden(problem: Problem) -> Problem:
+    """The problem of an argument that is shown to nobody, whoever sent it."""
+    return invalid(problem.object, str(problem.limit or "another value"), "a secret value")

@@ -69,10 +69,10 @@ RETRY_S: Final = {"limit": 1, "server": 1, "draining": 5, "hold": 5, "store": 5}
 """Seconds after which what was refused for this reason may be tried again."""
 
 _STATUSES: Final = {
+    "forbidden": 403,
     "unknown": 404,
     "invalid": 422,
     "limit": 429,
-    "internal": 500,
     "draining": 503,
     "hold": 503,
     "store": 503,
@@ -189,8 +189,7 @@ def problem_of(error: BaseException) -> Problem:
         case DeadlineError():
             return _unreachable(str(error), "maybe")
     _logger.error("a request failed by a fault of the gateway", exc_info=error)
-    message = "the gateway could not answer, by a fault of its own"
-    return Problem(500, "internal", message, next="see the server's log")
+    return _fault("gateway")
 
 
 def problem_of_refusal(refusal: Mapping[str, Any]) -> Problem:
@@ -202,6 +201,9 @@ def problem_of_refusal(refusal: Mapping[str, Any]) -> Problem:
     code, message, subject = (
         str(refusal.get(name) or "") for name in ("code", "message", "object")
     )
+    if code == "internal":
+        _logger.error("the server failed: %s", message)
+        return _fault("server")
     if code not in _STATUSES:
         code = "invalid"
     status = _STATUSES[code]
@@ -248,6 +250,12 @@ def _option_of(subject: str, refusal: Mapping[str, Any]) -> str | None:
     if subject == "option":
         return option_name(str(refusal.get("value")))
     return "after" if subject == "request to come after" else None
+
+
+def _fault(whose: str) -> Problem:
+    """What failed inside is for the log, not for who asked."""
+    message = f"the {whose} could not answer, by a fault of its own"
+    return Problem(500, "internal", message, next="see the log of the server")
 
 
 def _unreachable(message: str, delivered: str) -> Problem:

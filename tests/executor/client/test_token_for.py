@@ -92,6 +92,9 @@ def test_a_token_does_not_follow_an_address_that_was_found(home: Path) -> None:
     environment = {"FOREBAY_TOKEN": TOKENS["a"]}
     with pytest.raises(ConfigError, match="FOREBAY_URL"):
         token_for(URL, configuration=configured(home, environment))
+    found = configured(home, environment)
+    assert token_for(URL, is_argument=True, configuration=found) == TOKENS["a"]
+    assert token_for("https://elsewhere", configuration=found) == TOKENS["a"]
     said = configured(home, {**environment, "FOREBAY_URL": URL})
     assert token_for(URL, configuration=said) == TOKENS["a"]
 

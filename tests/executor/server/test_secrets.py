@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import stat
 from collections.abc import Iterator
@@ -113,6 +114,26 @@ def test_without_secrets_there_is_no_key(tmp_path: Path) -> None:
     with Serving(tmp_path, plain) as serving, serving.caller() as caller:
         assert caller.run("f", x="y") == "y"
         assert not (state_of(serving) / "secret.key").exists()
+
+
+def test_a_command_line_takes_no_secret(
+    serving: Serving, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Every user sees the arguments of a process; a file and standard input are seen by none."""
+    url = f"unix://{serving.socket}"
+    command = ["run", "--url", url, "--quiet", "login", "--user", "ann"]
+    assert main([*command, "--password", PASSWORD]) == 2
+    told = capsys.readouterr().err
+    assert "@FILE" in told
+    assert PASSWORD not in told
+    assert main([*command, "--password", f"@{tmp_path / 'none'}"]) == 2
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    capsys.readouterr()
+    assert main([*command, "--password", f"@{tmp_path / 'password'}"]) == 0
+    assert capsys.readouterr().out.strip() == hashed("ann", PASSWORD)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\n"))
+    assert main([*command, "--password", "-"]) == 0
+    assert capsys.readouterr().out.strip() == hashed("ann", PASSWORD)
 
 
 def test_a_replay_does_not_call_with_something_else(

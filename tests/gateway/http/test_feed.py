@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from forebay.errors import ConfigError
+from forebay.executor.client.follow import item_of
 from forebay.executor.wire.errors import refusal_error
 from forebay.gateway.asgi.application import Application
 from forebay.gateway.metrics.answered import HttpMetrics
@@ -107,6 +109,14 @@ def test_events_have_their_numbers_and_the_query_is_the_filter() -> None:
     assert events(body) == [("5", "accepted"), ("6", "started"), ("9", "ended"), ("", "end")]
     wanted = {"names": ["add", "many"], "ids": ["000000000001"], "submitter": "ann"}
     assert server.asked == [("feed", wanted, 4)]
+
+
+def test_two_events_of_one_batch_are_no_refusal() -> None:
+    """A refusal travels as a list of two as well."""
+    batch = [event(5), event(6)]
+    assert item_of(batch, "the server") == batch
+    with pytest.raises(ConfigError):
+        item_of([1, {"code": "invalid", "message": "no"}], "the server")
 
 
 def test_a_gap_is_an_event_and_what_follows_it_has_its_number() -> None:

@@ -151,6 +151,46 @@ def test_a_wrong_address_is_refused_at_once(
     assert told in _complaint(serving, options)
 
 
+def test_a_server_whose_application_does_not_load_is_not_ready(tmp_path: Path) -> None:
+    """A balancer sends nothing to it, and the gateway answers nevertheless."""
+    with HttpServing(tmp_path, "import nothing_of_that_name") as serving:
+        assert serving.call("GET", "/healthz", token=None).status == 200
+        ready = serving.call("GET", "/readyz", token=None)
+        assert (ready.status, ready.json) == (503, {"ready": False})
+        answer = serving.call("POST", "/v1/requests/add", {"a": 1})
+        assert (answer.status, answer.json["code"]) == (503, "hold")
+
+
+def test_http_needs_an_application(serving: HttpServing) -> None:
+    """A lender of services has no requests to serve."""
+    done = subprocess.run(
+        [*COMMAND, "--http", "127.0.0.1:0"],
+        env=serving.environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    serving.close()
+    assert done.returncode == 2
+    assert "name one" in done.stderr
+
+
+def test_the_status_of_a_server_has_its_address(serving: HttpServing) -> None:
+    """Whoever did not start it finds where it answers."""
+    with serving:
+        told = subprocess.run(
+            [sys.executable, "-m", "forebay.cli", "status", "--app", serving.file.name],
+            env=serving.environment,
+            cwd=serving.file.parent,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+    assert serving.url in told.stdout
+
+
 def test_who_has_an_address_is_told(serving: HttpServing) -> None:
     """Whoever started it twice sees so."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,7 +1,7 @@
 //! Secret arguments: sealed before they are stored, and opened for the worker alone.
 //!
-//! The value of a parameter that the application marks becomes a MessagePack extension of the kind [`SEALED`]: a
-//! version, the name of the key, a salt, and AES-256-GCM over the value's own MessagePack. It stays so in memory, in the
+//! The value of a parameter that the application marks becomes a msgpack extension of the kind [`SEALED`]: a
+//! version, the name of the key, a salt, and AES-256-GCM over the value's own msgpack. It stays so in memory, in the
 //! database and in every answer.
 //!
 //! Each value has a key of its own, the HMAC-SHA256 of its salt under the key of the file, so that no nonce can be used

@@ -15,30 +15,7 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
         pairs.text(name);
         count += 1;
     };
-    for (name, value, default) in [
-        (
-            "retries",
-            u64::from(options.retries),
-            u64::from(usual.retries),
-        ),
-        ("backoff_ms", options.backoff_ms, usual.backoff_ms),
-        (
-            "backoff_max_ms",
-            options.backoff_max_ms,
-            usual.backoff_max_ms,
-        ),
-        (
-            "key_at_once",
-            u64::from(options.key_at_once),
-            u64::from(usual.key_at_once),
-        ),
-        (
-            "cpu_milli",
-            u64::from(options.cpu_milli),
-            u64::from(usual.cpu_milli),
-        ),
-        ("ahead", u64::from(options.ahead), u64::from(usual.ahead)),
-    ] {
+    for ((name, value), (_, default)) in counts(options).into_iter().zip(counts(&usual)) {
         if value != default {
             key(&mut pairs, name);
             pairs.unsigned(value);
@@ -83,6 +60,18 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
     let mut map = Writer::default();
     map.map(count).raw(&pairs.into_bytes());
     Some(map.into_bytes())
+}
+
+/// Options that every request has.
+fn counts(options: &Options) -> [(&'static str, u64); 6] {
+    [
+        ("retries", u64::from(options.retries)),
+        ("backoff_ms", options.backoff_ms),
+        ("backoff_max_ms", options.backoff_max_ms),
+        ("key_at_once", u64::from(options.key_at_once)),
+        ("cpu_milli", u64::from(options.cpu_milli)),
+        ("ahead", u64::from(options.ahead)),
+    ]
 }
 
 /// Apply stored options. A name of a later version is ignored.

@@ -45,7 +45,7 @@ class Progress:
 
 def item_of(item: Any, peer: str) -> Any:
     """An item of a stream; raises what it was refused with."""
-    if type(item) is list and len(item) == 2 and isinstance(item[1], dict):
+    if type(item) is list and len(item) == 2 and item[0] == 1 and isinstance(item[1], dict):
         return value_of(item, peer)
     return item
 

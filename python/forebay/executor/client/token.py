@@ -24,6 +24,7 @@ def token_for(
     *,
     token: str | None = None,
     token_file: str | None = None,
+    is_argument: bool = False,
     configuration: Configuration | None = None,
 ) -> str | None:
     """The token for a server, or None where nothing says one.
@@ -35,6 +36,7 @@ def token_for(
         url: of the server, `https://` or `http://`.
         token: as an argument.
         token_file: as an argument.
+        is_argument: whether the address is one too, and no setting.
         configuration: default: that of this process.
 
     Raises:
@@ -51,7 +53,8 @@ def token_for(
     named = settings["token"] if settings["token"].value else settings["token_file"]
     if not named.value:
         return _of_own_server(url)
-    _check_origin(url, configuration, named.origin)
+    if not is_argument:
+        _check_origin(url, configuration, named.origin)
     if named.name == "token":
         return _checked(named.value, named.origin)
     return _from_file(Path(named.value).expanduser())
@@ -59,7 +62,8 @@ def token_for(
 
 def _check_origin(url: str, configuration: Configuration, origin: str) -> None:
     named = configuration.settings["url"]
-    if configuration.found is not None and named.origin == str(configuration.found):
+    is_found = configuration.found is not None and named.origin == str(configuration.found)
+    if is_found and named.value.rstrip("/") == url.rstrip("/"):
         raise ConfigError(
             f"the address {url} comes from {named.origin} and the token from {origin}; if that "
             "server may have the token, give the address by --url or FOREBAY_URL too"

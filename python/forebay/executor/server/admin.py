@@ -49,9 +49,6 @@ ORDERS = frozenset({"prune", "set_schedule", "reload", "stop"})
 IDS_MAX = 1000
 """Requests that one `retry` or `prune` may name."""
 
-SEALED_MARK = bytes([SEALED])
-"""Of the extension of a sealed argument: bytes without it have none."""
-
 RULE = ("older_s", "status", "ids", "dry_run")
 """What a `prune` may say."""
 
@@ -316,8 +313,14 @@ class Admin:
             "name": row["name"],
             "code": row["code"],
             "attempt": row["attempts"] + 1,
-            "arguments": masked(self._rows.arguments(row["id"])),
+            "arguments": self._unsealed(row["id"]),
         }
+
+    def _unsealed(self, number: int) -> bytes:
+        """Arguments as they were submitted; what is sealed of them does not leave the server."""
+        blob, options = self._rows.arguments(number), self._rows.options(number)
+        is_sealed = options is not None and _decode(options).get("sealed")
+        return masked(blob) if is_sealed else blob
 
     def retry(self, ids: list[Any], *, by: str = "") -> list[dict[str, Any]]:
         """Queue ended requests again."""
@@ -380,14 +383,8 @@ def _now_ms() -> int:
 
 
 def masked(blob: bytes) -> bytes:
-    """Arguments as they are read from outside: what is sealed of them does not leave the server."""
-    if SEALED_MARK not in blob:
-        return blob
-    try:
-        told = msgspec.msgpack.decode(blob, ext_hook=_masked)
-    except msgspec.DecodeError:
-        return blob
-    return _encode(told)
+    """Arguments with a text in the place of each that is sealed."""
+    return _encode(msgspec.msgpack.decode(blob, ext_hook=_masked))
 
 
 def _masked(code: int, data: memoryview) -> Any:

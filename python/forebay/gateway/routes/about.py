@@ -49,7 +49,9 @@ async def login(context: Context, exchange: Exchange) -> None:
 
 async def openapi(context: Context, exchange: Exchange) -> None:
     """`GET /openapi.json`."""
-    from forebay.gateway.openapi import describe  # its schemas take memory that few gateways need
+    from forebay.gateway.openapi.describe import (
+        describe,
+    )  # its schemas take memory that few gateways need
 
     described = describe(await context.manifest(), context.url)
     await exchange.answer(200, described, [(b"content-type", b"application/json")])
@@ -94,5 +96,7 @@ async def schedules(context: Context, exchange: Exchange) -> None:
 
 
 def _is_ready(info: Mapping[str, Any]) -> bool:
+    """Whether nothing is in the way: no code to run, or a store that does not write."""
     figures = info.get("figures") or {}
-    return not (info.get("draining") or info.get("fault") or figures.get("held"))
+    stuck = figures.get("held") or figures.get("store_kept")
+    return not (info.get("draining") or info.get("fault") or stuck)

@@ -203,15 +203,17 @@ def _last_event_id(exchange: Exchange) -> int | None:
     Raises:
         Problem: it is no number.
     """
-    text = exchange.header(b"last-event-id") or one_value(exchange.query(), "cursor")
+    text, name = exchange.header(b"last-event-id"), "Last-Event-ID"
+    if not text:
+        text, name = one_value(exchange.query(), "cursor"), "cursor"
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise Problem(
             422,
             "invalid",
-            f"the last event is {text!r:.100}",
-            object="Last-Event-ID",
+            f"{name} is {text!r:.100}",
+            object=name,
             next="give the id of an event, which is a number",
         )
     return int(text)

@@ -58,6 +58,7 @@ class EventStream:
 
     async def end(self) -> None:
         """Say that nothing more comes, and end the answer."""
+        await self.begin()
         await self.send("end", b"{}")
         await self._exchange.piece(b"", more=False)
 

@@ -17,7 +17,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// The request that it is about; peaks and schedules are about none.
+    /// The request whose state it changes; peaks, schedules and who acted change none.
     pub(crate) fn id(&self) -> Option<RequestId> {
         match &self.op {
             Op::Accept(request) => Some(request.id),
@@ -26,9 +26,12 @@ impl Written {
             | Op::Park { id, .. }
             | Op::Retry { id, .. }
             | Op::End { id, .. } => Some(*id),
-            // It makes no other change of its request out of date.
-            Op::Acted { .. } => None,
-            Op::Peak { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => None,
+            // Who acted makes no other change of its request out of date.
+            Op::Acted { .. }
+            | Op::Peak { .. }
+            | Op::Fired { .. }
+            | Op::Paused { .. }
+            | Op::Resumed { .. } => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 """The description of the gateway in OpenAPI 3.1, made from the manifest of the application.
 
 Each request of the application is an operation of its own, with the schema of its arguments and of
-its result; the routes that all applications share are those of `forebay.gateway.operations`.
+its result; the routes that all applications share are those of `operations`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,12 @@ from typing import Any, Final
 
 from msgspec import json
 
-from forebay.gateway.answers import ARRAY, SCHEMAS, reference
 from forebay.gateway.definitions import REFERENCE, leading_to
 from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
-from forebay.gateway.operations import (
-    PARAMETERS,
-    PROBLEM_STATUSES,
-    SHARED,
-    Operation,
-    problem_response,
-    submission,
-)
+from forebay.gateway.openapi.answers import ARRAY, SCHEMAS, reference
+from forebay.gateway.openapi.operation import PROBLEM_STATUSES, Operation, problem_response
+from forebay.gateway.openapi.operations import SHARED, submission
+from forebay.gateway.openapi.parameters import PARAMETERS
 
 __all__ = ["describe"]
 
@@ -75,7 +70,6 @@ def _described(known: _ByCode, url: str) -> bytes:
             "description": "Requests that are kept until they have ended.",
         },
         "servers": [{"url": url}],
-        "security": [{"bearer": []}],
         "paths": paths,
         "components": {
             "schemas": {**SCHEMAS, **schemas.own},
@@ -96,13 +90,14 @@ def _request(request: Mapping[str, Any], schemas: _Schemas) -> Operation:
         "required": [one["name"] for one in parameters if one["required"]],
         "additionalProperties": False,
     }
+    arguments = schemas.added(f"{request['name']}_arguments", body)
     result = schemas.of_result(request.get("result") or {})
     return submission(
         request["name"],
         doc=(request.get("doc") or "").strip(),
         body={
             "required": bool(body["required"]),
-            "content": {JSON: {"schema": body}, MSGPACK: {}},
+            "content": {form: {"schema": arguments} for form in (JSON, MSGPACK)},
         },
         result={JSON: {"schema": result}, MSGPACK: {}, BYTES: {}, NPY: {}},
     )
@@ -133,11 +128,19 @@ class _Schemas:
         self._names = {name: self._free(name) if name in SCHEMAS else name for name in definitions}
         self._of_results: dict[str, str] = {}
         self._numeric = leading_to(definitions, _is_number)
-        self.own = {self._names[name]: self.moved(one) for name, one in definitions.items()}
+        self.own = {
+            own: _called(own, self.moved(definitions[name])) for name, own in self._names.items()
+        }
 
     def moved(self, schema: Any) -> Any:
         """A schema with references into the description."""
         return self._made(schema, self._argument_name)
+
+    def added(self, name: str, schema: dict[str, Any]) -> Any:
+        """A reference to a schema of ours, under that name where it is free."""
+        name = self._free(name)
+        self.own[name] = {**schema, "title": name}
+        return reference(name)
 
     def of_result(self, schema: Any) -> Any:
         """The schema of a result."""
@@ -155,6 +158,8 @@ class _Schemas:
             others = {name: part for name, part in schema.items() if name != "x-forebay"}
             return {**reference(ARRAY), **others}
         made = {name: self._made(part, name_of) for name, part in schema.items()}
+        if made.get("items") is False and "maxItems" in made:
+            del made["items"]  # it says the same, and generators of clients cannot read it
         if name_of == self._result_name and _is_number(schema):
             made["type"] = ["number", "null"]
         return made
@@ -167,7 +172,7 @@ class _Schemas:
             return self._argument_name(name)
         if name not in self._of_results:
             self._of_results[name] = made = self._free(f"{name}Result")
-            self.own[made] = self.of_result(self._definitions[name])
+            self.own[made] = _called(made, self.of_result(self._definitions[name]))
         return self._of_results[name]
 
     def _free(self, name: str) -> str:
@@ -175,6 +180,11 @@ class _Schemas:
             name = f"{name}_"
         self._taken.add(name)
         return name
+
+
+def _called(name: str, schema: Any) -> Any:
+    """A definition under its name, which generators of clients take from its title."""
+    return {**schema, "title": name} if isinstance(schema, dict) and "title" in schema else schema
 
 
 def _is_number(schema: dict[str, Any]) -> bool:

@@ -165,6 +165,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "required": ["dtype", "shape", "data"],
         "additionalProperties": False,
+        "examples": [{"dtype": "<f8", "shape": [1], "data": "AAAAAAAA8D8="}],
         "x-forebay": "array",
     },
     "ForebayAccepted": _map({"schema": _FORM, "id": _ID, "name": _TEXT, "status": _STATUS}),

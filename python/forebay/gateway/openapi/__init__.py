@@ -1,0 +1,1 @@
+"""The description of the gateway in OpenAPI 3.1."""

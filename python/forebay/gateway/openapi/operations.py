@@ -1,0 +1,378 @@
+"""The routes of the gateway as OpenAPI describes them, but for the requests of the application.
+
+Source: OpenAPI 3.1.0; docs/concepts/gateway.md has the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from forebay.executor._internal import LANES
+from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
+from forebay.gateway.openapi.answers import STATUSES
+from forebay.gateway.openapi.operation import (
+    ADMIN,
+    SUBMIT,
+    Map,
+    Operation,
+    described_header,
+    in_header,
+    json_answer,
+    json_body,
+    query,
+    shared,
+)
+from forebay.gateway.openapi.parameters import OPTIONS
+
+__all__ = ["SHARED", "submission"]
+
+EVENTS: Final = "text/event-stream"
+PAGE_MAX: Final = 1000
+
+_OF_ID: Final = (404, 422)
+_OF_BODY: Final = (413, 415, 422)
+
+_LINKED: Final = (
+    "get_request",
+    "get_result",
+    "show_request",
+    "why_request",
+    "get_arguments",
+    "get_logs",
+    "cancel_request",
+    "retry_request",
+)
+"""Operations that take the id of a submission."""
+
+
+def submission(name: str, *, doc: str, body: Map, result: Map) -> Operation:
+    """The operation that submits the request of that name.
+
+    Args:
+        name: of the request.
+        doc: of its function.
+        body: its arguments.
+        result: what it returns, by media type.
+    """
+    first, _, rest = doc.partition("\n")
+    return Operation(
+        method="POST",
+        path=f"/v1/requests/{name}",
+        role=SUBMIT,
+        name=f"submit_{name}",
+        summary=first or f"Submit {name}",
+        more={"description": doc} if rest.strip() else {},
+        parameters=(*_options(), *map(shared, ("IdempotencyKey", "Prefer", "Traceparent"))),
+        body=body,
+        answers={
+            200: {"description": "the result, where Prefer: wait asks for it", "content": result},
+            202: _accepted(),
+        },
+        problems=(404, 406, 409, 410, *_OF_BODY),
+    )
+
+
+def _accepted() -> Map:
+    """The answer to a submission, and what can be asked about the request."""
+    followed = {"parameters": {"id": "$response.body#/id"}}
+    return {
+        **json_answer("ForebayAccepted", "it is on disk"),
+        "headers": {
+            "Location": described_header("where it is", {"type": "string"}),
+            "Idempotency-Replayed": described_header(
+                "the first submission with this key is meant", {"type": "string", "const": "true"}
+            ),
+        },
+        "links": {name: {"operationId": name, **followed} for name in _LINKED},
+    }
+
+
+def _options() -> list[Map]:
+    return [query(name, schema, told) for name, (schema, told) in OPTIONS.items()]
+
+
+def _events(told: str) -> Map:
+    return {"description": told, "content": {EVENTS: {"schema": {"type": "string"}}}}
+
+
+_TIME: Final = {"type": ["string", "number"], "examples": ["2026-01-31T12:00:00Z"]}
+
+_ID: Final = shared("Id")
+_RESULT: Final[Map] = {
+    "description": "its result",
+    "content": {JSON: {}, MSGPACK: {}, BYTES: {}, NPY: {}},
+}
+_PART: Final[Map] = {
+    "description": "the part that Range asks for, of bytes or an array",
+    "content": {BYTES: {}, NPY: {}},
+    "headers": {"Content-Range": described_header("bytes FIRST-LAST/ALL", {"type": "string"})},
+}
+_FOLLOWED: Final = (shared("LastEventId"), shared("Cursor"))
+
+
+def _of_request(below: str, name: str, summary: str, answer: Map, **more: Any) -> Operation:
+    """A GET below one request."""
+    problems = (*_OF_ID, *more.pop("problems", ()))
+    parameters = (_ID, *more.pop("parameters", ()))
+    partial = {206: more.pop("partial")} if "partial" in more else {}
+    return Operation(
+        method="GET",
+        path=f"/v1/requests/{{id}}{below}",
+        name=name,
+        summary=summary,
+        answers={200: answer, **partial},
+        problems=problems,
+        parameters=parameters,
+        **more,
+    )
+
+
+def _read(path: str, name: str, summary: str, schema: str) -> Operation:
+    """A GET that has no parameters."""
+    answer = json_answer(schema, summary)
+    return Operation(method="GET", path=path, name=name, summary=summary, answers={200: answer})
+
+
+def _order(path: str, name: str, summary: str, schema: str, **more: Any) -> Operation:
+    """A POST that has the server do something."""
+    status = more.pop("status", 200)
+    return Operation(
+        method="POST",
+        path=path,
+        name=name,
+        summary=summary,
+        answers={status: json_answer(schema, "the server does so")},
+        **more,
+    )
+
+
+SHARED: Final = (
+    Operation(
+        method="POST",
+        path="/v1/requests",
+        role=SUBMIT,
+        name="submit",
+        summary="Submit the request that the body names",
+        answers={200: {**_RESULT, "description": "as of one request"}, 202: _accepted()},
+        body=json_body("ForebaySubmission"),
+        parameters=tuple(map(shared, ("IdempotencyKey", "Prefer", "Traceparent"))),
+        problems=(404, 406, 409, 410, *_OF_BODY),
+    ),
+    _order(
+        "/v1/batch",
+        "batch",
+        "Submit many requests",
+        "ForebayBatchAnswer",
+        role=SUBMIT,
+        body=json_body("ForebayBatch"),
+        problems=_OF_BODY,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/requests",
+        name="list_requests",
+        summary="List requests, the newest first",
+        answers={200: json_answer("ForebayPage", "a page")},
+        problems=(404, 422),
+        parameters=(
+            query(
+                "status",
+                {"type": "array", "items": {"type": "string", "enum": STATUSES}, "minItems": 1},
+            ),
+            query("name", {"type": "string"}),
+            query("submitter", {"type": "string"}),
+            query("lane", {"type": "string", "enum": list(LANES)}),
+            query("since", _TIME, "accepted at this time or later"),
+            query("until", _TIME, "accepted before this time"),
+            query("limit", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+            query("cursor", {"type": "string"}, "next of the page before"),
+        ),
+    ),
+    _of_request(
+        "",
+        "get_request",
+        "Where a request stands",
+        json_answer("ForebayRequest", "where it stands"),
+        parameters=(shared("Wait"),),
+    ),
+    _of_request(
+        "/show", "show_request", "All that is known of it", json_answer("ForebayShow", "all of it")
+    ),
+    _of_request(
+        "/why", "why_request", "Why it waits, or ended so", json_answer("ForebayWhy", "the reason")
+    ),
+    _of_request(
+        "/arguments",
+        "get_arguments",
+        "Its arguments as they were submitted",
+        json_answer("ForebayArguments", "its arguments"),
+        problems=(406,),
+    ),
+    _of_request(
+        "/result",
+        "get_result",
+        "Its result",
+        _RESULT,
+        parameters=(
+            shared("Wait"),
+            in_header("Range", {"type": "string", "examples": ["bytes=0-99"]}, "a part of it"),
+        ),
+        problems=(406, 409, 410, 416),
+        partial=_PART,
+    ),
+    _of_request(
+        "/logs",
+        "get_logs",
+        "Its output",
+        {
+            "description": "its output",
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                EVENTS: {"schema": {"type": "string"}},
+            },
+        },
+        parameters=(
+            query("offset", {"type": "integer", "minimum": 0}, "the first byte"),
+            _FOLLOWED[0],
+        ),
+        problems=(406,),
+    ),
+    _of_request(
+        "/events",
+        "follow_request",
+        "What happens to it",
+        _events("events until its end"),
+        parameters=_FOLLOWED,
+    ),
+    _order(
+        "/v1/requests/{id}/cancel",
+        "cancel_request",
+        "Cancel it",
+        "ForebayCancelled",
+        role=SUBMIT,
+        status=202,
+        parameters=(_ID,),
+        problems=_OF_ID,
+    ),
+    _order(
+        "/v1/requests/{id}/retry",
+        "retry_request",
+        "Queue it again",
+        "ForebayRetried",
+        role=SUBMIT,
+        status=202,
+        parameters=(_ID,),
+        problems=(*_OF_ID, 409),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/events",
+        name="follow_events",
+        summary="What happens to all requests",
+        answers={200: _events("events")},
+        problems=_OF_ID,
+        parameters=(
+            query("names", {"type": "array", "items": {"type": "string"}}),
+            query("ids", {"type": "array", "items": {"type": "string"}}),
+            query("submitter", {"type": "string"}),
+            query("events", {"type": "array", "items": {"type": "string"}}),
+            *_FOLLOWED,
+        ),
+    ),
+    _read("/v1/workers", "list_workers", "The workers", "ForebayWorkers"),
+    _read("/v1/services", "list_services", "The services that are warm", "ForebayServices"),
+    _read("/v1/schedules", "list_schedules", "What runs by the clock", "ForebaySchedules"),
+    _read("/v1/manifest", "get_manifest", "The requests of the application", "ForebayManifest"),
+    _read("/v1/info", "get_info", "What the server is, and how", "ForebayInfo"),
+    *(
+        _order(
+            f"/v1/schedules/{{name}}/{word}",
+            f"{word}_schedule",
+            f"{word.capitalize()} a schedule",
+            "ForebaySchedules",
+            role=ADMIN,
+            parameters=(shared("Schedule"),),
+            problems=(404,),
+        )
+        for word in ("pause", "resume")
+    ),
+    _order(
+        "/v1/prune",
+        "prune",
+        "Remove ended requests",
+        "ForebayPruned",
+        role=ADMIN,
+        body=json_body("ForebayRule", required=False),
+        problems=(404, *_OF_BODY),
+    ),
+    _order("/v1/reload", "reload", "Load the application anew", "ForebayReloading", role=ADMIN),
+    _order(
+        "/v1/stop",
+        "stop",
+        "End the server",
+        "ForebayStopping",
+        role=ADMIN,
+        body=json_body("ForebayStop", required=False),
+        problems=_OF_BODY,
+    ),
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        name="get_description",
+        summary="This description",
+        answers={200: {"description": "it", "content": {JSON: {"schema": {"type": "object"}}}}},
+    ),
+    Operation(
+        method="GET",
+        path="/metrics",
+        name="get_metrics",
+        summary="Counters for Prometheus",
+        answers={
+            200: {
+                "description": "Prometheus text",
+                "content": {
+                    "text/plain": {"schema": {"type": "string"}},
+                    "application/openmetrics-text": {"schema": {"type": "string"}},
+                },
+            }
+        },
+    ),
+    Operation(
+        method="GET",
+        path="/login",
+        name="login",
+        summary="Use the link of a browser, which sets a cookie",
+        answers={
+            303: {
+                "description": "go on there",
+                "headers": {
+                    "Location": described_header("where to", {"type": "string"}),
+                    "Set-Cookie": described_header("the session", {"type": "string"}),
+                },
+            }
+        },
+        problems=(401, 422),
+        parameters=(query("key", {"type": "string"}, "of the link"),),
+        role=None,
+    ),
+    Operation(
+        method="GET",
+        path="/healthz",
+        name="get_health",
+        summary="Whether the gateway answers",
+        answers={200: json_answer("ForebayHealth", "it does")},
+        role=None,
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        name="get_readiness",
+        summary="Whether requests can run",
+        answers={
+            200: json_answer("ForebayReady", "they can"),
+            503: json_answer("ForebayReady", "they cannot"),
+        },
+        role=None,
+    ),
+)
+"""All routes but the submission of each request."""
