@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.claim import Claim
-from benchmarks.executor import futures, latency, log, scale, spawn, throughput
+from benchmarks.executor import events, futures, latency, log, scale, spawn, throughput
 
 # One line per subject; in each round they run in this order.
 SUBJECTS = (
@@ -12,6 +12,7 @@ SUBJECTS = (
     futures,
     spawn,
     log,
+    events,
     scale,
 )
 

@@ -25,12 +25,15 @@ PAGE = b"." * 4096
 
 
 @contextmanager
-def served(workers: int, synchronous: str = "full", **settings: str) -> Iterator[forebay.Client]:
+def served(
+    workers: int, synchronous: str = "full", *, target: str = TARGET, **settings: str
+) -> Iterator[forebay.Client]:
     """A client and a server of its own, which it starts and which is thus this process's child.
 
     Args:
         workers: of the short lane, which stay.
         synchronous: as the setting.
+        target: the application.
         settings: further ones of the executor, in capitals.
     """
     import forebay
@@ -45,7 +48,7 @@ def served(workers: int, synchronous: str = "full", **settings: str) -> Iterator
             "FOREBAY_EXECUTOR_SYNCHRONOUS": synchronous,
         }
         os.environ |= {f"FOREBAY_EXECUTOR_{name}": value for name, value in settings.items()}
-        with forebay.Client(app=TARGET) as client:
+        with forebay.Client(app=target) as client:
             server = os.pidfd_open(client.info()["pid"])
             try:
                 yield client

@@ -12,16 +12,38 @@ def cron_fault(pattern: str) -> str | None: ...
 
 @final
 class StoreReader:
-    """The store's database, read-only; no database: BrokenError. Any thread, one query at a time.
+    """A server's store, read-only; no database: BrokenError. Any thread, one read at a time.
 
     Not `sqlite3` in the server's process: two copies of SQLite undo each other's locks there.
+    Ids are numbers, times milliseconds since 1970, failures JSON; a request is a dict.
     """
 
     def __new__(cls, directory: str) -> StoreReader: ...
-    def query(
-        self, sql: str, values: Sequence[float | str | bytes | None], rows_max: int
-    ) -> list[tuple[Any, ...]]:
-        """The rows, at most `rows_max`; `values` are those of its question marks."""
+    def get(self, id: int) -> dict[str, Any] | None: ...
+    def newest(self) -> int | None: ...
+    def beginning_with(self, text: str, count_max: int) -> list[int] | None:
+        """The newest requests whose ids begin so; None: no id begins so."""
+    def page(
+        self,
+        count_max: int,
+        cursor: int | None = None,
+        *,
+        status: Sequence[str] = (),
+        name: str | None = None,
+        submitter: str | None = None,
+        lane: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Requests behind the cursor, the newest first, and the cursor of the next page.
+
+        With one, a page may have fewer than `count_max`, even none.
+        """
+    def runs(self, id: int, count_max: int) -> list[dict[str, Any]]:
+        """Runs that did not end it, the oldest first; of many, the newest."""
+    def arguments(self, id: int) -> bytes | None: ...
+    def options(self, id: int) -> bytes | None:
+        """What differs from the defaults, in msgpack."""
 
 @final
 class Dispatcher:
@@ -71,6 +93,18 @@ class Dispatcher:
     def answer(self, ticket: int, head: bytes) -> None:
         """Answer a call: msgpack of `[0, value]` or `[1, refusal]`."""
     def figures(self) -> dict[str, Any]: ...
+    def metrics(self) -> dict[str, list[list[Any]]]:
+        """Lists of `counters`, `gauges` and `histograms`, see `Admin.metrics`."""
+    def note_event(
+        self,
+        event: str,
+        *,
+        service: str,
+        pid: int,
+        cause: str | None = None,
+        id: int | None = None,
+    ) -> None:
+        """Append service_leased, service_returned or service_ended to the feed of events."""
     def usage(self) -> dict[str, list[Any]]:
         """What workers use of other systems: "counters", "gauges", "histograms", as of metrics."""
     def workers(self) -> list[dict[str, Any]]: ...

@@ -217,6 +217,7 @@ _EXECUTOR_COUNTS: Final = (
     "max_deaths",
     "max_queued",
     "max_queued_per_submitter",
+    "server_number",
 )
 _EXECUTOR_BYTES: Final = (
     "max_memory",
@@ -236,6 +237,8 @@ _EXECUTOR_TIMES: Final = (
     "idle_timeout",
     "drain_grace",
 )
+SERVER_NUMBER_MAX: Final = 63
+"""An id has six bits for the number of its server: crates/executor/src/id.rs."""
 SYNCHRONOUS: Final = ("full", "normal")
 """What a commit survives: the loss of power, or only the death of the server."""
 
@@ -316,7 +319,15 @@ class ExecutorConfig:
     drain_grace: float = 60.0
     """After SIGTERM, running requests have so long to end; then they end with the server."""
 
+    server_number: int = 0
+    """It is in the ids of the server's requests, so that stores of several may be merged."""
+
     def __post_init__(self) -> None:
+        if not 0 <= self.server_number <= SERVER_NUMBER_MAX:
+            raise ConfigError(
+                f"server_number is {self.server_number}; give a number from 0 to"
+                f" {SERVER_NUMBER_MAX}"
+            )
         for name in (*_EXECUTOR_COUNTS, *_EXECUTOR_BYTES):
             value = getattr(self, name)
             if value < 0:

@@ -38,6 +38,7 @@ CONSTANTS = {
     "client_results_bytes_max",
     "client_outbox_bytes_max",
     "clients_max",
+    "rows_looked_max",
     "unread_results_max",
     "ahead",
     "ahead_ms_max",

@@ -1,7 +1,8 @@
 """A small server of requests, which speaks the wire of the real one: `python -m ... SOCKET STATE`.
 
 It runs nothing: what a request does is told by its name. `echo` returns its arguments, `hold` ends
-when it is released, the others end as their names say. What it accepted is in STATE, a JSON file,
+when it is released, `hold_elsewhere` so too, after this server has told its id alone and ended; the
+others end as their names say. What it accepted is in STATE, a JSON file,
 so that another one goes on with it.
 """
 
@@ -111,6 +112,7 @@ class Requests:
         self.changed = threading.Condition()
         self.known: dict[str, dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
+        self.events: list[dict[str, Any]] = []
         if state.exists():
             self.known = json.loads(state.read_text())
             lines = map(str.split, self.arguments.read_text().splitlines())
@@ -123,7 +125,7 @@ class Requests:
                 if key is not None and one["key"] == key:
                     return id_
             id_ = f"{len(self.known) + 1:012d}"
-            status = "running" if name == "hold" else "succeeded"
+            status = "running" if name.startswith("hold") else "succeeded"
             if name in FAILURES:
                 status = "cancelled" if name == "cancelled" else "failed"
             self.known[id_] = {"id": id_, "name": name, "status": status, "key": key}
@@ -131,13 +133,25 @@ class Requests:
             self.state.write_text(json.dumps(self.known))
             with open(self.arguments, "a") as file:
                 file.write(f"{id_} {blob.hex()}\n")
+            self.note("accepted", id_)
+            if status != "running":
+                self.note("ended", id_)
         return id_
+
+    def note(self, event: str, id_: str) -> None:
+        """Number an event of a request; with the lock."""
+        one = self.known[id_]
+        told = {"seq": len(self.events) + 1, "at_ms": 1_795_000_000_123, "event": event, "id": id_}
+        told |= {"name": one["name"]}
+        self.events.append(told | ({"status": one["status"]} if event == "ended" else {}))
+        self.changed.notify_all()
 
     def release(self) -> None:
         with self.changed:
             for one in self.known.values():
                 if one["status"] == "running":
                     one["status"] = "succeeded"
+                    self.note("ended", one["id"])
             self.changed.notify_all()
 
     def end(self, id_: str) -> tuple[str, bytes]:
@@ -182,6 +196,9 @@ class Peer:
             except Refused as refused:
                 self.reply(id_, [1, refused.refusal])
                 return
+            if method == "run" and args[0] == "hold_elsewhere":
+                self.reply(id_, [0, accepted])
+                os._exit(0)
             if self.requests.known[accepted]["status"] != "running":
                 self.end(id_, accepted)
             else:
@@ -231,7 +248,7 @@ class Peer:
 
     def tell(self, call: int, method: str, args: list[Any]) -> None:
         writer = ItemWriter(self.connection, call, 0)
-        if args[0] not in self.requests.known:
+        if method != "feed" and args[0] not in self.requests.known:
             refusal = Refused("unknown", object=args[0]).refusal
             writer.send(msgpack.encode([1, refusal]), None)
         else:
@@ -256,10 +273,34 @@ class Peer:
         yield {"event": "progress", "done": 1, "total": 4, "message": "m", "unit": "row"}
         yield {"event": "status", "status": self.requests.end(id_)[0], "attempt": 1}
 
+    def tell_feed(self, wanted: dict[str, Any], cursor: int | None) -> Any:
+        events, changed = self.requests.events, self.requests.changed
+        at = len(events) if cursor is None else cursor
+        if cursor is None:
+            yield [{"event": "begin", "seq": at}]
+        fields = {"names": "name", "ids": "id", "events": "event"}
+        while True:
+            with changed:
+                while len(events) <= at:
+                    changed.wait()
+                fresh, at = events[at:], len(events)
+            told = [
+                one
+                for one in fresh
+                if all(
+                    one[field] in wanted.get(name, [one[field]]) for name, field in fields.items()
+                )
+            ]
+            if told:
+                yield told
+
     def find(self, id_: str) -> str:
         if id_ not in self.requests.known:
             raise Refused("unknown", object=id_)
         return id_
+
+    def do_hello(self, protocol: int) -> int:
+        return protocol
 
     def do_accepted(self, token: int) -> str:
         if token not in self.tokens:

@@ -138,8 +138,8 @@ def test_a_definition_that_is_called_as_ours_gets_another_name():
 
 def test_the_options_are_those_of_submit():
     """An option that the client in Python has is not forgotten here."""
-    of_the_gateway = {"idempotency", "idempotent", "submitter"}
-    """A header, a matter of the function, and the name of the token."""
+    of_the_gateway = {"idempotency", "idempotent", "parent", "submitter", "traceparent"}
+    """Headers, the name of the token, and what functions and their clients alone know."""
     assert OPTIONS.keys() == {field.name for field in fields(Submit)} - of_the_gateway
     operation = operations(described())["POST", "/v1/requests/plain"]
     query = [one["name"] for one in operation["parameters"] if one.get("in") == "query"]

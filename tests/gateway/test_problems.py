@@ -91,6 +91,13 @@ def test_a_refusal_keeps_its_fields(
         assert list(raised.headers) == list(straight.headers)
 
 
+def test_another_protocol_is_a_server_that_is_not_there():
+    """While a gateway outlives the server that it was started by."""
+    problem = problem_of_refusal(refusal("protocol"))
+    assert (problem.status, problem.code) == (503, "server")
+    assert problem.as_map()["delivered"] == "no"
+
+
 def test_a_refusal_of_python_is_one():
     """The server's own, which is raised in its process."""
     problem = problem_of(Refused("unknown", "there is no x", object="schedule", next="look"))

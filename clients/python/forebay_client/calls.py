@@ -192,7 +192,7 @@ class Calls:
             rows += page["requests"]
             limit -= len(page["requests"])
             before = page.get("next")
-            if not before or not page["requests"]:
+            if not before:  # with one there may be fewer than were asked for
                 break
         return rows
 

@@ -10,10 +10,12 @@ pub mod action;
 pub mod clock;
 pub mod dispatcher;
 pub mod error;
+pub mod feed;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gauge;
+mod hash;
 pub mod id;
 pub mod journal;
 pub mod limit;
@@ -22,6 +24,7 @@ pub mod machine;
 pub mod manifest;
 pub mod message;
 pub mod nearest;
+pub mod news;
 pub mod op;
 pub mod request;
 pub mod schema;

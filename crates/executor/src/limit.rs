@@ -44,6 +44,15 @@ pub const LOG_HEAD_BYTES: u64 = 256 << 10;
 pub const LOG_BYTES_LEAST: u64 = 4 * LOG_HEAD_BYTES;
 /// Log files that stay open; further ones are opened for each write (`log_files_open_max`).
 pub const LOG_FILES_OPEN_MAX: usize = 256;
+/// Events that the feed keeps, superseded ones included (`feed_events_max`). A reader that is slower than the server is
+/// so many behind before it is told a gap: some seconds at 10,000 requests a second.
+pub const FEED_EVENTS_MAX: usize = 65_536;
+/// Bytes of these events (`feed_bytes_max`).
+pub const FEED_BYTES_MAX: usize = 16 << 20;
+/// Requests, and names, that one reader of the feed may name (`filter_ids_max`): each is looked at for each event.
+pub const FILTER_IDS_MAX: usize = 64;
+/// Names of requests that are counted apart (`metric_names_max`); further ones count as `other`.
+pub const METRIC_NAMES_MAX: usize = 1_000;
 /// How often workers and memory are measured while something runs. A reading costs 70 us for a small process, so
 /// fourteen workers cost a hundredth of a core.
 pub const GAUGE_BUSY_MS: u64 = 100;

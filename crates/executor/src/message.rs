@@ -5,6 +5,7 @@
 
 mod answer;
 mod call;
+mod event;
 mod failure;
 mod options;
 mod reader;
@@ -12,15 +13,24 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, progressed,
-    reasoned, refused, status_event, stood,
+    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, protocol, refused,
+    stood,
 };
 pub use call::{Call, Submit};
+pub use event::{
+    FeedItem, filter, followed, is_record, missed, progressed, reasoned, status_event,
+};
 pub use failure::{cause_json, failure_json};
 pub use options::{RequestedOptions, options};
 pub use reader::{Reader, Value};
 pub use work::{RunMessage, WorkerReply, leave, pickled, run};
 pub use writer::Writer;
+
+/// The protocol of this version; a client that says none speaks 1.
+///
+/// 1: the calls of `tests/executor/compat/1`. 2: `hello`, the options `traceparent` and `parent`, filters and cursors of
+/// `list`. A number grows with each addition that a client may rely on, and a server knows every smaller one.
+pub const PROTOCOL: u64 = 2;
 
 use crate::error::Result;
 use crate::limit::BLOB_SEGMENT_BYTES_MIN;

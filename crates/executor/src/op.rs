@@ -34,11 +34,16 @@ pub enum Op {
         id: RequestId,
         at: Millis,
     },
+    /// Changes nothing if the request has ended, or if the store has a claim of a later run than `claimed`: then this
+    /// end is late, and the request is another run's.
     End {
         id: RequestId,
         ending: Arc<Ending>,
         /// As of [`Restored::deaths`], this run's included.
         deaths: u32,
+        /// The number of the last run that was claimed. It may be above the runs that the ending counts: a claimed run
+        /// that no worker received does not count.
+        claimed: u32,
     },
     /// Somebody has cancelled or retried a request: it is kept with its options, whatever became of it.
     Acted {

@@ -24,6 +24,24 @@ pub enum Lane {
     Async = 2,
 }
 
+impl Lane {
+    pub const ALL: [Self; 3] = [Self::Short, Self::Long, Self::Async];
+
+    /// As it is written for people and on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Short => "short",
+            Self::Long => "long",
+            Self::Async => "async",
+        }
+    }
+
+    /// The lane of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+}
+
 /// How and when a request may run: the application's defaults, overridden by the submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -53,6 +71,10 @@ pub struct Options {
     pub after: Vec<RequestId>,
     /// It waits until this time.
     pub not_before: Option<Millis>,
+    /// The span of the submitter's trace, as the W3C writes it.
+    pub traceparent: Option<Arc<str>>,
+    /// The request that submitted it, of this server or another one.
+    pub parent: Option<RequestId>,
     /// Who submitted it, where the gateway said so.
     pub by: Option<Arc<str>>,
     /// Some of its arguments are secret, and sealed.
@@ -79,6 +101,8 @@ impl Default for Options {
             ahead: 0,
             after: Vec::new(),
             not_before: None,
+            traceparent: None,
+            parent: None,
             by: None,
             sealed: false,
             quota: None,
@@ -120,6 +144,32 @@ pub enum Status {
 }
 
 impl Status {
+    pub const ALL: [Self; 6] = [
+        Self::Queued,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Dead,
+    ];
+
+    /// As it is written for people and on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// The status of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.word() == word)
+    }
+
     pub fn has_ended(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
     }
@@ -172,6 +222,85 @@ pub enum Failure {
     Refused(Arc<str>),
 }
 
+/// Why a run, a request or a process ended, as one of a few words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The function raised.
+    Raised,
+    /// A process ended by itself, by a signal, for its memory, for its time, with the server, or for a reason that
+    /// nobody knows.
+    Exit,
+    Signal,
+    Memory,
+    Time,
+    Server,
+    Unknown,
+    /// The run took longer than it may.
+    Timeout,
+    /// A request before it did not succeed.
+    After,
+    OutcomeUnknown,
+    /// Its result could not be stored.
+    Unkept,
+    /// The server could not run it.
+    Refused,
+    Cancelled,
+    /// Its worker had not begun it, and gave it back.
+    Returned,
+    /// A process that was told to end.
+    Stopped,
+}
+
+impl Cause {
+    /// As readers see it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::Exit => "exit",
+            Self::Signal => "signal",
+            Self::Memory => "memory",
+            Self::Time => "time",
+            Self::Server => "server",
+            Self::Unknown => "unknown",
+            Self::Timeout => "timeout",
+            Self::After => "after",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Unkept => "unkept",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+            Self::Returned => "returned",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The cause of a death by its word; one that is not known here is unknown.
+    pub fn of_death(word: &str) -> Self {
+        match word {
+            "exit" => Self::Exit,
+            "signal" => Self::Signal,
+            "memory" => Self::Memory,
+            "time" => Self::Time,
+            "server" => Self::Server,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl Failure {
+    /// Its cause: of a death, how the worker died.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Raised(_) => Cause::Raised,
+            Self::Died(death) => Cause::of_death(&death.cause),
+            Self::TimedOut { .. } => Cause::Timeout,
+            Self::After(_) => Cause::After,
+            Self::OutcomeUnknown => Cause::OutcomeUnknown,
+            Self::Unkept(_) => Cause::Unkept,
+            Self::Refused(_) => Cause::Refused,
+        }
+    }
+}
+
 /// How one run ended, as the worker or the keeper reported.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
@@ -181,6 +310,17 @@ pub enum Outcome {
     Failed(Failure),
     /// It was interrupted because a client had cancelled it.
     Cancelled,
+}
+
+impl Outcome {
+    /// Why it is no success; `None` if it is one.
+    pub fn cause(&self) -> Option<Cause> {
+        match self {
+            Self::Succeeded(_) | Self::InFile(_) => None,
+            Self::Failed(failure) => Some(failure.cause()),
+            Self::Cancelled => Some(Cause::Cancelled),
+        }
+    }
 }
 
 /// How a request ended.

@@ -12,8 +12,8 @@ use forebay_executor::dispatcher::{Dispatcher, Order, Settings, StartedWorker, W
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
-use forebay_executor::request::Death;
-use forebay_executor::store::{DatabaseReader, StoreConfig, Value as Stored};
+use forebay_executor::request::{Death, Status};
+use forebay_executor::store::{DatabaseReader, Filter, StoreConfig};
 use forebay_transport::calls::{Connection, Options as Ends, Outcome, Outgoing, Taker};
 use forebay_transport::link::Head;
 use forebay_transport::stream::unix;
@@ -454,9 +454,13 @@ fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
     assert_eq!(retried(ids[0]), Ok(()));
     let state = directory.0.join("state");
     let reader = DatabaseReader::open(&state).expect("opens");
-    let queued = reader.query("SELECT id FROM requests WHERE ended_at IS NULL", &[], 9);
-    let first = Stored::Integer(ids[0].0.cast_signed());
-    assert_eq!(queued.expect("rows"), [[first]]);
+    let queued = Filter {
+        statuses: vec![Status::Queued],
+        ..Filter::default()
+    };
+    let queued = reader.page(&queued, None, 9).expect("a page").requests;
+    let queued: Vec<_> = queued.iter().map(|one| one.id).collect();
+    assert_eq!(queued, ids[..1]);
     assert!(retried(ids[0]).expect_err("it waits").contains("not ended"));
 
     std::fs::rename(state.join("requests.db"), state.join("moved.db")).expect("moved");

@@ -1,7 +1,6 @@
 //! The executor for Python: its dispatcher, and the reader of its store.
 
 mod dispatcher;
-mod lane;
 mod reader;
 mod seen;
 mod settings;

@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import msgpack
 
+from forebay.gateway.amount import LEVELS_MAX, check_amount
 from forebay.gateway.marks import Node, Nodes, put
 from forebay.gateway.media import JSON
 from forebay.gateway.msgpack_heads import map_head
 from forebay.gateway.problems import Problem, invalid
-from forebay.gateway.reading import FORMATS, LEVELS_MAX, Body, Buffer
+from forebay.gateway.reading import FORMATS, Body, Buffer
 
 __all__ = ["Forms"]
 
@@ -68,10 +70,13 @@ class Forms:
             path: what the body is called in problems.
 
         Raises:
-            Problem: 400, it cannot be read; 422, a value has not the form that its schema asks for.
+            Problem: 400, it cannot be read; 413, it has too many values; 422, one of them has not
+                the form that its schema asks for.
         """
         if not len(memoryview(body)):
             return NOTHING
+        if not isinstance(body, msgspec.Raw):  # a part of a body, which was looked at
+            check_amount(body, form, path)
         format_ = FORMATS[form]
         marked = self._nodes.get(name)
         if not marked and (done := format_.unmarked(body)) is not None:

@@ -16,14 +16,17 @@ __all__ = [
     "array_head",
     "bin_head",
     "bin_start",
+    "count_of",
     "ext_head",
     "ext_start",
     "is_extension",
+    "is_map",
     "map_head",
 ]
 
 _BIN_SIZES: Final = {0xC4: ">B", 0xC5: ">H", 0xC6: ">I"}
 _EXT_SIZES: Final = {0xC7: ">B", 0xC8: ">H", 0xC9: ">I"}
+_COUNTS: Final = {0xDC: (">H", 1), 0xDD: (">I", 1), 0xDE: (">H", 2), 0xDF: (">I", 2)}
 _FIXED_EXTS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
@@ -65,6 +68,11 @@ def is_extension(first: int) -> bool:
     return first in _EXT_SIZES or first in _FIXED_EXTS
 
 
+def is_map(first: int) -> bool:
+    """Whether a value that begins with this byte is a map."""
+    return 0x80 <= first < 0x90 or first in (0xDE, 0xDF)
+
+
 def bin_start(value: memoryview) -> int | None:
     """Where the bytes of a value begin; None: it is not bytes."""
     size = _BIN_SIZES.get(value[0])
@@ -76,6 +84,20 @@ def ext_start(value: memoryview) -> tuple[int, int]:
     at = 1 if value[0] in _FIXED_EXTS else 1 + struct.calcsize(_EXT_SIZES[value[0]])
     code: int = struct.unpack_from(">b", value, at)[0]
     return code, at + 1
+
+
+def count_of(value: memoryview) -> int:
+    """How many values a list or a map says that it holds; 0 of anything else."""
+    first = value[0] if len(value) else 0
+    if 0x80 <= first < 0x90:
+        return 2 * (first & 0x0F)
+    if 0x90 <= first < 0xA0:
+        return first & 0x0F
+    form, each = _COUNTS.get(first, ("", 0))
+    if not each or len(value) < 1 + struct.calcsize(form):
+        return 0
+    count: int = struct.unpack_from(form, value, 1)[0]
+    return each * count
 
 
 def _sized(size: int, forms: dict[int, str]) -> bytes:

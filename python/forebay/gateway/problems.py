@@ -204,6 +204,8 @@ def problem_of_refusal(refusal: Mapping[str, Any]) -> Problem:
     if code == "internal":
         _logger.error("the server failed: %s", message)
         return _fault("server")
+    if code == "protocol":
+        return _unreachable(message, "no")  # of another version than its server's
     if code not in _STATUSES:
         code = "invalid"
     status = _STATUSES[code]

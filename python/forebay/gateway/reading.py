@@ -15,9 +15,10 @@ import msgspec
 from msgspec import json, msgpack
 
 from forebay.executor._internal import ARRAY
+from forebay.gateway.amount import LEVELS_MAX, check_amount
 from forebay.gateway.arrays import Array, fault_of
 from forebay.gateway.media import JSON, MSGPACK
-from forebay.gateway.msgpack_heads import bin_head, bin_start, is_extension
+from forebay.gateway.msgpack_heads import bin_head, bin_start, is_extension, is_map
 from forebay.gateway.problems import Problem, invalid
 
 __all__ = ["FORMATS", "Body", "Buffer", "Format", "array_form", "read_as"]
@@ -27,9 +28,6 @@ Body = bytes | bytearray | memoryview | msgspec.Raw
 Value = TypeVar("Value")
 Members = dict[Any, msgspec.Raw]
 """By key, which is text in JSON."""
-
-LEVELS_MAX: Final = 200
-"""Values within values, as of the server's check; more than Python can follow are told the same."""
 
 ARRAY_ALLOWED: Final = 'an array as {"dtype", "shape", "data"}'
 _SHOWN_BYTES: Final = 60
@@ -181,7 +179,7 @@ class _Msgpack:
     def kind(self, value: Body) -> str:
         """As of `Format`."""
         first = memoryview(value)[0]
-        if 0x80 <= first < 0x90 or first in (0xDE, 0xDF):
+        if is_map(first):
             return "map"
         if 0x90 <= first < 0xA0 or first in (0xDC, 0xDD):
             return "list"
@@ -216,6 +214,8 @@ def read_as(type_: type[Value], body: Body, form: str = JSON) -> Value:
     Raises:
         Problem: it cannot be read, or is something else; the field is named.
     """
+    if not isinstance(body, msgspec.Raw):  # a part of a body, which was looked at
+        check_amount(body, form, BODY)
     wanted: Any = type_  # a type is a key, which mypy does not see
     decoder: json.Decoder[Value] = _decoder_of(wanted, form)
     return _decoded(decoder, body, "")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import threading
 from pathlib import Path
 
 import pytest
+from msgspec import msgpack
 
+from forebay._core import Connection
 from forebay.errors import BrokenError, DeadlineError
+from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.client import Client
 from forebay.executor.client.options import Submit
 from tests.executor.client.conftest import Connect
 from tests.executor.small_server import SmallServer
+from tests.loops import Run, run
+
+__all__ = ["run"]
 
 
 def test_no_server_is_an_error_at_once(tmp_path: Path) -> None:
@@ -96,6 +104,94 @@ def test_a_submit_of_unknown_fate_raises(connect: Connect, server: SmallServer) 
         assert caught.value.delivered == "maybe"
         server.wait_gone()
         server.start()
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["for its end", "for its id"])
+def test_a_server_that_hands_a_request_on_tells_its_id_alone(
+    server: SmallServer, client: Client, asks: bool
+) -> None:
+    """The next server is asked for its end; without a key it is not submitted twice."""
+    request = client.submit_nowait("hold_elsewhere")
+    server.wait_gone()
+    server.start()
+    if asks:
+        assert request.accepted(timeout=20) == "000000000001"
+    client.ask("release")
+    assert request.result(timeout=20) == {}
+    assert [one["id"] for one in client.list()] == [request.id]
+
+
+class Handing:
+    """A server that hands over to the next one, on one listening socket."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"unix://{path}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._next = threading.Thread(target=self._serve)
+
+    def read_no_more(self) -> None:
+        """Read one call and no more; the next server serves from now on."""
+        accepted, _ = self._listener.accept()
+        self._raw = accepted.dup()
+        self._old = Connection(accepted.detach(), server=True, by_reference=False)
+        self._call = self._old.next_call(20.0)
+        self._raw.shutdown(socket.SHUT_RD)
+        self._next.start()
+
+    def answer_and_leave(self) -> None:
+        """Tell the id of what was read, and close."""
+        assert self._call is not None
+        self._old.reply(self._call[0], 0, msgpack.encode([0, "1"]))
+        self._old.drain()
+        self._old.close()
+        self._raw.close()
+
+    def _serve(self) -> None:
+        accepted, _ = self._listener.accept()
+        new = Connection(accepted.detach(), server=True, by_reference=False)
+        while (asked := new.next_call(None)) is not None:
+            method, args, _ = msgpack.decode(asked[2])
+            id_ = args[0] if method == "wait" else "2"
+            ended = [] if method == "submit" else ["succeeded", msgpack.encode(id_)]
+            new.reply(asked[0], 0, msgpack.encode([0, id_, *ended]))
+        new.close()
+
+    def close(self) -> None:
+        """The client has left."""
+        self._next.join(20)
+        self._listener.close()
+
+
+def test_what_the_old_server_has_read_is_known_and_the_rest_goes_to_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """Neither has a key: the one is not sent twice, the other is sent once."""
+    server = Handing(tmp_path / "s")
+    with Client(server.url, timeout=20.0) as client:
+        first = client.submit_nowait("echo")
+        server.read_no_more()
+        second = client.submit_nowait("echo")
+        server.answer_and_leave()
+        assert [first.result(20), second.result(20)] == ["1", "2"]
+    server.close()
+
+
+def test_the_same_on_an_event_loop(run: Run, tmp_path: Path) -> None:
+    """What waits on the old connection is not ended by the one that goes to the new server."""
+    server = Handing(tmp_path / "s")
+
+    async def main() -> None:
+        async with AsyncClient(server.url, timeout=20.0) as client:
+            first = asyncio.create_task(client.submit("echo"))
+            await asyncio.to_thread(server.read_no_more)
+            second = await client.submit("echo")
+            server.answer_and_leave()
+            assert [await (await first).result(20), await second.result(20)] == ["1", "2"]
+
+    run(main())
+    server.close()
 
 
 def test_one_with_an_idempotency_key_is_sent_again(server: SmallServer, client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -11,14 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from forebay._core import StoreReader
 from forebay.executor.server.admin import Admin
 from forebay.executor.server.rows import PAGE_MAX, Rows, rfc3339, shown
 from forebay.executor.server.why import cause
-from forebay.executor.wire.ids import ID_CHARS, span_of, text_of
+from forebay.executor.wire.ids import ID_CHARS, text_of
 from forebay.executor.wire.refused import Refused
+from forebay.executor.worker.side import number_of
 
 ROOT = Path(__file__).resolve().parents[3]
-MIGRATION = ROOT / "crates/executor/src/store/migration_1.sql"
+MIGRATIONS = sorted((ROOT / "crates/executor/src/store").glob("migration_*.sql"))
 FIRST = 1 << 57
 """Number of the first request; the others follow it."""
 BEGAN = 1_790_000_000_000
@@ -26,12 +29,24 @@ BEGAN = 1_790_000_000_000
 
 
 class Store:
-    """A database with the store's own schema, in memory."""
+    """A database with the store's own schema.
 
-    def __init__(self) -> None:
-        self._database = sqlite3.connect(":memory:")
-        self._database.executescript(MIGRATION.read_text())
+    It is open for writing for a moment only: the reader has another copy of SQLite, and a copy that
+    closes the file drops the other one's locks.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for migration in MIGRATIONS:
+            with self._open() as database:
+                database.executescript(migration.read_text())
         self.count = 0
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        connected = sqlite3.connect(self.directory / "requests.db")
+        with contextlib.closing(connected) as database, database:
+            yield database
 
     def add(self, **columns: Any) -> int:
         """Write a request; what is not given is as of one that waits."""
@@ -56,19 +71,13 @@ class Store:
         names = ", ".join(row)
         marks = ", ".join("?" * len(row))
         values = list(row.values())
-        self._database.execute(f"INSERT INTO requests({names}) VALUES ({marks})", values)
+        self.run(f"INSERT INTO requests({names}) VALUES ({marks})", *values)
         return number
 
     def run(self, statement: str, *values: Any) -> None:
         """Write anything else."""
-        self._database.execute(statement, values)
-
-    def query(self, sql: str, values: list[Any], rows_max: int) -> list[tuple[Any, ...]]:
-        """As a StoreReader."""
-        return self._database.execute(sql, values).fetchmany(rows_max)
-
-    def close(self) -> None:
-        self._database.close()
+        with self._open() as database:
+            database.execute(statement, values)
 
 
 class Live:
@@ -124,15 +133,13 @@ class Live:
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    made = Store()
-    yield made
-    made.close()
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
 
 
 @pytest.fixture
 def rows(store: Store) -> Rows:
-    return Rows(store.query)
+    return Rows(StoreReader(str(store.directory)))
 
 
 @pytest.fixture
@@ -158,13 +165,14 @@ class TestIds:
         """An id is printed, copied and given back."""
         text = text_of(number)
         assert len(text) == ID_CHARS
-        assert span_of(text) == (number, number + 1)
+        assert number_of(text) == number
 
     @pytest.mark.parametrize("text", ["", "u", "0" * 13, "a b", "ü"])
-    def test_what_is_no_id_is_refused(self, text: str) -> None:
+    def test_what_is_no_id_is_refused(self, rows: Rows, text: str) -> None:
         """A typo is not the id of something else."""
-        with pytest.raises(ValueError, match="no id"):
-            span_of(text)
+        with pytest.raises(Refused) as caught:
+            rows.resolve(text)
+        assert caught.value.code == "invalid"
 
 
 class TestResolve:
@@ -203,13 +211,12 @@ class TestPages:
         """A listing of a hundred thousand requests costs a page at a time."""
         numbers = [store.add() for _ in range(7)]
         seen: list[int] = []
-        before = None
+        before: object = None
         while True:
-            page, more = rows.page({}, 3, before)
+            page, before = rows.page({}, 3, before)
             seen += [row["id"] for row in page]
-            if not more:
+            if before is None:
                 break
-            before = text_of(page[-1]["id"])
         assert seen == numbers[::-1]
 
     def test_filters_are_joined(self, store: Store, rows: Rows) -> None:
@@ -218,9 +225,9 @@ class TestPages:
         store.add(status=2, name="a", ended_at=BEGAN + 5)
         store.add(status=3, name="b", ended_at=BEGAN + 5)
         store.add(status=5, name="a", submitter="you", ended_at=BEGAN + 5)
-        found, _ = rows.page(
-            {"status": ["failed", "dead"], "name": "a", "submitter": "me"}, 9, None
-        )
+        store.add(status=3, name="a", lane=0, ended_at=BEGAN + 5)
+        filters = {"status": ["failed", "dead"], "name": "a", "submitter": "me", "lane": "long"}
+        found, _ = rows.page(filters, 9, None)
         assert [row["id"] for row in found] == [wanted]
 
     def test_times_are_seconds_or_text(self, store: Store, rows: Rows) -> None:
@@ -238,6 +245,8 @@ class TestPages:
         [
             ({"state": "failed"}, 1),
             ({"status": "done"}, 1),
+            ({"status": []}, 1),
+            ({"lane": "fast"}, 1),
             ({"since": "yesterday"}, 1),
             ({}, 0),
             ({}, PAGE_MAX + 1),
@@ -316,7 +325,9 @@ class TestAnswers:
 
     def test_show_has_arguments_options_and_runs(self, store: Store, admin: Admin) -> None:
         """Everything that is known, in one object."""
-        number = store.add(options=msgspec.msgpack.encode({"retries": 2}))
+        span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        options = {"retries": 2, "after": [FIRST], "parent": FIRST, "traceparent": span}
+        number = store.add(options=msgspec.msgpack.encode(options))
         blob = msgspec.msgpack.encode(
             {"index": 7, "image": msgspec.msgpack.Ext(1, b"x" * 10), "long": "y" * 9999}
         )
@@ -325,8 +336,19 @@ class TestAnswers:
         assert told["arguments"]["index"] == 7
         assert told["arguments"]["image"] == "<array, 10 B>"
         assert told["arguments"]["long"].startswith("<10001 characters")
-        assert told["options"] == {"retries": 2}
+        assert told["options"] == {"retries": 2, "after": [text_of(FIRST)]}
+        assert (told["parent"], told["traceparent"]) == (text_of(FIRST), span)
         assert ask(admin, "arguments", text_of(number))["arguments"] == blob
+
+    def test_top_has_what_runs_whatever_waits(self, store: Store, admin: Admin, live: Live) -> None:
+        """A hundred thousand that wait do not hide the one that runs."""
+        running = store.add(status=1, claimed_at=BEGAN)
+        for _ in range(3):
+            store.add()
+        told = ask(admin, "top", 2)
+        assert running == FIRST  # which the worker of `Live` runs
+        assert [one["status"] for one in told["requests"]] == ["running", "queued", "queued"]
+        assert told["more"] is True
 
     def test_workers_have_their_processes(self, admin: Admin) -> None:
         """To look at one with the tools of the system; one that starts has none yet."""

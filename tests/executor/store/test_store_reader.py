@@ -1,60 +1,59 @@
-"""Reading the store's tables from the server's process."""
+"""Reading the store from the server's process."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from forebay._core import StoreReader
-from forebay.errors import BrokenError
+from forebay.errors import BrokenError, ConfigError
+from tests.executor.store.test_admin import FIRST, Store
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    """A state directory with a table of each kind of value."""
-    database = sqlite3.connect(tmp_path / "requests.db")
-    with database:
-        database.execute("CREATE TABLE kinds(value)")
-        rows = [(None,), (-7,), (0.5,), ("text",), (b"\x00\xff",)]
-        database.executemany("INSERT INTO kinds VALUES(?)", rows)
-    database.close()
-    return tmp_path
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
 
 
-def test_every_kind_of_value_comes_and_goes(state: Path):
-    """Listings show what was stored, and filters find it."""
-    reader = StoreReader(str(state))
-    assert reader.query("SELECT value FROM kinds", [], 10) == [
-        (None,),
-        (-7,),
-        (0.5,),
-        ("text",),
-        (b"\x00\xff",),
-    ]
-    assert reader.query("SELECT ?, ?, ?", [b"\x00", "a", None], 1) == [(b"\x00", "a", None)]
+def test_what_is_not_there_is_none(store: Store) -> None:
+    """A request may be gone by the time that it is looked at."""
+    reader = StoreReader(str(store.directory))
+    assert reader.newest() is None
+    assert reader.get(FIRST) is None
+    assert reader.arguments(FIRST) is None
+    assert reader.options(FIRST) is None
+    assert reader.runs(FIRST, 10) == []
+    assert reader.page(10) == ([], None)
 
 
-def test_no_more_rows_come_than_were_asked_for(state: Path):
-    """A listing of a large store stays small."""
-    assert len(StoreReader(str(state)).query("SELECT value FROM kinds", [], 2)) == 2
+def test_words_and_numbers_are_as_they_were_stored(store: Store) -> None:
+    """A listing needs no table of numbers."""
+    number = store.add(status=5, lane=2, ended_at=7, failure="{}")
+    found = StoreReader(str(store.directory)).get(number)
+    assert found is not None
+    assert (found["id"], found["status"], found["lane"]) == (number, "dead", "async")
+    assert (found["ended_at"], found["claimed_at"], found["failure"]) == (7, None, "{}")
 
 
-def test_it_writes_nothing(state: Path):
-    """There is one writer."""
-    with pytest.raises(BrokenError, match="readonly"):
-        StoreReader(str(state)).query("DELETE FROM kinds", [], 1)
+def test_a_beginning_of_no_id_is_told_from_one_that_nothing_has(store: Store) -> None:
+    """A typo is refused in other words than a request that is gone."""
+    reader = StoreReader(str(store.directory))
+    assert reader.beginning_with("zz", 5) == []
+    assert reader.beginning_with("z z", 5) is None
 
 
-def test_a_directory_without_a_store_is_an_error(tmp_path: Path):
+def test_a_word_of_another_kind_is_refused(store: Store) -> None:
+    """A mistake in a filter is told as one."""
+    reader = StoreReader(str(store.directory))
+    with pytest.raises(ConfigError, match="unknown status"):
+        reader.page(1, status=["ended"])
+    with pytest.raises(ConfigError, match="unknown lane"):
+        reader.page(1, lane="fast")
+
+
+def test_a_directory_without_a_store_is_an_error(tmp_path: Path) -> None:
     """A wrong path is told, and no empty database is made there."""
     with pytest.raises(BrokenError, match="cannot open the database"):
         StoreReader(str(tmp_path))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_value_of_another_kind_is_refused(state: Path):
-    """A mistake in a filter is told as one."""
-    with pytest.raises(TypeError, match="not list"):
-        StoreReader(str(state)).query("SELECT ?", [[1]], 1)  # type: ignore[list-item]

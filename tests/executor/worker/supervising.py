@@ -50,11 +50,14 @@ class Slot:
         id: str = "000000000001",
         attempt: int = 1,
         timeout: float | None = None,
+        traceparent: str | None = None,
+        parent: str | None = None,
     ) -> int:
         """Send a run; the call's number."""
         blob = encode(arguments or {})
         segments = None if len(blob) < 65536 else [blob]
-        given = [name, None if segments else blob, id, attempt, timeout, None]
+        inline = None if segments else blob
+        given = [name, inline, id, attempt, timeout, traceparent, parent]
         head = msgpack.encode(["run", given, None])
         return self.connection.begin(0, head, segments, self.generation)
 

@@ -129,7 +129,10 @@ def test_large_arguments_and_results_travel_beside_the_head(own_seat: Slot):
 def test_context_tells_the_run(slot: Slot):
     """Which request, which attempt, until when."""
     outcome = slot.run("who", {"value": 7}, id="00000000000a", attempt=3, timeout=5.0)
-    assert outcome == ("ok", [7, "00000000000a", 3, "who", True, None])
+    assert outcome == ("ok", [7, "00000000000a", 3, "who", True, None, None])
+    span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    outcome = slot.run("who", {"value": 7}, traceparent=span, parent="000000000009")
+    assert outcome[1][-2:] == [span, "000000000009"]
 
 
 def test_failure_has_the_user_s_frames_only(slot: Slot):

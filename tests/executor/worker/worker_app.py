@@ -73,7 +73,8 @@ def typed(points: list[Point], at: datetime.datetime) -> list[str]:
 @app.request()
 def who(value: int, ctx: forebay.Context) -> list[Any]:
     """Tell what the context says."""
-    return [value, ctx.id, ctx.attempt, ctx.name, ctx.remaining is not None, ctx.traceparent]
+    told = [value, ctx.id, ctx.attempt, ctx.name, ctx.remaining is not None]
+    return [*told, ctx.traceparent, ctx.parent]
 
 
 @app.request()

@@ -233,7 +233,7 @@ def test_a_stopped_lender_does_not_break_a_callers_timeout(
 def test_a_lender_that_is_slow_gives_what_is_idle_without_a_wait(
     lending: Lending, pool: forebay.SharedPool
 ) -> None:
-    """`timeout=0` failed by chance: its answer comes from a process that may not run just now."""
+    """`timeout=0` failed by chance: the lender may not run at the moment at which it is asked."""
     with pool.acquire(Echo):
         pass
     lending.stop()

@@ -34,6 +34,7 @@ use crate::dispatcher::supervisor::protocol::{Command, Order};
 use crate::dispatcher::supervisor::shared::Shared;
 use crate::dispatcher::workers::Workers;
 use crate::error::{Error, Result};
+use crate::feed::{Exposition, Feed, FeedBounds};
 use crate::id::RequestId;
 use crate::logs::Logs;
 use crate::machine::Machine;
@@ -69,9 +70,17 @@ impl Driver {
             policy.result_bytes_max = store.result_bytes_max;
         }
         let mut machine = Machine::new(policy, now);
+        machine.keep_news();
         let state = settings.store.as_ref().map(|store| store.directory.clone());
         let directory = state.as_ref().map(|state| state.join("logs"));
         let commits = Commits::open(settings.store, &poll, &mut machine, now)?;
+        // Above the numbers of the server before, also if the wall clock was set back since.
+        let begins = now.max(machine.newest_id().millis() + 1);
+        let bounds = match &settings.socket {
+            Some(_) => FeedBounds::default(),
+            None => FeedBounds::NOTHING, // nobody can read it
+        };
+        let feed = Feed::new(begins, bounds);
         let logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;
@@ -90,6 +99,7 @@ impl Driver {
                 poll,
                 now,
                 machine,
+                feed,
                 shared,
                 secrets: Secrets::new(state),
             },
@@ -140,7 +150,8 @@ impl Driver {
         self.commits.write();
         // Workers before clients: they compute while clients are notified.
         self.workers.flush(&self.cx.poll);
-        self.clients.flush(&self.cx, &mut self.commits);
+        self.clients.pump_readers(&mut self.cx);
+        self.clients.flush(&mut self.cx, &mut self.commits);
         self.supervisor.report_drained(&self.cx);
     }
 
@@ -158,7 +169,7 @@ impl Driver {
             Source::Commands => self.take_commands(),
             Source::ClientListener => clients.accept(cx, commits, reload),
             Source::Client if ready.read => clients.read(cx, commits, reload, key),
-            Source::Client => clients.is_writable(key),
+            Source::Client => clients.is_writable(cx, key),
             Source::Worker => workers.is_ready(cx, clients, key, ready),
             Source::Death => workers.ended(cx, clients, key),
             Source::Store => self.take_store_answers(),
@@ -280,6 +291,10 @@ impl Driver {
                 let _ = begun.send(());
             }
             Command::Ask(question) => question(&mut cx.machine, cx.now),
+            Command::Note(id, happening) => cx.feed.note(cx.now, id, happening),
+            Command::Metrics(answer) => {
+                let _ = answer.send(self.expose());
+            }
             Command::Close => self.close(),
         }
     }
@@ -288,6 +303,16 @@ impl Driver {
     fn take_parked(&mut self, parked: Parked) {
         self.clients
             .take_parked(&mut self.cx, &mut self.commits, &mut self.reload, parked);
+    }
+
+    /// The metrics of this moment.
+    fn expose(&self) -> Exposition {
+        let mut exposition = Exposition::default();
+        self.cx.feed.expose(&mut exposition);
+        self.cx.machine.figures(self.cx.now).expose(&mut exposition);
+        self.clients.expose(&mut exposition);
+        self.commits.expose(&mut exposition);
+        exposition
     }
 
     /// Close the listener; the connections close with this driver, and a worker exits when its connection ends.
@@ -304,6 +329,7 @@ impl Driver {
         let mut actions = std::mem::take(&mut self.actions);
         loop {
             actions.extend(self.cx.machine.actions());
+            self.cx.append_news();
             if actions.is_empty() {
                 break;
             }
@@ -329,7 +355,7 @@ impl Driver {
                 id,
                 attempt,
                 journal,
-            } => workers.dispatch(cx, commits, clients, slot, (id, attempt), journal),
+            } => workers.dispatch(cx, commits, slot, (id, attempt), journal),
             Action::Store(op) => {
                 clients.stored(commits, &op);
                 commits.add(op);
@@ -338,7 +364,7 @@ impl Driver {
             Action::Discard(id, attempt) => commits.discard(id, attempt),
             Action::Ended(id, ending) => {
                 commits.ended(id);
-                clients.end_streams(id, ending.status, ending.attempts);
+                clients.end_logs(cx, id);
                 supervisor.ended(cx, id, &ending);
                 clients.ended(commits, id, &ending);
             }
@@ -346,7 +372,9 @@ impl Driver {
             Action::Retried(id, done) => commits.retried(id, done),
             Action::Refused(id, refusal) => {
                 commits.ended(id);
-                clients.refused(commits, id, &refusal);
+                let name = refusal.object.as_str().into();
+                cx.feed.refused(cx.now, &name, Some(id), refusal.code);
+                clients.refused(cx, commits, id, &refusal);
             }
             Action::Start { slot, lane } => workers.start(cx, slot, lane),
             Action::Stop { slot } => workers.stop(cx, slot),
@@ -409,7 +437,7 @@ impl Driver {
             ..
         } = self;
         for run in commits.take_answered(count, on_disk, |run| workers.awaits(run)) {
-            workers.begin_noted(cx, commits, clients, run);
+            workers.begin_noted(cx, commits, run);
         }
         if !commits.is_behind() {
             clients.resume();
@@ -430,8 +458,10 @@ impl Driver {
         match purpose {
             Purpose::End(waiter) => clients.found(commits, id, waiter, found),
             Purpose::Cancel(waiter) => clients.found_to_cancel(commits, id, waiter, found),
-            Purpose::Follow(key, kind) => clients.found_to_follow(key, id, kind, &found),
-            Purpose::Run(run) => workers.begin_with_arguments(cx, clients, run, found),
+            Purpose::Follow(key, topic) => {
+                clients.found_to_follow(cx, (key, topic), id, &found);
+            }
+            Purpose::Run(run) => workers.begin_with_arguments(cx, run, found),
             Purpose::After(late) => clients.submit_late(cx, commits, *late, id, &found),
             Purpose::Retry(by, reply_to) => commits.retry_found(cx, id, found, (by, reply_to)),
             Purpose::Prune(_) => {}

@@ -8,7 +8,6 @@ mod clients;
 mod commits;
 mod context;
 mod driver;
-mod hash;
 pub mod limit;
 mod poll;
 mod rebinding;
@@ -37,6 +36,7 @@ use crate::dispatcher::driver::Driver;
 use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
 use crate::dispatcher::supervisor::shared::Shared;
 use crate::error::{Error, Result};
+use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
 use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
@@ -198,7 +198,23 @@ impl Dispatcher {
         self.clock.now()
     }
 
-    /// The machine's metrics. Cost: a look at each unfinished request.
+    /// Every metric of the server. Cost: the same with a million requests as with none.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn metrics(&self) -> Result<Exposition> {
+        self.request(Command::Metrics)
+    }
+
+    /// Append an event to the feed that the program knows of, of this request if one has to do with it.
+    ///
+    /// # Errors
+    /// `Limit` where the dispatcher is too far behind; `Closed`.
+    pub fn note(&self, id: Option<RequestId>, happening: Happening) -> Result<()> {
+        self.send(Command::Note(id, happening))
+    }
+
+    /// The machine's figures. Cost: a look at each worker.
     ///
     /// # Errors
     /// `Closed`.

@@ -10,7 +10,7 @@ mod tests;
 use std::sync::{Arc, LazyLock};
 
 use crate::manifest::Manifest;
-use crate::message::{Call, Reader, WorkerReply, options, progressed};
+use crate::message::{Call, Reader, WorkerReply, filter, is_record, options, progressed};
 use crate::request::Options;
 use crate::usage::Usage;
 
@@ -38,10 +38,16 @@ pub fn requests(input: &[u8]) -> bool {
         let _ = options(submit.options, &DEFAULTS, 0);
         assert!(submit.arguments.len() <= input.len());
     }
+    if let Ok(Call::Feed { filter: wanted, .. }) = &call {
+        let _ = filter(wanted);
+    }
     let _ = options(input, &DEFAULTS, 0);
+    let _ = filter(input);
     let _ = Reader::new(input).skip();
     let reply = WorkerReply::read(input, None).is_err();
-    call.is_err() && reply && progressed(input).is_none()
+    let record = is_record(input);
+    assert!(!record || progressed(input, None).is_some());
+    call.is_err() && reply && !record
 }
 
 /// Arguments of a request, held against its schema.

@@ -26,6 +26,11 @@ pub fn requests() -> Vec<Vec<u8>> {
     let list = |writer: &mut Writer| {
         writer.map(1).text("status").text("queued");
     };
+    let feed = |writer: &mut Writer| {
+        writer.map(2).text("ids").array(1).text(&id);
+        writer.text("events").array(1).text("ended");
+        writer.unsigned(1 << 60);
+    };
     vec![
         call("submit", 4, &submit),
         call("run", 4, &submit),
@@ -34,6 +39,7 @@ pub fn requests() -> Vec<Vec<u8>> {
         b"\x92\x00\xc4\x01\x80".to_vec(),
         b"\x92\x01\x81\xa7message\xa1x".to_vec(),
         b"\x82\xa4done\x03\xa5total\x0a".to_vec(),
+        call("feed", 2, &feed),
     ]
 }
 

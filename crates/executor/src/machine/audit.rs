@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::entry::{Entry, State};
 use super::parts::Parts;
 use super::policy::LANES;
+use super::queues::Waits;
 use super::workers::{Stage, Worker};
 use crate::request::Lane;
 
@@ -15,6 +16,7 @@ pub(super) fn audit(parts: &Parts) -> Result<(), String> {
     audit_lanes(parts)?;
     audit_names(parts)?;
     audit_states(parts)?;
+    audit_waits(parts)?;
     let slots = workers.iter().map(|(slot, _)| slot);
     let are_known = admission.slots().eq(slots);
     same("workers whose memory is known", are_known, true)?;
@@ -115,6 +117,24 @@ fn audit_states(parts: &Parts) -> Result<(), String> {
         };
         let id = entry.id();
         same("what its state needs", (id, has_reason), (id, true))?;
+    }
+    Ok(())
+}
+
+/// How many wait for what, and since when the oldest of each lane is ready.
+fn audit_waits(parts: &Parts) -> Result<(), String> {
+    let mut waits = Waits::default();
+    for (_, entry) in parts.register.iter() {
+        waits.enter(entry.state());
+    }
+    same("requests that wait", parts.queues.waits(), waits)?;
+    for lane in LANES {
+        let entries = parts.register.iter().map(|(_, entry)| entry);
+        let ready = entries.filter(|entry| matches!(entry.state(), State::Ready));
+        let mine = ready.filter(|entry| entry.lane() == lane);
+        let oldest = mine.map(Entry::ready_at).min();
+        let counted = parts.queues.ready_since(lane);
+        same("since when the oldest is ready", counted, oldest)?;
     }
     Ok(())
 }

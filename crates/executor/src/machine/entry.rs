@@ -77,7 +77,9 @@ pub(crate) struct Entry {
     state: State,
     /// Runs that began or were claimed.
     attempts: u32,
-    /// Of them, those before an operator's retry, which count no more.
+    /// The largest number of a run that was ever claimed, also of one that was given back.
+    claimed: u32,
+    /// Of the attempts, those before an operator's retry, which count no more.
     forgiven: u32,
     deaths: u32,
     /// The index of its name.
@@ -91,6 +93,11 @@ pub(crate) struct Entry {
     due: Option<Millis>,
     /// Since when it is in its lane's queue.
     ready_at: Millis,
+    /// Since when it has waited for its next run: its acceptance, or the end of its last run.
+    queued_at: Millis,
+    /// How long it waited for its last run, and how long that took, once it ends.
+    queued_ms: u64,
+    run_ms: u64,
     /// Cancelled while a change of it was being committed.
     cancelled: bool,
     /// It is one of the holders of its key.
@@ -104,9 +111,11 @@ impl Entry {
     pub(crate) fn new(request: Arc<Request>, state: State, name: u32) -> Self {
         Self {
             not_before: request.submission.options.not_before,
+            queued_at: request.accepted_at,
             request,
             state,
             attempts: 0,
+            claimed: 0,
             forgiven: 0,
             deaths: 0,
             name,
@@ -114,6 +123,8 @@ impl Entry {
             dependents: Vec::new(),
             due: None,
             ready_at: 0,
+            queued_ms: 0,
+            run_ms: 0,
             cancelled: false,
             holds_key: false,
             notes: Notes::default(),
@@ -164,6 +175,11 @@ impl Entry {
         self.attempts
     }
 
+    /// The largest number of a run that was ever claimed.
+    pub(crate) fn claimed(&self) -> u32 {
+        self.claimed
+    }
+
     /// Runs that count against its retries.
     pub(crate) fn counted_attempts(&self) -> u32 {
         self.attempts - self.forgiven
@@ -190,6 +206,16 @@ impl Entry {
     /// Since when it is in its lane's queue.
     pub(crate) fn ready_at(&self) -> Millis {
         self.ready_at
+    }
+
+    /// Since when it has waited for its next run.
+    pub(crate) fn queued_at(&self) -> Millis {
+        self.queued_at
+    }
+
+    /// How long it waited for its last run, and how long that took, of one that ends.
+    pub(crate) fn took_ms(&self) -> (u64, u64) {
+        (self.queued_ms, self.run_ms)
     }
 
     /// It was cancelled while a change of it was being committed, and ends as soon as that is answered.
@@ -259,6 +285,7 @@ impl Entry {
     /// Counts the next run, and gives its number.
     pub(crate) fn claim(&mut self) -> u32 {
         self.attempts += 1;
+        self.claimed = self.claimed.max(self.attempts);
         self.attempts
     }
 
@@ -379,8 +406,16 @@ impl Entry {
         self.cancelled = true;
     }
 
+    /// Its run has ended, and it waits for the next one from now on.
+    pub(crate) fn queue_again(&mut self, now: Millis) {
+        self.queued_at = now;
+    }
+
     /// Its end is being written.
     pub(crate) fn end(&mut self, ending: Arc<Ending>) {
+        let began = self.run().map_or(ending.at, |run| run.began);
+        self.queued_ms = began.saturating_sub(self.queued_at);
+        self.run_ms = ending.at.saturating_sub(began);
         self.state = State::Ending(ending);
     }
 
@@ -404,6 +439,7 @@ impl Entry {
         wake_at: Option<Millis>,
     ) {
         self.attempts = attempts;
+        self.claimed = attempts;
         self.forgiven = forgiven.min(attempts);
         self.deaths = deaths;
         // Its next run may be later than the options say, or its time may have passed: it began once.
@@ -413,6 +449,7 @@ impl Entry {
     /// An operator's retry: earlier runs count no more.
     pub(crate) fn retry(&mut self, attempts: u32) {
         self.attempts = attempts;
+        self.claimed = attempts;
         self.forgiven = attempts;
         // The operator wants it now: neither its delay nor its last back-off counts.
         self.not_before = None;

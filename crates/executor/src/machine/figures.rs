@@ -3,7 +3,9 @@
 use super::Machine;
 use super::entry::{Entry, State};
 use super::policy::LANES;
+use super::queues::Waits;
 use super::workers::{Stage, Worker};
+use crate::feed::Exposition;
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Slot, Status};
 
@@ -36,11 +38,12 @@ pub struct LaneFigures {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     pub lanes: [LaneFigures; 3],
-    /// Unfinished requests, of which `parked` wait for a time, a key, a name or another request.
+    /// Unfinished requests.
     pub unfinished: usize,
-    pub parked: usize,
-    /// How long the oldest ready request has waited.
-    pub oldest_ready_ms: Option<u64>,
+    /// Of them, those that wait for something else than a worker.
+    pub waits: Waits,
+    /// How long the oldest ready request of each lane has waited.
+    pub oldest_ready_ms: [Option<u64>; 3],
     pub accepted: u64,
     pub refused: u64,
     /// Since the start.
@@ -80,6 +83,65 @@ pub struct WorkerView {
 /// Requests of one worker that are listed.
 const LISTED_MAX: usize = 100;
 
+impl Figures {
+    /// Add them as gauges.
+    pub fn expose(&self, to: &mut Exposition) {
+        for (lane, oldest) in self.lanes.iter().zip(self.oldest_ready_ms) {
+            lane.expose(to);
+            let name = [("lane", lane.lane.word())];
+            to.seconds(
+                "forebay_requests_oldest_queued_seconds",
+                &name,
+                oldest.unwrap_or(0),
+            );
+        }
+        let ready: usize = self.lanes.iter().map(|lane| lane.ready).sum();
+        let waits = self.waits;
+        for (reason, count) in [
+            ("worker", ready),
+            ("request", waits.requests),
+            ("time", waits.time),
+            ("key", waits.key),
+            ("name", waits.name),
+        ] {
+            let name = "forebay_requests_waiting";
+            to.gauge(name, &[("reason", reason)], count as u64);
+        }
+        let bytes = [
+            ("forebay_memory_resident_bytes", Some(self.resident_bytes)),
+            ("forebay_memory_limit_bytes", self.memory_limit_bytes),
+            ("forebay_memory_promised_bytes", Some(self.promised_bytes)),
+        ];
+        for (name, bytes) in bytes {
+            if let Some(bytes) = bytes {
+                to.gauge(name, &[], bytes);
+            }
+        }
+        to.gauge("forebay_store_in_flight", &[], self.store_in_flight as u64);
+        to.gauge("forebay_store_kept", &[], self.store_kept as u64);
+        to.gauge("forebay_server_held", &[], u64::from(self.held.is_some()));
+    }
+}
+
+impl LaneFigures {
+    fn expose(&self, to: &mut Exposition) {
+        let lane = self.lane.word();
+        let queued = self.ready as u64;
+        to.gauge("forebay_requests_queued", &[("lane", lane)], queued);
+        let running = u64::from(self.running);
+        to.gauge("forebay_requests_running", &[("lane", lane)], running);
+        let busy = self.workers_up.saturating_sub(self.workers_idle);
+        for (state, count) in [
+            ("starting", self.workers_starting),
+            ("idle", self.workers_idle),
+            ("busy", busy),
+        ] {
+            let labels = [("lane", lane), ("state", state)];
+            to.gauge("forebay_workers", &labels, u64::from(count));
+        }
+    }
+}
+
 impl Machine {
     /// A view of an unfinished request.
     pub fn view(&self, id: RequestId) -> Option<RequestView> {
@@ -98,34 +160,24 @@ impl Machine {
         })
     }
 
-    /// Cost: a look at each unfinished request. Call it once a second, not once a request.
+    /// Since when an unfinished request has waited for its next run, or had waited for the one that it is in.
+    pub fn queued_at(&self, id: RequestId) -> Option<Millis> {
+        self.parts.register.by_id(id).map(Entry::queued_at)
+    }
+
+    /// Cost: a look at each worker.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));
-        let waiting = |entry: &Entry| matches!(entry.state(), State::Ready);
-        let parked = |entry: &Entry| {
-            matches!(
-                entry.state(),
-                State::After | State::Until | State::Keyed | State::Named
-            )
-        };
-        let ready_since = self
-            .parts
-            .register
-            .iter()
-            .filter(|(_, entry)| waiting(entry));
-        let oldest = ready_since.map(|(_, entry)| entry.ready_at()).min();
+        let since = LANES.map(|lane| self.parts.queues.ready_since(lane));
+        let oldest_ready_ms = since.map(|at| at.map(|at| now.saturating_sub(at)));
+        let waits = self.parts.queues.waits();
         let counts = self.runs.counts();
         let ended = |status: Status| counts.ended[status as usize];
         Figures {
             lanes,
             unfinished: self.parts.register.len(),
-            parked: self
-                .parts
-                .register
-                .iter()
-                .filter(|(_, entry)| parked(entry))
-                .count(),
-            oldest_ready_ms: oldest.map(|at| now.saturating_sub(at)),
+            waits,
+            oldest_ready_ms,
             accepted: counts.accepted,
             refused: counts.refused,
             succeeded: ended(Status::Succeeded),

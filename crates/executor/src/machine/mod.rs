@@ -43,6 +43,7 @@ use std::sync::Arc;
 
 pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
 pub use policy::Policy;
+pub use queues::Waits;
 pub use runs::Cancelled;
 pub use schedules::cron::Cron;
 pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleView};
@@ -51,6 +52,7 @@ pub use why::Why;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::news::News;
 use crate::op::{Act, Op, Restored};
 use crate::request::{Death, Millis, Options, Outcome, Request, Slot, Status, Submission};
 use entry::{Entry, State};
@@ -152,6 +154,32 @@ impl Machine {
     /// Takes out the actions to perform, in their order.
     pub fn actions(&mut self) -> impl Iterator<Item = Action> + '_ {
         self.parts.actions.drain(..)
+    }
+
+    /// Keeps what becomes of requests from now on, for `news`.
+    pub fn keep_news(&mut self) {
+        self.parts.keep_news();
+    }
+
+    /// Takes out what has become of requests since the last time, in its order: before the actions that it follows
+    /// from are performed, since those may let the machine go on.
+    pub fn news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.parts.take_news()
+    }
+
+    /// The greatest id ever given.
+    pub fn newest_id(&self) -> RequestId {
+        self.runs.newest_id()
+    }
+
+    /// Whether a schedule has submitted this request, as its newest one.
+    pub fn is_scheduled(&self, id: RequestId) -> bool {
+        self.schedules.has_submitted(id)
+    }
+
+    /// Whether nothing is dispatched, because that was asked for.
+    pub fn is_held(&self) -> bool {
+        self.parts.admission.is_held()
     }
 
     /// An unfinished request.

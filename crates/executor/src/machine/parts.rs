@@ -14,6 +14,7 @@ use crate::machine::policy::{LANES, Policy};
 use crate::machine::queues::Queues;
 use crate::machine::register::{Key, Register};
 use crate::machine::workers::WorkerSet;
+use crate::news::News;
 use crate::request::{Lane, Millis, Slot};
 
 /// The requests, and what they wait for, run in and are admitted by.
@@ -26,6 +27,8 @@ pub(super) struct Parts {
     pub admission: Admission,
     /// What the driver is to do, in order.
     pub actions: Vec<Action>,
+    /// What became of requests since the driver last asked; `None`: it does not ask.
+    news: Option<Vec<News>>,
 }
 
 impl Parts {
@@ -36,7 +39,25 @@ impl Parts {
             workers: WorkerSet::new(policy.async_at_once),
             admission: Admission::default(),
             actions: Vec::new(),
+            news: None,
             policy,
+        }
+    }
+
+    /// Keeps what becomes of requests from now on until it is taken.
+    pub(super) fn keep_news(&mut self) {
+        self.news = Some(Vec::new());
+    }
+
+    /// Takes what has become of requests, in its order.
+    pub(super) fn take_news(&mut self) -> impl Iterator<Item = News> + '_ {
+        self.news.iter_mut().flat_map(|news| news.drain(..))
+    }
+
+    /// Tells what has become of a request, if that is wanted.
+    pub(super) fn tell(&mut self, news: impl FnOnce() -> News) {
+        if let Some(kept) = &mut self.news {
+            kept.push(news());
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::request::Lane;
 
 /// Lanes, in the order of their numbers.
-pub(crate) const LANES: [Lane; 3] = [Lane::Short, Lane::Long, Lane::Async];
+pub(crate) const LANES: [Lane; 3] = Lane::ALL;
 
 /// The policy of one machine; the driver fills it from the configuration and from the host's limits.
 #[derive(Clone, Debug)]
@@ -70,6 +70,8 @@ pub struct Policy {
     pub low_resource: bool,
     /// The seed of the back-offs' jitter.
     pub seed: u64,
+    /// The number of this server in the ids that it gives, at most [`crate::id::SERVER_NUMBER_MAX`].
+    pub server_number: u8,
 }
 
 impl Default for Policy {
@@ -106,6 +108,7 @@ impl Default for Policy {
             result_bytes_max: u64::MAX,
             low_resource: false,
             seed: 1,
+            server_number: 0,
         }
     }
 }

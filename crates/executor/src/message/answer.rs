@@ -15,6 +15,13 @@ pub struct Message {
     pub segment: Option<Blob>,
 }
 
+/// `[0, protocol]`: what this server speaks.
+pub fn protocol(ours: u64) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.array(2).unsigned(0).unsigned(ours);
+    writer.into_bytes()
+}
+
 /// `[0, id]`: the submission is on disk.
 pub fn accepted(id: RequestId) -> Vec<u8> {
     let mut writer = Writer::with_room(16);
@@ -38,7 +45,7 @@ pub fn stood(id: RequestId, status: Status, payload: Blob) -> Message {
         Writer::with_room(48 + payload.len().min(crate::limit::BLOB_SEGMENT_BYTES_MIN));
     writer.array(4).unsigned(0);
     put_id(&mut writer, id);
-    writer.text(word(status));
+    writer.text(status.word());
     let inline = put_blob(&mut writer, &payload);
     Message {
         head: writer.into_bytes(),
@@ -51,7 +58,7 @@ pub fn ended_without(id: RequestId, status: Status) -> Vec<u8> {
     let mut writer = Writer::with_room(48);
     writer.array(4).unsigned(0);
     put_id(&mut writer, id);
-    writer.text(word(status)).nil();
+    writer.text(status.word()).nil();
     writer.into_bytes()
 }
 
@@ -61,7 +68,7 @@ pub fn in_file(id: RequestId, status: Status, path: &Path, bytes: u64) -> Messag
     let mut writer = Writer::with_room(64 + path.len());
     writer.array(4).unsigned(0);
     put_id(&mut writer, id);
-    writer.text(word(status));
+    writer.text(status.word());
     writer.array(2).binary(path).unsigned(bytes);
     Message {
         head: writer.into_bytes(),
@@ -109,51 +116,6 @@ pub fn logged(offset: u64, bytes: &[u8]) -> Vec<u8> {
     let mut writer = Writer::with_room(16 + bytes.len());
     writer.array(2).unsigned(offset).binary(bytes);
     writer.into_bytes()
-}
-
-/// An item of `events`: the status of a request has changed.
-pub fn status_event(status: Status, attempt: u32) -> Vec<u8> {
-    let mut writer = Writer::with_room(48);
-    writer.map(3).text("event").text("status");
-    writer.text("status").text(word(status));
-    writer.text("attempt").unsigned(u64::from(attempt));
-    writer.into_bytes()
-}
-
-/// An item of `events`: why a request waits.
-pub fn reasoned(reason: &str) -> Vec<u8> {
-    let mut writer = Writer::with_room(32 + reason.len());
-    writer.map(2).text("event").text("reason");
-    writer.text("reason").text(reason);
-    writer.into_bytes()
-}
-
-/// An item of `events` from a progress record, a msgpack map; `None` if the record is not one.
-pub fn progressed(record: &[u8]) -> Option<Vec<u8>> {
-    let mut reader = super::Reader::new(record);
-    let count = reader.map_or_nil().ok()??;
-    let start = reader.offset();
-    for _ in 0..2 * count {
-        reader.skip().ok()?;
-    }
-    let pairs = reader.since(start);
-    reader.end().ok()?;
-    let mut writer = Writer::with_room(24 + pairs.len());
-    writer.map(count + 1).text("event").text("progress");
-    writer.raw(pairs);
-    Some(writer.into_bytes())
-}
-
-/// A status as clients read it.
-fn word(status: Status) -> &'static str {
-    match status {
-        Status::Queued => "queued",
-        Status::Running => "running",
-        Status::Succeeded => "succeeded",
-        Status::Failed => "failed",
-        Status::Cancelled => "cancelled",
-        Status::Dead => "dead",
-    }
 }
 
 fn put_id(writer: &mut Writer, id: RequestId) {
@@ -220,15 +182,5 @@ mod tests {
         assert_eq!(reader.value().expect("map"), Value::Map(6));
         assert_eq!(reader.text().expect("name"), "code");
         assert_eq!(reader.text().expect("value"), "limit");
-    }
-
-    #[test]
-    fn progress_passes_through_as_it_is() {
-        let record = b"\x82\xa4done\x03\xa5total\x0a";
-        let item = progressed(record).expect("an item");
-        assert_eq!(item, b"\x83\xa5event\xa8progress\xa4done\x03\xa5total\x0a");
-        for wrong in [&b"\x91\x01"[..], b"\x81\xa4done", b"", b"\x80\x01", b"\xc0"] {
-            assert_eq!(progressed(wrong), None, "{wrong:?}");
-        }
     }
 }

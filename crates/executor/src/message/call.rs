@@ -18,6 +18,10 @@ pub struct Submit<'a> {
 /// A client's call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Call<'a> {
+    /// The client's first words: the protocol that it speaks; what else a later one says is passed over.
+    Hello {
+        protocol: u64,
+    },
     Submit(Submit<'a>),
     /// Submit, and answer with its end.
     Run(Submit<'a>),
@@ -45,6 +49,13 @@ pub enum Call<'a> {
     Events {
         id: RequestId,
     },
+    /// The events of the server.
+    Feed {
+        /// A map in msgpack, or nil; see [`super::filter`].
+        filter: &'a [u8],
+        /// The number of the last event that the client had.
+        cursor: Option<u64>,
+    },
     /// A call for the server's main thread; the arguments are a msgpack array.
     Other {
         method: &'a str,
@@ -70,6 +81,7 @@ impl<'a> Call<'a> {
         let call = match (method, count) {
             ("submit", 2..=4) => Self::Submit(submit(&mut reader, count, segment)?),
             ("run", 2..=4) => Self::Run(submit(&mut reader, count, segment)?),
+            ("hello", 1..) => hello(&mut reader, count)?,
             ("accepted", 1) => Self::Accepted {
                 token: reader.unsigned()?,
             },
@@ -87,8 +99,17 @@ impl<'a> Call<'a> {
             ("events", 1) => Self::Events {
                 id: id(&mut reader)?,
             },
+            ("feed", 0..=2) => Self::Feed {
+                filter: if count > 0 { reader.skip()? } else { &[0xc0] },
+                cursor: if count > 1 {
+                    reader.unsigned_or_nil()?
+                } else {
+                    None
+                },
+            },
             (
-                "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs" | "events",
+                "hello" | "submit" | "run" | "accepted" | "wait" | "taken" | "cancel" | "logs"
+                | "events" | "feed",
                 _,
             ) => {
                 return Err(reader.malformed("another number of arguments than the method has"));
@@ -119,6 +140,14 @@ fn by<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a str>> {
         Some(1) if reader.text()? == "by" => reader.text().map(Some),
         Some(_) => Err(reader.malformed("the method takes no arguments by name but \"by\"")),
     }
+}
+
+fn hello<'a>(reader: &mut Reader<'a>, count: usize) -> Result<Call<'a>> {
+    let protocol = reader.unsigned()?;
+    for _ in 1..count {
+        reader.skip()?;
+    }
+    Ok(Call::Hello { protocol })
 }
 
 fn submit<'a>(
@@ -223,6 +252,48 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_of_the_feed_says_what_it_wants_and_what_it_had() {
+        let everything = Call::Feed {
+            filter: &[0xc0],
+            cursor: None,
+        };
+        assert_eq!(
+            Call::read(&head("feed", |w| w, 0), None).expect("read"),
+            everything
+        );
+        let head = head(
+            "feed",
+            |w| w.map(1).text("names").nil().unsigned(1 << 60),
+            2,
+        );
+        let from = Call::Feed {
+            filter: b"\x81\xa5names\xc0",
+            cursor: Some(1 << 60),
+        };
+        assert_eq!(Call::read(&head, None).expect("read"), from);
+    }
+
+    #[test]
+    fn a_hello_of_a_later_version_may_say_more() {
+        for (count, more) in [(1, false), (2, true)] {
+            let head = head(
+                "hello",
+                |w| {
+                    w.unsigned(7);
+                    if more {
+                        w.map(1).text("colour").text("red")
+                    } else {
+                        w
+                    }
+                },
+                count,
+            );
+            let expected = Call::Hello { protocol: 7 };
+            assert_eq!(Call::read(&head, None).expect("read"), expected);
+        }
+    }
+
+    #[test]
     fn what_is_not_known_here_is_handed_on() {
         let head = head("list", |w| w.map(0).unsigned(20), 2);
         let expected = Call::Other {
@@ -252,7 +323,13 @@ mod tests {
 
     #[test]
     fn a_number_of_arguments_that_a_method_does_not_have_is_an_error() {
-        for (method, count) in [("accepted", 0), ("submit", 1), ("wait", 3)] {
+        for (method, count) in [
+            ("hello", 0),
+            ("accepted", 0),
+            ("submit", 1),
+            ("wait", 3),
+            ("feed", 3),
+        ] {
             let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
             assert!(Call::read(&head, None).is_err(), "{method}");
         }

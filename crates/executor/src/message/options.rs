@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::{Reader, Value, call};
 use crate::error::{Error, Refusal};
+use crate::id::RequestId;
 use crate::limit::{AFTER_MAX, CPU_MAX, OPTION_TEXT_BYTES_MAX, OPTION_TIME_MS_MAX, RETRIES_MAX};
 use crate::request::{Lane, Millis, Options};
 use crate::schema::shown;
 
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 18] = [
     "lane",
     "priority",
     "timeout_s",
@@ -24,6 +25,8 @@ const NAMES: [&str; 16] = [
     "after",
     "delay_s",
     "submitter",
+    "traceparent",
+    "parent",
     "quota",
 ];
 
@@ -102,6 +105,8 @@ impl<'a> Given<'a> {
             "memory_bytes" => options.memory_bytes = self.bytes()?,
             "cpu" => options.cpu_milli = self.cpu()?,
             "after" => options.after = self.after()?,
+            "traceparent" => options.traceparent = self.traceparent()?,
+            "parent" => options.parent = self.id_or_nil()?,
             "delay_s" => {
                 let delay = self.millis(false)?;
                 options.not_before = delay.map(|delay| now.saturating_add(delay));
@@ -233,7 +238,7 @@ impl<'a> Given<'a> {
         Ok((cores * 1e3).round() as u32)
     }
 
-    fn after(&mut self) -> Answer<Vec<crate::id::RequestId>> {
+    fn after(&mut self) -> Answer<Vec<RequestId>> {
         let allowed = format!("a list of at most {AFTER_MAX} ids");
         let value = self.value()?;
         let count = match value {
@@ -243,13 +248,55 @@ impl<'a> Given<'a> {
         };
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count {
-            let mut ahead = self.reader.clone();
-            let value = ahead.value().map_err(unreadable)?;
-            let id = call::id(&mut self.reader);
-            ids.push(id.map_err(|_| self.refuse("ids of 12 characters", &value))?);
+            ids.push(self.id("ids of 12 characters")?);
         }
         Ok(ids)
     }
+
+    fn id(&mut self, allowed: &str) -> Answer<RequestId> {
+        let value = self.reader.clone().value().map_err(unreadable)?;
+        let id = call::id(&mut self.reader);
+        id.map_err(|_| self.refuse(allowed, &value))
+    }
+
+    fn id_or_nil(&mut self) -> Answer<Option<RequestId>> {
+        if self.reader.clone().value().map_err(unreadable)? == Value::Nil {
+            return self.value().map(|_| None);
+        }
+        self.id("the id of a request, 12 characters").map(Some)
+    }
+
+    fn traceparent(&mut self) -> Answer<Option<Arc<str>>> {
+        match self.value()? {
+            Value::Nil => Ok(None),
+            Value::Str(text) if is_traceparent(text) => Ok(Some(text.into())),
+            value => Err(self.refuse("a traceparent, as in 00-(32 digits)-(16 digits)-01", &value)),
+        }
+    }
+}
+
+/// Whether a text is a `traceparent` of version 00, or of a later one that begins as that does.
+///
+/// Source: W3C Trace Context, section 3.2.
+fn is_traceparent(text: &str) -> bool {
+    const FIELDS: [(usize, usize); 4] = [(0, 2), (3, 32), (36, 16), (53, 2)];
+    const BYTES: usize = 55;
+    let bytes = text.as_bytes();
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let field = |(at, count): (usize, usize)| &bytes[at..at + count];
+    let is_zero = |at| field(at).iter().all(|byte| *byte == b'0');
+    let fits = match text.get(..2) {
+        Some("00") => bytes.len() == BYTES,
+        Some("ff") | None => false,
+        Some(_) => {
+            (BYTES..=OPTION_TEXT_BYTES_MAX).contains(&bytes.len())
+                && bytes.get(BYTES).is_none_or(|byte| *byte == b'-')
+        }
+    };
+    fits && [2, 35, 52].iter().all(|at| bytes[*at] == b'-')
+        && FIELDS.iter().all(|at| field(*at).iter().all(is_hex))
+        && !is_zero(FIELDS[1])
+        && !is_zero(FIELDS[2])
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Options on top of defaults, and what is refused.
 
 use super::*;
-use crate::id::RequestId;
 use crate::message::Writer;
+
+const SPAN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 fn read(fill: impl FnOnce(&mut Writer) -> &mut Writer, pairs: usize) -> Answer<RequestedOptions> {
     let mut writer = Writer::default();
@@ -48,6 +49,8 @@ fn every_option_changes_what_it_names() {
             .array(2)
             .text(&id().to_string())
             .unsigned(id().0);
+        w.text("traceparent").text(SPAN);
+        w.text("parent").text(&id().to_string());
         w.text("quota")
             .unsigned(9)
             .text("delay_s")
@@ -72,6 +75,8 @@ fn every_option_changes_what_it_names() {
         ahead: 0,
         after: vec![id(), id()],
         not_before: Some(1_500),
+        traceparent: Some(SPAN.into()),
+        parent: Some(id()),
         by: None,
         sealed: false,
         quota: Some(9),
@@ -83,7 +88,7 @@ fn every_option_changes_what_it_names() {
 #[test]
 fn a_value_that_is_not_allowed_names_option_value_and_what_is() {
     type Fill = fn(&mut Writer) -> &mut Writer;
-    let cases: [(&str, Fill, &str, &str); 12] = [
+    let cases: [(&str, Fill, &str, &str); 15] = [
         ("lane", |w| w.text("slow"), "\"short\"", "\"slow\""),
         ("lane", |w| w.text("async"), "not an async def", "\"async\""),
         ("priority", |w| w.float(1.0), "an integer", "1"),
@@ -96,6 +101,14 @@ fn a_value_that_is_not_allowed_names_option_value_and_what_is() {
         ("memory_bytes", |w| w.integer(-1), "bytes", "-1"),
         ("cpu", |w| w.float(f64::INFINITY), "cores", "inf"),
         ("after", |w| w.array(1).text("x"), "12 characters", "\"x\""),
+        ("parent", |w| w.text("x"), "12 characters", "\"x\""),
+        ("parent", |w| w.boolean(true), "12 characters", "true"),
+        (
+            "traceparent",
+            |w| w.text("00-1"),
+            "00-(32 digits)",
+            "\"00-1\"",
+        ),
     ];
     for (name, fill, allowed, value) in cases {
         let refusal = read(|w| fill(w.text(name)), 1).expect_err(name);
@@ -129,4 +142,38 @@ fn text_that_is_too_long_is_cut_in_the_message() {
 fn a_back_off_above_its_maximum_raises_it() {
     let asked = read(|w| w.text("backoff_s").unsigned(600), 1).expect("read");
     assert_eq!(asked.options.backoff_max_ms, 600_000);
+}
+
+#[test]
+fn a_traceparent_is_one_of_the_w3c() {
+    let later = format!("cc-{}", &SPAN[3..]);
+    for good in [SPAN, &later, &format!("{later}-more")] {
+        assert!(is_traceparent(good), "{good}");
+    }
+    let zeros = |count| "0".repeat(count);
+    for wrong in [
+        "",
+        "00",
+        &SPAN[..54],
+        &format!("{SPAN}-more"),
+        &format!("{later}more"),
+        &format!("ff-{}", &SPAN[3..]),
+        &SPAN.to_uppercase(),
+        &SPAN.replace('-', "_"),
+        &format!("00-{}-00f067aa0ba902b7-01", zeros(32)),
+        &format!("00-4bf92f3577b34da6a3ce929d0e0e4736-{}-01", zeros(16)),
+        &format!("\u{fc}{}", &SPAN[2..]),
+        &format!("{later}-{}", zeros(OPTION_TEXT_BYTES_MAX)),
+    ] {
+        assert!(!is_traceparent(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn nil_is_no_parent() {
+    let asked = read(|w| w.text("parent").nil().text("traceparent").nil(), 2).expect("read");
+    assert_eq!(
+        (asked.options.parent, &asked.options.traceparent),
+        (None, &None)
+    );
 }

@@ -15,6 +15,8 @@ pub struct RunMessage<'a> {
     /// The time that this run may take.
     pub deadline_ms: Option<u64>,
     pub traceparent: Option<&'a str>,
+    /// The request that submitted it.
+    pub parent: Option<RequestId>,
 }
 
 /// What a worker replied.
@@ -30,16 +32,17 @@ pub enum WorkerReply<'a> {
     Returned,
 }
 
-/// `["run", [name, arguments, id, attempt, deadline in seconds, traceparent], nil]`.
+/// `["run", [name, arguments, id, attempt, deadline in seconds, traceparent, parent], nil]`.
 pub fn run(run: &RunMessage<'_>) -> Message {
-    let room = 96
+    let room = 112
+        + run.traceparent.map_or(0, str::len)
         + run.name.len()
         + run
             .arguments
             .len()
             .min(crate::limit::BLOB_SEGMENT_BYTES_MIN);
     let mut writer = Writer::with_room(room);
-    writer.array(3).text("run").array(6).text(run.name);
+    writer.array(3).text("run").array(7).text(run.name);
     let inline = put_blob(&mut writer, run.arguments);
     writer.text(&run.id.to_string());
     writer.unsigned(u64::from(run.attempt));
@@ -49,7 +52,11 @@ pub fn run(run: &RunMessage<'_>) -> Message {
         None => writer.nil(),
     };
     match run.traceparent {
-        Some(parent) => writer.text(parent),
+        Some(span) => writer.text(span),
+        None => writer.nil(),
+    };
+    match run.parent {
+        Some(parent) => writer.text(&parent.to_string()),
         None => writer.nil(),
     };
     writer.nil();
@@ -120,19 +127,24 @@ mod tests {
     #[test]
     fn a_run_names_id_and_attempt() {
         let arguments: Blob = b"\x80".as_slice().into();
-        let told = run(&RunMessage {
+        let mut told = RunMessage {
             name: "f",
             arguments: &arguments,
             id: RequestId(1),
             attempt: 2,
             deadline_ms: Some(1_500),
             traceparent: None,
-        });
-        assert_eq!(told.segment, None);
-        let mut expected = b"\x93\xa3run\x96\xa1f\xc4\x01\x80\xac000000000001\x02\xcb".to_vec();
+            parent: None,
+        };
+        assert_eq!(run(&told).segment, None);
+        let mut expected = b"\x93\xa3run\x97\xa1f\xc4\x01\x80\xac000000000001\x02\xcb".to_vec();
         expected.extend(1.5_f64.to_be_bytes());
-        expected.extend(b"\xc0\xc0");
-        assert_eq!(told.head, expected);
+        let start = expected.clone();
+        expected.extend(b"\xc0\xc0\xc0");
+        assert_eq!(run(&told).head, expected);
+        (told.traceparent, told.parent) = (Some("00-7"), Some(RequestId(2)));
+        let expected = [&start[..], b"\xa400-7\xac000000000002\xc0"].concat();
+        assert_eq!(run(&told).head, expected);
     }
 
     #[test]

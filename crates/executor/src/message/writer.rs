@@ -14,6 +14,11 @@ impl Writer {
         self.0
     }
 
+    /// How many bytes were written.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn nil(&mut self) -> &mut Self {
         self.0.push(0xc0);
         self

@@ -15,7 +15,7 @@ pub fn side(input: &[u8]) -> bool {
     let payload = match record {
         Record::Log { bytes, .. } => bytes,
         Record::Progress { map, .. } => {
-            let _ = progressed(map);
+            let _ = progressed(map, None);
             map
         }
         Record::Warning { text, .. } => text.as_bytes(),

@@ -20,6 +20,8 @@ pub(super) struct End<'a> {
     pub id: RequestId,
     pub ending: &'a Ending,
     pub deaths: u32,
+    /// As of [`Op::End`].
+    pub claimed: u32,
 }
 
 /// One change of the database.
@@ -60,17 +62,28 @@ pub(super) fn fold<'a>(ops: &'a [Op], changes: &mut Vec<Change<'a>>) {
                     changes.push(Change::Claim(*id, claim));
                 }
             }
-            Op::End { id, ending, deaths } => {
-                let (id, deaths) = (*id, *deaths);
-                let end = End { id, ending, deaths };
-                match last.remove(&id) {
-                    Some(index) if matches!(changes[index], Change::Claim(..)) => {
-                        let Change::Claim(_, claim) = changes[index] else {
-                            continue;
-                        };
-                        changes[index] = Change::End(end, Some(claim));
-                    }
-                    _ => changes.push(Change::End(end, None)),
+            Op::End {
+                id,
+                ending,
+                deaths,
+                claimed,
+            } => {
+                let (id, deaths, claimed) = (*id, *deaths, *claimed);
+                let end = End {
+                    id,
+                    ending,
+                    deaths,
+                    claimed,
+                };
+                let before = last.remove(&id).map(|index| &mut changes[index]);
+                if let Some(change) = before
+                    && let Change::Claim(_, claim) = *change
+                    && claim.attempt <= claimed
+                {
+                    *change = Change::End(end, Some(claim));
+                } else {
+                    // Of a run before the claim the end is late, and the claim stands without it.
+                    changes.push(Change::End(end, None));
                 }
             }
             Op::Unclaim { id, .. } | Op::Park { id, .. } | Op::Retry { id, .. } => {
@@ -103,9 +116,13 @@ mod tests {
     }
 
     fn end(id: u64) -> Op {
+        end_of(id, 1)
+    }
+
+    fn end_of(id: u64, attempt: u32) -> Op {
         let ending = Ending {
             status: Status::Cancelled,
-            attempts: 1,
+            attempts: attempt,
             at: 3,
             peak_bytes: None,
             outcome: Outcome::Cancelled,
@@ -114,6 +131,7 @@ mod tests {
             id: RequestId(id),
             ending: Arc::new(ending),
             deaths: 0,
+            claimed: attempt,
         }
     }
 
@@ -159,8 +177,13 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_does_not_join_the_end_of_an_earlier_run() {
+        assert_eq!(folded(&[claim(1, 2), end(1)]), ["claim 1 run 2", "end 1"]);
+    }
+
+    #[test]
     fn nothing_joins_across_a_park() {
-        let ops = [claim(1, 1), park(1), claim(1, 2), end(1)];
+        let ops = [claim(1, 1), park(1), claim(1, 2), end_of(1, 2)];
         assert_eq!(folded(&ops), ["claim 1 run 1", "park 1", "end 1 run 2"]);
         let ops = [accept(1), claim(1, 1), park(1), claim(1, 2)];
         assert_eq!(folded(&ops), ["accept 1 run 1", "park 1", "claim 1 run 2"]);

@@ -64,22 +64,15 @@ impl Interned {
     }
 }
 
-fn lane(number: i64) -> rusqlite::Result<Lane> {
-    let lanes = [Lane::Short, Lane::Long, Lane::Async];
-    let known = lanes.into_iter().find(|lane| *lane as i64 == number);
+pub(super) fn lane(number: i64) -> rusqlite::Result<Lane> {
+    let known = Lane::ALL.into_iter().find(|lane| *lane as i64 == number);
     known.ok_or_else(|| broken(4, Type::Integer, format!("there is no lane {number}")))
 }
 
 pub(super) fn status(number: i64) -> rusqlite::Result<Status> {
-    let all = [
-        Status::Queued,
-        Status::Running,
-        Status::Succeeded,
-        Status::Failed,
-        Status::Cancelled,
-        Status::Dead,
-    ];
-    let known = all.into_iter().find(|status| *status as i64 == number);
+    let known = Status::ALL
+        .into_iter()
+        .find(|status| *status as i64 == number);
     known.ok_or_else(|| broken(6, Type::Integer, format!("there is no status {number}")))
 }
 

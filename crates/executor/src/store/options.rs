@@ -46,6 +46,14 @@ pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
             pairs.text(text);
         }
     }
+    if let Some(text) = &options.traceparent {
+        key(&mut pairs, "traceparent");
+        pairs.text(text);
+    }
+    if let Some(parent) = options.parent {
+        key(&mut pairs, "parent");
+        pairs.unsigned(parent.0);
+    }
     if !options.after.is_empty() {
         key(&mut pairs, "after");
         pairs.array(options.after.len());
@@ -92,6 +100,8 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
             "idempotent" => options.idempotent = reader.boolean()?,
             "sealed" => options.sealed = reader.boolean()?,
             "key" => options.key = Some(reader.text()?.into()),
+            "traceparent" => options.traceparent = Some(reader.text()?.into()),
+            "parent" => options.parent = Some(RequestId(reader.unsigned()?)),
             "by" => options.by = Some(reader.text()?.into()),
             "after" => {
                 for _ in 0..reader.array()? {
@@ -161,6 +171,8 @@ mod tests {
             ahead: 8,
             after: vec![RequestId(1), RequestId(u64::MAX)],
             not_before: Some(1_800_000_000_000),
+            traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
+            parent: Some(RequestId(1 << 59)),
             ..Options::default()
         };
         let mut back = Options::default();

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use super::config::StoreConfig;
 use super::directory::{LOGS, RESULTS};
 use super::results::{self, folder_bytes};
-use crate::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
+use crate::id::RequestId;
 use crate::limit::STEP_MS;
 use crate::request::{Millis, Status};
 
@@ -170,9 +170,10 @@ impl Plan {
         let newest = connection.query_row("SELECT max(id) FROM requests", [], |row| {
             row.get::<_, Option<i64>>(0)
         })?;
-        let in_order = newest.is_none_or(|id| id.cast_unsigned() <= first_id(now + STEP_MS));
+        let in_order =
+            newest.is_none_or(|id| id.cast_unsigned() <= RequestId::first_at(now + STEP_MS).0);
         let before = self.rule.ended_before.filter(|_| in_order);
-        let last = before.map_or(i64::MAX.cast_unsigned(), first_id);
+        let last = before.map_or(i64::MAX.cast_unsigned(), |at| RequestId::first_at(at).0);
         let found = self.select(connection, (self.cursor, last))?;
         self.finished = found.len() < STEP_MAX;
         if let Some(candidate) = found.last() {
@@ -213,11 +214,6 @@ impl Plan {
         })?;
         rows.collect()
     }
-}
-
-/// The first id of a time.
-fn first_id(at: Millis) -> u64 {
-    at.saturating_sub(EPOCH_MS) << SEQUENCE_BITS
 }
 
 fn log_bytes(directory: &Path, id: RequestId) -> u64 {

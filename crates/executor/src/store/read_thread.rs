@@ -16,6 +16,7 @@ use super::job::{ReadJob, WriteJob};
 use super::prune::{Candidate, Plan};
 use super::reader::DatabaseReader;
 use super::results::{self, Unfiled};
+use super::statements;
 use super::unread::Unread;
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
@@ -154,8 +155,12 @@ impl ReadThread {
         }
     }
 
-    /// Write a result to its file; the reason if what its worker left is unfit.
+    /// Write a result to its file, unless its run is over; the reason if what its worker left is unfit.
     fn file(&self, id: RequestId, ending: &Ending) -> Option<String> {
+        // In doubt it is written: the end itself is looked at again.
+        if statements::is_late(&self.connection, id, ending).unwrap_or(false) {
+            return None;
+        }
         let directory = &self.config.directory;
         let filed = results::file(directory, id, ending);
         match filed.and_then(|()| Ok(results::sync(directory)?)) {

@@ -3,17 +3,14 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use rusqlite::{Connection, OpenFlags, params_from_iter};
+use rusqlite::{Connection, OpenFlags};
 
 use super::directory::DATABASE;
 use super::error::{Result, StoreError};
 
-/// A value of a row or of a parameter.
-pub use rusqlite::types::Value;
-
-/// A read-only connection. Any thread may use it, one at a time.
+/// A read-only connection. Any thread may use it, one at a time; what it reads is in [`super::reads`].
 ///
-/// It sees what was committed when a query began. Within the server's process this is the only way to read: see the
+/// A read sees what was committed when it began, and blocks on the disk. Within the server's process this is the only way to read: see the
 /// design note of the store.
 #[derive(Debug)]
 pub struct DatabaseReader(Mutex<Connection>);
@@ -40,24 +37,13 @@ impl DatabaseReader {
         Ok(Self(Mutex::new(connection)))
     }
 
-    /// The rows of a query, at most `rows_max` of them. Blocks on the disk.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Database`] for what is no query, and for a disk that fails.
-    pub fn query(&self, sql: &str, values: &[Value], rows_max: usize) -> Result<Vec<Vec<Value>>> {
-        let failed = StoreError::database;
-        let what = "cannot query the database";
+    /// Read from it.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T> {
         let connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut statement = connection.prepare(sql).map_err(failed(what))?;
-        let columns = statement.column_count();
-        let rows = statement.query_map(params_from_iter(values), |row| {
-            (0..columns).map(|column| row.get(column)).collect()
-        });
-        let rows = rows.map_err(failed(what))?;
-        rows.take(rows_max)
-            .collect::<rusqlite::Result<_>>()
-            .map_err(failed(what))
+        read(&connection).map_err(StoreError::database("cannot read the database"))
     }
 
     /// The connection, for the reading thread.

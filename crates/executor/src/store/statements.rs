@@ -11,7 +11,7 @@ use super::options;
 use crate::id::RequestId;
 use crate::message::cause_json;
 use crate::op::{Act, Op};
-use crate::request::{Millis, Outcome, Request, Status};
+use crate::request::{Ending, Failure, Millis, Outcome, Request, Status};
 
 /// Peaks kept of a name and code: enough for a 95th percentile (`peaks_max`).
 pub(super) const PEAKS_MAX: u32 = 64;
@@ -22,13 +22,17 @@ const ACCEPT: &str = "INSERT INTO requests(id, name, code, submitter, lane, prio
 // A claim that failed may be written again after a later commit: what has ended stays ended.
 const CLAIM: &str = "UPDATE requests SET status = 1, attempts = ?2, claimed_at = ?3, wake_at = NULL \
     WHERE id = ?1 AND ended_at IS NULL";
-const END: &str = "UPDATE requests SET status = ?2, attempts = ?3, deaths = ?4, \
-    claimed_at = coalesce(?5, claimed_at), ended_at = ?6, wake_at = NULL, peak_bytes = ?7, result_kind = ?8, \
-    result_bytes = ?9, failure = ?10, result = ?11 WHERE id = ?1";
+// Only the end of the run that the row is at counts, or of a request that waits after it.
+const END: &str = "UPDATE requests SET attempts = ?3, status = ?5, deaths = ?6, \
+    claimed_at = coalesce(?7, claimed_at), ended_at = ?8, wake_at = NULL, peak_bytes = ?9, result_kind = ?10, \
+    result_bytes = ?11, failure = ?12, result = ?13 WHERE id = ?1 AND ";
+/// Whether an end counts: of a request that has not ended (`?2` is the last run that its server claimed), and not that
+/// of a run before an operator's retry (`?3`), unless no run has ended with it (`?4`).
+const END_COUNTS: &str = "(ended_at IS NULL AND attempts <= ?2 AND (forgiven < ?3 OR ?4))";
 // `claimed_at` stays that of the previous run, if there was one; the end of the next run sets it.
 const UNCLAIM: &str = "UPDATE requests SET status = 0, attempts = ?2 - 1 WHERE id = ?1 AND attempts = ?2 AND ended_at IS NULL";
 const PARK: &str = "UPDATE requests SET status = 0, attempts = ?2, deaths = ?3, wake_at = ?4 \
-    WHERE id = ?1 AND ended_at IS NULL";
+    WHERE id = ?1 AND ended_at IS NULL AND attempts <= ?2";
 const RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
     SELECT id, ?2, claimed_at, ?3, ?4 FROM requests WHERE id = ?1";
 const LAST_RUN: &str = "INSERT OR REPLACE INTO runs(id, attempt, began_at, ended_at, failure) \
@@ -91,7 +95,7 @@ impl<'c> Statements<'c> {
             arguments: prepare("INSERT INTO arguments(id, blob) VALUES(?1, ?2)")?,
             claim: prepare(CLAIM)?,
             unclaim: prepare(UNCLAIM)?,
-            end: prepare(END)?,
+            end: prepare(&format!("{END}{END_COUNTS}"))?,
             park: prepare(PARK)?,
             run: prepare(RUN)?,
             last_run: prepare(LAST_RUN)?,
@@ -173,8 +177,10 @@ impl<'c> Statements<'c> {
         let failure = (kind == 2).then(|| cause_json(&ending.outcome));
         let row = params![
             key(end.id),
-            ending.status as u8,
+            end.claimed,
             ending.attempts,
+            waited(&ending.outcome),
+            ending.status as u8,
             end.deaths,
             claim.map(|claim| time(claim.at)),
             time(ending.at),
@@ -196,9 +202,11 @@ impl<'c> Statements<'c> {
                 failure,
                 deaths,
             } => {
+                let parked = params![key(*id), attempt, deaths, time(*wake_at)];
+                if self.park.execute(parked)? == 0 {
+                    return Ok(()); // as late as an end may be
+                }
                 let told = crate::message::failure_json(failure);
-                self.park
-                    .execute(params![key(*id), attempt, deaths, time(*wake_at)])?;
                 self.run
                     .execute(params![key(*id), attempt, time(now), told])
                     .map(drop)
@@ -285,6 +293,26 @@ impl<'c> Statements<'c> {
             None => self.note_boot.execute([Null]).map(drop),
         }
     }
+}
+
+/// Whether the end of a run would come too late: its request has ended, or is at a later run. One that is not on disk
+/// yet is at none.
+pub(super) fn is_late(connection: &Connection, id: RequestId, ending: &Ending) -> Result<bool> {
+    let sql = format!("SELECT NOT {END_COUNTS} FROM requests WHERE id = ?1");
+    let attempt = ending.attempts;
+    let run = params![key(id), attempt, attempt, waited(&ending.outcome)];
+    let late = connection
+        .query_row(&sql, run, |row| row.get(0))
+        .optional()?;
+    Ok(late.unwrap_or(false))
+}
+
+/// Whether no run ended with this outcome, as far as it says.
+fn waited(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Cancelled | Outcome::Failed(Failure::After(_))
+    )
 }
 
 fn key(id: RequestId) -> i64 {

@@ -21,7 +21,7 @@ use super::reserve::Reserve;
 use super::results::{self, Unfiled};
 use super::schema;
 use super::shrink;
-use super::statements::Statements;
+use super::statements::{self, Statements};
 use super::timeline::{self, Timeline};
 use crate::id::RequestId;
 use crate::journal::Journal;
@@ -217,7 +217,7 @@ impl WriteThread {
             held.map_err(|error| without_reserve(&error))?;
         }
         // Before the rows, so that no committed row names a file that is not on disk.
-        self.write_files()?;
+        self.write_files(connection)?;
         let mut changed = self.transact(connection, statements);
         // What the reserve is kept for: on a full disk, accepted requests still end.
         if let Err(failed) = &changed
@@ -365,14 +365,18 @@ impl WriteThread {
         }
     }
 
-    /// Write the large results of the batch to their files before its rows, unless that is done.
-    fn write_files(&self) -> Result<(), Failed> {
+    /// Write the large results of the batch to their files before its rows, unless that is done, or their ends are late:
+    /// the file is that of a later run then.
+    fn write_files(&self, connection: &Connection) -> Result<(), Failed> {
         let mut any = false;
         for op in &self.batch.ops {
             let Op::End { id, ending, .. } = op else {
                 continue;
             };
             if !self.is_in_file(&ending.outcome) || self.filed.has(*id) {
+                continue;
+            }
+            if statements::is_late(connection, *id, ending)? {
                 continue;
             }
             match results::file(&self.config.directory, *id, ending) {

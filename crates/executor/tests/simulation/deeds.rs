@@ -92,7 +92,7 @@ impl World {
         };
         self.submitted += 1;
         // The machine may tell at once that it was accepted: whoever keeps it has to know it by then.
-        let id = RequestId::after(self.model.last(), self.now);
+        let id = RequestId::after(self.model.last(), self.now, 0);
         self.newest = Some(Arc::new(Request {
             id,
             accepted_at: self.now,

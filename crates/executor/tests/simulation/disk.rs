@@ -108,6 +108,10 @@ impl Disk {
                 ..
             } => {
                 let row = self.unfinished(id, "parked");
+                assert!(
+                    row.attempts <= attempt,
+                    "the park of {id} would count as late"
+                );
                 row.status = Status::Queued;
                 row.attempts = attempt;
                 row.wake_at = Some(wake_at);
@@ -121,8 +125,17 @@ impl Disk {
                 row.deaths = 0;
                 row.wake_at = None;
             }
-            Op::End { id, ending, deaths } => {
+            Op::End {
+                id,
+                ending,
+                deaths,
+                claimed,
+            } => {
                 let row = self.unfinished(id, "ended");
+                assert!(
+                    row.attempts <= claimed,
+                    "the end of {id} would count as late"
+                );
                 row.status = ending.status;
                 row.attempts = ending.attempts;
                 row.deaths = deaths;

@@ -144,7 +144,13 @@ impl World {
             Action::Ended(id, ending) => {
                 let (id, ending) = (*id, Arc::clone(ending));
                 let deaths = 0; // no other server reads them
-                self.disk.apply(Op::End { id, ending, deaths });
+                let claimed = u32::MAX; // what was given back is not written
+                self.disk.apply(Op::End {
+                    id,
+                    ending,
+                    deaths,
+                    claimed,
+                });
             }
             _ => {}
         }

@@ -8,9 +8,7 @@ use forebay_executor::clock::Clock;
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Request};
-use forebay_executor::store::{
-    Answer, DatabaseReader, Fetched, PruneRule, Question, StoreConfig, Value,
-};
+use forebay_executor::store::{Answer, Fetched, PruneRule, Question, StoreConfig};
 use rusqlite::Connection;
 
 use crate::given::{self, Directory, Driven, end, request};
@@ -40,7 +38,13 @@ fn accepted(at: u64, options: Options) -> Op {
 }
 
 fn ended(id: u64, at: u64) -> Op {
-    let Op::End { id, ending, deaths } = end(id) else {
+    let Op::End {
+        id,
+        ending,
+        deaths,
+        claimed,
+    } = end(id)
+    else {
         unreachable!("an end")
     };
     let mut ending = (*ending).clone();
@@ -49,6 +53,7 @@ fn ended(id: u64, at: u64) -> Op {
         id,
         ending: Arc::new(ending),
         deaths,
+        claimed,
     }
 }
 
@@ -60,14 +65,8 @@ fn passed() -> u64 {
 
 /// When requests ended, as it is stored.
 fn ends(directory: &Directory) -> Vec<u64> {
-    let sql = "SELECT ended_at FROM requests ORDER BY id";
-    let reader = DatabaseReader::open(directory.path()).expect("opens");
-    let rows = reader.query(sql, &[], 100).expect("rows");
-    let end = |row: Vec<Value>| match row[..] {
-        [Value::Integer(at)] => at.cast_unsigned(),
-        _ => panic!("{row:?}"),
-    };
-    rows.into_iter().map(end).collect()
+    let ends = given::numbers(directory, "SELECT ended_at FROM requests ORDER BY id");
+    ends.into_iter().map(i64::cast_unsigned).collect()
 }
 
 fn is_there(driven: &mut Driven, id: u64) -> bool {

@@ -104,6 +104,15 @@ impl Driven {
     }
 }
 
+/// The numbers that a question to the database gives, in its first column.
+pub fn numbers(directory: &Directory, sql: &str) -> Vec<i64> {
+    let database = rusqlite::Connection::open(directory.path().join("requests.db"));
+    let database = database.expect("opens");
+    let mut statement = database.prepare(sql).expect("a statement");
+    let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+    rows.map(|row| row.expect("a number")).collect()
+}
+
 /// The fixtures ended long ago: nothing goes by its age, where a test does not say so.
 pub fn config(directory: &Path) -> StoreConfig {
     StoreConfig {
@@ -144,9 +153,14 @@ pub fn claim(id: u64, attempt: u32) -> Op {
 }
 
 pub fn end_with(id: u64, status: Status, outcome: Outcome) -> Op {
+    end_of((id, 1), status, outcome)
+}
+
+/// The end of this run of a request.
+pub fn end_of((id, attempt): (u64, u32), status: Status, outcome: Outcome) -> Op {
     let ending = Ending {
         status,
-        attempts: 1,
+        attempts: attempt,
         at: 1_760_000_200_000 + id,
         peak_bytes: Some(60 << 20),
         outcome,
@@ -155,6 +169,7 @@ pub fn end_with(id: u64, status: Status, outcome: Outcome) -> Op {
         id: RequestId(id),
         ending: Arc::new(ending),
         deaths: 0,
+        claimed: attempt,
     }
 }
 

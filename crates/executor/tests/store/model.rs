@@ -71,8 +71,12 @@ fn apply(model: &mut BTreeMap<u64, Stands>, event: Event) -> Option<Op> {
         Op::End { id, ending, .. } => {
             let mut ending = (*ending).clone();
             ending.attempts = stands.attempts;
-            let (ending, deaths) = (std::sync::Arc::new(ending), stands.deaths);
-            Op::End { id, ending, deaths }
+            Op::End {
+                id,
+                ending: std::sync::Arc::new(ending),
+                deaths: stands.deaths,
+                claimed: stands.attempts,
+            }
         }
         other => other,
     };

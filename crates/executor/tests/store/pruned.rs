@@ -3,25 +3,14 @@
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
-use forebay_executor::store::{
-    Answer, DatabaseReader, Fetched, PruneRule, Pruned, Question, StoreConfig,
-};
+use forebay_executor::store::{Answer, Fetched, PruneRule, Pruned, Question, StoreConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
 
 fn ids(directory: &Directory) -> Vec<i64> {
-    let rows = DatabaseReader::open(directory.path())
-        .expect("opens")
-        .query("SELECT id FROM requests ORDER BY id", &[], 100_000);
-    let rows = rows.expect("rows");
-    rows.into_iter()
-        .map(|row| match row[..] {
-            [forebay_executor::store::Value::Integer(id)] => id,
-            _ => panic!("{row:?}"),
-        })
-        .collect()
+    given::numbers(directory, "SELECT id FROM requests ORDER BY id")
 }
 
 fn pruned(driven: &mut Driven, rule: PruneRule) -> Pruned {
@@ -132,11 +121,8 @@ fn many_go_in_steps_and_leave_neither_arguments_nor_files() {
     assert_eq!(done.count, 1_000);
     assert!(done.bytes > 100_000, "{done:?}");
     for table in ["requests", "arguments"] {
-        let sql = format!("SELECT 1 FROM {table}");
-        let rows = DatabaseReader::open(directory.path())
-            .expect("opens")
-            .query(&sql, &[], 1);
-        assert!(rows.expect("rows").is_empty(), "{table}");
+        let count = given::numbers(&directory, &format!("SELECT count(*) FROM {table}"));
+        assert_eq!(count, [0], "{table}");
     }
     assert!(!log.exists());
     let results = std::fs::read_dir(directory.path().join("results")).expect("listed");
@@ -239,7 +225,13 @@ fn the_old_go_by_themselves() {
     let young = (now - EPOCH_MS) << SEQUENCE_BITS;
     driven.commit(vec![accept(1), accept(2), accept(3), accept(young)]);
     driven.commit(vec![end(1), end(2)]);
-    let Op::End { id, ending, deaths } = end(young) else {
+    let Op::End {
+        id,
+        ending,
+        deaths,
+        claimed,
+    } = end(young)
+    else {
         unreachable!("an end")
     };
     let mut ending = (*ending).clone();
@@ -248,6 +240,7 @@ fn the_old_go_by_themselves() {
         id,
         ending: std::sync::Arc::new(ending),
         deaths,
+        claimed,
     }]);
     settled(&mut driven, &directory, 2);
     assert_eq!(ids(&directory), [3, young.cast_signed()]);

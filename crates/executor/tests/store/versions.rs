@@ -1,9 +1,9 @@
 //! Databases of other versions.
 
-use forebay_executor::id::RequestId;
+use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Restored;
 use forebay_executor::request::Status;
-use forebay_executor::store::{Store, StoreConfig, VERSION};
+use forebay_executor::store::{DatabaseReader, Filter, Store, StoreConfig, VERSION};
 use rusqlite::Connection;
 
 use crate::given::{Directory, Driven, accept, end};
@@ -49,6 +49,40 @@ fn a_database_of_version_1_is_read_by_this_one() {
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .expect("a version");
     assert_eq!(version, VERSION);
+}
+
+#[test]
+fn a_database_of_version_4_opens_and_its_ids_go_on() {
+    let directory = Directory::new();
+    let database = Connection::open(directory.path().join("requests.db")).expect("opens");
+    database
+        .execute_batch(include_str!("version_4.sql"))
+        .expect("the fixture");
+    drop(database);
+    let first = (1_760_000_000_000 - EPOCH_MS) << SEQUENCE_BITS;
+    let ids = [first, first + 1, first + 0xfffe, first + 0xffff];
+    let (mut driven, recovery) = Driven::open(directory.path());
+    let counted = |one: &Restored| (one.request.id.0, one.attempts, one.forgiven, one.deaths);
+    let counted: Vec<_> = recovery.restored.iter().map(counted).collect();
+    assert_eq!(counted, [(ids[1], 3, 2, 1), (ids[3], 1, 0, 0)]);
+    assert_eq!(recovery.paused, ["weekly".into()]);
+    assert_eq!(recovery.resumed, [("nightly".into(), 1_760_000_000_005)]);
+    assert_eq!(recovery.last, RequestId(ids[3]));
+    let next = RequestId::after(recovery.last, 1_760_000_000_000, 0);
+    driven.commit(vec![accept(next.0)]);
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let page = reader.page(&Filter::default(), None, 9).expect("a page");
+    let listed: Vec<_> = page.requests.iter().map(|one| one.id.0).collect();
+    assert_eq!(listed, [next.0, ids[3], ids[2], ids[1], ids[0]]);
+    assert!(next.to_string() > RequestId(ids[3]).to_string());
+    let begins = RequestId::beginning_with(&next.to_string()[..8]).expect("a beginning");
+    assert_eq!(reader.among(&begins, 9).expect("read").len(), 5);
+    assert_eq!(reader.runs(RequestId(ids[1]), 9).expect("read").len(), 1);
+    driven.commit(vec![end(ids[3])]);
+    assert_eq!(
+        reader.status(RequestId(ids[3])).expect("read"),
+        Some(Status::Succeeded)
+    );
 }
 
 #[test]

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use forebay_executor::id::RequestId;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Death, Ending, Failure, Lane, Options, Outcome, Status};
-use forebay_executor::store::{
-    Answer, DatabaseReader, Fetched, Payload, Question, StoreConfig, Value,
-};
+use forebay_executor::store::{Answer, DatabaseReader, Fetched, Payload, Question, StoreConfig};
 
-use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_with, request};
+use crate::given::{self, Directory, Driven, accept, blob, claim, end, end_of, end_with, request};
 
 fn fetched(driven: &mut Driven, id: u64, question: Question) -> Fetched {
     driven.store.fetch(RequestId(id), question, 7);
@@ -193,15 +191,18 @@ fn a_run_that_did_not_end_its_request_is_history() {
     assert_eq!(parked.wake_at, Some(1_760_000_300_000));
     driven.commit(vec![
         claim(1, 2),
-        end_with(1, Status::Failed, Outcome::Failed(Failure::OutcomeUnknown)),
+        end_of(
+            (1, 2),
+            Status::Failed,
+            Outcome::Failed(Failure::OutcomeUnknown),
+        ),
     ]);
     let Fetched::Row(row) = fetched(&mut driven, 1, Question::Row) else {
         panic!("no row");
     };
     assert_eq!(
         (row.status, row.attempts, row.deaths),
-        (Status::Failed, 1, 0),
-        "as `end_with` says"
+        (Status::Failed, 2, 0)
     );
     assert_eq!(
         row.ending.as_ref().map(|ending| ending.status),
@@ -212,16 +213,13 @@ fn a_run_that_did_not_end_its_request_is_history() {
         id: RequestId(1),
         at: 1_760_000_400_000,
     }]);
-    let rows = forebay_executor::store::DatabaseReader::open(directory.path())
-        .expect("opens")
-        .query(
-            "SELECT attempt, failure LIKE '%died%' FROM runs ORDER BY attempt",
-            &[],
-            10,
-        )
-        .expect("rows");
-    // The second overwrote nothing: `end_with` says one attempt, and that run's failure is the newer one.
-    assert_eq!(rows, [[Value::Integer(1), Value::Integer(0)]]);
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let runs = reader.runs(RequestId(1), 10).expect("runs");
+    let runs: Vec<_> = runs
+        .iter()
+        .map(|run| (run.attempt, run.failure.contains("died")))
+        .collect();
+    assert_eq!(runs, [(1, true), (2, false)]);
     driven.store.close();
     let (_driven, recovery) = Driven::open(directory.path());
     assert_eq!(recovery.restored[0].status, Status::Queued);
@@ -248,6 +246,7 @@ fn deaths_are_those_that_the_machine_counts_and_a_retry_forgives_what_was_before
             outcome: Outcome::Failed(died()),
         }),
         deaths,
+        claimed: attempts,
     };
     let counted = |directory: &Directory| {
         let (driven, recovery) = Driven::open(directory.path());
@@ -398,8 +397,7 @@ fn a_store_that_is_closed_leaves_a_reader_of_its_process_its_lock() {
     let (mut driven, _) = Driven::open(directory.path());
     driven.commit(vec![accept(1)]);
     let reader = DatabaseReader::open(directory.path()).expect("opens");
-    let rows = reader.query("SELECT id FROM requests", &[], 9);
-    assert_eq!(rows.expect("rows").len(), 1);
+    assert_eq!(reader.newest().expect("read"), Some(RequestId(1)));
     let database = directory.path().join("requests.db");
     assert!(is_locked(&database));
     driven.store.close();

@@ -5,7 +5,7 @@ use super::field::{Reader, UNKNOWN, Writer};
 use crate::death::Death;
 use crate::error::Result;
 
-/// From keeper to client.
+/// From keeper to client. 6 is reserved for the answer about an heir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A service's process exists; its pidfd comes along.

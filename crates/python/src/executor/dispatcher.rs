@@ -12,14 +12,14 @@ use std::time::Duration;
 use forebay_base::time::{deadline, left};
 use forebay_executor::dispatcher::{Dispatcher, Order, StartedWorker, Waited};
 use forebay_executor::error::Error;
+use forebay_executor::feed::{Happening, ServiceChange};
 use forebay_executor::id::RequestId;
 use forebay_executor::message::options as options_in;
-use forebay_executor::request::{Death, Options};
+use forebay_executor::request::{Cause, Death, Options};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use super::lane::lane_of;
 use super::seen;
 use super::settings::{prune_rule, settings_of};
 use super::usage;
@@ -176,6 +176,29 @@ impl PyDispatcher {
         Ok(seen::figures(py, &figures)?)
     }
 
+    fn metrics<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        let exposition = py.detach(|| self.core.metrics())?;
+        Ok(seen::metrics(py, &exposition)?)
+    }
+
+    #[pyo3(signature = (event, *, service, pid, cause = None, id = None))]
+    fn note_event(
+        &self,
+        event: &str,
+        service: &str,
+        pid: i32,
+        cause: Option<&str>,
+        id: Option<u64>,
+    ) -> Result<()> {
+        let happening = ServiceChange::of_word(event).map(|change| Happening::Service {
+            change,
+            service: service.into(),
+            pid,
+            cause: cause.map(Cause::of_death),
+        })?;
+        Ok(self.core.note(id.map(RequestId), happening)?)
+    }
+
     fn usage<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
         Ok(usage::readings(py, &self.core.usage())?)
     }
@@ -306,7 +329,7 @@ fn wait<T: Send>(
 fn order_of(py: Python<'_>, order: Order) -> Result<Bound<'_, PyTuple>> {
     let order = match order {
         Order::Start { slot, lane, nonce } => {
-            ("start", slot, lane_of(lane), nonce).into_bound_py_any(py)
+            ("start", slot, lane.word(), nonce).into_bound_py_any(py)
         }
         Order::Stop { slot } => ("stop", slot).into_bound_py_any(py),
         Order::Died { slot } => ("died", slot).into_bound_py_any(py),

@@ -1,12 +1,14 @@
-//! The store's tables, read inside of the server's process.
+//! The store of a server, read inside of the server's process.
 
 use std::path::PathBuf;
 
-use forebay_executor::store::{DatabaseReader, Value};
-use pyo3::exceptions::PyTypeError;
+use forebay_executor::id::RequestId;
+use forebay_executor::store::{DatabaseReader, Filter};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 
+use super::seen;
+use super::settings::{lane_of, status_of};
 use crate::error::Result;
 
 /// A read-only connection to the database of a state directory.
@@ -22,50 +24,77 @@ impl PyStoreReader {
         Ok(reader.map(Self)?)
     }
 
-    /// The rows of a query, at most `rows_max` of them, as tuples.
-    #[allow(clippy::needless_pass_by_value)] // as PyO3 extracts it
-    fn query<'py>(
+    fn get<'py>(&self, py: Python<'py>, id: u64) -> Result<Option<Bound<'py, PyDict>>> {
+        let found = py.detach(|| self.0.request(RequestId(id)))?;
+        let found = found.map(|found| seen::listed(py, &found));
+        Ok(found.transpose()?)
+    }
+
+    fn newest(&self, py: Python<'_>) -> Result<Option<u64>> {
+        let newest = py.detach(|| self.0.newest())?;
+        Ok(newest.map(|id| id.0))
+    }
+
+    fn beginning_with(
+        &self,
+        py: Python<'_>,
+        text: &str,
+        count_max: usize,
+    ) -> Result<Option<Vec<u64>>> {
+        let Ok(ids) = RequestId::beginning_with(text) else {
+            return Ok(None);
+        };
+        let found = py.detach(|| self.0.among(&ids, count_max))?;
+        Ok(Some(found.into_iter().map(|id| id.0).collect()))
+    }
+
+    #[pyo3(signature = (count_max, cursor = None, *, status = Vec::new(), name = None, submitter = None, lane = None, since_ms = None, until_ms = None))]
+    #[allow(clippy::too_many_arguments)] // they are Python's
+    fn page<'py>(
         &self,
         py: Python<'py>,
-        sql: &str,
-        values: Vec<Bound<'py, PyAny>>,
-        rows_max: usize,
-    ) -> Result<Bound<'py, PyList>> {
-        let values: Vec<Value> = values.iter().map(parameter).collect::<PyResult<_>>()?;
-        let rows = py.detach(|| self.0.query(sql, &values, rows_max));
-        let rows = rows?.into_iter().map(|row| {
-            let columns = row.into_iter().map(|value| column(py, value));
-            PyTuple::new(py, columns.collect::<PyResult<Vec<_>>>()?)
-        });
-        Ok(PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)?)
+        count_max: usize,
+        cursor: Option<u64>,
+        status: Vec<String>,
+        name: Option<String>,
+        submitter: Option<String>,
+        lane: Option<String>,
+        since_ms: Option<u64>,
+        until_ms: Option<u64>,
+    ) -> Result<(Vec<Bound<'py, PyDict>>, Option<u64>)> {
+        let statuses = status.iter().map(|word| status_of(word));
+        let filter = Filter {
+            statuses: statuses.collect::<Result<_>>()?,
+            name,
+            submitter,
+            lane: lane.as_deref().map(lane_of).transpose()?,
+            since: since_ms,
+            until: until_ms,
+        };
+        let cursor = cursor.map(RequestId);
+        let page = py.detach(|| self.0.page(&filter, cursor, count_max))?;
+        let rows = page.requests.iter().map(|one| seen::listed(py, one));
+        Ok((rows.collect::<PyResult<_>>()?, page.next.map(|id| id.0)))
     }
-}
 
-fn parameter(value: &Bound<'_, PyAny>) -> PyResult<Value> {
-    if value.is_none() {
-        Ok(Value::Null)
-    } else if let Ok(number) = value.cast::<PyInt>() {
-        Ok(Value::Integer(number.extract()?))
-    } else if let Ok(number) = value.cast::<PyFloat>() {
-        Ok(Value::Real(number.extract()?))
-    } else if let Ok(text) = value.cast::<PyString>() {
-        Ok(Value::Text(text.extract()?))
-    } else if let Ok(bytes) = value.cast::<PyBytes>() {
-        Ok(Value::Blob(bytes.as_bytes().into()))
-    } else {
-        let kind = value.get_type().name()?;
-        Err(PyTypeError::new_err(format!(
-            "a value of a query is None, int, float, str or bytes, not {kind}"
-        )))
+    fn runs<'py>(
+        &self,
+        py: Python<'py>,
+        id: u64,
+        count_max: usize,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let runs = py.detach(|| self.0.runs(RequestId(id), count_max))?;
+        let runs = runs.iter().map(|run| seen::past_run(py, run));
+        Ok(runs.collect::<PyResult<_>>()?)
     }
-}
 
-fn column(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
-    Ok(match value {
-        Value::Null => py.None().into_bound(py),
-        Value::Integer(number) => number.into_pyobject(py)?.into_any(),
-        Value::Real(number) => number.into_pyobject(py)?.into_any(),
-        Value::Text(text) => text.into_pyobject(py)?.into_any(),
-        Value::Blob(bytes) => PyBytes::new(py, &bytes).into_any(),
-    })
+    fn arguments<'py>(&self, py: Python<'py>, id: u64) -> Result<Option<Bound<'py, PyBytes>>> {
+        let found = py.detach(|| self.0.arguments(RequestId(id)))?;
+        Ok(found.map(|found| PyBytes::new(py, &found)))
+    }
+
+    fn options<'py>(&self, py: Python<'py>, id: u64) -> Result<Option<Bound<'py, PyBytes>>> {
+        let found = py.detach(|| self.0.options(RequestId(id)))?;
+        Ok(found.map(|found| PyBytes::new(py, &found)))
+    }
 }

@@ -1,12 +1,12 @@
 //! What the machine looks like, as dicts.
 
+use forebay_executor::feed::{Distribution, Exposition, Labels, Sample};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
-use forebay_executor::store::Pruned;
+use forebay_executor::store::{Listed, PastRun, Pruned};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::lane::lane_of;
 use crate::fields::set_items;
 
 /// Counts, with a dict for each lane by its name under `lanes`.
@@ -15,13 +15,16 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
     for lane in &seen.lanes {
         let one = PyDict::new(py);
         set_items!(one, lane; ready running workers_starting workers_up workers_idle);
-        lanes.set_item(lane_of(lane.lane), one)?;
+        lanes.set_item(lane.lane.word(), one)?;
     }
     let dict = PyDict::new(py);
     dict.set_item("lanes", lanes)?;
+    dict.set_item("parked", seen.waits.total())?;
+    let oldest = seen.oldest_ready_ms.iter().flatten().max();
+    dict.set_item("oldest_ready_ms", oldest)?;
     set_items!(
         dict, seen;
-        unfinished parked oldest_ready_ms
+        unfinished
         accepted refused succeeded failed cancelled dead deaths
         store_in_flight store_kept
         resident_bytes promised_bytes memory_limit_bytes low_resource
@@ -30,11 +33,52 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
     Ok(dict)
 }
 
+/// Metrics: lists of `[name, labels, number]`, and of `[name, labels, buckets, sum, count]`.
+pub fn metrics<'py>(py: Python<'py>, seen: &Exposition) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("counters", samples(py, &seen.counters)?)?;
+    dict.set_item("gauges", samples(py, &seen.gauges)?)?;
+    let histograms = seen.histograms.iter().map(|one| histogram(py, one));
+    dict.set_item("histograms", histograms.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(dict)
+}
+
+fn samples<'py>(py: Python<'py>, seen: &[Sample]) -> PyResult<Vec<Bound<'py, PyList>>> {
+    let list = seen.iter().map(|one| {
+        let list = PyList::empty(py);
+        list.append(one.name)?;
+        list.append(labels(py, &one.labels)?)?;
+        list.append(one.value)?;
+        Ok(list)
+    });
+    list.collect()
+}
+
+fn histogram<'py>(py: Python<'py>, seen: &Distribution) -> PyResult<Bound<'py, PyList>> {
+    let buckets = seen.buckets.iter();
+    let buckets = buckets.map(|(bound, count)| (*bound, *count).into_pyobject(py));
+    let list = PyList::empty(py);
+    list.append(seen.name)?;
+    list.append(labels(py, &seen.labels)?)?;
+    list.append(buckets.collect::<PyResult<Vec<_>>>()?)?;
+    list.append(seen.sum)?;
+    list.append(seen.count)?;
+    Ok(list)
+}
+
+fn labels<'py>(py: Python<'py>, seen: &Labels) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (name, value) in seen {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
+}
+
 /// One worker.
 pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("slot", seen.slot)?;
-    dict.set_item("lane", lane_of(seen.lane))?;
+    dict.set_item("lane", seen.lane.word())?;
     set_items!(dict, seen; state burst);
     let running = seen.running.iter().map(ToString::to_string);
     dict.set_item("running", PyList::new(py, running.collect::<Vec<_>>())?)?;
@@ -45,7 +89,7 @@ pub fn worker<'py>(py: Python<'py>, seen: &WorkerView) -> PyResult<Bound<'py, Py
 /// Why a request is where it is.
 pub fn why<'py>(py: Python<'py>, seen: &Why) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("status", format!("{:?}", seen.status).to_lowercase())?;
+    dict.set_item("status", seen.status.word())?;
     set_items!(dict, seen; reason next decisions);
     Ok(dict)
 }
@@ -73,6 +117,27 @@ pub fn retried<'py>(
         Some(why) => dict.set_item("refused", why)?,
         None => dict.set_item("status", "queued")?,
     }
+    Ok(dict)
+}
+
+/// A request as it is stored; times in milliseconds since 1970, the failure as JSON.
+pub fn listed<'py>(py: Python<'py>, seen: &Listed) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("id", seen.id.0)?;
+    dict.set_item("lane", seen.lane.word())?;
+    dict.set_item("status", seen.status.word())?;
+    set_items!(
+        dict, seen;
+        name code submitter priority attempts deaths retried
+        accepted_at claimed_at ended_at wake_at peak_bytes result_bytes failure
+    );
+    Ok(dict)
+}
+
+/// A run that did not end its request; times and failure as of a request.
+pub fn past_run<'py>(py: Python<'py>, seen: &PastRun) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    set_items!(dict, seen; attempt began_at ended_at failure);
     Ok(dict)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_executor::dispatcher::Settings;
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
-use forebay_executor::request::Status;
+use forebay_executor::request::{Lane, Status};
 use forebay_executor::store::{PruneRule, StoreConfig, Synchronous};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -100,6 +100,7 @@ fn set_policy(policy: &mut Policy, name: &str, value: &Bound<'_, PyAny>) -> Resu
         async_at_once deaths_max exception_ms terminate_ms
         start_backoff_ms start_backoff_max_ms
         queued_max queued_per_submitter_max lane_weights overtaken_ms_max low_resource seed
+        server_number
     ))
 }
 
@@ -111,7 +112,7 @@ pub fn prune_rule(dict: &Bound<'_, PyDict>, now_ms: u64) -> Result<PruneRule> {
             "older_s" => rule.ended_before = Some(before(now_ms, value.extract()?)),
             "status" => {
                 let words: Vec<String> = value.extract()?;
-                let statuses = words.iter().map(|word| status_of(word));
+                let statuses = words.iter().map(|word| ended_status_of(word));
                 rule.statuses = statuses.collect::<Result<_>>()?;
             }
             "ids" => {
@@ -135,14 +136,24 @@ fn before(now_ms: u64, seconds: f64) -> u64 {
     now_ms.saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn status_of(word: &str) -> Result<Status> {
-    match word {
-        "succeeded" => Ok(Status::Succeeded),
-        "failed" => Ok(Status::Failed),
-        "cancelled" => Ok(Status::Cancelled),
-        "dead" => Ok(Status::Dead),
-        other => Err(config(format!(
-            "status {other:?} cannot be pruned; give succeeded, failed, cancelled or dead"
-        ))),
-    }
+fn ended_status_of(word: &str) -> Result<Status> {
+    let status = Status::of_word(word).filter(|status| status.has_ended());
+    status.ok_or_else(|| {
+        config(format!(
+            "status {word:?} cannot be pruned; give succeeded, failed, cancelled or dead"
+        ))
+    })
+}
+
+/// The status of a word.
+pub fn status_of(word: &str) -> Result<Status> {
+    let words = Status::ALL.map(Status::word).join(", ");
+    Status::of_word(word)
+        .ok_or_else(|| config(format!("unknown status {word:?}; give one of {words}")))
+}
+
+/// The lane of a word.
+pub fn lane_of(word: &str) -> Result<Lane> {
+    let words = Lane::ALL.map(Lane::word).join(", ");
+    Lane::of_word(word).ok_or_else(|| config(format!("unknown lane {word:?}; give one of {words}")))
 }

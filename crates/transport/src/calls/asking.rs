@@ -29,6 +29,15 @@ impl Asking {
         self.items.break_all(fault, sent);
     }
 
+    /// The peer reads nothing more: end what has not left completely, and start nothing new; the ids of what ended. What
+    /// the peer has read it may still answer.
+    pub fn break_unsent(&mut self, fault: &Fault, sent: u64) -> Vec<u64> {
+        self.goodbye = true;
+        let mut ended = self.calls.break_unsent(fault, sent);
+        ended.extend(self.items.break_unsent(fault, sent));
+        ended
+    }
+
     /// Outcomes that have not been taken, and streams that have not been read to their end.
     pub fn in_flight(&self) -> usize {
         self.calls.in_flight() + self.items.in_flight()

@@ -183,14 +183,24 @@ impl Calls {
 
     /// End all waiting calls, given how far the outgoing stream went.
     pub fn break_all(&mut self, fault: &Fault, sent: u64) {
+        self.break_those(fault, sent, |_| true);
+    }
+
+    /// End the calls whose frames have not left completely, given how far the outgoing stream went; their ids.
+    pub fn break_unsent(&mut self, fault: &Fault, sent: u64) -> Vec<u64> {
+        self.break_those(fault, sent, |end| end > sent)
+    }
+
+    fn break_those(&mut self, fault: &Fault, sent: u64, ends: impl Fn(u64) -> bool) -> Vec<u64> {
+        let is_ended = |entry: &Entry| matches!(entry, Entry::Waiting { end, .. } if ends(*end));
         let mut waiting: Vec<u64> = self
             .entries
-            .keys()
-            .copied()
-            .filter(|&id| self.is_waiting(id))
+            .iter()
+            .filter(|(_, entry)| is_ended(entry))
+            .map(|(id, _)| *id)
             .collect();
         waiting.sort_unstable();
-        for id in waiting {
+        for &id in &waiting {
             let Some(Entry::Waiting { taker, end }) = self.entries.remove(&id) else {
                 continue;
             };
@@ -203,6 +213,7 @@ impl Calls {
                 Taker::Queue => self.finished.push_back((id, outcome)),
             }
         }
+        waiting
     }
 
     /// Calls that wait for a reply or whose reply was not taken.

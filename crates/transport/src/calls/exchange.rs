@@ -5,7 +5,9 @@
 //! since their callers are waiting; refusing to read bounds them.
 //!
 //! A failure to send does not break a connection at once: the peer may have answered calls before it closed. So what is
-//! there is received first; a failure during a turn of receiving waits for its end.
+//! there is received first; a failure during a turn of receiving waits for its end. A server that has closed its
+//! receiving side alone (shutdown(2)) may answer later what it had read before: its caller receives until the end of the
+//! stream. So each call of such a caller is known to be answered, or not to have been read whole.
 
 use std::time::Instant;
 
@@ -113,6 +115,14 @@ impl Exchange {
         if gone {
             self.abandon();
         }
+    }
+
+    /// The server reads nothing more. It may still answer what it has read: the end of its stream says that it will not.
+    fn end_unsent<S: Stream>(&mut self, link: &mut Link<S>, fault: &Fault) {
+        for id in self.asking.break_unsent(fault, link.outbox().sent()) {
+            self.waiters.wake(id);
+        }
+        link.outbox_mut().clear();
     }
 
     /// Nobody waits for the answers to what runs.
@@ -285,6 +295,8 @@ impl<S: Stream> Handler<S> for Exchange {
         if self.role == Role::Server {
             self.end(link, true);
             link.outbox_mut().clear();
+        } else if fault.is_closed_to_writes() && link.life().receives() {
+            self.end_unsent(link, &Fault::Broken(fault.into()));
         } else {
             link.break_with(self, Fault::Broken(fault.into()));
         }

@@ -217,11 +217,25 @@ impl Streams {
     pub fn break_all(&mut self, fault: &Fault, sent: u64) {
         self.open.retain(|_, receiving| !receiving.cancelled);
         self.cancelled = 0;
-        let mut ids: Vec<u64> = self.open.keys().copied().collect();
+        self.break_those(fault, sent, |_| true);
+    }
+
+    /// End the streams whose calls have not left completely, given how far the outgoing stream went; their ids.
+    pub fn break_unsent(&mut self, fault: &Fault, sent: u64) -> Vec<u64> {
+        self.break_those(fault, sent, |end| end > sent)
+    }
+
+    fn break_those(&mut self, fault: &Fault, sent: u64, ends: impl Fn(u64) -> bool) -> Vec<u64> {
+        let is_ended = |receiving: &Receiving| !receiving.ended && ends(receiving.end);
+        let mut ids: Vec<u64> = self
+            .open
+            .iter()
+            .filter(|(_, receiving)| is_ended(receiving))
+            .map(|(id, _)| *id)
+            .collect();
         ids.sort_unstable();
-        for id in ids {
-            let Some(receiving) = self.open.get_mut(&id).filter(|receiving| !receiving.ended)
-            else {
+        for &id in &ids {
+            let Some(receiving) = self.open.get_mut(&id) else {
                 continue;
             };
             receiving.ended = true;
@@ -231,6 +245,7 @@ impl Streams {
             });
             self.notify(id);
         }
+        ids
     }
 
     /// The peer does not support streams: end all of them; returns their ids.

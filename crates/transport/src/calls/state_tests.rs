@@ -407,12 +407,12 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
 /// A call that runs at the server, under the id 1.
 fn running() -> (ConnectionState<Script>, ConnectionState<Script>) {
     let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
-    caller.send(
+    let end = caller.send(
         frame(Kind::Call, 1, b"", &[]),
         Head::Borrowed(b""),
         Vec::new(),
     );
-    caller.calls().begin(1, Taker::Queue, u64::MAX);
+    caller.calls().begin(1, Taker::Queue, end);
     for _ in 0..4 {
         caller.flush();
         server.receive();
@@ -439,13 +439,42 @@ fn an_answer_that_came_before_a_failed_send_is_delivered() {
     stream(&caller).cut.set(true);
     stream(&caller).blocked[1].set(true);
     caller.tell(Header::control(Kind::Ping, 0));
-    let fault = Fault::Broken(Cause::Failed(Errno::PIPE));
-    assert_eq!(caller.link.fault(), Some(&fault));
     let outcome = caller.calls().take_finished().pop_front();
     assert!(
         matches!(outcome, Some((1, Outcome::Reply(_)))),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn a_server_that_reads_nothing_more_may_still_answer_what_it_has_read() {
+    let (mut caller, mut server) = running();
+    stream(&caller).cut.set(true);
+    caller.calls().begin(2, Taker::Queue, u64::MAX);
+    caller.tell(Header::control(Kind::Call, 2));
+    assert!(caller.is_refused() && caller.link.fault().is_none());
+    assert!(caller.wants_read());
+    let unsent = caller.calls().take_finished().pop_front();
+    assert!(
+        matches!(unsent, Some((2, Outcome::Broken { sent: false, .. }))),
+        "{unsent:?}"
+    );
+    answer(&mut server);
+    for _ in 0..4 {
+        server.flush();
+        caller.receive();
+    }
+    let outcome = caller.calls().take_finished().pop_front();
+    assert!(
+        matches!(outcome, Some((1, Outcome::Reply(_)))),
+        "{outcome:?}"
+    );
+    stream(&caller).closed.set(true);
+    for _ in 0..4 {
+        caller.receive();
+    }
+    let fault = Fault::Broken(Cause::EndOfFile);
+    assert_eq!(caller.link.fault(), Some(&fault));
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl StreamFault {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Errno(Errno::AGAIN | Errno::INTR))
     }
+
+    /// Whether the peer's receiving side is closed, which says nothing of its sending side.
+    pub fn is_closed_to_writes(&self) -> bool {
+        matches!(self, Self::Errno(Errno::PIPE))
+    }
 }
 
 impl From<Errno> for StreamFault {

@@ -46,6 +46,7 @@ COMMANDS: Final = {
         "forebay.cli.commands.prune", "remove ended requests with their results and logs"
     ),
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
+    "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
     "token": Command(
         "forebay.cli.commands.token", "who may call a server over HTTP, and what", is_local=True

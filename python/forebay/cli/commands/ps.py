@@ -16,6 +16,7 @@ EXAMPLES = """\
   forebay ps --running              with their reasons: forebay ps --queued
   forebay ps --failed --json        an object a line
   forebay ps --name tune -n 100
+  forebay ps --since 2026-01-31T12:00:00Z
   forebay ps --before ID            the next page"""
 
 STATES = ("queued", "running", "succeeded", "failed", "cancelled", "dead")
@@ -36,6 +37,11 @@ def add(commands: Any) -> None:
         )
     parser.add_argument("--name", help="only those of this name")
     parser.add_argument("--submitter", metavar="NAME", help="only those of this submitter")
+    parser.add_argument(
+        "--lane", choices=("short", "long", "async"), help="only those of this lane"
+    )
+    parser.add_argument("--since", metavar="TIME", help="only those accepted at this time or later")
+    parser.add_argument("--until", metavar="TIME", help="only those accepted before it")
     parser.add_argument("-n", "--limit", type=int, default=ROWS, metavar="N", help=f"rows ({ROWS})")
     parser.add_argument("--before", metavar="ID", help="only those that are older")
 
@@ -51,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
             status=states,
             name=options.name,
             submitter=options.submitter,
+            lane=options.lane,
+            since=options.since,
+            until=options.until,
             limit=options.limit,
             before=before,
         )

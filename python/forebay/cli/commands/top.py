@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import select
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +26,8 @@ EXAMPLES = """\
   forebay top | cat           one picture of now
   forebay top --json          as one object"""
 
-TURN_S: Final = 1.0
+PAUSE_S: Final = 0.25
+"""Between two pictures, however much happens."""
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 """The terminal's other screen without a cursor, and back."""
 
@@ -88,9 +92,47 @@ def _worker(one: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
+class _Pictures:
+    """Asks for a picture whenever something has happened, in a thread of its own.
+
+    A descriptor wakes the main thread, which waits for keys too.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.newest: dict[str, Any] = {}
+        self.error: Exception | None = None
+        self.descriptor, self._wakes = os.pipe()
+        self._client = client
+        threading.Thread(target=self._run, name="forebay-top", daemon=True).start()
+
+    def seen(self) -> dict[str, Any]:
+        """The newest picture; the main thread was woken for it.
+
+        Raises:
+            Error: there will be none any more.
+        """
+        os.read(self.descriptor, 1)
+        if self.error is not None:
+            raise self.error
+        return self.newest
+
+    def _run(self) -> None:
+        try:
+            while True:
+                # Before the picture: what happens behind it is told.
+                with contextlib.closing(self._client.follow()) as events:
+                    self.newest = self._client.ask("top")
+                    os.write(self._wakes, b"p")
+                    asked_at = time.monotonic()
+                    next(events)
+                time.sleep(max(0.0, asked_at + PAUSE_S - time.monotonic()))
+        except Exception as error:  # the main thread raises it
+            self.error = error
+            os.write(self._wakes, b"e")
+
+
 def _watch(client: Client, *, color: bool) -> None:
-    """Draw a picture each second on the terminal's other screen."""
-    import shutil
+    """Draw each picture on the terminal's other screen."""
     import termios
     import tty
 
@@ -99,20 +141,27 @@ def _watch(client: Client, *, color: bool) -> None:
     sys.stdout.write(_ENTER)
     try:
         tty.setcbreak(descriptor)
+        pictures = _Pictures(client)
         while True:
-            columns, rows = shutil.get_terminal_size()
-            drawn = harmless(picture(client.ask("top"), color=color), sys.stdout)
-            lines = [_cut(line, columns) for line in drawn.split("\n")[: rows - 1]]
-            clock = time.strftime("%H:%M:%S")
-            sys.stdout.write("\x1b[H\x1b[J" + "\n".join(lines) + f"\n{clock}  q: leave")
-            sys.stdout.flush()
-            ready, _, _ = select.select([sys.stdin], [], [], TURN_S)
-            if ready and sys.stdin.read(1) in ("q", "Q", "\x1b", ""):
+            ready, _, _ = select.select([sys.stdin, pictures.descriptor], [], [])
+            if sys.stdin in ready and sys.stdin.read(1) in ("q", "Q", "\x1b", ""):
                 return
+            if pictures.descriptor in ready:
+                _draw(picture(pictures.seen(), color=color))
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         sys.stdout.write(_LEAVE)
         sys.stdout.flush()
+
+
+def _draw(text: str) -> None:
+    import shutil
+
+    columns, rows = shutil.get_terminal_size()
+    lines = [_cut(line, columns) for line in harmless(text, sys.stdout).split("\n")[: rows - 1]]
+    clock = time.strftime("%H:%M:%S")
+    sys.stdout.write("\x1b[H\x1b[J" + "\n".join(lines) + f"\n{clock}  q: leave")
+    sys.stdout.flush()
 
 
 def _cut(line: str, columns: int) -> str:

@@ -50,9 +50,10 @@ class Context:
         deadline: when its time-out ends it, by `time.monotonic()`; None: never.
         name: of the request.
         traceparent: of the submitter's trace, as the W3C writes it; None: it has none.
+        parent: the id of the request that submitted this one; None: no request did.
     """
 
-    __slots__ = ("_reporter", "attempt", "deadline", "id", "name", "traceparent")
+    __slots__ = ("_reporter", "attempt", "deadline", "id", "name", "parent", "traceparent")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Context:
         *,
         timeout: float | None = None,
         traceparent: str | None = None,
+        parent: str | None = None,
         reporter: Reporter | None = None,
     ) -> None:
         self.id = id
@@ -69,6 +71,7 @@ class Context:
         self.name = name
         self.deadline = None if timeout is None else time.monotonic() + timeout
         self.traceparent = traceparent
+        self.parent = parent
         self._reporter = reporter
 
     @property

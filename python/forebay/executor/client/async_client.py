@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import DeadlineError, Error
@@ -23,6 +23,7 @@ from forebay.executor.client.call import (
     options_of,
     result_type,
 )
+from forebay.executor.client.follow import Following, async_items
 from forebay.executor.client.links import Links
 from forebay.executor.client.questions import (
     ONCE,
@@ -191,14 +192,21 @@ class AsyncClient:
         status: str | Sequence[str] | None = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        listed: Rows = (await self.ask("list", filters(status, name, submitter), limit, before))[
-            "requests"
-        ]
-        return listed
+        wanted = filters(status, name, submitter, lane, since, until)
+        rows: Rows = []
+        while True:
+            page = await self.ask("list", wanted, limit - len(rows), before)
+            rows += page["requests"]
+            before = page.get("next")  # a server of protocol 1 looks at everything in one answer
+            if before is None or len(rows) >= limit:
+                return rows
 
     async def wait(
         self, requests: Iterable[AsyncRequest], timeout: float | None = None
@@ -229,6 +237,26 @@ class AsyncClient:
             [one for one in requests if one in ended],
             [one for one in requests if one not in ended],
         )
+
+    async def follow(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        events: str | Sequence[str] | None = None,
+        submitter: str | None = None,
+        cursor: int | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """What happens in the server; arguments, events and errors as of `Client.follow`.
+
+        It begins with the first event that is awaited.
+
+        Cancellation: safe; the reading ends.
+        """
+        following = Following(names, ids, events, submitter, cursor)
+        async for item, peer in async_items(self, "feed", lambda: following.args):
+            for event in following.take(item, peer):
+                yield event
 
     async def retry(self, ids: str | Sequence[str]) -> None:
         """Queue ended requests again; arguments and errors as of `Client.retry`."""

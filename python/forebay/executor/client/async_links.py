@@ -64,7 +64,7 @@ class AsyncLinks:
                     raise
                 channel = await self.channel(until=until)  # it was replaced before this was sent
             except BrokenError as error:
-                if not channel.broken or not (repeatable or error.delivered == "no"):
+                if not channel.is_spent or not (repeatable or error.delivered == "no"):
                     raise
                 channel = await self.again(channel, until)
             else:
@@ -80,7 +80,10 @@ class AsyncLinks:
 
     async def again(self, broken: Answers, until: float | None = None) -> Answers:
         """Another connection than the one that broke; errors as of `Links.again`."""
-        broken.close()  # here, because its callbacks are this loop's
+        # Here, because its callbacks are this loop's. One on which the server still answers what it
+        # has read ends with the server's end of it.
+        if broken.broken or not broken.in_flight:
+            broken.close()
         end = self._links.end(until)
         async with self._alone(end):
             return await asyncio.to_thread(self._links.again, broken, end)

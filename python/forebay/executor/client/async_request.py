@@ -14,10 +14,9 @@ from forebay.errors import (
     DeadlineError,
     Error,
     LimitError,
-    ProtocolError,
     RemoteError,
 )
-from forebay.executor.client.follow import Progress, item_of
+from forebay.executor.client.follow import Progress, async_items, item_of
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.errors import failure_error
@@ -160,20 +159,8 @@ class AsyncRequest:
 
     async def _items(self, method: str, args: list[Any]) -> AsyncIterator[Any]:
         """The items of a stream, begun again with what `args` is when the server comes back."""
-        client = self._client
-        while True:
-            channel = await client._calls.channel()
-            try:
-                async with channel.on_loop.stream(method, tuple(args)) as stream:
-                    async for item in stream:
-                        yield item_of(item, channel.name)
-                return
-            except ProtocolError:
-                raise
-            except BrokenError:
-                if not channel.broken:
-                    raise
-                await client._calls.again(channel)
+        async for item, peer in async_items(self._client, method, lambda: tuple(args)):
+            yield item_of(item, peer)
 
     async def _await_acceptance(self, timeout: float | None) -> bool:
         """Whether it was accepted; else why it was not is its end."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _trace
 from forebay.errors import ConfigError
+from forebay.executor.app.running import running_request
 from forebay.executor.wire.codec import encode
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def application_of(target: Target) -> str | None:
 
 
 def options_of(target: Target, options: Submit | None) -> dict[str, Any] | None:
-    """The options of a submission on the wire; an application says for whom it submits."""
+    """The options of a submission on the wire.
+
+    An application says for whom it submits, and a request that runs here that it is the parent.
+    """
     wire = None if options is None else options.to_wire()
     if _trace.spans is not None:
         wire = wire or {}
@@ -80,9 +84,11 @@ def options_of(target: Target, options: Submit | None) -> dict[str, Any] | None:
         if traceparent is not None:
             wire["traceparent"] = traceparent
     submitter = None if isinstance(target, str) else target.app.submitter  # type: ignore[attr-defined]
-    if submitter is None or (wire and "submitter" in wire):
+    parent = running_request()
+    if submitter is None and parent is None:
         return wire
-    return {**(wire or {}), "submitter": submitter}
+    given = {"submitter": submitter, "parent": parent}
+    return {name: one for name, one in given.items() if one is not None} | (wire or {})
 
 
 def result_type(target: Target) -> Any:

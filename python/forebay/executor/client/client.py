@@ -7,7 +7,7 @@ each, and share one loop, that of `ask`; written once it made the two 20 lines l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, DeadlineError, Error, ProtocolError
@@ -19,6 +19,7 @@ from forebay.executor.client.call import (
     options_of,
     result_type,
 )
+from forebay.executor.client.follow import Following, feed
 from forebay.executor.client.links import Links
 from forebay.executor.client.outstanding import Outstanding
 from forebay.executor.client.questions import (
@@ -237,6 +238,9 @@ class Client:
         status: str | Sequence[str] | None = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
@@ -246,11 +250,24 @@ class Client:
             status: only those that are in one of these states.
             name: only those of this definition.
             submitter: only those of this submitter.
+            lane: only those of "short", "long" or "async".
+            since: only those that were accepted at this time or later: seconds since 1970, or text
+                as of RFC 3339.
+            until: only those that were accepted before it.
             limit: at most so many.
             before: only those older than this id, for the next page.
+
+        Cost: an answer for each 10,000 requests that the server looks at, which are few for what
+        has not ended, did not succeed, or is of one name.
         """
-        listed: Rows = self.ask("list", filters(status, name, submitter), limit, before)["requests"]
-        return listed
+        wanted = filters(status, name, submitter, lane, since, until)
+        rows: Rows = []
+        while True:
+            page = self.ask("list", wanted, limit - len(rows), before)
+            rows += page["requests"]
+            before = page.get("next")  # a server of protocol 1 looks at everything in one answer
+            if before is None or len(rows) >= limit:
+                return rows
 
     def wait(
         self, requests: Iterable[Request], timeout: float | None = None
@@ -271,6 +288,38 @@ class Client:
             else:
                 ended.append(request)
         return ended, others
+
+    def follow(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        ids: str | Sequence[str] | None = None,
+        events: str | Sequence[str] | None = None,
+        submitter: str | None = None,
+        cursor: int | None = None,
+    ) -> Generator[dict[str, Any], None, None]:
+        """What happens in the server: an event for each change of a request, a worker, a service.
+
+        Args:
+            names: only those of requests with these names; 64 at most.
+            ids: only those of these requests, by their whole ids; 64 at most.
+            events: only these kinds, such as "ended"; `forebay events --help` lists them.
+            submitter: only those of requests of this submitter.
+            cursor: the `seq` of the last event that you had; 0: all that the server keeps. By
+                default it begins with what happens from now on.
+
+        Yields:
+            Maps with `seq`, `at_ms`, `event` and the fields of that kind, in their order. It goes
+            on behind the last one when the server comes back. `{"event": "gap", "first", "last"}`
+            says which were missed: by a reader that was too slow, or with a server that ended.
+
+        Raises:
+            ConfigError, LimitError: an argument is wrong. BrokenError: the server is gone and did
+            not come back within the client's time.
+
+        What happens after this has returned is not missed. Leaving the loop ends the reading.
+        """
+        return feed(self, Following(names, ids, events, submitter, cursor))
 
     def retry(self, ids: str | Sequence[str]) -> None:
         """Queue requests again that failed, were cancelled or were set aside.
@@ -332,7 +381,7 @@ class Client:
             except ProtocolError:
                 raise
             except BrokenError as error:
-                if not channel.broken or (method in ONCE and error.delivered != "no"):
+                if not channel.is_spent or (method in ONCE and error.delivered != "no"):
                     raise
                 self._links.again(channel, until)
             else:

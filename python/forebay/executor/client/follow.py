@@ -1,19 +1,33 @@
-"""What a request tells while it runs: its log, its progress, the reasons why it waits."""
+"""What a server tells while it works: the log of a request, its progress, the events of all."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from forebay.errors import BrokenError, ProtocolError
+from forebay.executor.client.questions import ids_of
 from forebay.executor.wire.frames import value_of
 
 if TYPE_CHECKING:
+    from forebay.executor.client.async_client import AsyncClient
     from forebay.executor.client.client import Client
 
-__all__ = ["Progress", "events", "item_of", "log_bytes", "text_of"]
+__all__ = [
+    "Following",
+    "Progress",
+    "async_items",
+    "events",
+    "feed",
+    "item_of",
+    "log_bytes",
+    "text_of",
+]
+
+Event = dict[str, Any]
+"""Of the server's feed, with its fields by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +107,101 @@ def events(client: Client, id_: str) -> Iterator[dict[str, Any]]:
             _again(client, channel, error)
 
 
+class Following:
+    """What a reader of the server's events wants, and how far it is.
+
+    Attributes:
+        cursor: the number of the last event that it had; None: it has none.
+    """
+
+    def __init__(
+        self,
+        names: str | Sequence[str] | None,
+        ids: str | Sequence[str] | None,
+        events: str | Sequence[str] | None,
+        submitter: str | None,
+        cursor: int | None,
+    ) -> None:
+        given = {"names": names, "ids": ids, "events": events}
+        self._wanted: dict[str, Any] = {
+            name: ids_of(value) for name, value in given.items() if value is not None
+        }
+        if submitter is not None:
+            self._wanted["submitter"] = submitter
+        self.cursor = cursor
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The arguments of the call that begins, or goes on where it was."""
+        return self._wanted, self.cursor
+
+    def take(self, item: Any, peer: str) -> Iterator[Event]:
+        """The events of an item of the stream.
+
+        Raises:
+            the error of a refusal. ProtocolError: it is no such item.
+        """
+        if type(item) is not list or not item or not isinstance(item[0], dict):
+            value_of(item, peer)
+            raise ProtocolError(f"{peer} sent {item!r:.80}, which are no events", peer=peer)
+        for event in item:
+            # A gap has none of its own: it ends with the last number that was missed.
+            self.cursor = event["last"] if event["event"] == "gap" else event["seq"]
+            if event["event"] != "begin":
+                yield event
+
+
+def feed(client: Client, following: Following) -> Generator[Event, None, None]:
+    """The events of a server; begun when this returns."""
+    events = _feed(client, following)
+    next(events)
+    return events
+
+
+def _feed(client: Client, following: Following) -> Generator[Event, None, None]:
+    has_begun = False
+    while True:
+        channel = client._channel()
+        try:
+            with channel.stream("feed", following.args) as stream:
+                if not has_begun:
+                    has_begun = True
+                    yield {}
+                for item in stream:
+                    yield from following.take(item, channel.name)
+            return
+        except ProtocolError:
+            raise
+        except BrokenError as error:
+            _again(client, channel, error)
+
+
+async def async_items(client: AsyncClient, method: str, args: Any) -> AsyncIterator[Any]:
+    """The items of a stream for a loop, each with the name of the server that sent it.
+
+    Args:
+        client: of the loop.
+        method: that streams.
+        args: called for the arguments each time it begins: the first time, and when the server
+            has come back.
+    """
+    while True:
+        channel = await client._calls.channel()
+        try:
+            async with channel.on_loop.stream(method, args()) as stream:
+                async for item in stream:
+                    yield item, channel.name
+            return
+        except ProtocolError:
+            raise
+        except BrokenError:
+            if not channel.is_spent:
+                raise
+            await client._calls.again(channel)
+
+
 def _again(client: Client, channel: Any, error: BrokenError) -> None:
     """Have another connection, or raise what broke this one."""
-    if not channel.broken:
+    if not channel.is_spent:
         raise error  # it was no matter of the connection
     client._links.again(channel)

@@ -171,7 +171,9 @@ class Links:
             check_server(connected, self.where)
             connected.detach()
         connection = Connection(descriptor, peer=self.where, trusted=True, by_reference=False)
-        return Answers(connection, self.where)
+        answers = Answers(connection, self.where)
+        answers.greet()
+        return answers
 
     def _path(self, timeout: float) -> str:
         """Where a server listens; one is started where that is allowed."""

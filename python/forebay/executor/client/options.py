@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -21,6 +22,9 @@ _WHOLE: Final = {
     "key_at_once": (1, 2**31 - 1),
 }
 """Least and most."""
+
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+"""The form; the server knows the rest of its rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,12 @@ class Submit:
     submitter: str | None = None
     """For whom; submitters share the workers fairly."""
 
+    traceparent: str | None = None
+    """The span that it belongs to, as the W3C writes it; the function has it in its context."""
+
+    parent: str | Request | None = None
+    """The request that submits it; inside of a request's function, that request by itself."""
+
     def __post_init__(self) -> None:
         if self.lane is not None and self.lane not in LANES:
             raise ConfigError(f"unknown lane {self.lane!r}; use one of {', '.join(LANES)}")
@@ -86,6 +96,11 @@ class Submit:
                 raise ConfigError(f"{name} is {value!r}; give a number from {low} to {high}")
         if isinstance(self.after, str):
             raise ConfigError(f"after is {self.after!r}; give a list of ids")
+        if self.traceparent is not None and not _TRACEPARENT.fullmatch(self.traceparent):
+            raise ConfigError(
+                f"traceparent is {self.traceparent!r}; give one of the W3C, as in"
+                " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+            )
 
     def to_wire(self) -> dict[str, Any]:
         """The options that were given, in the units of the wire."""
@@ -101,8 +116,12 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _id(request: Any) -> str:
+    return request if isinstance(request, str) else request.id
+
+
 def _ids(requests: Sequence[Any]) -> list[str]:
-    return [one if isinstance(one, str) else one.id for one in requests]
+    return [_id(one) for one in requests]
 
 
 _WIRE: Final[dict[str, tuple[str, Any]]] = {
@@ -112,4 +131,5 @@ _WIRE: Final[dict[str, tuple[str, Any]]] = {
     "memory": ("memory_bytes", parse_bytes),
     "delay": ("delay_s", parse_seconds),
     "after": ("after", _ids),
+    "parent": ("parent", _id),
 }

@@ -1,6 +1,8 @@
 """What a client has sent and has no answer to yet.
 
-A submission is one `run` call, sent without waiting; its answer is the end of the request.
+A submission is one `run` call, sent without waiting; its answer is the end of the request. A server
+that hands its requests to another one answers with the id alone: the request is accepted, and the
+next server is asked for its end.
 That it was *accepted* is a question of its own, by the submission token that went with it. Only
 `submit`, a program that reads `request.id`, and a client before it leaves ask it.
 """
@@ -141,8 +143,7 @@ class Outstanding:
                 try:
                     if sent.call < 0:
                         sent.call = sent.channel.send(_frame_of(sent))
-                    sent.answer = sent.channel.settle(sent.call, left)
-                    sent.channel.release(sent.call)
+                    _settle(sent, left)
                 except DeadlineError:
                     if sure or (until is not None and time.monotonic() >= until):
                         raise
@@ -262,8 +263,7 @@ class Outstanding:
             if sent.call < 0:
                 sent.call = sent.channel.send(_frame_of(sent))
             else:
-                sent.answer = sent.channel.settle(sent.call, left if wait else 0.0)
-                sent.channel.release(sent.call)
+                _settle(sent, left if wait else 0.0)
         except BrokenError as error:
             self._recover(sent, error, until)
 
@@ -333,6 +333,20 @@ class Outstanding:
             except BrokenError as error:
                 if error.delivered != "no":
                     raise
+
+
+def _settle(sent: Sent, timeout: float | None) -> None:
+    """Take its answer, or its id from a server that will not know its end; errors as of `settle`.
+
+    The caller holds its lock.
+    """
+    call = sent.call
+    answer = sent.channel.settle(call, timeout)
+    if type(answer) is list and len(answer) == 2 and answer[0] == 0:
+        sent.id, sent.message, sent.call = answer[1], None, -1
+    else:
+        sent.answer = answer
+    sent.channel.release(call)
 
 
 def unconfirmed(server: str, count: int, timeout: float) -> DeadlineError:

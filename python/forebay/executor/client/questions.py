@@ -27,10 +27,16 @@ Rows = list[dict[str, Any]]
 
 
 def filters(
-    status: str | Sequence[str] | None, name: str | None, submitter: str | None
+    status: str | Sequence[str] | None,
+    name: str | None,
+    submitter: str | None,
+    lane: str | None,
+    since: str | float | None,
+    until: str | float | None,
 ) -> dict[str, Any]:
     """What a listing leaves out, of what was given."""
-    given = {"status": _words(status), "name": name, "submitter": submitter}
+    given = {"status": _words(status), "name": name, "submitter": submitter, "lane": lane}
+    given |= {"since": since, "until": until}
     return {key: value for key, value in given.items() if value is not None}
 
 

@@ -21,6 +21,7 @@ from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, un
 from forebay.executor.server.why import why_ended, why_told
 from forebay.executor.wire.codec import SEALED
 from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.protocol import PROTOCOL
 from forebay.executor.wire.refused import (
     Refused,
     checked_list,
@@ -65,6 +66,9 @@ class Dispatcher(Protocol):
 
     def figures(self) -> dict[str, Any]:
         """Counts and sizes."""
+
+    def metrics(self) -> dict[str, list[list[Any]]]:
+        """Counters, gauges and histograms."""
 
     def usage(self) -> dict[str, list[Any]]:
         """What workers use of other systems, as counters, gauges and histograms."""
@@ -188,14 +192,25 @@ class Admin:
         return {
             "schema": SCHEMA,
             "version": _version(),
+            "protocol": PROTOCOL,
             **self._house.facts(),
             "figures": self._dispatcher.figures(),
         }
 
     def metrics(self) -> dict[str, Any]:
-        """Counters, gauges and histograms; their cost does not grow with the requests."""
+        """Every metric of the server, with the names that Prometheus gets.
+
+        Returns:
+            `counters` and `gauges`: `[name, {label: value}, number]` each; `histograms`:
+            `[name, {label: value}, [[le, cumulative count], ...], sum, count]` each.
+            Bounds and sums are in seconds; the bucket above all bounds is `count`.
+            Counters count from the start of the server.
+
+        Cost: the same with a million requests as with none.
+        """
         build = [("forebay_build_info", {"version": _version() or "source"}, 1)]
-        parts = ({"gauges": build}, self._dispatcher.usage(), self._house.figures())
+        dispatcher = self._dispatcher
+        parts = ({"gauges": build}, dispatcher.metrics(), dispatcher.usage(), self._house.figures())
         told = {kind: [it for part in parts for it in part.get(kind, ())] for kind in METRIC_KINDS}
         return {"schema": SCHEMA, **told}
 
@@ -235,15 +250,17 @@ class Admin:
 
     def top(self, limit: int = 50) -> dict[str, Any]:
         """A picture of now: figures, workers, services, and who runs or waits, with reasons."""
-        running, _ = self._rows.page({"status": ["running"]}, limit, None)
-        queued, more = self._rows.page({"status": ["queued"]}, limit, None)
+        workers = self._workers()
+        # The workers know what runs; in the store it may be behind any number that waits.
+        running = [id for worker in workers for id in worker["running"]][:limit]
+        queued, next_ = self._rows.page({"status": ["queued"]}, limit, None)
         return {
             "schema": SCHEMA,
             "figures": self._dispatcher.figures(),
-            "workers": self._workers(),
+            "workers": workers,
             "services": self._house.services(),
-            "requests": self._shown(running) + self._shown(queued),
-            "more": more,
+            "requests": self._shown(self._rows.kept(running)) + self._shown(queued),
+            "more": next_ is not None,
         }
 
     def reload(self) -> dict[str, Any]:
@@ -276,8 +293,10 @@ class Admin:
         return {
             "schema": SCHEMA,
             **told,
+            "parent": options.pop("parent", None),
+            "traceparent": options.pop("traceparent", None),
             "arguments": _readable(self._rows.arguments(number)),
-            "options": _decode(options) if options else {},
+            "options": options,
             "runs": self._rows.runs(number),
             **{key: it for key, it in self._why(row).items() if key in ("next", "decisions")},
         }
@@ -300,9 +319,17 @@ class Admin:
         limit: int | None = None,
         before: object = None,
     ) -> dict[str, Any]:
-        """A page of requests, the newest first."""
-        rows, more = self._rows.page({} if filters is None else filters, limit, before)
-        return {"schema": SCHEMA, "requests": self._shown(rows), "more": more}
+        """A page of requests, the newest first, and the cursor of the next one.
+
+        `before` is a cursor, or the id behind which to go on.
+        """
+        rows, next_ = self._rows.page({} if filters is None else filters, limit, before)
+        return {
+            "schema": SCHEMA,
+            "requests": self._shown(rows),
+            "more": next_ is not None,
+            "next": None if next_ is None else text_of(next_),
+        }
 
     def arguments(self, id: object) -> dict[str, Any]:
         """A request's arguments as they were submitted, and the code that was to run them."""

@@ -1,18 +1,19 @@
-"""Reading the store: requests by page, prefix and time, for whoever looks from outside.
+"""Requests of the store as clients ask for them and get them: filters, ids, words, times.
 
-It reads through the store's own reader, never through Python's `sqlite3`: two copies of SQLite in
-one process drop each other's locks (see the design note of `crates/executor/src/store`).
-Every query is bounded. Any thread, one at a time.
+The reads themselves, and how each is bounded, are in `crates/executor/src/store/reads.rs`.
+Any thread, one at a time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from forebay.executor.wire.ids import span_of, text_of
+import msgspec
+
+from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.refused import (
     Refused,
     checked_list,
@@ -24,11 +25,13 @@ from forebay.executor.wire.refused import (
 
 STATUSES: Final = ("queued", "running", "succeeded", "failed", "cancelled", "dead")
 LANES: Final = ("short", "long", "async")
-QUEUED, RUNNING = 0, 1
 
 PAGE_DEFAULT = 100
 PAGE_MAX = 1000
-"""Requests of one answer; a client asks for the next page with `before`."""
+"""Requests of one answer; a client asks for the next page with its cursor."""
+
+RUNS_MAX = 100
+"""Past runs of one request that are shown."""
 
 AMBIGUOUS_SHOWN = 5
 
@@ -38,39 +41,44 @@ NUMBER_MAX = 2**63 - 1
 MOMENT_MAX_S = 253_402_300_799
 """The end of the year 9999, behind which Python has no dates."""
 
-_COLUMNS: Final = (
-    "id",
-    "name",
-    "code",
-    "submitter",
-    "lane",
-    "priority",
-    "status",
-    "attempts",
-    "deaths",
-    "retried",
-    "accepted_at",
-    "claimed_at",
-    "ended_at",
-    "wake_at",
-    "peak_bytes",
-    "result_kind",
-    "result_bytes",
-    "failure",
-)
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM requests"
-
-Query = Callable[[str, list[Any], int], list[tuple[Any, ...]]]
-"""Statement, parameters, most rows; the rows."""
+FILTERS: Final = ("status", "name", "submitter", "lane", "since", "until")
+"""What a page may leave out."""
 
 Row = dict[str, Any]
 
 
-class Rows:
-    """The requests of one store. `query` is that of a `StoreReader`."""
+class Reader(Protocol):
+    """What it needs of a `StoreReader`."""
 
-    def __init__(self, query: Query) -> None:
-        self._query = query
+    def get(self, id: int) -> Row | None:
+        """One request."""
+
+    def newest(self) -> int | None:
+        """The number of the newest one."""
+
+    def beginning_with(self, text: str, count_max: int) -> list[int] | None:
+        """Those whose ids begin so; None: no id does."""
+
+    def page(
+        self, count_max: int, cursor: int | None = None, **filters: Any
+    ) -> tuple[list[Row], int | None]:
+        """The newest behind the cursor, and the next cursor."""
+
+    def runs(self, id: int, count_max: int) -> list[Row]:
+        """Runs that did not end it, the oldest first."""
+
+    def arguments(self, id: int) -> bytes | None:
+        """As they were submitted."""
+
+    def options(self, id: int) -> bytes | None:
+        """What differs from the defaults, in msgpack."""
+
+
+class Rows:
+    """The requests of one store."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
     def get(self, number: int) -> Row:
         """One request.
@@ -78,10 +86,16 @@ class Rows:
         Raises:
             Refused: there is none of that number.
         """
-        found = self._query(f"{_SELECT} WHERE id = ?", [number], 1)
-        if not found:
+        found = self._reader.get(number)
+        if found is None:
             raise unknown("request", text_of(number), "see: forebay ps")
-        return dict(zip(_COLUMNS, found[0], strict=True))
+        return found
+
+    def kept(self, ids: Iterable[str]) -> list[Row]:
+        """Requests by their ids, the newest first, without those that are gone."""
+        found = [self._reader.beginning_with(id, 1) for id in ids]
+        rows = [self._reader.get(one[0]) for one in found if one]
+        return sorted((row for row in rows if row), key=lambda row: -row["id"])
 
     def resolve(self, text: object) -> int:
         """The number of an id, of the beginning of one, or of "@last", the newest request.
@@ -91,46 +105,37 @@ class Rows:
         """
         if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= NUMBER_MAX:
             return text
-        if not isinstance(text, str):
-            raise invalid("id", "the 12 characters of an id, or their beginning", text)
         if text == "@last":
-            found = self._query("SELECT max(id) FROM requests", [], 1)
-            if found and found[0][0] is not None:
-                return int(found[0][0])
-            raise unknown("request", text, "submit one")
-        try:
-            low, high = span_of(text)
-        except ValueError:
-            raise invalid("id", "the 12 characters of an id, or their beginning", text) from None
-        found = self._query(
-            "SELECT id FROM requests WHERE id >= ? AND id < ? ORDER BY id DESC",
-            [low, high],
-            AMBIGUOUS_SHOWN + 1,
+            newest = self._reader.newest()
+            if newest is None:
+                raise unknown("request", text, "submit one")
+            return newest
+        found = (
+            self._reader.beginning_with(text, AMBIGUOUS_SHOWN + 1)
+            if isinstance(text, str)
+            else None
         )
+        if found is None:
+            raise invalid("id", "the 12 characters of an id, or their beginning", text)
         if not found:
-            raise unknown("request", text, "see: forebay ps")
+            raise unknown("request", str(text), "see: forebay ps")
         if len(found) > 1:
-            shown = ", ".join(text_of(number) for (number,) in found[:AMBIGUOUS_SHOWN])
-            more = " and more" if len(found) > AMBIGUOUS_SHOWN else ""
-            raise Refused(
-                "invalid",
-                f"{text!r} is the beginning of several ids: {shown}{more}",
-                object="id",
-                value=text,
-                next="give more characters",
-            )
-        return int(found[0][0])
+            raise _ambiguous(str(text), found)
+        return found[0]
 
     def page(
-        self, filters: dict[str, Any], limit: int | None, before: object
-    ) -> tuple[list[Row], bool]:
-        """Requests, the newest first, and whether there are more.
+        self, filters: dict[str, Any], limit: int | None, cursor: object
+    ) -> tuple[list[Row], int | None]:
+        """Requests, the newest first, and the cursor of the next page; None: this is the last.
+
+        A page with a cursor may have fewer requests than `limit`, even none: then the filter fits
+        few of those that were looked at.
 
         Args:
-            filters: any of `status` (words), `name`, `submitter`, and `since` and `until`, times of
-                acceptance in seconds since 1970 or as RFC 3339 text.
+            filters: any of `status` (words), `name`, `submitter`, `lane`, and `since` and `until`,
+                times of acceptance in seconds since 1970 or as RFC 3339 text.
             limit: most requests, up to `PAGE_MAX`.
-            before: the id behind which to go on, the last of the page before.
+            cursor: of the page before, or the id behind which to go on.
 
         Raises:
             Refused: a filter is unknown, or its value wrong.
@@ -138,73 +143,75 @@ class Rows:
         limit = PAGE_DEFAULT if limit is None else limit
         if not isinstance(limit, int) or not 1 <= limit <= PAGE_MAX:
             raise invalid("limit", f"a number between 1 and {PAGE_MAX}", limit)
-        clauses, values = _conditions(checked_map("filters", filters))
-        if before is not None:
-            clauses.append("id < ?")
-            values.append(self.resolve(before))
-        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
-        found = self._query(
-            f"{_SELECT}{where} ORDER BY id DESC LIMIT {limit + 1}", values, limit + 1
-        )
-        rows = [dict(zip(_COLUMNS, row, strict=True)) for row in found[:limit]]
-        return rows, len(found) > limit
+        checked = _checked(checked_map("filters", filters))
+        behind = None if cursor is None else self.resolve(cursor)
+        return self._reader.page(limit, behind, **checked)
 
     def runs(self, number: int) -> list[Row]:
         """Runs of a request that did not end it, oldest first; of many, the newest."""
-        found = self._query(
-            "SELECT attempt, began_at, ended_at, failure FROM runs WHERE id = ?"
-            " ORDER BY attempt DESC",
-            [number],
-            PAGE_DEFAULT,
-        )
         return [
             {
-                "attempt": attempt,
-                "started_at": rfc3339(began),
-                "ended_at": rfc3339(ended),
-                "failure": _json(failure),
+                "attempt": run["attempt"],
+                "started_at": rfc3339(run["began_at"]),
+                "ended_at": rfc3339(run["ended_at"]),
+                "failure": _json(run["failure"]),
             }
-            for attempt, began, ended, failure in reversed(found)
+            for run in self._reader.runs(number, RUNS_MAX)
         ]
 
     def arguments(self, number: int) -> bytes:
         """The arguments of a request, as they were submitted."""
-        found = self._query("SELECT blob FROM arguments WHERE id = ?", [number], 1)
-        return bytes(found[0][0]) if found else b""
+        return self._reader.arguments(number) or b""
 
-    def options(self, number: int) -> bytes | None:
-        """What of a request's options differs from the defaults, in msgpack."""
-        found = self._query("SELECT options FROM requests WHERE id = ?", [number], 1)
-        return found[0][0] if found else None
+    def options(self, number: int) -> dict[str, Any]:
+        """What of a request's options differs from the defaults; ids as text."""
+        stored = self._reader.options(number)
+        options: dict[str, Any] = msgspec.msgpack.decode(stored) if stored else {}
+        if "after" in options:
+            options["after"] = [text_of(id) for id in options["after"]]
+        if "parent" in options:
+            options["parent"] = text_of(options["parent"])
+        return options
 
 
-def _conditions(filters: dict[str, Any]) -> tuple[list[str], list[Any]]:
-    clauses: list[str] = []
-    values: list[Any] = []
+def _ambiguous(text: str, found: list[int]) -> Refused:
+    shown = ", ".join(map(text_of, found[:AMBIGUOUS_SHOWN]))
+    more = " and more" if len(found) > AMBIGUOUS_SHOWN else ""
+    return Refused(
+        "invalid",
+        f"{text!r} is the beginning of several ids: {shown}{more}",
+        object="id",
+        value=text,
+        next="give more characters",
+    )
+
+
+def _checked(filters: dict[str, Any]) -> dict[str, Any]:
+    """The filters of a client as the reader takes them."""
+    checked: dict[str, Any] = {}
     for name, value in filters.items():
+        if name not in FILTERS:
+            raise invalid("filter", f"one of {', '.join(FILTERS)}", name)
         if value is None:
             continue
         if name == "status":
-            words = [value] if isinstance(value, str) else value
-            numbers = [_status(word) for word in checked_list("status", words, len(STATUSES))]
-            clauses.append(f"status IN ({', '.join('?' * len(numbers))})")
-            values += numbers
-        elif name in ("name", "submitter"):
-            clauses.append(f"{name} = ?")
-            values.append(str(value))
+            words = checked_list(name, [value] if isinstance(value, str) else value, len(STATUSES))
+            if not words:
+                raise invalid(name, "one word at least; leave it out for any", words)
+            checked[name] = [_word(name, word, STATUSES) for word in words]
+        elif name == "lane":
+            checked[name] = _word(name, value, LANES)
         elif name in ("since", "until"):
-            clauses.append(f"accepted_at {'>=' if name == 'since' else '<'} ?")
-            values.append(_milliseconds(name, value))
+            checked[f"{name}_ms"] = _milliseconds(name, value)
         else:
-            allowed = "status, name, submitter, since or until"
-            raise invalid("filter", allowed, name)
-    return clauses, values
+            checked[name] = str(value)
+    return checked
 
 
-def _status(word: object) -> int:
-    if word not in STATUSES:
-        raise invalid("status", f"one of {', '.join(STATUSES)}", word)
-    return STATUSES.index(word)
+def _word(what: str, word: object, words: tuple[str, ...]) -> str:
+    if not isinstance(word, str) or word not in words:
+        raise invalid(what, f"one of {', '.join(words)}", word)
+    return word
 
 
 def _milliseconds(name: str, value: object) -> int:
@@ -214,7 +221,8 @@ def _milliseconds(name: str, value: object) -> int:
         at = datetime.fromisoformat(str(value))
     except ValueError:
         raise invalid(name, "a time such as 2026-01-31T12:00:00Z", value) from None
-    return int(at.timestamp() * 1000)  # without a zone it is local time, as people write it
+    # Without a zone it is local time, as people write it.
+    return max(0, int(at.timestamp() * 1000))
 
 
 def rfc3339(at_ms: int | None) -> str | None:
@@ -233,8 +241,8 @@ def shown(row: Row, now_ms: int) -> Row:
     return {
         "id": text_of(row["id"]),
         "name": row["name"],
-        "status": STATUSES[row["status"]],
-        "lane": LANES[row["lane"]],
+        "status": row["status"],
+        "lane": row["lane"],
         "submitter": row["submitter"],
         "priority": row["priority"],
         "attempts": row["attempts"],

@@ -234,12 +234,12 @@ class Server:
             )
         )
         parts.callback(dispatcher.close)
-        self._services = Services(paths.pool_socket, self._pool, self._warm)
+        self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._services.close)
         self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self)
         parts.callback(supervisor.close)
-        reader = _core.StoreReader(str(paths.state))
-        self._admin = Admin(dispatcher, Rows(reader.query), self)
+        rows = Rows(_core.StoreReader(str(paths.state)))
+        self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
         return dispatcher, supervisor
 

@@ -7,17 +7,18 @@ are missing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from forebay.config import PoolConfig
-from forebay.errors import Error
-from forebay.pool import Lender, SharedPool
+from forebay.errors import ClosedError, Error
+from forebay.pool import Event, Lender, SharedPool
 
 LOOK_S = 1.0
 """Seconds between two looks at the services; only where an application wants some ready."""
@@ -28,12 +29,24 @@ TOUCH = 0.7
 PATIENCE_S = 30.0
 """Longest pause after services could not be started; it doubles from one second."""
 
+LISTEN_S = 0.05
+"""Seconds between two looks at what has happened to services: a thousand leases are one wake-up."""
+
+TOLD = {"lease": "service_leased", "release": "service_returned", "death": "service_ended"}
+"""The events of the pool that are told, and what they are called among those of the server."""
 POOL = "server"
 """Of the label `pool`: the one whose services this lends."""
 
 STATES = ("idle", "leased", "starting", "settling")
 
 _log = logging.getLogger(__name__)
+
+
+class Note(Protocol):
+    """Appends an event about a service to the server's feed."""
+
+    def __call__(self, event: str, *, service: str, pid: int, cause: str | None = None) -> None:
+        """Append it."""
 
 
 class Services:
@@ -43,14 +56,19 @@ class Services:
         path: its socket.
         config: sizes and times.
         warm: called when services of the application are missing; returns at once.
+        note: called for each lease, return and death of a service, from a thread of its own.
     """
 
-    def __init__(self, path: Path, config: PoolConfig, warm: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, config: PoolConfig, warm: Callable[[], None], note: Note
+    ) -> None:
         self.path = path
         self._config = config
         self._lender = Lender(path, config=config)
         self._pool = SharedPool(path)
         self._warm = warm
+        self._note = note
+        self._listener: threading.Thread | None = None
         self._wanted: Counter[str] = Counter()
         self._look_at = self._touch_at = 0.0
         self._pause = LOOK_S
@@ -65,6 +83,12 @@ class Services:
             wanted[it["name"]] += it["min_idle"]
         self._wanted = +wanted
         self._look_at = 0.0
+        if services and self._listener is None:
+            # Not before: the lender numbers events for its readers alone.
+            self._listener = threading.Thread(
+                target=self._listen, name="forebay-services", daemon=True
+            )
+            self._listener.start()
 
     @property
     def pause(self) -> float | None:
@@ -118,6 +142,8 @@ class Services:
         self._stop()
         self._thread.join()
         self._lender.close()
+        if self._listener is not None:
+            self._listener.join()
 
     def _run(self) -> None:
         while not self._ending:
@@ -126,6 +152,30 @@ class Services:
             except Exception:  # a thread's last boundary: the others serve on
                 _log.exception("the lender failed and is tried again")
                 time.sleep(LOOK_S)
+
+    def _listen(self) -> None:
+        """Tell the feed what happens to services, until the pool is closed."""
+        while not self._ending:
+            try:
+                with self._pool.events() as events:
+                    while (event := events.next()) is not None:
+                        self._tell(event)
+                        time.sleep(LISTEN_S)
+                        for event in events.taken():
+                            self._tell(event)
+            except ClosedError:
+                return
+            except Error as error:
+                if self._ending:
+                    return
+                _log.warning("the events of the services are not told for now: %s", error)
+                time.sleep(LOOK_S)
+
+    def _tell(self, event: Event) -> None:
+        told = TOLD.get(event.what)
+        if told is not None:
+            with contextlib.suppress(ClosedError):  # the dispatcher ends first
+                self._note(told, service=event.service, pid=event.pid, cause=event.cause)
 
     def _stop(self) -> None:
         import os

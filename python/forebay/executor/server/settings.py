@@ -43,6 +43,7 @@ def settings_of(
         "retention_age_ms": _ms(config.retention_age),
         "retention_bytes": config.retention_bytes,
         "synchronous": config.synchronous,
+        "server_number": config.server_number,
         "reload": reloads,
     }
     if config.max_memory:

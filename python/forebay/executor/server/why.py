@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from forebay.executor.server.rows import STATUSES, Row, rfc3339, shown
+from forebay.executor.server.rows import Row, rfc3339, shown
 from forebay.executor.wire.ids import text_of
 
 Told = tuple[str, str]
@@ -124,7 +124,7 @@ def _history(row: Row, seen: Row, runs: list[Row]) -> list[dict[str, str | None]
         told.append({"at": run["ended_at"], "text": f"run {run['attempt']} ended: {reason}"})
     if row["claimed_at"] is not None:
         told.append({"at": rfc3339(row["claimed_at"]), "text": f"run {row['attempts']} began"})
-    told.append({"at": seen["ended_at"], "text": STATUSES[row["status"]]})
+    told.append({"at": seen["ended_at"], "text": row["status"]})
     return told
 
 

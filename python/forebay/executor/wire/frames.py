@@ -16,6 +16,7 @@ from msgspec import msgpack
 from forebay._core import Connection
 from forebay.errors import ConfigError, Error, ProtocolError, remote_error
 from forebay.executor.wire.errors import refusal_error
+from forebay.executor.wire.protocol import PROTOCOL
 from forebay.rpc import Channel
 from forebay.rpc._internal import BY_NUMBER, Segments
 
@@ -122,6 +123,14 @@ class Answers(Channel):
         """
         self._connection.start(MSGPACK, frame[0], frame[1], None, 0, True)
 
+    def greet(self) -> None:
+        """Say which protocol this client speaks; it never waits.
+
+        A server that does not know it refuses every later call, and says why. One of protocol 1
+        passes it over.
+        """
+        self.tell(message("hello", (PROTOCOL,)))
+
     def settle(self, call: int, timeout: float | None) -> Any:
         """Wait for the answer to a call that was sent; past the timeout the call goes on.
 
@@ -151,6 +160,11 @@ class Answers(Channel):
         """Drop the answer to a call that was sent; never waits."""
         self._kept.pop(call, None)
         self._connection.cancel(call)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether new calls need another connection: it is broken, or the server reads no more."""
+        return self.broken or self.leaving
 
     def wait_gone(self, timeout: float) -> bool:
         """Wait until the peer has closed its end; whether it has."""

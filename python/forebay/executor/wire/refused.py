@@ -14,7 +14,8 @@ class Refused(Error):
     """What was asked for is not done; the message alone is enough for a person.
 
     Attributes:
-        code: "limit", "unknown", "invalid", "draining", "store", "hold" or "forbidden".
+        code: "limit", "unknown", "invalid", "draining", "store", "hold", "forbidden" or
+            "protocol".
         object: what it is about.
         limit: what is allowed, or the name of the limit.
         value: what was asked for.

@@ -21,9 +21,15 @@ from forebay.errors import BrokenError, ClosedError
 from forebay.executor.app.cancelled import Terminated
 from forebay.executor.app.context import Context
 from forebay.executor.app.log import write_lines_as
+from forebay.executor.app.running import find_by
 from forebay.executor.wire.codec import decoder
 from forebay.executor.worker import answers
-from forebay.executor.worker.attributed import Attributed, Output, output_of_request
+from forebay.executor.worker.attributed import (
+    Attributed,
+    Output,
+    output_of_request,
+    request_of_output,
+)
 from forebay.executor.worker.entry import Entry, unknown
 from forebay.executor.worker.failure import failure_of
 from forebay.executor.worker.isolation import Isolation
@@ -133,6 +139,7 @@ class AsyncLoop(ProgressTeller):
         self._over = loop.create_future()
         signal.signal(signal.SIGTERM, self._on_terminate)
         attributed = Attributed.install()
+        find_by(request_of_output)
         self._isolation = Isolation()
         self._connection.attach()
         loop.add_reader(self._side.fileno(), self._on_side)
@@ -207,7 +214,7 @@ class AsyncLoop(ProgressTeller):
             self._leaving = SystemExit(0)
             self._finish()
             return
-        name, blob, id, attempt, timeout, traceparent = arguments
+        name, blob, id, attempt, timeout, traceparent, parent = arguments
         run = Run(id, attempt, Output(self._side, id, attempt), traceparent)
         if run.key in self._early:
             del self._early[run.key]
@@ -222,7 +229,13 @@ class AsyncLoop(ProgressTeller):
         context = None
         if entry.takes_context:
             context = Context(
-                id, attempt, name, timeout=timeout, traceparent=traceparent, reporter=self
+                id,
+                attempt,
+                name,
+                timeout=timeout,
+                traceparent=traceparent,
+                parent=parent,
+                reporter=self,
             )
         self._runs[run.key] = run
         run.task = self._loop.create_task(self._run(number, run, entry, blob, context))

@@ -51,6 +51,12 @@ class Output:
             self._side.send(LOG, self.id, self._attempt, part)
 
 
+def request_of_output() -> str | None:
+    """The id of the request that prints here; None: it is none."""
+    output = output_of_request.get(None)
+    return None if output is None else output.id
+
+
 class _Bytes(io.RawIOBase):
     """The `buffer` of an attributed stream."""
 

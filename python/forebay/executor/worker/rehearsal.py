@@ -60,9 +60,9 @@ def _perform(serve: Serve, name: str) -> None:
         side = Side(worker)
         for number in range(ROUNDS):
             arguments = encode({"value": number} if number % 2 else {})
-            run = [name, arguments, f"{number:012}", 1, 60.0, None]
+            run = [name, arguments, f"{number:012}", 1, 60.0, None, None]
             caller.begin(0, msgpack.encode(["run", run, None]), None, 0)
-        run = [name, encode({"value": -1}), "000000000000", 1, None, None]
+        run = [name, encode({"value": -1}), "000000000000", 1, None, None, None]
         caller.begin(0, msgpack.encode(["run", run, None]), None, 0)
         caller.begin(0, msgpack.encode(["end", [], None]), None, 0)
         with contextlib.suppress(SystemExit):

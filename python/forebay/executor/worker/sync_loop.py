@@ -28,6 +28,7 @@ from forebay import _trace
 from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.executor.app.cancelled import Cancelled, Terminated
 from forebay.executor.app.context import Context
+from forebay.executor.app.running import find_by
 from forebay.executor.worker import answers
 from forebay.executor.worker.entry import Call, Entry, traced, unknown
 from forebay.executor.worker.failure import failure_of
@@ -122,6 +123,7 @@ class SyncLoop(ProgressTeller):
             Terminated: SIGTERM came while a request ran.
         """
         sys.unraisablehook = self._on_unraisable
+        find_by(self._running_request)
         try:
             self._connection.disable_spin()
             while (call := self._next()) is not None:
@@ -147,6 +149,7 @@ class SyncLoop(ProgressTeller):
             pass  # the server has ended; the keeper ends this process
         finally:
             sys.unraisablehook = sys.__unraisablehook__
+            find_by()
             self._isolation.close()
 
     def _next(self) -> Any:
@@ -163,7 +166,7 @@ class SyncLoop(ProgressTeller):
 
     def _run(self, arguments: list[Any], segments: Any) -> answers.Answer:
         """Run one request; its answer. Whatever it does, its changes to the process are undone."""
-        name, blob, id, attempt, timeout, traceparent = arguments
+        name, blob, id, attempt, timeout, traceparent, parent = arguments
         entry = self._entries.get(name)
         self._cancelled = False  # before it can be named
         self._running = (id, attempt)
@@ -178,7 +181,13 @@ class SyncLoop(ProgressTeller):
             context = None
             if entry.takes_context:
                 context = Context(
-                    id, attempt, name, timeout=timeout, traceparent=traceparent, reporter=self
+                    id,
+                    attempt,
+                    name,
+                    timeout=timeout,
+                    traceparent=traceparent,
+                    parent=parent,
+                    reporter=self,
                 )
             call: Call = entry.call
             if _trace.spans is not None:
@@ -230,6 +239,11 @@ class SyncLoop(ProgressTeller):
             self._running = None
             self._isolation.flush()
         return answers.result(answer) if returned else answers.raised(answer)
+
+    def _running_request(self) -> str | None:
+        """The id of the request that runs; a pickled call has none."""
+        running = self._running
+        return None if running is None else running[0] or None
 
     # What the context of a request calls, besides `tell_progress`.
 

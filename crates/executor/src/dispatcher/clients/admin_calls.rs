@@ -5,11 +5,11 @@ use std::sync::Arc;
 use forebay_base::slots::Key;
 
 use crate::dispatcher::clients::connections::{Connections, OpenCall};
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::TICKETS_MAX;
 use crate::dispatcher::supervisor::mailbox::Mailbox;
 use crate::dispatcher::supervisor::protocol::AdminCall;
 use crate::error::Refusal;
+use crate::hash::ByNumber;
 
 /// The forwarded calls by ticket.
 #[derive(Debug, Default)]

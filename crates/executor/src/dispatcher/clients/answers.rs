@@ -6,10 +6,11 @@ use forebay_base::slots::Key;
 
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::clients::connections::plain;
-use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
+use crate::dispatcher::clients::streams::{StreamKey, Topic};
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::refusals::unreadable;
+use crate::dispatcher::context::Context;
 use crate::dispatcher::limit::ANSWER_BYTES_SMALL;
 use crate::error::Refusal;
 use crate::id::RequestId;
@@ -29,9 +30,6 @@ impl Clients {
 
     /// A change goes to the store.
     pub fn stored(&mut self, commits: &Commits, op: &Op) {
-        if let Op::Park { id, attempt, .. } | Op::Unclaim { id, attempt } = op {
-            self.notify_status(*id, Status::Queued, *attempt);
-        }
         // Before the store has it: from its commit on, the retention may remove the result.
         if let Op::End { id, ending, .. } = op {
             self.protect_result_of(commits, *id, &ending.outcome);
@@ -84,8 +82,14 @@ impl Clients {
     }
 
     /// Answer the calls of a submission that could not be written, and end the streams about it.
-    pub fn refused(&mut self, commits: &Commits, id: RequestId, refusal: &Refusal) {
-        self.end_streams(id, Status::Failed, 0);
+    pub fn refused(
+        &mut self,
+        cx: &mut Context,
+        commits: &Commits,
+        id: RequestId,
+        refusal: &Refusal,
+    ) {
+        self.end_logs(cx, id);
         for waiter in self.waiters.ended(id) {
             self.result_read(commits, waiter.client, id);
             self.refuse(waiter, refusal);
@@ -118,13 +122,13 @@ impl Clients {
     /// Begin a stream about a request that has ended, or refuse one about no request.
     pub fn found_to_follow(
         &mut self,
-        key: StreamKey,
+        cx: &mut Context,
+        stream: (StreamKey, Topic),
         id: RequestId,
-        kind: StreamKind,
         found: &Fetched,
     ) {
         self.following
-            .follow_ended(&mut self.connections, key, id, kind, found);
+            .follow_ended(&mut self.connections, &mut cx.feed, stream, id, found);
     }
 
     fn answer_found(&mut self, commits: &Commits, id: RequestId, waiter: Waiter, found: Fetched) {

@@ -10,7 +10,7 @@ use crate::dispatcher::audit::AuditLine;
 use crate::dispatcher::clients::Clients;
 use crate::dispatcher::clients::actor::{Actor, not_the_gateway};
 use crate::dispatcher::clients::connections::plain;
-use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
+use crate::dispatcher::clients::streams::{StreamKey, Topic};
 use crate::dispatcher::clients::waiters::{Awaited, Waiter};
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::{LateSubmission, Purpose};
@@ -21,7 +21,7 @@ use crate::dispatcher::reload::Reload;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
-use crate::message::{self, Call, Submit};
+use crate::message::{self, Call, PROTOCOL, Submit};
 use crate::op::Act;
 use crate::request::Submission;
 use crate::store::{Fetched, Question};
@@ -41,7 +41,7 @@ impl Clients {
         };
         let call = received.id;
         if let Some(refusal) = client.refusal() {
-            return self.connections.refuse(key, call, &refusal);
+            return self.refuse_call(cx, (key, call), received.stream, &refusal);
         }
         let open = client.open_calls();
         if open >= CALLS_PER_CLIENT_MAX {
@@ -65,9 +65,12 @@ impl Clients {
                 return self.connections.refuse(key, call, &refusal);
             }
         };
-        let streams = matches!(asked, Call::Logs { .. } | Call::Events { .. });
+        let streams = matches!(
+            asked,
+            Call::Logs { .. } | Call::Events { .. } | Call::Feed { .. }
+        );
         if streams != received.stream {
-            let next = "call `logs` and `events` as streams, and nothing else";
+            let next = "call `logs`, `events` and `feed` as streams, and nothing else";
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
             return self.connections.refuse(key, call, &refusal);
         }
@@ -85,11 +88,27 @@ impl Clients {
         };
         match served {
             Ok(()) => {}
-            Err(refusal) if streams => {
-                self.following
-                    .refuse(&mut self.connections, (key, call), &refusal);
+            Err(refusal) => {
+                if let Call::Submit(submit) | Call::Run(submit) = asked {
+                    cx.submission_refused(submit.name, &refusal);
+                }
+                self.refuse_call(cx, (key, call), streams, &refusal);
             }
-            Err(refusal) => self.connections.refuse(key, call, &refusal),
+        }
+    }
+
+    fn refuse_call(
+        &mut self,
+        cx: &mut Context,
+        (key, call): StreamKey,
+        is_stream: bool,
+        refusal: &Refusal,
+    ) {
+        if is_stream {
+            self.following
+                .refuse(&mut self.connections, &mut cx.feed, (key, call), refusal);
+        } else {
+            self.connections.refuse(key, call, refusal);
         }
     }
 
@@ -108,6 +127,12 @@ impl Clients {
             wants,
         };
         match asked {
+            Call::Hello { protocol } => {
+                self.connections.greet(client, protocol)?;
+                let ours = message::protocol(PROTOCOL);
+                self.connections.answer(client, call, plain(ours));
+                Ok(())
+            }
             Call::Submit(submit) => {
                 self.submit(cx, commits, reload, &submit, waiter(Awaited::Accepted), by)
             }
@@ -137,11 +162,15 @@ impl Clients {
                     .forward(&mut self.connections, mailbox, call, asked, by.name())
             }
             Call::Logs { id, offset, follow } => {
-                let kind = StreamKind::Logs { offset, follow };
-                self.follow(cx, commits, (client, call), id, kind)
+                let topic = Topic::Logs { offset, follow };
+                self.follow(cx, commits, (client, call), id, topic)
             }
-            Call::Events { id } => {
-                self.follow(cx, commits, (client, call), id, StreamKind::events())
+            Call::Events { id } => self.follow(cx, commits, (client, call), id, Topic::Events),
+            Call::Feed { filter, cursor } => {
+                let filter = message::filter(filter)?;
+                let key = (client, call);
+                self.following
+                    .read(&mut self.connections, &mut cx.feed, key, filter, cursor)
             }
         }
     }
@@ -255,7 +284,9 @@ impl Clients {
             return;
         }
         let waiter = late.waiter;
+        let name = Arc::clone(&late.submission.name);
         if let Err(refusal) = self.enter(cx, commits, late.submission, waiter, late.token) {
+            cx.submission_refused(&name, &refusal);
             self.refuse(waiter, &refusal);
         }
     }
@@ -389,17 +420,17 @@ impl Clients {
     /// Begin a stream about a request.
     fn follow(
         &mut self,
-        cx: &Context,
+        cx: &mut Context,
         commits: &mut Commits,
         key: StreamKey,
         id: RequestId,
-        kind: StreamKind,
+        topic: Topic,
     ) -> Result<(), Refusal> {
         let Some(view) = cx.machine.view(id) else {
-            return self.ask_store(commits, id, Purpose::Follow(key, kind), key);
+            return self.ask_store(commits, id, Purpose::Follow(key, topic), key);
         };
         self.following
-            .follow(&mut self.connections, cx, key, id, kind, view);
+            .follow(&mut self.connections, cx, (key, topic), id, view);
         Ok(())
     }
 
@@ -430,12 +461,12 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::sync::Arc;
 
     use super::*;
     use crate::action::Action;
     use crate::dispatcher::poll::Poll;
     use crate::dispatcher::supervisor::shared::Shared;
+    use crate::feed::{Feed, FeedBounds};
     use crate::machine::{Machine, Policy};
     use crate::request::Options;
     use crate::secret::Secrets;
@@ -445,6 +476,7 @@ mod tests {
             poll: Poll::new().expect("an epoll"),
             now: 1,
             machine: Machine::new(Policy::default(), 1),
+            feed: Feed::new(1, FeedBounds::default()),
             shared: Arc::new(Shared::new().expect("queues")),
             secrets: Secrets::default(),
         }

@@ -17,7 +17,6 @@ use forebay_transport::wire::{Codec, Role};
 use rustix::process::geteuid;
 
 use crate::dispatcher::clients::refused::{Refusals, Shortage};
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{
     CALLS_A_TURN, CLIENT_FETCHES_MAX, CLIENT_OUTBOX_BYTES_MAX, CLIENT_RESULTS_BYTES_MAX,
     CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_ANSWERED_MS, REFUSED_MAX, REFUSED_MS,
@@ -26,8 +25,9 @@ use crate::dispatcher::limit::{
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::rebinding::RebindReports;
 use crate::error::{Error, Refusal, Result};
+use crate::hash::ByNumber;
 use crate::id::RequestId;
-use crate::message::{self, Message};
+use crate::message::{self, Message, PROTOCOL};
 use crate::store::{Question, Unread};
 
 /// What an unanswered call waits for.
@@ -63,6 +63,8 @@ pub struct Client {
     longest: usize,
     /// It is refused for this shortage, and is disconnected at this time.
     refused: Option<(Shortage, Instant)>,
+    /// It speaks this protocol, which this server does not know.
+    unknown_protocol: Option<u64>,
     /// Questions that the store has not answered, also those whose call was abandoned: they occupy the store all the
     /// same.
     fetching: usize,
@@ -105,6 +107,8 @@ pub struct Connections {
     spare: Option<File>,
     refused: Vec<Key>,
     refusals: Refusals,
+    /// Bytes received from the clients that have left, and sent to them.
+    bytes_before: (u64, u64),
     /// The gateway's process, while there is one.
     gateway: Option<NonZeroI32>,
 }
@@ -160,6 +164,19 @@ impl Connections {
     /// The connection of a client, for its streams.
     pub fn connection(&self, key: Key) -> Option<&Connection> {
         self.slots.get(key).map(|client| &client.connection)
+    }
+
+    /// How many clients are connected.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes received from clients and sent to them since the start. Cost: a look at each connection.
+    pub fn bytes(&self) -> (u64, u64) {
+        let all = self.slots.iter().map(|(_, client)| bytes_of(client));
+        all.fold(self.bytes_before, |(received, sent), one| {
+            (received + one.0, sent + one.1)
+        })
     }
 
     /// Accept the clients that wait; their keys.
@@ -296,6 +313,28 @@ impl Connections {
         if let Some(client) = self.slots.get_mut(key) {
             client.open.insert(call, OpenCall::Stored);
         }
+    }
+
+    /// Take in which protocol a client speaks. One of a later version is answered with this refusal from now on.
+    ///
+    /// # Errors
+    /// `protocol`, if this server does not know it; `invalid`, if none has that number.
+    pub fn greet(&mut self, key: Key, protocol: u64) -> std::result::Result<(), Refusal> {
+        if protocol == 0 {
+            let next = "use a client of this version";
+            return Err(Refusal::invalid(
+                "a client's protocol",
+                "1 or more",
+                "0",
+                next,
+            ));
+        }
+        let client = self.slots.get_mut(key);
+        let Some(client) = client.filter(|_| protocol > PROTOCOL) else {
+            return Ok(());
+        };
+        client.unknown_protocol = Some(protocol);
+        Err(unknown_protocol(protocol))
     }
 
     /// Whether a client has read enough to be sent another large answer.
@@ -463,6 +502,9 @@ impl Connections {
     ) -> Option<ByNumber<u64, OpenCall>> {
         let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
+        let (received, sent) = bytes_of(&client);
+        self.bytes_before.0 += received;
+        self.bytes_before.1 += sent;
         client.connection.close();
         self.accepting
             .resume(poll, Source::ClientListener, &self.listener);
@@ -504,6 +546,7 @@ impl Connections {
             behind: false,
             longest: 0,
             refused: None,
+            unknown_protocol: None,
             fetching: 0,
             later: VecDeque::new(),
             dead: 0,
@@ -524,8 +567,12 @@ impl Connections {
 }
 
 impl Client {
-    /// The refusal of a client that is not served; it is disconnected soon after its first answer.
+    /// The refusal of a client that is not served. One for whom there is no room is disconnected soon after its first
+    /// answer.
     pub fn refusal(&mut self) -> Option<Refusal> {
+        if let Some(protocol) = self.unknown_protocol {
+            return Some(unknown_protocol(protocol));
+        }
         let (shortage, leaves) = self.refused.as_mut()?;
         let soon = Instant::now() + Duration::from_millis(REFUSED_ANSWERED_MS);
         *leaves = soon.min(*leaves);
@@ -582,6 +629,27 @@ impl Client {
         if poll.change(socket, token, self.watched, wanted).is_ok() {
             self.watched = wanted;
         }
+    }
+}
+
+/// Bytes received from a client, and sent to it.
+fn bytes_of(client: &Client) -> (u64, u64) {
+    let counters = client.connection.counters();
+    (counters.received_bytes, counters.sent_bytes)
+}
+
+fn unknown_protocol(protocol: u64) -> Refusal {
+    Refusal {
+        code: "protocol",
+        message: format!(
+            "the client speaks protocol {protocol} of the executor, and this server knows protocols up to {PROTOCOL}"
+        ),
+        object: "protocol".into(),
+        limit: PROTOCOL.to_string(),
+        value: protocol.to_string(),
+        next: "stop the server and start it again with the client's version of forebay, or use a client of the \
+               server's version"
+            .into(),
     }
 }
 

@@ -1,4 +1,8 @@
-//! The output of requests, with the clients that follow it.
+//! The output and the events of requests, with the clients that follow them.
+//!
+//! Logs are sent as they are written. Readers of the feed are continued together, at most once in [`FEED_PAUSE_MS`]: a
+//! client that is woken for each event of a busy server would cost more than the requests themselves. An event after a
+//! pause is sent at once.
 
 use std::time::{Duration, Instant};
 
@@ -8,30 +12,46 @@ use forebay_transport::link::Head;
 use forebay_transport::wire::{Codec, Reason};
 
 use crate::dispatcher::clients::connections::{Connections, OpenCall, plain};
-use crate::dispatcher::clients::streams::{Event, StreamKey, StreamKind, Streams};
+use crate::dispatcher::clients::streams::{RequestEvents, StreamKey, StreamKind, Streams, Topic};
 use crate::dispatcher::commits::refusals::unknown;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::{ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS};
+use crate::dispatcher::limit::{
+    FEED_ITEMS_A_TURN, FEED_PAUSE_MS, ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS,
+};
 use crate::error::Refusal;
+use crate::feed::{EventKind, Feed, FeedReader, Filter, Next};
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::logs::{Log, Logs};
 use crate::machine::RequestView;
-use crate::message;
+use crate::message::{self, FeedItem};
 use crate::request::Status;
 use crate::store::Fetched;
 
-/// Logs and progress of requests, with the streams that follow them.
+/// Logs of requests, with the streams that follow those or the feed.
 #[derive(Default)]
 pub struct Following {
     logs: Option<Logs>,
     /// The logs of running requests.
     writing: ByNumber<RequestId, Log>,
-    progress: ByNumber<RequestId, Vec<u8>>,
     streams: Streams,
     reasons_at: Option<Instant>,
+    /// The newest event when the readers of the feed were continued last, and when they may be next.
+    told: u64,
+    tell_at: Option<Instant>,
+    /// They wait for that.
+    waits_to_tell: bool,
     /// Streams with more than a turn's worth.
     again: Vec<StreamKey>,
+}
+
+/// What a stream has for its client.
+enum Piece {
+    Item(Vec<u8>),
+    /// Nothing now.
+    Nothing,
+    /// Nothing that is there now would be sent, but there is more to look at.
+    Later,
 }
 
 impl Following {
@@ -42,74 +62,149 @@ impl Following {
         }
     }
 
-    /// When the reasons of waiting requests are checked again.
+    /// When the reasons of waiting requests are checked again, or the readers of the feed are continued.
     pub fn deadline(&self) -> Option<Instant> {
-        self.reasons_at
+        let tell_at = self.tell_at.filter(|_| self.waits_to_tell);
+        [self.reasons_at, tell_at].into_iter().flatten().min()
     }
 
     pub fn has_more(&self) -> bool {
         !self.again.is_empty()
     }
 
+    /// How many streams read the feed.
+    pub fn readers(&self) -> usize {
+        self.streams.readers().len()
+    }
+
     /// Continue the streams that had more than a turn's worth.
-    pub fn pump_more(&mut self, connections: &mut Connections) {
+    pub fn pump_more(&mut self, connections: &mut Connections, feed: &mut Feed) {
         for key in std::mem::take(&mut self.again) {
-            self.pump(connections, key);
+            self.pump(connections, feed, key);
         }
     }
 
+    /// Continue the readers of the feed, if something was appended and that is due.
+    pub fn pump_readers(&mut self, connections: &mut Connections, feed: &mut Feed) {
+        self.waits_to_tell = false;
+        if self.streams.readers().is_empty() || self.told == feed.newest() {
+            return;
+        }
+        let now = Instant::now();
+        if self.tell_at.is_some_and(|at| at > now) {
+            self.waits_to_tell = true;
+            return;
+        }
+        self.told = feed.newest();
+        self.tell_at = now.checked_add(Duration::from_millis(FEED_PAUSE_MS));
+        for key in self.streams.readers().to_vec() {
+            let stream = self.streams.get(key);
+            let has_news = stream.is_some_and(|stream| match &stream.kind {
+                StreamKind::Feed { reader, .. } => reader.has_news(feed),
+                StreamKind::Events(events) => events.reader.has_news(feed),
+                StreamKind::Logs { .. } | StreamKind::Item(_) => false,
+            });
+            if has_news {
+                self.pump(connections, feed, key);
+            }
+        }
+    }
+}
+
+/// Streams.
+impl Following {
     /// Begin a stream about an unfinished request.
     pub fn follow(
         &mut self,
         connections: &mut Connections,
-        cx: &Context,
-        key: StreamKey,
+        cx: &mut Context,
+        (key, topic): (StreamKey, Topic),
         id: RequestId,
-        kind: StreamKind,
         view: RequestView,
     ) {
-        self.begin_stream(connections, key, id, kind, false);
-        self.queue_event(key, status(view.status, view.attempt));
-        if let Some(item) = self.progress.get(&id).cloned() {
-            self.queue_event(key, progress(item));
-        }
+        let kind = match topic {
+            Topic::Logs { offset, follow } => StreamKind::Logs { offset, follow },
+            Topic::Events => {
+                let first = stands(&cx.feed, id, view);
+                // From now on no number is too high.
+                let Ok(reader) = FeedReader::open(&mut cx.feed, Filter::of_request(id), None)
+                else {
+                    return;
+                };
+                StreamKind::Events(RequestEvents::new(reader, first))
+            }
+        };
+        self.begin_stream(connections, &mut cx.feed, key, id, kind, false);
         self.notify_reason(cx, key, id);
-        self.pump(connections, key);
+        self.pump(connections, &mut cx.feed, key);
     }
 
     /// Begin a stream about a request that has ended.
     pub fn follow_ended(
         &mut self,
         connections: &mut Connections,
-        key: StreamKey,
+        feed: &mut Feed,
+        (key, topic): (StreamKey, Topic),
         id: RequestId,
-        kind: StreamKind,
         found: &Fetched,
     ) {
         let Fetched::Ending(ending) = found else {
-            return self.refuse(connections, key, &unknown(id));
+            return self.refuse(connections, feed, key, &unknown(id));
         };
-        self.begin_stream(connections, key, id, kind, true);
-        self.queue_event(key, status(ending.status, ending.attempts));
-        self.pump(connections, key);
+        let kind = match topic {
+            Topic::Logs { offset, follow } => StreamKind::Logs { offset, follow },
+            Topic::Events => {
+                let item = message::status_event(ending.status, ending.attempts, None);
+                StreamKind::Item(Some(item))
+            }
+        };
+        self.begin_stream(connections, feed, key, id, kind, true);
+        self.pump(connections, feed, key);
+    }
+
+    /// Begin a stream of the server's events.
+    ///
+    /// # Errors
+    /// The cursor is a number that was not given yet.
+    pub fn read(
+        &mut self,
+        connections: &mut Connections,
+        feed: &mut Feed,
+        key: StreamKey,
+        filter: Filter,
+        cursor: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let newest = feed.newest();
+        let reader = FeedReader::open(feed, filter, cursor).map_err(|ahead| {
+            let next = "begin without a cursor; this one is of another server";
+            let allowed = format!("a number up to {newest}");
+            Refusal::invalid("cursor", &allowed, &ahead.to_string(), next)
+        })?;
+        // So that a client that comes back before anything has happened knows from where.
+        let begin = cursor.is_none().then_some(newest);
+        let kind = StreamKind::Feed { reader, begin };
+        self.begin_stream(connections, feed, key, RequestId(0), kind, false);
+        self.pump(connections, feed, key);
+        Ok(())
     }
 
     /// Answer a refused stream with the refusal as its only item.
-    pub fn refuse(&mut self, connections: &mut Connections, key: StreamKey, refusal: &Refusal) {
-        let item = Some(message::refused(refusal));
-        self.begin_stream(
-            connections,
-            key,
-            RequestId(0),
-            StreamKind::Refusal(item),
-            true,
-        );
-        self.pump(connections, key);
+    pub fn refuse(
+        &mut self,
+        connections: &mut Connections,
+        feed: &mut Feed,
+        key: StreamKey,
+        refusal: &Refusal,
+    ) {
+        let kind = StreamKind::Item(Some(message::refused(refusal)));
+        self.begin_stream(connections, feed, key, RequestId(0), kind, true);
+        self.pump(connections, feed, key);
     }
 
     fn begin_stream(
         &mut self,
         connections: &mut Connections,
+        feed: &mut Feed,
         key: StreamKey,
         id: RequestId,
         kind: StreamKind,
@@ -118,172 +213,44 @@ impl Following {
         if let Some(client) = connections.get_mut(key.0) {
             client.open(key.1, OpenCall::Stream);
             self.streams.add(key, id, kind, over);
+        } else {
+            close_reader(feed, kind);
         }
     }
 
     /// Append a run's output to its log.
-    pub fn log(&mut self, connections: &mut Connections, id: RequestId, bytes: &[u8]) {
+    pub fn log(
+        &mut self,
+        connections: &mut Connections,
+        feed: &mut Feed,
+        id: RequestId,
+        bytes: &[u8],
+    ) {
         let Some(logs) = &self.logs else {
             return;
         };
         let log = self.writing.entry(id).or_insert_with(|| logs.log(id));
         // Logging is best effort: the log itself says what was lost once there is room again.
         drop(log.append(bytes));
-        for key in self.streams.of(id) {
-            self.pump(connections, key);
+        for key in self.streams.of_log(id) {
+            self.pump(connections, feed, key);
         }
     }
 
-    /// Record the progress of a run.
-    pub fn progress(&mut self, connections: &mut Connections, id: RequestId, map: &[u8]) {
-        if let Some(item) = message::progressed(map) {
-            self.progress.insert(id, item.clone());
-            self.notify_followers(connections, id, &progress(item));
-        }
-    }
-
-    /// Notify followers that the status of a request has changed.
-    pub fn notify_status(
-        &mut self,
-        connections: &mut Connections,
-        id: RequestId,
-        now: Status,
-        attempt: u32,
-    ) {
-        if self.streams.is_followed(id) {
-            self.notify_followers(connections, id, &status(now, attempt));
-        }
-    }
-
-    /// End the streams about a request that has ended, once they have sent everything.
-    pub fn end(&mut self, connections: &mut Connections, id: RequestId, now: Status, attempt: u32) {
+    /// End the streams of the log of a request that has ended, once they have sent everything.
+    pub fn end(&mut self, connections: &mut Connections, feed: &mut Feed, id: RequestId) {
         self.writing.remove(&id);
-        self.progress.remove(&id);
-        for key in self.streams.of(id) {
-            self.queue_event(key, status(now, attempt));
+        for key in self.streams.of_log(id) {
             if let Some(stream) = self.streams.get_mut(key) {
                 stream.over = true;
             }
-            self.pump(connections, key);
+            self.pump(connections, feed, key);
         }
-    }
-
-    fn notify_followers(&mut self, connections: &mut Connections, id: RequestId, event: &Event) {
-        for key in self.streams.of(id) {
-            self.queue_event(key, event.clone());
-            self.pump(connections, key);
-        }
-    }
-
-    fn queue_event(&mut self, key: StreamKey, event: Event) {
-        if let Some(stream) = self.streams.get_mut(key) {
-            stream.push(event);
-        }
-    }
-
-    /// Queue the reason why a request waits, unless it was sent already.
-    fn notify_reason(&mut self, cx: &Context, key: StreamKey, id: RequestId) {
-        let Some(why) = cx.machine.why(cx.now, id) else {
-            return;
-        };
-        let Some(stream) = self.streams.get_mut(key) else {
-            return;
-        };
-        let StreamKind::Events { reason, .. } = &mut stream.kind else {
-            return;
-        };
-        let every = Duration::from_millis(REASONS_MS);
-        self.reasons_at = Instant::now().checked_add(every);
-        if why.status != Status::Queued || *reason == why.reason {
-            return;
-        }
-        let item = message::reasoned(&why.reason);
-        *reason = why.reason;
-        stream.push(Event {
-            item,
-            replaceable: false,
-        });
-    }
-
-    /// Check the reasons of all followed requests that wait.
-    pub fn notify_reasons(&mut self, connections: &mut Connections, cx: &Context, now: Instant) {
-        if self.reasons_at.take_if(|at| *at <= now).is_none() {
-            return;
-        }
-        for (key, id) in self.streams.events() {
-            self.notify_reason(cx, key, id);
-            self.pump(connections, key);
-        }
-    }
-
-    /// Send what a stream has, as far as its client's credit allows.
-    pub fn pump(&mut self, connections: &mut Connections, key: StreamKey) {
-        for _ in 0..ITEMS_A_TURN {
-            if !self.send_next(connections, key) {
-                return connections.touch(key.0);
-            }
-        }
-        connections.touch(key.0);
-        self.again.push(key);
-    }
-
-    /// Send one item; false if there is none, or the client has no credit.
-    fn send_next(&mut self, connections: &mut Connections, key: StreamKey) -> bool {
-        let (client, call) = key;
-        let Some(connection) = connections.connection(client) else {
-            return false;
-        };
-        match connection.readiness(call) {
-            Ok(StreamReadiness::Ready) => {}
-            Ok(StreamReadiness::Waiting) => return false,
-            Ok(StreamReadiness::Cancelled | StreamReadiness::Expired) | Err(_) => {
-                self.leave(connections, key);
-                return false;
-            }
-        }
-        // Only with credit, since an item that was taken out must be sent.
-        let Some(item) = self.next_item(connections, key) else {
-            return false;
-        };
-        let (Some(connection), Some(stream)) =
-            (connections.connection(client), self.streams.get_mut(key))
-        else {
-            return false;
-        };
-        let (head, look) = (Head::Borrowed(&item), &mut stream.look);
-        connection
-            .send_item(call, Codec::Msgpack, head, Vec::new(), true, look)
-            .is_ok()
-    }
-
-    /// The next item of a stream. A finished stream without one ends here.
-    fn next_item(&mut self, connections: &mut Connections, key: StreamKey) -> Option<Vec<u8>> {
-        let stream = self.streams.get_mut(key)?;
-        let item = match &mut stream.kind {
-            StreamKind::Logs { offset, .. } => {
-                let logs = self.logs.as_ref();
-                let piece =
-                    logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
-                piece.filter(|piece| !piece.bytes.is_empty()).map(|piece| {
-                    *offset = piece.next;
-                    message::logged(piece.offset, &piece.bytes)
-                })
-            }
-            StreamKind::Events { queue, .. } => queue.pop_front().map(|event| event.item),
-            StreamKind::Refusal(item) => item.take(),
-        };
-        let follows =
-            !stream.over && !matches!(stream.kind, StreamKind::Logs { follow: false, .. });
-        if item.is_none() && !follows {
-            self.streams.remove(key);
-            connections.answer(key.0, key.1, plain(Vec::new()));
-        }
-        item
     }
 
     /// End a stream that its client has cancelled.
-    pub fn leave(&mut self, connections: &mut Connections, key: StreamKey) {
-        if !self.streams.remove(key) {
+    pub fn leave(&mut self, connections: &mut Connections, feed: &mut Feed, key: StreamKey) {
+        if !self.remove(feed, key) {
             return;
         }
         if let Some(client) = connections.get_mut(key.0) {
@@ -297,27 +264,220 @@ impl Following {
         }
     }
 
+    fn remove(&mut self, feed: &mut Feed, key: StreamKey) -> bool {
+        let Some(stream) = self.streams.remove(key) else {
+            return false;
+        };
+        close_reader(feed, stream.kind);
+        true
+    }
+}
+
+/// Reasons.
+impl Following {
+    /// Have the reason why a request waits sent, unless it was already.
+    fn notify_reason(&mut self, cx: &Context, key: StreamKey, id: RequestId) {
+        let Some(StreamKind::Events(events)) =
+            self.streams.get_mut(key).map(|stream| &mut stream.kind)
+        else {
+            return;
+        };
+        let Some(why) = cx.machine.why(cx.now, id) else {
+            return;
+        };
+        let every = Duration::from_millis(REASONS_MS);
+        self.reasons_at = Instant::now().checked_add(every);
+        if why.status == Status::Queued && events.told != why.reason {
+            events.reason = Some(message::reasoned(&why.reason));
+            events.told = why.reason;
+        }
+    }
+
+    /// Check the reasons of all followed requests that wait.
+    pub fn notify_reasons(
+        &mut self,
+        connections: &mut Connections,
+        cx: &mut Context,
+        now: Instant,
+    ) {
+        if self.reasons_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        for (key, id) in self.streams.events() {
+            self.notify_reason(cx, key, id);
+            self.pump(connections, &mut cx.feed, key);
+        }
+    }
+}
+
+/// Sending.
+impl Following {
+    /// Send what a stream has, as far as its client's credit allows.
+    pub fn pump(&mut self, connections: &mut Connections, feed: &mut Feed, key: StreamKey) {
+        let reads_feed = matches!(
+            self.streams.get(key).map(|stream| &stream.kind),
+            Some(StreamKind::Feed { .. })
+        );
+        let items = if reads_feed {
+            FEED_ITEMS_A_TURN
+        } else {
+            ITEMS_A_TURN
+        };
+        for _ in 0..items {
+            match self.send_next(connections, feed, key) {
+                Some(true) => {}
+                Some(false) => break,
+                None => return connections.touch(key.0),
+            }
+        }
+        connections.touch(key.0);
+        self.again.push(key);
+    }
+
+    /// Send one item; `None`: there is none, or the client has no credit. False: there may be one in the next turn.
+    fn send_next(
+        &mut self,
+        connections: &mut Connections,
+        feed: &mut Feed,
+        key: StreamKey,
+    ) -> Option<bool> {
+        let (client, call) = key;
+        match connections.connection(client)?.readiness(call) {
+            Ok(StreamReadiness::Ready) => {}
+            Ok(StreamReadiness::Waiting) => return None,
+            Ok(StreamReadiness::Cancelled | StreamReadiness::Expired) | Err(_) => {
+                self.leave(connections, feed, key);
+                return None;
+            }
+        }
+        // Only with credit, since an item that was taken out must be sent.
+        let item = match self.next_piece(feed, key)? {
+            Piece::Item(item) => item,
+            Piece::Later => return Some(false),
+            Piece::Nothing => {
+                self.end_if_over(connections, feed, key);
+                return None;
+            }
+        };
+        let connection = connections.connection(client)?;
+        let look = &mut self.streams.get_mut(key)?.look;
+        let head = Head::Borrowed(&item);
+        let sent = connection.send_item(call, Codec::Msgpack, head, Vec::new(), true, look);
+        sent.is_ok().then_some(true)
+    }
+
+    /// End a stream that has nothing and will have nothing.
+    fn end_if_over(&mut self, connections: &mut Connections, feed: &mut Feed, key: StreamKey) {
+        let over = self.streams.get(key).is_some_and(|stream| {
+            stream.over || matches!(stream.kind, StreamKind::Logs { follow: false, .. })
+        });
+        if over {
+            self.remove(feed, key);
+            connections.answer(key.0, key.1, plain(Vec::new()));
+        }
+    }
+
+    /// The next item of a stream.
+    fn next_piece(&mut self, feed: &mut Feed, key: StreamKey) -> Option<Piece> {
+        let stream = self.streams.get_mut(key)?;
+        let item = match &mut stream.kind {
+            StreamKind::Logs { offset, .. } => {
+                let logs = self.logs.as_ref();
+                let piece =
+                    logs.and_then(|logs| logs.read(stream.id, *offset, LOG_PIECE_BYTES).ok());
+                piece.filter(|piece| !piece.bytes.is_empty()).map(|piece| {
+                    *offset = piece.next;
+                    message::logged(piece.offset, &piece.bytes)
+                })
+            }
+            StreamKind::Events(events) => {
+                return Some(next_event(feed, events, stream.id, &mut stream.over));
+            }
+            StreamKind::Feed { reader, begin } => return Some(next_item(feed, reader, begin)),
+            StreamKind::Item(item) => item.take(),
+        };
+        Some(item.map_or(Piece::Nothing, Piece::Item))
+    }
+
     /// Continue the streams of a client that can be written to again.
-    pub fn pump_client(&mut self, connections: &mut Connections, client: Key) {
+    pub fn pump_client(&mut self, connections: &mut Connections, feed: &mut Feed, client: Key) {
         if self.streams.is_empty() {
             return;
         }
         for key in self.streams.of_client(client) {
-            self.pump(connections, key);
+            self.pump(connections, feed, key);
         }
     }
 }
 
-fn status(now: Status, attempt: u32) -> Event {
-    Event {
-        item: message::status_event(now, attempt),
-        replaceable: false,
+fn close_reader(feed: &mut Feed, kind: StreamKind) {
+    match kind {
+        StreamKind::Feed { reader, .. } => reader.close(feed),
+        StreamKind::Events(events) => events.reader.close(feed),
+        StreamKind::Logs { .. } | StreamKind::Item(_) => {}
     }
 }
 
-fn progress(item: Vec<u8>) -> Event {
-    Event {
-        item,
-        replaceable: true,
+/// How an unfinished request stands: its status, its newest progress.
+fn stands(feed: &Feed, id: RequestId, view: RequestView) -> impl Iterator<Item = Vec<u8>> + use<> {
+    let status = message::status_event(view.status, view.attempt, None);
+    let progress = feed.progress(id);
+    let progress = progress.and_then(|record| message::progressed(record, None));
+    [Some(status), progress].into_iter().flatten()
+}
+
+/// The next item of a reader of the feed: as many events as fit.
+fn next_item(feed: &mut Feed, reader: &mut FeedReader, begin: &mut Option<u64>) -> Piece {
+    let mut item = FeedItem::new();
+    if let Some(number) = begin.take() {
+        item.begin(number);
     }
+    while !item.is_full() {
+        match reader.next(feed) {
+            Next::Event(event) => item.event(&event),
+            Next::Gap { first, last } => {
+                feed.metrics_mut().missed();
+                item.gap(first, last);
+            }
+            Next::Later if item.is_empty() => return Piece::Later,
+            Next::Later | Next::Nothing => break,
+        }
+    }
+    item.into_bytes().map_or(Piece::Nothing, Piece::Item)
+}
+
+/// The next item of the events of one request; `over`: nothing comes behind it.
+fn next_event(
+    feed: &mut Feed,
+    events: &mut RequestEvents,
+    id: RequestId,
+    over: &mut bool,
+) -> Piece {
+    if let Some(item) = events.first.pop_front() {
+        return Piece::Item(item);
+    }
+    while !*over {
+        match events.reader.next(feed) {
+            Next::Event(event) => {
+                // One that could not be written ends so too.
+                *over = matches!(event.kind, EventKind::Ended | EventKind::Refused);
+                if let Some(item) = message::followed(&event) {
+                    return Piece::Item(item);
+                }
+            }
+            Next::Gap { first, last } => {
+                feed.metrics_mut().missed();
+                if let Some((status, attempt)) = feed.ended(id) {
+                    *over = true;
+                    let item = message::status_event(status, attempt, None);
+                    events.first.push_back(item);
+                }
+                return Piece::Item(message::missed(first, last));
+            }
+            Next::Later => return Piece::Later,
+            Next::Nothing => break,
+        }
+    }
+    let reason = events.reason.take().filter(|_| !*over);
+    reason.map_or(Piece::Nothing, Piece::Item)
 }

@@ -34,9 +34,9 @@ use crate::dispatcher::poll::Poll;
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::Result;
+use crate::feed::Exposition;
 use crate::id::RequestId;
 use crate::logs::Logs;
-use crate::request::Status;
 
 /// All clients, with their calls.
 pub struct Clients {
@@ -86,6 +86,19 @@ impl Clients {
         self.connections.stop_listening(poll);
     }
 
+    /// Add how many there are, and what they do.
+    pub fn expose(&self, to: &mut Exposition) {
+        let scheme = [("scheme", "unix")];
+        let clients = self.connections.len() as u64;
+        to.gauge("forebay_transport_connections", &scheme, clients);
+        let (received, sent) = self.connections.bytes();
+        let name = "forebay_transport_bytes_total";
+        to.counter(name, &[("direction", "received")], received);
+        to.counter(name, &[("direction", "sent")], sent);
+        let readers = self.following.readers() as u64;
+        to.gauge("forebay_feed_readers", &[], readers);
+    }
+
     /// Bind the socket again if its file was removed; the outcome, if there is one to report.
     pub fn rebind_if_removed(&mut self, poll: &Poll) -> Option<std::result::Result<(), String>> {
         self.connections.rebind_if_removed(poll)
@@ -118,14 +131,15 @@ impl Clients {
         for call in input.cancelled {
             let client = self.connections.get_mut(key);
             if let Some(open) = client.and_then(|client| client.close(call)) {
-                self.abandon(key, call, open);
+                self.abandon(cx, key, call, open);
             }
         }
         for call in input.granted {
-            self.following.pump(&mut self.connections, (key, call));
+            self.following
+                .pump(&mut self.connections, &mut cx.feed, (key, call));
         }
         if input.over {
-            self.left(&cx.poll, commits, key);
+            self.left(cx, commits, key);
         }
     }
 
@@ -143,9 +157,10 @@ impl Clients {
     }
 
     /// A client can be written to again: continue its streams.
-    pub fn is_writable(&mut self, key: Key) {
+    pub fn is_writable(&mut self, cx: &mut Context, key: Key) {
         self.connections.flush_now(key);
-        self.following.pump_client(&mut self.connections, key);
+        self.following
+            .pump_client(&mut self.connections, &mut cx.feed, key);
     }
 
     /// Continue with the clients and the streams that had more than a turn's worth.
@@ -153,7 +168,14 @@ impl Clients {
         for key in self.connections.take_again() {
             self.read(cx, commits, reload, key);
         }
-        self.following.pump_more(&mut self.connections);
+        self.following
+            .pump_more(&mut self.connections, &mut cx.feed);
+    }
+
+    /// Continue the readers of the feed, if something has happened and that is due.
+    pub fn pump_readers(&mut self, cx: &mut Context) {
+        self.following
+            .pump_readers(&mut self.connections, &mut cx.feed);
     }
 
     /// Whether there is more than a turn's worth.
@@ -167,10 +189,10 @@ impl Clients {
     }
 
     /// Accept again after a pause, and disconnect the clients that were refused.
-    pub fn run_timers(&mut self, cx: &Context, commits: &Commits, now: Instant) {
+    pub fn run_timers(&mut self, cx: &mut Context, commits: &Commits, now: Instant) {
         self.connections.resume_accepting(&cx.poll, now);
         for key in self.connections.take_overdue(now) {
-            self.left(&cx.poll, commits, key);
+            self.left(cx, commits, key);
         }
         let refused = self.connections.take_warning(now);
         let unwritten = self.audit.as_mut().and_then(AuditLog::take_warning);
@@ -180,7 +202,7 @@ impl Clients {
     }
 
     /// Check the reasons of all followed requests that wait, if that is due.
-    pub fn notify_reasons(&mut self, cx: &Context, now: Instant) {
+    pub fn notify_reasons(&mut self, cx: &mut Context, now: Instant) {
         self.following
             .notify_reasons(&mut self.connections, cx, now);
     }
@@ -192,9 +214,9 @@ impl Clients {
     }
 
     /// Flush each client that has answers, then ask the store for those that a client can take now.
-    pub fn flush(&mut self, cx: &Context, commits: &mut Commits) {
+    pub fn flush(&mut self, cx: &mut Context, commits: &mut Commits) {
         for key in self.connections.flush(&cx.poll) {
-            self.left(&cx.poll, commits, key);
+            self.left(cx, commits, key);
         }
         for key in self.connections.take_awaiting_fetch() {
             self.fetch_more(commits, key);
@@ -202,20 +224,24 @@ impl Clients {
     }
 
     /// Remove a client that has gone or is to be disconnected: its calls end, its requests continue.
-    fn left(&mut self, poll: &Poll, commits: &Commits, key: Key) {
-        let open = self.connections.remove(poll, key, commits.unread());
+    fn left(&mut self, cx: &mut Context, commits: &Commits, key: Key) {
+        let open = self.connections.remove(&cx.poll, key, commits.unread());
         for (call, open) in open.into_iter().flatten() {
-            self.abandon(key, call, open);
+            self.abandon(cx, key, call, open);
         }
     }
 
     /// Drop what an abandoned call waits for.
-    fn abandon(&mut self, client: Key, call: u64, open: OpenCall) {
+    fn abandon(&mut self, cx: &mut Context, client: Key, call: u64, open: OpenCall) {
         match open {
             OpenCall::Request(id, _) => self.waiters.leave(id, client, call),
             OpenCall::Ticket(ticket) => self.admin_calls.forget(ticket),
             OpenCall::Stored | OpenCall::Fetching | OpenCall::Later => {} // its answer is dropped when it comes
-            OpenCall::Stream => self.following.leave(&mut self.connections, (client, call)),
+            OpenCall::Stream => {
+                let key = (client, call);
+                self.following
+                    .leave(&mut self.connections, &mut cx.feed, key);
+            }
         }
     }
 }
@@ -230,23 +256,13 @@ impl Clients {
     }
 
     /// Append a run's output to its log.
-    pub fn log(&mut self, id: RequestId, bytes: &[u8]) {
-        self.following.log(&mut self.connections, id, bytes);
-    }
-
-    /// Record the progress of a run.
-    pub fn progress(&mut self, id: RequestId, map: &[u8]) {
-        self.following.progress(&mut self.connections, id, map);
-    }
-
-    /// Notify followers that the status of a request has changed.
-    pub fn notify_status(&mut self, id: RequestId, now: Status, attempt: u32) {
+    pub fn log(&mut self, cx: &mut Context, id: RequestId, bytes: &[u8]) {
         self.following
-            .notify_status(&mut self.connections, id, now, attempt);
+            .log(&mut self.connections, &mut cx.feed, id, bytes);
     }
 
-    /// End the streams about a request that has ended, once they have sent everything.
-    pub fn end_streams(&mut self, id: RequestId, now: Status, attempt: u32) {
-        self.following.end(&mut self.connections, id, now, attempt);
+    /// End the streams of the log of a request that has ended, once they have sent everything.
+    pub fn end_logs(&mut self, cx: &mut Context, id: RequestId) {
+        self.following.end(&mut self.connections, &mut cx.feed, id);
     }
 }

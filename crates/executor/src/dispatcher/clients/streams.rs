@@ -1,41 +1,60 @@
-//! The streams that clients follow, about logs or events of requests.
+//! The streams that clients follow: the log of a request, its events, or those of the whole server.
 
 use std::collections::{HashMap, VecDeque};
 
 use forebay_base::slots::Key;
 use forebay_transport::calls::LastLook;
 
-use crate::dispatcher::hash::ByNumber;
-use crate::dispatcher::limit::EVENTS_QUEUED_MAX;
+use crate::feed::FeedReader;
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 
 /// A call of a client that a stream answers.
 pub type StreamKey = (Key, u64);
 
+/// What a client follows of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// The log from this offset on; with `follow` until the request ends.
+    Logs {
+        offset: u64,
+        follow: bool,
+    },
+    Events,
+}
+
 /// What a stream carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum StreamKind {
     /// The log from this offset on; with `follow` until the request ends.
     Logs { offset: u64, follow: bool },
-    /// Events that were not sent yet, and the reason that was sent last.
-    Events {
-        queue: VecDeque<Event>,
-        reason: String,
+    /// Events of one request.
+    Events(RequestEvents),
+    /// Events of the server; `begin` is the number behind which it begins, until that was sent.
+    Feed {
+        reader: FeedReader,
+        begin: Option<u64>,
     },
     /// One item, then the end.
-    Refusal(Option<Vec<u8>>),
+    Item(Option<Vec<u8>>),
 }
 
-/// An event as an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    pub item: Vec<u8>,
-    /// The next one of its kind replaces it if it was not sent: progress.
-    pub replaceable: bool,
+/// The events of one request: how it stands, then a reader of the feed, and between its events why it waits.
+#[derive(Debug)]
+pub struct RequestEvents {
+    pub reader: FeedReader,
+    /// Items that come before what the reader finds: a few at the beginning, one after a gap.
+    pub first: VecDeque<Vec<u8>>,
+    /// Why it waits, if that was not sent yet.
+    pub reason: Option<Vec<u8>>,
+    /// The reason that was sent or stands in `reason`.
+    pub told: String,
 }
 
 /// One stream.
+#[derive(Debug)]
 pub struct Stream {
+    /// Its request; 0 for the events of the server.
     pub id: RequestId,
     pub kind: StreamKind,
     /// No further item will come.
@@ -46,12 +65,20 @@ pub struct Stream {
 /// All streams. Bounded by the open calls of the clients.
 #[derive(Default)]
 pub struct Streams {
-    streams: HashMap<StreamKey, Stream>,
-    requests: ByNumber<RequestId, Vec<StreamKey>>,
+    all: HashMap<StreamKey, Stream>,
+    /// The streams of logs by request.
+    logs: ByNumber<RequestId, Vec<StreamKey>>,
+    /// Those that read the feed, in no order.
+    readers: Vec<StreamKey>,
 }
 
 impl Streams {
     pub fn add(&mut self, key: StreamKey, id: RequestId, kind: StreamKind, over: bool) {
+        match kind {
+            StreamKind::Logs { .. } => self.logs.entry(id).or_default().push(key),
+            StreamKind::Events(_) | StreamKind::Feed { .. } => self.readers.push(key),
+            StreamKind::Item(_) => {}
+        }
         let look = LastLook::now();
         let stream = Stream {
             id,
@@ -59,77 +86,75 @@ impl Streams {
             over,
             look,
         };
-        self.streams.insert(key, stream);
-        self.requests.entry(id).or_default().push(key);
+        self.all.insert(key, stream);
+    }
+
+    pub fn get(&self, key: StreamKey) -> Option<&Stream> {
+        self.all.get(&key)
     }
 
     pub fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
-        self.streams.get_mut(&key)
+        self.all.get_mut(&key)
     }
 
-    pub fn remove(&mut self, key: StreamKey) -> bool {
-        let Some(stream) = self.streams.remove(&key) else {
-            return false;
-        };
-        if let Some(keys) = self.requests.get_mut(&stream.id) {
-            keys.retain(|one| *one != key);
-            if keys.is_empty() {
-                self.requests.remove(&stream.id);
+    pub fn remove(&mut self, key: StreamKey) -> Option<Stream> {
+        let stream = self.all.remove(&key)?;
+        match stream.kind {
+            StreamKind::Logs { .. } => {
+                if let Some(keys) = self.logs.get_mut(&stream.id) {
+                    keys.retain(|one| *one != key);
+                    if keys.is_empty() {
+                        self.logs.remove(&stream.id);
+                    }
+                }
             }
+            StreamKind::Events(_) | StreamKind::Feed { .. } => {
+                if let Some(index) = self.readers.iter().position(|one| *one == key) {
+                    self.readers.swap_remove(index);
+                }
+            }
+            StreamKind::Item(_) => {}
         }
-        true
+        Some(stream)
     }
 
-    /// The streams about a request.
-    pub fn of(&self, id: RequestId) -> Vec<StreamKey> {
-        self.requests.get(&id).cloned().unwrap_or_default()
+    /// The streams of a request's log.
+    pub fn of_log(&self, id: RequestId) -> Vec<StreamKey> {
+        self.logs.get(&id).cloned().unwrap_or_default()
     }
 
-    /// Whether a client follows a request.
-    pub fn is_followed(&self, id: RequestId) -> bool {
-        self.requests.contains_key(&id)
+    /// The streams that read the feed.
+    pub fn readers(&self) -> &[StreamKey] {
+        &self.readers
     }
 
     /// The streams of a client.
     pub fn of_client(&self, client: Key) -> Vec<StreamKey> {
-        let keys = self.streams.keys().copied();
+        let keys = self.all.keys().copied();
         keys.filter(|key| key.0 == client).collect()
     }
 
-    /// The event streams with their requests.
+    /// The streams of single requests' events.
     pub fn events(&self) -> Vec<(StreamKey, RequestId)> {
-        let events = self.streams.iter();
-        let events = events.filter(|(_, one)| matches!(one.kind, StreamKind::Events { .. }));
-        events.map(|(key, one)| (*key, one.id)).collect()
+        let readers = self.readers.iter();
+        let readers = readers.filter_map(|key| Some((*key, self.get(*key)?)));
+        let events = readers.filter(|(_, one)| matches!(one.kind, StreamKind::Events(_)));
+        events.map(|(key, one)| (key, one.id)).collect()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.streams.is_empty()
+        self.all.is_empty()
     }
 }
 
-impl StreamKind {
-    /// A stream of events from now on.
-    pub fn events() -> Self {
-        Self::Events {
-            queue: VecDeque::new(),
-            reason: String::new(),
-        }
-    }
-}
-
-impl Stream {
-    /// Queue an event if the stream carries events.
-    pub fn push(&mut self, event: Event) {
-        let StreamKind::Events { queue, .. } = &mut self.kind else {
-            return;
-        };
-        match queue.back_mut() {
-            Some(last) if last.replaceable && event.replaceable => *last = event,
-            _ => queue.push_back(event),
-        }
-        if queue.len() > EVENTS_QUEUED_MAX {
-            queue.pop_front();
+impl RequestEvents {
+    /// From how it stands now, by these items.
+    pub fn new(reader: FeedReader, first: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self {
+            reader,
+            first: first.into_iter().collect(),
+            reason: None,
+            told: String::new(),
         }
     }
 }
@@ -137,33 +162,32 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn event(name: u8, replaceable: bool) -> Event {
-        Event {
-            item: vec![name],
-            replaceable,
-        }
-    }
+    use crate::feed::{Feed, FeedBounds, Filter};
 
     #[test]
-    fn unread_progress_is_replaced_and_nothing_else_is() {
+    fn a_stream_that_is_removed_is_in_no_list() {
+        let mut feed = Feed::new(1, FeedBounds::default());
         let mut streams = Streams::default();
-        let client = Key::default();
-        let (key, id) = ((client, 1), RequestId(7));
-        streams.add(key, id, StreamKind::events(), false);
-        let stream = streams.get_mut(key).expect("it was added");
-        for (name, replaceable) in [(1, false), (2, true), (3, true), (4, false), (5, true)] {
-            stream.push(event(name, replaceable));
-        }
-        let StreamKind::Events { queue, .. } = &stream.kind else {
-            panic!("no events");
+        let (client, id) = (Key::default(), RequestId(7));
+        let log = StreamKind::Logs {
+            offset: 0,
+            follow: true,
         };
-        let names: Vec<_> = queue.iter().map(|event| event.item[0]).collect();
-        assert_eq!(names, [1, 3, 4, 5]);
-        assert_eq!(
-            (streams.of(id), streams.events()),
-            (vec![key], vec![(key, id)])
-        );
-        assert!(streams.remove(key) && !streams.remove(key) && !streams.is_followed(id));
+        streams.add((client, 1), id, log, false);
+        let reader = FeedReader::open(&mut feed, Filter::of_request(id), None).expect("a reader");
+        let events = StreamKind::Events(RequestEvents::new(reader, []));
+        streams.add((client, 2), id, events, false);
+        let reader = FeedReader::open(&mut feed, Filter::default(), None).expect("a reader");
+        let begin = None;
+        let all = StreamKind::Feed { reader, begin };
+        streams.add((client, 3), RequestId(0), all, false);
+        assert_eq!(streams.of_log(id), [(client, 1)]);
+        assert_eq!(streams.events(), [((client, 2), id)]);
+        assert_eq!(streams.readers(), [(client, 2), (client, 3)]);
+        for call in 1..=3 {
+            assert!(streams.remove((client, call)).is_some());
+        }
+        assert!(streams.remove((client, 1)).is_none() && streams.is_empty());
+        assert!(streams.readers().is_empty() && streams.of_log(id).is_empty());
     }
 }

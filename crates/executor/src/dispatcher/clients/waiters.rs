@@ -2,7 +2,7 @@
 
 use forebay_base::slots::Key;
 
-use crate::dispatcher::hash::ByNumber;
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 
 /// The event that a call waits for.

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::dispatcher::hash::{ByNumber, Numbers};
 use crate::dispatcher::limit::WRITING_BYTES_MAX;
+use crate::hash::{ByNumber, Numbers};
 use crate::id::RequestId;
 use crate::request::{Blob, Request, Submission};
 

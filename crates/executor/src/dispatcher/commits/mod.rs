@@ -23,6 +23,7 @@ use crate::dispatcher::context::Context;
 use crate::dispatcher::poll::{Poll, Source, watch_only};
 use crate::dispatcher::supervisor::protocol::ReplyTo;
 use crate::error::{self, Refusal};
+use crate::feed::Exposition;
 use crate::id::RequestId;
 use crate::machine::{Machine, Submitted};
 use crate::op::{Act, Op};
@@ -59,6 +60,14 @@ impl Commits {
     /// Whether there is a store.
     pub fn has_store(&self) -> bool {
         self.pending.is_some()
+    }
+
+    /// Add how long commits took.
+    pub fn expose(&self, to: &mut Exposition) {
+        if let Some(pending) = &self.pending {
+            let name = "forebay_store_commit_seconds";
+            to.histogram(name, &[], pending.commit_times());
+        }
     }
 
     /// Take the store's answers that have come.

@@ -3,17 +3,21 @@
 //! The machine's changes of one turn are one batch, so that the store's writer can commit the batches of several turns
 //! as one transaction. Changes are counted, not named: the store answers them in their order.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::dispatcher::commits::arguments::Arguments;
 use crate::dispatcher::commits::purpose::{PendingRun, Purpose};
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::STORE_AGAIN_MS;
 use crate::dispatcher::supervisor::protocol::ReplyTo;
+use crate::feed::{COMMIT_BOUNDS_US, Histogram};
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::store::{Keyed, Question, Store};
+
+const MICROS_PER_SECOND: f64 = 1e6;
 
 /// The store, with what is on its way to it.
 pub struct PendingWrites {
@@ -22,6 +26,10 @@ pub struct PendingWrites {
     /// Changes given to the store so far; `answered` is how many of them it has answered.
     given: u64,
     answered: u64,
+    /// When each batch that it has not answered was given to it, with the number of its last change.
+    batches: VecDeque<(u64, Instant)>,
+    /// How long changes took to be on disk.
+    commit_times: Histogram,
     purposes: ByNumber<u64, Purpose>,
     /// The callers of `retry`, until their retry is on disk.
     retries: ByNumber<RequestId, ReplyTo<()>>,
@@ -44,6 +52,8 @@ impl PendingWrites {
             batch: Vec::new(),
             given: 0,
             answered: 0,
+            batches: VecDeque::new(),
+            commit_times: Histogram::new(COMMIT_BOUNDS_US, MICROS_PER_SECOND),
             purposes: ByNumber::default(),
             retries: ByNumber::default(),
             last_ticket: 0,
@@ -84,6 +94,7 @@ impl PendingWrites {
     /// Give the batch of this turn to the store.
     pub fn write(&mut self) {
         if !self.batch.is_empty() {
+            self.batches.push_back((self.given, Instant::now()));
             self.store.write(std::mem::take(&mut self.batch));
         }
     }
@@ -135,6 +146,7 @@ impl PendingWrites {
         waits: impl Fn(PendingRun) -> bool,
     ) -> Vec<PendingRun> {
         self.answered += count as u64;
+        self.observe_commits(on_disk);
         self.arguments.written(self.answered);
         if !on_disk {
             // The claim of any of them may be among the changes that failed, so only room in the journal lets them begin.
@@ -150,6 +162,29 @@ impl PendingWrites {
         };
         let may: Vec<_> = self.waiting_for_journal.extract_if(.., begin).collect();
         may.into_iter().map(|(_, run)| run).collect()
+    }
+
+    /// Note how long the batches took that are answered now. One that failed has taken no time to be on disk.
+    fn observe_commits(&mut self, on_disk: bool) {
+        let answered = self.answered;
+        let Some(now) = self.batches.front().map(|_| Instant::now()) else {
+            return;
+        };
+        while let Some((last, given_at)) = self.batches.front().copied()
+            && last <= answered
+        {
+            self.batches.pop_front();
+            if on_disk {
+                let took = now.saturating_duration_since(given_at).as_micros();
+                self.commit_times
+                    .observe(u64::try_from(took).unwrap_or(u64::MAX));
+            }
+        }
+    }
+
+    /// How long changes took to be on disk.
+    pub fn commit_times(&self) -> &Histogram {
+        &self.commit_times
     }
 
     /// When the store is to be tried again.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dispatcher::clients::streams::{StreamKey, StreamKind};
+use crate::dispatcher::clients::streams::{StreamKey, Topic};
 use crate::dispatcher::clients::waiters::Waiter;
 use crate::dispatcher::supervisor::protocol::ReplyTo;
 use crate::id::RequestId;
@@ -35,7 +35,7 @@ pub enum Purpose {
     /// A client cancels a request that has ended.
     Cancel(Waiter),
     /// A client follows it.
-    Follow(StreamKey, StreamKind),
+    Follow(StreamKey, Topic),
     /// A run is to begin.
     Run(PendingRun),
     After(Box<LateSubmission>),

@@ -9,7 +9,7 @@ use crate::id::RequestId;
 use crate::machine::Machine;
 use crate::op::Restored;
 use crate::request::{Millis, Status};
-use crate::store::{DatabaseReader, Store, StoreConfig, Value};
+use crate::store::{DatabaseReader, Store, StoreConfig};
 
 /// Open the store, and hand its contents to the machine.
 ///
@@ -56,21 +56,9 @@ fn before(reader: &DatabaseReader, restored: &[Restored]) -> Result<Vec<(Request
     let wanted: HashSet<_> = named.filter(|id| !unfinished.contains(id)).collect();
     let mut ended = Vec::new();
     for id in wanted {
-        let values = [Value::Integer(id.0.cast_signed())];
-        let found = reader.query("SELECT status FROM requests WHERE id = ?1", &values, 1)?;
-        if let Some([Value::Integer(number)]) = found.first().map(Vec::as_slice) {
-            ended.extend(status_of(*number).map(|status| (*id, status)));
-        }
+        let status = reader.status(*id)?;
+        let status = status.filter(|status| status.has_ended());
+        ended.extend(status.map(|status| (*id, status)));
     }
     Ok(ended)
-}
-
-fn status_of(number: i64) -> Option<Status> {
-    let all = [
-        Status::Succeeded,
-        Status::Failed,
-        Status::Cancelled,
-        Status::Dead,
-    ];
-    all.into_iter().find(|status| *status as i64 == number)
 }

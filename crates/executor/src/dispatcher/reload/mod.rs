@@ -18,6 +18,7 @@ use crate::dispatcher::reload::code::{Code, Gate};
 use crate::dispatcher::reload::source_files::SourceFiles;
 use crate::dispatcher::supervisor::protocol::Order;
 use crate::error::Result;
+use crate::feed::ServerState;
 use crate::machine::Definition;
 use crate::manifest::{Described, Manifest};
 
@@ -69,7 +70,7 @@ impl Reload {
         if self.reloads {
             let name = first.file_name().unwrap_or(first.as_os_str());
             let reason = format!("reloading: {} changed", name.display());
-            cx.machine.hold(cx.now, Some(reason.into()));
+            hold(cx, Some(reason.into()));
             self.code.load();
         }
         let paths = changed.into_iter().map(|path| path.display().to_string());
@@ -97,6 +98,7 @@ impl Reload {
             .install(cx.now, code, &definitions)
             .map_err(|refusal| *refusal)?;
         self.code.install(manifest);
+        cx.note_server(ServerState::Loaded, None);
         Ok(if self.is_outdated(cx) {
             Parked::new()
         } else {
@@ -109,7 +111,7 @@ impl Reload {
         if reason.is_none() && self.is_outdated(cx) {
             return Parked::new(); // the supervisor will load what has changed, and call this again
         }
-        cx.machine.hold(cx.now, reason.clone());
+        hold(cx, reason.clone());
         if !self.code.is_installed() && reason.is_none() {
             return Parked::new();
         }
@@ -121,6 +123,18 @@ impl Reload {
     fn is_outdated(&mut self, cx: &mut Context) -> bool {
         self.check_before_submissions(cx);
         self.reloads && cx.shared.has_untaken_sources()
+    }
+}
+
+/// Hold the machine for a reason, or let it go on; the feed tells what changes.
+fn hold(cx: &mut Context, reason: Option<Arc<str>>) {
+    let was_held = cx.machine.is_held();
+    cx.machine.hold(cx.now, reason.clone());
+    match reason {
+        Some(reason) => cx.note_server(ServerState::Held, Some(reason)),
+        // One that drains stays held.
+        None if was_held && !cx.machine.is_held() => cx.note_server(ServerState::Resumed, None),
+        None => {}
     }
 }
 

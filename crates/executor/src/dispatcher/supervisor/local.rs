@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::supervisor::mailbox::Mailbox;
 use crate::dispatcher::supervisor::protocol::{Finished, FinishedKind};
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::message::{cause_json, failure_json};
 use crate::request::{Blob, Ending, Failure, Outcome};

@@ -18,6 +18,7 @@ use crate::dispatcher::context::Context;
 use crate::dispatcher::supervisor::idle::Idleness;
 use crate::dispatcher::supervisor::local::{Tickets, send_end};
 use crate::dispatcher::supervisor::protocol::{LocalSubmission, Order};
+use crate::feed::ServerState;
 use crate::id::RequestId;
 use crate::machine::{Cancelled, Submitted};
 use crate::request::{Ending, Failure, Outcome, Status, Submission};
@@ -50,6 +51,7 @@ impl Supervisor {
             arguments,
             options,
         } = local;
+        let submitted = Arc::clone(&name);
         let submission = Submission {
             name,
             code,
@@ -60,6 +62,7 @@ impl Supervisor {
         match cx.machine.submit(cx.now, submission) {
             Ok(Submitted::New(id) | Submitted::Known(id)) => self.tickets.begin(ticket, id),
             Err(refusal) => {
+                cx.submission_refused(&submitted, &refusal);
                 let failure = Failure::Refused(refusal.to_string().into());
                 send_end(ticket, &Outcome::Failed(failure), &cx.shared.finished);
             }
@@ -88,6 +91,7 @@ impl Supervisor {
     /// Refuse further work, and send to `drained` when nothing runs.
     pub fn drain(&mut self, cx: &mut Context, drained: Sender<()>) {
         cx.machine.drain(cx.now);
+        cx.note_server(ServerState::Draining, None);
         cx.machine.retry_store(cx.now); // once more: it may have room again
         self.drains.push(drained);
     }
@@ -107,7 +111,6 @@ impl Supervisor {
             return;
         };
         if self.idleness.look(cx.machine.is_idle(), now, after) {
-            // Counting walks every request, so it happens only when nothing runs, and once a second at most.
             match cx.machine.figures(cx.now).unfinished {
                 0 => cx.shared.order(Order::Idle),
                 _ => self.idleness = Idleness::Busy,

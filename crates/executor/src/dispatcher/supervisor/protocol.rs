@@ -10,6 +10,7 @@ use forebay_transport::calls::Connection;
 
 use crate::dispatcher::audit::AuditLine;
 use crate::error::Result;
+use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
 use crate::machine::Machine;
 use crate::manifest::Manifest;
@@ -69,6 +70,9 @@ pub enum Command {
         drained: Sender<()>,
     },
     Ask(AskMachine),
+    /// Append an event, of this request if one has to do with it.
+    Note(Option<RequestId>, Happening),
+    Metrics(Sender<Exposition>),
     Close,
 }
 

@@ -12,7 +12,7 @@ use crate::dispatcher::context::Context;
 use crate::dispatcher::workers::{RunId, Workers};
 use crate::error::Result;
 use crate::message;
-use crate::request::{Blob, Failure, Outcome, Slot, Status, Submission};
+use crate::request::{Blob, Failure, Outcome, Slot, Submission};
 use crate::secret;
 use crate::store::Fetched;
 
@@ -28,7 +28,6 @@ impl Workers {
         &mut self,
         cx: &mut Context,
         commits: &mut Commits,
-        clients: &mut Clients,
         slot: Slot,
         (id, attempt): RunId,
         journal: bool,
@@ -41,7 +40,7 @@ impl Workers {
             // The run itself need not wait, but those before it must be sent first.
             self.queue.push(run, true);
         } else {
-            self.begin(cx, clients, run, None);
+            self.begin(cx, run, None);
         }
     }
 
@@ -51,62 +50,38 @@ impl Workers {
     }
 
     /// Continue with a run that is in the journal now.
-    pub fn begin_noted(
-        &mut self,
-        cx: &mut Context,
-        commits: &mut Commits,
-        clients: &mut Clients,
-        run: PendingRun,
-    ) {
+    pub fn begin_noted(&mut self, cx: &mut Context, commits: &mut Commits, run: PendingRun) {
         // A run that was withdrawn needs no arguments.
         if !self.awaits(run) || !commits.fetch_arguments(run) {
-            self.begin_in_turn(cx, clients, run, None);
+            self.begin_in_turn(cx, run, None);
         }
     }
 
     /// Begin a run whose arguments were read.
-    pub fn begin_with_arguments(
-        &mut self,
-        cx: &mut Context,
-        clients: &mut Clients,
-        run: PendingRun,
-        found: Fetched,
-    ) {
+    pub fn begin_with_arguments(&mut self, cx: &mut Context, run: PendingRun, found: Fetched) {
         match found {
             Fetched::Arguments(arguments) => {
-                self.begin_in_turn(cx, clients, run, Some(arguments));
+                self.begin_in_turn(cx, run, Some(arguments));
             }
             // It was withdrawn meanwhile, and may be another worker's now: the runs behind it may begin.
-            _ if !self.awaits(run) => self.begin_in_turn(cx, clients, run, None),
-            Fetched::Failed(why) => self.fail_run(cx, clients, run, &why),
+            _ if !self.awaits(run) => self.begin_in_turn(cx, run, None),
+            Fetched::Failed(why) => self.fail_run(cx, run, &why),
             _ => {
                 let why = "its arguments are not in the store any more";
-                self.fail_run(cx, clients, run, why);
+                self.fail_run(cx, run, why);
             }
         }
     }
 
     /// Begin a run that no longer waits, unless an earlier run of its worker still does.
-    fn begin_in_turn(
-        &mut self,
-        cx: &mut Context,
-        clients: &mut Clients,
-        run: PendingRun,
-        arguments: Option<Blob>,
-    ) {
+    fn begin_in_turn(&mut self, cx: &mut Context, run: PendingRun, arguments: Option<Blob>) {
         for (run, arguments) in self.queue.ready(run, arguments) {
-            self.begin(cx, clients, run, arguments.as_ref());
+            self.begin(cx, run, arguments.as_ref());
         }
     }
 
     /// Send a run to its worker, with `arguments` if they had to be read.
-    fn begin(
-        &mut self,
-        cx: &mut Context,
-        clients: &mut Clients,
-        run: PendingRun,
-        arguments: Option<&Blob>,
-    ) {
+    fn begin(&mut self, cx: &mut Context, run: PendingRun, arguments: Option<&Blob>) {
         let PendingRun {
             slot, id, attempt, ..
         } = run;
@@ -120,7 +95,7 @@ impl Workers {
         let arguments = arguments.unwrap_or(&submission.arguments);
         let opened = match opened(cx, submission, arguments) {
             Ok(opened) => opened,
-            Err(error) => return self.fail_run(cx, clients, run, &error.to_string()),
+            Err(error) => return self.fail_run(cx, run, &error.to_string()),
         };
         let arguments = opened.as_ref().unwrap_or(arguments);
         let message = if &*submission.name == CALL {
@@ -132,21 +107,22 @@ impl Workers {
                 id,
                 attempt,
                 deadline_ms: submission.options.timeout_ms,
-                traceparent: None,
+                traceparent: submission.options.traceparent.as_deref(),
+                parent: submission.options.parent,
             })
         };
-        clients.notify_status(id, Status::Running, attempt);
+        cx.append_started(&request, attempt, slot);
         if let Some(worker) = self.processes.get_mut(slot) {
             worker.begin_unless_handed();
         }
         if let Err(error) = self.processes.dispatch(slot, (id, attempt), message) {
             let why = format!("it could not be sent to its worker: {error}");
-            self.fail_run(cx, clients, run, &why);
+            self.fail_run(cx, run, &why);
         }
     }
 
     /// End a run that cannot begin.
-    fn fail_run(&mut self, cx: &mut Context, clients: &mut Clients, run: PendingRun, why: &str) {
+    fn fail_run(&mut self, cx: &mut Context, run: PendingRun, why: &str) {
         let outcome = Outcome::Failed(Failure::Refused(why.into()));
         let PendingRun {
             slot, id, attempt, ..
@@ -154,7 +130,7 @@ impl Workers {
         cx.machine
             .finished(cx.now, slot, id, attempt, outcome, None);
         if self.queue.has_runs(slot) {
-            self.begin_in_turn(cx, clients, run, None); // it has ended, so those behind it may begin
+            self.begin_in_turn(cx, run, None); // it has ended, so those behind it may begin
         }
     }
 }

@@ -10,8 +10,8 @@
 use std::collections::VecDeque;
 
 use crate::dispatcher::commits::purpose::PendingRun;
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::workers::RunId;
+use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::request::{Blob, Slot};
 

@@ -7,7 +7,8 @@ use crate::dispatcher::context::Context;
 use crate::dispatcher::supervisor::protocol::Order;
 use crate::dispatcher::workers::Workers;
 use crate::dispatcher::workers::process::WorkerProcess;
-use crate::request::{Death, Slot};
+use crate::feed::Happening;
+use crate::request::{Cause, Death, Slot};
 
 impl Workers {
     /// A worker could not be started.
@@ -30,6 +31,18 @@ impl Workers {
             return;
         };
         let death = worker.death(death, self.memory_limit);
+        let cause = Cause::of_death(&death.cause);
+        cx.note(Happening::WorkerEnded {
+            worker: slot,
+            lane: worker.lane(),
+            pid: death.pid,
+            // Its exit was asked for, and is no death.
+            cause: if worker.was_dismissed() && cause == Cause::Exit {
+                Cause::Stopped
+            } else {
+                cause
+            },
+        });
         self.reap(cx, slot, &worker);
         cx.machine.worker_gone(cx.now, slot, death);
     }

@@ -39,6 +39,7 @@ use crate::dispatcher::workers::process::WorkerProcess;
 use crate::dispatcher::workers::processes::Processes;
 use crate::dispatcher::workers::reply::outcome_of;
 use crate::error::Result;
+use crate::feed::Happening;
 use crate::id::RequestId;
 use crate::request::{Lane, Slot};
 
@@ -103,6 +104,10 @@ impl Workers {
         match self.processes.adopt(&cx.poll, slot, started) {
             Ok(true) => {
                 self.measures.watch(slot, pid);
+                if let Some(lane) = self.processes.get(slot).map(WorkerProcess::lane) {
+                    let worker = slot;
+                    cx.note(Happening::WorkerStarted { worker, lane, pid });
+                }
                 cx.machine.worker_ready(cx.now, slot);
             }
             // The machine has given this worker up meanwhile.
@@ -279,7 +284,7 @@ impl Workers {
             self.read(cx, clients, slot);
         }
         self.sides
-            .read_output(&cx.poll, &mut self.processes, clients, key, bytes_max);
+            .read_output(cx, &mut self.processes, clients, key, bytes_max);
     }
 
     /// Read everything that a worker sent and wrote before the end of its run or its process.

@@ -18,6 +18,8 @@ use crate::dispatcher::rebinding::RebindReports;
 use crate::dispatcher::workers::RunId;
 use crate::dispatcher::workers::processes::Processes;
 use crate::error::{Error, Result};
+use crate::feed::Happening;
+use crate::message;
 use crate::request::Slot;
 use crate::side::{Received, Record, RecordBuffer, Side, SideListener};
 
@@ -192,7 +194,7 @@ impl SideChannels {
                 }
                 Ok(Received::End) | Err(_) => {
                     // Its last output is still in the pipe.
-                    self.read_output(&cx.poll, processes, clients, key, OUTPUT_BYTES_A_TURN);
+                    self.read_output(cx, processes, clients, key, OUTPUT_BYTES_A_TURN);
                     self.close(&cx.poll, key);
                     more = false;
                     break;
@@ -218,14 +220,16 @@ impl SideChannels {
                 nonce,
                 output,
             } => self.identify(&cx.poll, processes, key, (slot, nonce), output),
-            Record::Log { id, attempt, bytes } if is_of(id, attempt) => clients.log(id, bytes),
+            Record::Log { id, attempt, bytes } if is_of(id, attempt) => clients.log(cx, id, bytes),
             Record::Returned { call } => self.take_returned(cx, processes, key, call),
             Record::Usage { figures } => self.take_usage(cx, key, figures),
             Record::Progress { id, attempt, map } if is_of(id, attempt) => {
-                clients.progress(id, map);
+                if message::is_record(map) {
+                    cx.append(id, Happening::Progress(map.into()));
+                }
             }
             Record::Warning { id, attempt, text } if is_of(id, attempt) => {
-                clients.log(id, format!("[forebay: {text}]\n").as_bytes());
+                clients.log(cx, id, format!("[forebay: {text}]\n").as_bytes());
             }
             // Records of a run that has ended, or of another worker's.
             Record::Log { .. } | Record::Progress { .. } | Record::Warning { .. } => {}
@@ -289,7 +293,7 @@ impl SideChannels {
     /// Read a worker's output, which belongs to its run if that is a single one.
     pub fn read_output(
         &mut self,
-        poll: &Poll,
+        cx: &mut Context,
         processes: &mut Processes,
         clients: &mut Clients,
         key: Key,
@@ -309,13 +313,13 @@ impl SideChannels {
                     let (bytes, _) = self.buffer.split_at(count);
                     let worker = slot.and_then(|slot| processes.get_mut(slot));
                     if let Some((id, _)) = worker.and_then(|worker| worker.wrote(bytes)) {
-                        clients.log(id, bytes);
+                        clients.log(cx, id, bytes);
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Ok(_) | Err(_) => {
                     if let Some(output) = channel.output.take() {
-                        poll.remove(output.as_fd());
+                        cx.poll.remove(output.as_fd());
                     }
                     break;
                 }
@@ -338,6 +342,6 @@ impl SideChannels {
                 break;
             }
         }
-        self.read_output(&cx.poll, processes, clients, key, OUTPUT_BYTES_A_TURN);
+        self.read_output(cx, processes, clients, key, OUTPUT_BYTES_A_TURN);
     }
 }

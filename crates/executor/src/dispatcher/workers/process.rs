@@ -15,7 +15,6 @@ use forebay_transport::link::{Head, Payload};
 use forebay_transport::wire::Codec;
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::dispatcher::hash::ByNumber;
 use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::supervisor::protocol::StartedWorker;
@@ -23,6 +22,7 @@ use crate::dispatcher::workers::RunId;
 use crate::dispatcher::workers::growth::Mark;
 use crate::dispatcher::workers::tail::Tail;
 use crate::error::{Error, Result};
+use crate::hash::ByNumber;
 use crate::message::Message;
 use crate::request::{Death, Lane};
 use crate::sys;
@@ -60,6 +60,7 @@ pub struct WorkerProcess {
     /// The peak and the limit of a worker that was killed for using too much memory.
     expelled: Option<(u64, u64)>,
     touched: bool,
+    dismissed: bool,
     /// Its side socket, once it has identified itself.
     side: Option<Key>,
     tail: Tail,
@@ -84,6 +85,7 @@ impl WorkerProcess {
             stage: Stage::Starting,
             expelled: None,
             touched: false,
+            dismissed: false,
             side: None,
             tail: Tail::default(),
             peak_bytes: None,
@@ -97,6 +99,15 @@ impl WorkerProcess {
     /// Tells it from earlier and later workers of its slot.
     pub fn key(&self) -> Key {
         self.key
+    }
+
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// Whether it was asked to leave.
+    pub fn was_dismissed(&self) -> bool {
+        self.dismissed
     }
 
     /// It has started and serves from now on. False if that is not awaited.
@@ -287,6 +298,7 @@ impl WorkerProcess {
 
     /// Ask it to leave.
     pub fn dismiss(&mut self) {
+        self.dismissed = true;
         let leave = Message {
             head: crate::message::leave(),
             segment: None,

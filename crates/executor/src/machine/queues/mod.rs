@@ -6,9 +6,11 @@
 //!
 //! It gives no request to a worker and ends none: the runs take what is ready and fits.
 
+mod ages;
 mod keys;
 mod queue;
 mod timers;
+mod waits;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,9 +20,11 @@ use crate::machine::entry::{Entry, State};
 use crate::machine::policy::LANES;
 use crate::machine::register::{Key, Register};
 use crate::request::{Lane, Millis, Options};
+use ages::Ages;
 use keys::{Keys, Name, Names};
 use queue::{FairQueue, Rank};
 use timers::Timers;
+pub use waits::Waits;
 
 /// Submitters whose first request is tried if the earlier ones do not fit.
 pub(super) const LOOKAHEAD: usize = 8;
@@ -31,6 +35,8 @@ const STRIDE: u64 = 1 << 16;
 #[derive(Debug, Default)]
 struct LaneQueue {
     ready: FairQueue,
+    /// Since when they are ready.
+    ages: Ages,
     /// Stride scheduling: grows by the inverse of the lane's weight with each dispatched request; the smallest is next.
     pass: u64,
     /// Its first request if that does not fit, and since when.
@@ -49,6 +55,8 @@ pub(super) struct Queues {
     /// Requests with a `not_before` that was written before this boot: only the wall clock connects that clock with
     /// this one.
     by_wall: HashSet<RequestId>,
+    /// How many are in After, Until, Keyed and Named.
+    waits: Waits,
 }
 
 /// Names.
@@ -101,31 +109,53 @@ impl Queues {
             "{} waits and is cancelled",
             entry.id()
         );
+        self.waits.leave(entry.state());
         // The key comes last, so that a request does not hold it while it waits for something else.
         if entry.waits_for() > 0 {
             entry.wait_for_others();
+            self.waits.enter(entry.state());
             return;
         }
         if let Some(at) = entry.not_before().filter(|at| *at > now) {
             entry.wait_for_time();
+            self.waits.enter(entry.state());
             self.set_due(key, entry, Some(at));
             return;
         }
         self.leave_wall(entry.id());
         if self.take_key(register, key) {
-            self.make_ready(register, now, key);
+            self.enqueue(register, now, key);
         } else if let Some(entry) = register.get_mut(key) {
             entry.wait_for_key();
+            self.waits.enter(entry.state());
         }
     }
 
-    /// Puts a request into its lane's queue.
+    /// A request that was restored is in After until it advances or ends.
+    pub(super) fn restored(&mut self, entry: &Entry) {
+        self.waits.enter(entry.state());
+    }
+
+    /// How many requests wait for something else than a worker.
+    pub(super) fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// Puts a request that has waited for its name into its lane's queue.
     pub(super) fn make_ready(&mut self, register: &mut Register, now: Millis, key: Key) {
+        if let Some(entry) = register.get(key) {
+            self.waits.leave(entry.state());
+        }
+        self.enqueue(register, now, key);
+    }
+
+    fn enqueue(&mut self, register: &mut Register, now: Millis, key: Key) {
         let Some(entry) = register.get_mut(key) else {
             return;
         };
         entry.wait_for_worker(now);
         let queue = &mut self.lanes[entry.lane() as usize];
+        queue.ages.add(now);
         if queue.ready.is_empty() {
             // An idle lane does not accumulate credit for the time in which it wanted nothing.
             queue.pass = queue.pass.max(self.pass);
@@ -142,6 +172,7 @@ impl Queues {
         self.set_due(key, entry, None);
         let rank = Rank::of(entry.request(), key);
         let submission = entry.submission();
+        self.waits.leave(entry.state());
         match entry.state() {
             State::After | State::Until => self.leave_wall(entry.id()),
             State::Keyed => self.keys.leave(submission, rank),
@@ -149,6 +180,7 @@ impl Queues {
             State::Ready => {
                 let queue = &mut self.lanes[submission.options.lane as usize];
                 queue.ready.remove(&submission.submitter, rank);
+                queue.ages.remove(entry.ready_at());
                 // It may have been the request that was made ready for a free slot of its name: the next one takes
                 // that.
                 if let Some(next) = self.names.next(entry.name()) {
@@ -336,8 +368,17 @@ impl Queues {
     }
 
     /// Takes what `head` gave; its submitter's next turn comes after all others.
-    pub(super) fn take(&mut self, lane: Lane, turn: usize) {
-        self.lanes[lane as usize].ready.take(turn);
+    pub(super) fn take(&mut self, register: &Register, lane: Lane, turn: usize) {
+        let queue = &mut self.lanes[lane as usize];
+        let taken = queue.ready.take(turn);
+        if let Some(entry) = taken.and_then(|key| register.get(key)) {
+            queue.ages.remove(entry.ready_at());
+        }
+    }
+
+    /// Since when the request that has been ready for longest is.
+    pub(super) fn ready_since(&self, lane: Lane) -> Option<Millis> {
+        self.lanes[lane as usize].ages.oldest()
     }
 
     /// Makes a request whose name is full wait for its name, not in front of the others.
@@ -348,14 +389,16 @@ impl Queues {
         turn: usize,
         key: Key,
     ) -> bool {
+        let name = register.get(key).map(Entry::name);
+        if !name.is_some_and(|name| self.names.get(name).is_full()) {
+            return false;
+        }
+        self.take(register, lane, turn);
         let Some(entry) = register.get_mut(key) else {
             return false;
         };
-        if !self.names.get(entry.name()).is_full() {
-            return false;
-        }
-        self.take(lane, turn);
         entry.wait_for_name();
+        self.waits.enter(entry.state());
         let rank = Rank::of(entry.request(), key);
         self.names
             .wait(entry.name(), &entry.submission().submitter, rank);

@@ -73,7 +73,7 @@ impl Runs {
                 parts.start_burst(now, lane, key);
                 return Looked::Again;
             };
-            parts.queues.take(lane, turn);
+            parts.queues.take(&parts.register, lane, turn);
             self.give(parts, now, lane, key, slot);
             return Looked::Again;
         }
@@ -90,7 +90,7 @@ impl Runs {
             return Looked::Nothing;
         };
         if !parts.queues.turn_back(&mut parts.register, lane, 0, key) {
-            parts.queues.take(lane, 0);
+            parts.queues.take(&parts.register, lane, 0);
             self.give(parts, now, lane, key, slot);
         }
         Looked::Again

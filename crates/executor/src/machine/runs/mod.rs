@@ -31,6 +31,7 @@ use super::schedules::SUBMITTER as SCHEDULES;
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
+use crate::news::News;
 use crate::op::Op;
 use crate::request::{
     Death, Ending, Failure, Lane, Millis, Outcome, Request, Slot, Status, Submission,
@@ -92,6 +93,11 @@ impl Runs {
         }
     }
 
+    /// The greatest id ever given.
+    pub(super) fn newest_id(&self) -> RequestId {
+        self.last
+    }
+
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -132,7 +138,7 @@ impl Runs {
             self.counts.refused += 1;
             return Err(refusal);
         }
-        let id = RequestId::after(self.last, now);
+        let id = RequestId::after(self.last, now, parts.policy.server_number);
         self.last = id;
         let request = Arc::new(Request {
             id,
@@ -539,7 +545,15 @@ impl Runs {
             seconds(wait)
         );
         entry.note(now, text);
+        entry.queue_again(now);
+        let request = Arc::clone(entry.request());
         parts.queues.set_due(key, entry, None);
+        let reason = failure.cause();
+        parts.tell(|| News::Queued {
+            request,
+            attempt,
+            reason,
+        });
         if parts.policy.durable {
             let op = Op::Park {
                 id,
@@ -636,6 +650,15 @@ impl Runs {
             self.idempotency.forget(&entry); // nothing of it is kept
         }
         parts.actions.push(Action::Ended(id, Arc::clone(ending)));
+        parts.tell(|| {
+            let (queued_ms, run_ms) = entry.took_ms();
+            News::Ended {
+                request: Arc::clone(entry.request()),
+                ending: Arc::clone(ending),
+                queued_ms,
+                run_ms,
+            }
+        });
         for dependent in entry.take_dependents() {
             if ending.status == Status::Succeeded {
                 one_came_first(parts, now, dependent);

@@ -11,12 +11,13 @@ use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::machine::admission::NewPeak;
-use crate::machine::entry::{Entry, State};
+use crate::machine::entry::State;
 use crate::machine::parts::Parts;
 use crate::machine::register::Key;
 use crate::machine::schedules::Schedules;
+use crate::news::News;
 use crate::op::{Op, Restored};
-use crate::request::{Death, Ending, Failure, Millis, Outcome, Status};
+use crate::request::{Cause, Death, Ending, Failure, Millis, Outcome, Status};
 
 /// Changes on their way to the disk.
 impl Runs {
@@ -93,8 +94,14 @@ impl Runs {
         ending: Arc<Ending>,
     ) {
         let entry = parts.register.get(key);
-        let deaths = entry.map_or(0, Entry::deaths);
-        self.write(parts, now, key, Op::End { id, ending, deaths });
+        let (deaths, claimed) = entry.map_or((0, 0), |entry| (entry.deaths(), entry.claimed()));
+        let op = Op::End {
+            id,
+            ending,
+            deaths,
+            claimed,
+        };
+        self.write(parts, now, key, op);
     }
 
     /// The file of a result is on disk, or cannot be created; see `Machine::filed`. `false`: no file was awaited.
@@ -163,13 +170,21 @@ impl Runs {
             Op::Retry { id, .. } => {
                 if let Some(entry) = parts.register.same(key, id) {
                     debug_assert!(matches!(entry.state(), State::Retrying));
+                    let request = Arc::clone(entry.request());
                     parts.actions.push(Action::Retried(id, Ok(())));
+                    parts.tell(|| News::Retried(request));
                     self.advance(parts, now, key);
                 }
             }
-            Op::Unclaim { id, .. } => {
+            Op::Unclaim { id, attempt } => {
                 if let Some(entry) = parts.register.same(key, id) {
                     debug_assert!(matches!(entry.state(), State::Unclaiming));
+                    let request = Arc::clone(entry.request());
+                    parts.tell(|| News::Queued {
+                        request,
+                        attempt,
+                        reason: Cause::Returned,
+                    });
                     self.advance(parts, now, key);
                 }
             }
@@ -192,9 +207,14 @@ impl Runs {
             return;
         };
         self.counts.accepted += 1;
-        parts.actions.push(Action::Accepted(id));
         let State::Accepting { slot } = *entry.state() else {
             debug_assert!(false, "{id} was accepted twice");
+            return;
+        };
+        let request = Arc::clone(entry.request());
+        parts.actions.push(Action::Accepted(id));
+        parts.tell(|| News::Accepted(request));
+        let Some(entry) = parts.register.same(key, id) else {
             return;
         };
         match slot {
@@ -345,6 +365,7 @@ impl Runs {
         let Some(entry) = parts.register.get_mut(key) else {
             return;
         };
+        parts.queues.restored(entry);
         entry.restore(one.attempts, one.forgiven, one.deaths, one.wake_at);
         if one.status != Status::Running {
             // Its time was written by the clock of another boot.
@@ -365,6 +386,14 @@ impl Runs {
             entry.postpone(None);
             let text = format!("run {attempt} ended with the server; it may run again");
             entry.note(now, text);
+            entry.queue_again(now);
+            let request = Arc::clone(entry.request());
+            let reason = failure.cause();
+            parts.tell(|| News::Queued {
+                request,
+                attempt,
+                reason,
+            });
             let op = Op::Park {
                 id,
                 attempt,
@@ -375,6 +404,7 @@ impl Runs {
             self.write(parts, now, key, op);
             self.advance(parts, now, key);
         } else {
+            parts.queues.leave_list(&mut parts.register, now, key);
             let outcome = Outcome::Failed(failure);
             self.end(parts, now, key, Status::Failed, outcome, None);
         }
@@ -420,6 +450,7 @@ impl Runs {
         if let Some(entry) = parts.register.get_mut(key) {
             entry.retry(ended.attempts);
             entry.note(now, "retried by an operator");
+            entry.queue_again(now);
         }
         self.write(parts, now, key, Op::Retry { id, at: now });
         Ok(true)

@@ -196,6 +196,11 @@ impl Schedules {
         *last = request.id.max(*last);
     }
 
+    /// Whether a schedule has submitted this request, as its newest one.
+    pub(super) fn has_submitted(&self, id: RequestId) -> bool {
+        self.all.iter().any(|schedule| schedule.last == Some(id))
+    }
+
     /// The request of a schedule was not written: its time comes again.
     pub(super) fn refused(&mut self, now: Millis, request: &Request, refusal: &Refusal) {
         let wall = self.wall(now);

@@ -47,7 +47,7 @@ impl Model {
             self.answer = refusal;
             return;
         }
-        let id = RequestId::after(self.last, self.now);
+        let id = RequestId::after(self.last, self.now, 0);
         self.last = id;
         self.answer = Answer::Submitted(Submitted::New(id));
         self.newest = Some(id);

@@ -37,7 +37,8 @@ impl Connection {
             let segments = std::mem::take(&mut call.segments);
             let segments = state.name_staged(&mut header, segments, staged);
             let end = state.send(header, call.head.take(), segments);
-            if !call.one_way && !state.link.life().is_broken() {
+            // Unless the failure to send has ended it.
+            if state.calls().is_waiting(id) {
                 state.calls().begin(id, taker, end);
             }
             Ok(id)

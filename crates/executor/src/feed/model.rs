@@ -1,0 +1,380 @@
+//! The feed against a list that keeps everything: no event is missed without a gap, and none comes twice.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::event::{EventKind, Happening, ServerState};
+use super::reader::{FeedReader, Filter, Next};
+use super::ring::{Feed, FeedBounds, PLACE_BYTES};
+use crate::id::RequestId;
+use crate::request::{Cause, Lane, Options, Request, Status, Submission};
+
+const NAMES: [&str; 3] = ["ann", "bob", "eve"];
+const START: u64 = 1_000;
+
+#[derive(Clone, Debug)]
+enum Deed {
+    /// An event of a request: which one, and what.
+    Append(u8, u8),
+    /// One about no request.
+    Note,
+    Refused(u8),
+    /// A reader comes, with what it wants, from now on, from the beginning, or from a number of long ago.
+    Come(u8, u8),
+    /// A reader reads at most so many events.
+    Read(u8, u8),
+    Leave(u8),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        8 => (any::<u8>(), any::<u8>()).prop_map(|(a, b)| Deed::Append(a, b)),
+        1 => Just(Deed::Note),
+        1 => any::<u8>().prop_map(Deed::Refused),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(a, b)| Deed::Come(a, b)),
+        4 => (any::<u8>(), any::<u8>()).prop_map(|(a, b)| Deed::Read(a, b)),
+        1 => any::<u8>().prop_map(Deed::Leave),
+    ]
+}
+
+/// What the list knows of an event.
+#[derive(Clone, Debug)]
+struct Known {
+    number: u64,
+    kind: EventKind,
+    id: Option<RequestId>,
+    name: Option<&'static str>,
+    submitter: Option<&'static str>,
+    superseded: bool,
+}
+
+/// What a reader wants, as the list understands it.
+#[derive(Clone, Debug)]
+struct Wanted {
+    names: Vec<&'static str>,
+    ids: Vec<RequestId>,
+    submitter: Option<&'static str>,
+    kinds: Option<Vec<EventKind>>,
+}
+
+impl Wanted {
+    fn drawn(from: u8) -> Self {
+        let bit = |bit: u8| from & (1 << bit) != 0;
+        let names = if bit(0) {
+            NAMES[usize::from(from >> 6) % 3..].to_vec()
+        } else {
+            Vec::new()
+        };
+        let ids = if bit(1) {
+            vec![RequestId(u64::from(from % 5)), RequestId(2)]
+        } else {
+            Vec::new()
+        };
+        Self {
+            names,
+            ids,
+            submitter: bit(2).then_some("s1"),
+            kinds: bit(3).then(|| vec![EventKind::Ended, EventKind::Progress, EventKind::Server]),
+        }
+    }
+
+    fn filter(&self) -> Filter {
+        let mut filter = Filter::default();
+        if !self.names.is_empty() {
+            filter = filter.with_names(self.names.iter().map(|name| (*name).into()).collect());
+        }
+        if !self.ids.is_empty() {
+            filter = filter.with_ids(self.ids.clone());
+        }
+        if let Some(submitter) = self.submitter {
+            filter = filter.with_submitter(submitter.into());
+        }
+        match &self.kinds {
+            Some(kinds) => filter.with_kinds(kinds.iter().copied()),
+            None => filter,
+        }
+    }
+
+    fn passes(&self, one: &Known) -> bool {
+        (self.names.is_empty() || one.name.is_some_and(|name| self.names.contains(&name)))
+            && (self.ids.is_empty() || one.id.is_some_and(|id| self.ids.contains(&id)))
+            && self
+                .submitter
+                .is_none_or(|wanted| one.submitter == Some(wanted))
+            && self
+                .kinds
+                .as_ref()
+                .is_none_or(|kinds| kinds.contains(&one.kind))
+    }
+}
+
+struct Reading {
+    wanted: Wanted,
+    reader: FeedReader,
+    /// It has been told of everything up to here.
+    told: u64,
+}
+
+struct World {
+    feed: Feed,
+    requests: Vec<Request>,
+    list: Vec<Known>,
+    readers: Vec<Reading>,
+}
+
+impl World {
+    fn new(bounds: FeedBounds) -> Self {
+        let request = |number: u8| Request {
+            id: RequestId(u64::from(number)),
+            accepted_at: 0,
+            submission: Submission {
+                name: NAMES[usize::from(number) % 3].into(),
+                code: "code".into(),
+                submitter: format!("s{}", number % 2).into(),
+                arguments: Vec::new().into(),
+                options: Arc::new(Options::default()),
+            },
+        };
+        Self {
+            feed: Feed::new(START, bounds),
+            requests: (0..6).map(request).collect(),
+            list: Vec::new(),
+            readers: Vec::new(),
+        }
+    }
+
+    fn know(&mut self, kind: EventKind, request: Option<usize>) {
+        let number = self.feed.newest() + 1;
+        let id = request.map(|index| RequestId(index as u64));
+        if kind == EventKind::Progress {
+            let mut before = self.list.iter_mut().rev();
+            if let Some(before) = before.find(|one| one.kind == kind && one.id == id) {
+                before.superseded = true;
+            }
+        }
+        self.list.push(Known {
+            number,
+            kind,
+            id,
+            name: request.map(|index| NAMES[index % 3]),
+            submitter: request.map(|index| if index % 2 == 1 { "s1" } else { "s0" }),
+            superseded: false,
+        });
+    }
+
+    fn perform(&mut self, deed: &Deed) -> Result<(), TestCaseError> {
+        match deed {
+            Deed::Append(which, what) => self.append(*which, *what),
+            Deed::Note => {
+                self.know(EventKind::Server, None);
+                let (state, reason) = (ServerState::Held, Some("because".into()));
+                self.feed.note(1, None, Happening::Server { state, reason });
+            }
+            Deed::Refused(name) => {
+                self.know(EventKind::Refused, None);
+                let name = NAMES[usize::from(*name) % 3];
+                self.list.last_mut().expect("known").name = Some(name);
+                self.feed.refused(1, &name.into(), None, "limit");
+            }
+            Deed::Come(wanted, from) => self.come(Wanted::drawn(*wanted), *from),
+            Deed::Read(which, most) => self.read(*which, *most)?,
+            Deed::Leave(which) => {
+                if !self.readers.is_empty() {
+                    let index = usize::from(*which) % self.readers.len();
+                    let left = self.readers.swap_remove(index);
+                    left.reader.close(&mut self.feed);
+                }
+            }
+        }
+        let kept = self.feed.kept();
+        prop_assert_eq!(self.feed.newest(), (START << 20) + self.list.len() as u64);
+        prop_assert!(self.feed.requests_known() <= kept.0 + 2 * self.readers.len());
+        Ok(())
+    }
+
+    fn append(&mut self, which: u8, what: u8) {
+        let index = usize::from(which) % self.requests.len();
+        let happening = match what % 4 {
+            0 => Happening::Accepted { lane: Lane::Long },
+            1 => Happening::Started {
+                attempt: 1,
+                worker: 2,
+                queued_ms: 3,
+            },
+            2 => Happening::Progress(vec![0x80; usize::from(what)].into()),
+            _ => Happening::Ended {
+                status: Status::Failed,
+                attempt: 1,
+                queued_ms: 2,
+                run_ms: 3,
+                cause: Some(Cause::Raised),
+            },
+        };
+        self.know(happening.kind().expect("a kind"), Some(index));
+        self.feed.append(1, &self.requests[index], happening);
+    }
+
+    fn come(&mut self, wanted: Wanted, from: u8) {
+        let base = START << 20;
+        let newest = self.feed.newest();
+        let (cursor, told) = match from % 4 {
+            0 => (None, newest),
+            1 => (Some(0), self.feed.oldest() - 1),
+            2 => {
+                let number = base + u64::from(from) % (newest - base + 1);
+                (Some(number), number)
+            }
+            _ => (Some(base - 7), base - 7),
+        };
+        let reader = FeedReader::open(&mut self.feed, wanted.filter(), cursor);
+        let reader = reader.expect("a reader");
+        self.readers.push(Reading {
+            wanted,
+            reader,
+            told,
+        });
+    }
+
+    /// What comes next is the next event that passes, or a gap that is true.
+    fn read(&mut self, which: u8, most: u8) -> Result<(), TestCaseError> {
+        if self.readers.is_empty() {
+            return Ok(());
+        }
+        let index = usize::from(which) % self.readers.len();
+        let Reading {
+            wanted,
+            reader,
+            told,
+        } = &mut self.readers[index];
+        let oldest = self.feed.oldest();
+        for _ in 0..most % 16 {
+            let after = *told;
+            let owed = |from: u64| {
+                let mut due = self.list.iter().filter(move |one| one.number > from);
+                due.find(|one| one.number >= oldest && !one.superseded && wanted.passes(one))
+            };
+            match reader.next(&self.feed) {
+                Next::Event(event) => {
+                    let expected = owed(after).map(|one| (one.number, one.kind, one.id, one.name));
+                    let got = (event.number, event.kind, event.id, event.name);
+                    prop_assert_eq!(expected, Some(got));
+                    *told = event.number;
+                }
+                Next::Gap { first, last } => {
+                    prop_assert!(first == after + 1 && first <= last && last < oldest);
+                    *told = oldest - 1;
+                }
+                Next::Nothing => {
+                    prop_assert!(!reader.has_news(&self.feed));
+                    let missed = self
+                        .list
+                        .iter()
+                        .find(|one| one.number > after && !one.superseded && wanted.passes(one));
+                    prop_assert!(missed.is_none(), "{missed:?} was never told");
+                    *told = self.feed.newest();
+                }
+                Next::Later => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn readers_get_what_happens_or_a_gap(
+        events_max in 1_usize..40,
+        places in 1_usize..40,
+        deeds in proptest::collection::vec(deed(), 1..300),
+    ) {
+        let bytes_max = places * (PLACE_BYTES + 100);
+        let mut world = World::new(FeedBounds { events_max, bytes_max });
+        for deed in &deeds {
+            world.perform(deed)?;
+            let (events, bytes) = world.feed.kept();
+            prop_assert!(events <= events_max && bytes <= bytes_max);
+        }
+        for reading in world.readers.drain(..) {
+            reading.reader.close(&mut world.feed);
+        }
+        prop_assert!(world.feed.requests_known() <= world.feed.kept().0);
+    }
+}
+
+#[test]
+fn a_reader_of_one_name_looks_at_no_other() {
+    let mut world = World::new(FeedBounds::default());
+    for step in 0..60_000_u32 {
+        let which = if step.is_multiple_of(1_000) { 1 } else { 3 };
+        world.append(which, 0);
+    }
+    let filter = Filter::default().with_names(vec![NAMES[1].into()]);
+    let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
+    for _ in 0..60 {
+        assert!(
+            matches!(reader.next(&world.feed), Next::Event(_)),
+            "without a rest"
+        );
+    }
+    assert_eq!(reader.next(&world.feed), Next::Nothing);
+}
+
+#[test]
+fn a_reader_that_finds_little_rests_between() {
+    let mut world = World::new(FeedBounds::default());
+    (0..60_000).for_each(|_| world.append(1, 0));
+    let filter = Filter::default().with_kinds([EventKind::Server]);
+    let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
+    assert_eq!(reader.next(&world.feed), Next::Later);
+    let rests = (0..60).take_while(|_| reader.next(&world.feed) == Next::Later);
+    assert!(rests.count() < 16);
+    assert_eq!(reader.next(&world.feed), Next::Nothing);
+}
+
+#[test]
+fn a_number_that_was_not_given_yet_is_no_cursor() {
+    let mut feed = Feed::new(START, FeedBounds::default());
+    let ahead = feed.newest() + 1;
+    assert_eq!(
+        FeedReader::open(&mut feed, Filter::default(), Some(ahead)).err(),
+        Some(ahead)
+    );
+}
+
+#[test]
+fn a_flood_of_progress_is_no_gap_for_who_waits_for_the_end() {
+    let mut world = World::new(FeedBounds::default());
+    let filter = Filter::of_request(RequestId(1));
+    let mut reader = FeedReader::open(&mut world.feed, filter, None).expect("a reader");
+    for _ in 0..200_000 {
+        world.append(1, 2);
+    }
+    world.append(1, 3);
+    let kinds: Vec<_> = std::iter::from_fn(|| match reader.next(&world.feed) {
+        Next::Event(event) => Some(Some(event.kind)),
+        Next::Later => Some(None),
+        Next::Gap { .. } => panic!("nothing is missed"),
+        Next::Nothing => None,
+    })
+    .flatten()
+    .collect();
+    assert_eq!(kinds, [EventKind::Progress, EventKind::Ended]);
+    assert!(world.feed.progress(RequestId(1)).is_none(), "it has ended");
+}
+
+#[test]
+fn a_feed_without_readers_counts_and_keeps_nothing() {
+    let mut world = World::new(FeedBounds::NOTHING);
+    (0..10).for_each(|which| world.append(which, which));
+    assert_eq!(world.feed.newest(), (START << 20) + 10);
+    assert_eq!(
+        (world.feed.kept(), world.feed.requests_known()),
+        ((0, 0), 0)
+    );
+    let mut exposition = super::Exposition::default();
+    world.feed.expose(&mut exposition);
+    assert!(exposition.counters.iter().any(|one| one.value > 0.0));
+}
