@@ -155,11 +155,15 @@ class AsyncClient:
         status: Words = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        return await self.perform(self.calls.list(filters(status, name, submitter), limit, before))
+        wanted = filters(status, name, submitter, lane, since, until)
+        return await self.perform(self.calls.list(wanted, limit, before))
 
     def follow(
         self,

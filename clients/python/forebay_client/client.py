@@ -202,6 +202,9 @@ class Client:
         status: Words = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
@@ -211,10 +214,15 @@ class Client:
             status: only those that are in one of these states.
             name: only those of this definition.
             submitter: only those of this submitter.
+            lane: only those of "short", "long" or "async".
+            since: only those that were accepted at this time or later: seconds since 1970, or text
+                as of RFC 3339.
+            until: only those that were accepted before it.
             limit: at most so many.
             before: only those older than this id, for the next page.
         """
-        return self.perform(self.calls.list(filters(status, name, submitter), limit, before))
+        wanted = filters(status, name, submitter, lane, since, until)
+        return self.perform(self.calls.list(wanted, limit, before))
 
     def follow(
         self,
