@@ -9,6 +9,7 @@ import pytest
 
 from forebay_client import Client
 from tests.client.scripted_server import ScriptedServer, scripted
+from tests.client.tunnel import Tunnel
 from tests.transport.certificates import Authority
 
 TOKEN = f"fb_{'t0-k_' * 8}end"
@@ -41,3 +42,11 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def tunnel() -> Iterator[Tunnel]:
+    """A proxy."""
+    tunnel = Tunnel()
+    yield tunnel
+    tunnel.close()

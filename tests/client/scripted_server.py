@@ -49,6 +49,7 @@ class ScriptedServer:
 
     def __init__(self, cert: Path | None = None, key: Path | None = None) -> None:
         self.received: list[Received] = []
+        self._changed = threading.Condition()
         self.answers: list[Answer] = []
         self._context: ssl.SSLContext | None = None
         if cert is not None:
@@ -70,6 +71,11 @@ class ScriptedServer:
                 one.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(10)
+
+    def wait_for(self, count: int) -> None:
+        """Until so many requests have come."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.received) >= count, 20)
 
     def refuse(self) -> None:
         """Take no connection any more."""
@@ -100,8 +106,10 @@ class ScriptedServer:
                 connection = self._context.wrap_socket(accepted, server_side=True)
                 self._open.add(connection)
             file = connection.makefile("rb")
-            while (request := _read(file, number)) is not None:
-                self.received.append(request)
+            while (request := read_request(file, number)) is not None:
+                with self._changed:
+                    self.received.append(request)
+                    self._changed.notify_all()
                 answer = self.answers.pop(0) if self.answers else problem(500, "internal")
                 made = answer(request) if callable(answer) else answer
                 for piece in [made] if isinstance(made, bytes) else made:
@@ -117,7 +125,7 @@ class ScriptedServer:
             self._open -= {accepted, connection}
 
 
-def _read(file: Any, number: int) -> Received | None:
+def read_request(file: Any, number: int) -> Received | None:
     line = file.readline()
     if not line:
         return None

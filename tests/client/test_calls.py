@@ -66,6 +66,36 @@ def test_a_submission_whose_answer_is_lost_is_sent_again_with_its_key(
     assert server.received[-1].headers["idempotency-key"] == "my own"
 
 
+def test_a_span_goes_with_its_submission(server: ScriptedServer, client: Client) -> None:
+    """In the field that every system knows; what is none is refused here."""
+    span = f"00-{'a' * 32}-{'b' * 16}-01"
+    server.answers = [accepted("a"), accepted("b")]
+    client.submit("echo", options=Submit(traceparent=span))
+    client.submit_many("echo", [{}], options=Submit(traceparent=span))
+    assert [one.headers["traceparent"] for one in server.received] == [span, span]
+    with pytest.raises(errors.ConfigError, match="traceparent is"):
+        client.submit("echo", options=Submit(traceparent="x\r\nAuthorization: y"))
+
+
+def test_pages_go_on_as_long_as_there_is_a_next_one(server: ScriptedServer, client: Client) -> None:
+    """Also behind one without a request, and with times as text."""
+    server.answers = [
+        as_json({"requests": [{"id": "c"}], "next": "c"}),
+        as_json({"requests": [], "next": "b"}),
+        as_json({"requests": [{"id": "a"}], "next": None}),
+    ]
+    rows = client.list(status="failed", lane="short", since=0, limit=5000)
+    assert rows == [{"id": "c"}, {"id": "a"}]
+    first, second, third = (dict(one.query) for one in server.received)
+    assert first == {
+        "status": "failed",
+        "lane": "short",
+        "since": "1970-01-01T00:00:00+00:00",
+        "limit": "1000",
+    }
+    assert (second["cursor"], third["cursor"]) == ("c", "b")
+
+
 def test_connections_are_kept(server: ScriptedServer, client: Client) -> None:
     """TLS costs several round trips, once."""
     server.answers = [as_json({"pid": 1})] * 5
@@ -297,7 +327,7 @@ def test_leaving_a_stream_closes_its_connection(server: ScriptedServer, client: 
     server.answers = [stream(("0", "begin", {}), ("1", "accepted", {}))[:-2], serve]
     events = client.follow()
     assert next(events)["event"] == "accepted"
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     left.set()
     assert client._io._used == set()
 
@@ -345,8 +375,7 @@ def test_submissions_that_nobody_waits_for_gather(server: ScriptedServer, client
 
     server.answers = [first, as_json({"requests": [{"id": f"b{at}"} for at in range(5)]})]
     requests = [client.submit_nowait("echo", at=0)]
-    while not server.received:
-        time.sleep(0.001)
+    server.wait_for(1)
     requests += [client.submit_nowait("echo", at=at) for at in range(1, 6)]
     gate.set()
     assert [one.id for one in requests] == ["a", "b0", "b1", "b2", "b3", "b4"]
@@ -381,8 +410,7 @@ def test_a_client_that_was_left_says_so(server: ScriptedServer, authority: Autho
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while len(server.received) < 2:
-        time.sleep(0.001)
+    server.wait_for(2)
     client.close()
     thread.join(5)
     assert [type(one) for one in caught] == [errors.ClosedError]

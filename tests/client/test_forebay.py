@@ -85,6 +85,20 @@ def test_event_loops_have_theirs(serving: TlsServing) -> None:
     assert asyncio.run(main()) == [0, 2, 4]
 
 
+def test_what_happens_is_followed(serving: TlsServing) -> None:
+    """From the moment at which `follow` returns, and what the server keeps."""
+    with forebay.Client(serving.url, **serving.client_options) as client:
+        events = client.follow(names="double", events=["accepted", "ended"])
+        request = client.submit("double", n=1)
+        accepted, ended = next(events), next(events)
+        events.close()
+        assert [accepted["event"], ended["event"]] == ["accepted", "ended"]
+        assert accepted["id"] == ended["id"] == request.id
+        assert accepted["seq"] < ended["seq"]
+        again = client.follow(ids=request.id, cursor=accepted["seq"])
+        assert [next(again)["event"], next(again)["event"]] == ["started", "ended"]
+
+
 def test_settings_name_a_gateway_and_its_token(
     serving: TlsServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

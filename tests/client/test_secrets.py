@@ -50,7 +50,7 @@ def test_no_traceback_shows_the_token(
     """However it fails, and whatever is logged."""
     caplog.set_level(logging.DEBUG)
     server.answers = script
-    client = Client(server.url, TOKEN, ca_file=authority.ca, timeout=0.2)
+    client = Client(server.url, TOKEN, ca_file=authority.ca, timeout=5.0)
     with pytest.raises(errors.Error) as caught:
         client.info()
     assert server.received[0].headers["authorization"] == f"Bearer {TOKEN}"

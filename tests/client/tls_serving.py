@@ -56,6 +56,23 @@ def talk(ctx: forebay.Context, text: str) -> str:
     return text
 
 
+@app.request(lane="short")
+def mark(path: str, key: str) -> str:
+    """Leave a mark of each run."""
+    with open(path, "a") as file:
+        file.write(key + "\\n")
+    return key
+
+
+@app.request(lane="long")
+def count(steps: int) -> int:
+    """Write numbers, a little each time."""
+    for step in range(steps):
+        print(step, flush=True)
+        time.sleep(0.02)
+    return steps
+
+
 @app.request(lane="long")
 def hold(seconds: float = 60.0) -> None:
     """Wait."""

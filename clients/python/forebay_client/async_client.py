@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -155,11 +155,15 @@ class AsyncClient:
         status: Words = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        return await self.perform(self.calls.list(filters(status, name, submitter), limit, before))
+        wanted = filters(status, name, submitter, lane, since, until)
+        return await self.perform(self.calls.list(wanted, limit, before))
 
     def follow(
         self,
@@ -169,7 +173,7 @@ class AsyncClient:
         events: Words = None,
         submitter: str | None = None,
         cursor: int | None = None,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """What happens in the server, as it happens; arguments and items as of `Client.follow`.
 
         Cancellation: safe; the stream ends.
@@ -275,11 +279,9 @@ class AsyncClient:
         """Run one of its calls."""
         return await awaited(procedure, self._io)
 
-    async def stream(self, stream: Stream[T]) -> AsyncIterator[T]:
+    def stream(self, stream: Stream[T]) -> AsyncGenerator[T, None]:
         """Run one of its streams."""
-        async for item in iterate_async(stream, self._io):
-            if item is not None:
-                yield item
+        return iterate_async(stream, self._io)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from forebay_client.calls import End
@@ -105,29 +106,32 @@ class AsyncRequest:
         await self._client.retry([await self.accepted()])
         self._end = None
 
-    async def logs(self, *, follow: bool = True, offset: int = 0) -> AsyncIterator[str]:
+    async def logs(self, *, follow: bool = True, offset: int = 0) -> AsyncGenerator[str, None]:
         """What it wrote to stdout and stderr, as it is written; arguments as of `Request.logs`.
 
         Cancellation: safe; the stream ends and nothing else.
         """
         calls, id_ = self._client.calls, await self.accepted()
         if follow:
-            async for text in self._client.stream(calls.follow_log(id_, offset)):
-                yield text
+            async with aclosing(self._client.stream(calls.follow_log(id_, offset))) as texts:
+                async for text in texts:
+                    yield text
         elif text := await self._client.perform(calls.log(id_, offset)):
             yield text
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def events(self) -> AsyncGenerator[dict[str, Any], None]:
         """What happens to it, until it has ended."""
         id_ = await self.accepted()
-        async for event in self._client.stream(self._client.calls.events(id_)):
-            yield event
+        async with aclosing(self._client.stream(self._client.calls.events(id_))) as events:
+            async for event in events:
+                yield event
 
-    async def progress(self) -> AsyncIterator[Progress]:
+    async def progress(self) -> AsyncGenerator[Progress, None]:
         """What `ctx.progress` told, as it is told, until the request ends."""
-        async for event in self.events():
-            if event.get("event") == "progress":
-                yield Progress.of(event)
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if event.get("event") == "progress":
+                    yield Progress.of(event)
 
     def __repr__(self) -> str:
         status = "" if self._end is None else self._end.status

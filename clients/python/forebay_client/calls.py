@@ -78,7 +78,12 @@ class Calls:
         """Submit a request; its id, once it is on disk. It is never there twice."""
         options = [(name, it) for name, value in one.options.items() for it in _texts(value)]
         path = f"/v1/requests/{quote(one.name, safe='')}{_query(options)}"
-        fields = (("Content-Type", MEDIA), ("Idempotency-Key", one.key))
+        fields: tuple[tuple[str, str], ...] = (
+            ("Content-Type", MEDIA),
+            ("Idempotency-Key", one.key),
+        )
+        if one.trace is not None:
+            fields = (*fields, ("traceparent", one.trace))
         accepted = yield from self._ask(Call("POST", path, fields, one.arguments))
         return str(accepted["id"])
 
@@ -89,6 +94,9 @@ class Calls:
         results: dict[int, str | Error] = {}
         for batch in _batches(some):
             results |= yield from self._batch({at: some[at] for at in batch})
+        for at, one in enumerate(some):
+            if at not in results:
+                results[at] = yield from self._outcome(one)
         return [results[at] for at in range(len(some))]
 
     # About one request.
@@ -192,7 +200,7 @@ class Calls:
             rows += page["requests"]
             limit -= len(page["requests"])
             before = page.get("next")
-            if not before or not page["requests"]:
+            if not before:  # with one there may be fewer than were asked for
                 break
         return rows
 
@@ -306,10 +314,12 @@ def _late(called: str, timeout: float | None) -> DeadlineError:
 
 
 def _batches(some: Sequence[Submission]) -> Iterable[list[int]]:
-    """The places of those that one call submits."""
+    """The places of those that one call submits: all without a span of their own."""
     batch: list[int] = []
     size = 0
     for at, one in enumerate(some):
+        if one.trace is not None:
+            continue
         if batch and (len(batch) >= BATCH_MAX or size + len(one.arguments) > BATCH_BYTES_MAX):
             yield batch
             batch, size = [], 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -202,6 +202,9 @@ class Client:
         status: Words = None,
         name: str | None = None,
         submitter: str | None = None,
+        lane: str | None = None,
+        since: str | float | None = None,
+        until: str | float | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
@@ -211,10 +214,15 @@ class Client:
             status: only those that are in one of these states.
             name: only those of this definition.
             submitter: only those of this submitter.
+            lane: only those of "short", "long" or "async".
+            since: only those that were accepted at this time or later: seconds since 1970, or text
+                as of RFC 3339.
+            until: only those that were accepted before it.
             limit: at most so many.
             before: only those older than this id, for the next page.
         """
-        return self.perform(self.calls.list(filters(status, name, submitter), limit, before))
+        wanted = filters(status, name, submitter, lane, since, until)
+        return self.perform(self.calls.list(wanted, limit, before))
 
     def follow(
         self,
@@ -224,7 +232,7 @@ class Client:
         events: Words = None,
         submitter: str | None = None,
         cursor: int | None = None,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Generator[dict[str, Any], None, None]:
         """What happens in the server, as it happens; it has no end.
 
         Args:
@@ -358,7 +366,7 @@ class Client:
         """Run one of its calls."""
         return block(procedure, self._io)
 
-    def stream(self, stream: Stream[T]) -> Iterator[T]:
+    def stream(self, stream: Stream[T]) -> Generator[T, None, None]:
         """Run one of its streams; what happens after this has returned is not missed."""
         items = iterate(stream, self._io)
         next(items)

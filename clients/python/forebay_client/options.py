@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from forebay_client.errors import ConfigError
 
-__all__ = ["Submit", "key_of", "options_of"]
+__all__ = ["Submit", "key_of", "options_of", "trace_of"]
 
 TRAVELLING: Final = (
     "lane",
@@ -29,10 +30,13 @@ TRAVELLING: Final = (
 NOT_TRAVELLING: Final = {
     "submitter": "it is the name of the token",
     "idempotent": "the definition of the request says it",
+    "parent": "nobody can name another request's",
 }
 """Options of `forebay.Submit` that a gateway takes from nobody."""
 
 KEY_CHARS_MAX: Final = 255
+
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,9 @@ class Submit:
     delay: str | float | None = None
     """Before it runs."""
 
+    traceparent: str | None = None
+    """The span that it belongs to, as the W3C writes it; the function has it in its context."""
+
 
 def options_of(options: Any) -> dict[str, Any]:
     """The options that were given, as they travel: ids for handles, the rest as it is.
@@ -104,6 +111,21 @@ def options_of(options: Any) -> dict[str, Any]:
     if given["after"] is not None:
         given["after"] = [one if isinstance(one, str) else one.id for one in given["after"]]
     return {name: value for name, value in given.items() if value is not None}
+
+
+def trace_of(options: Any) -> str | None:
+    """The span that was given.
+
+    Raises:
+        ConfigError: it does not fit into a field of HTTP.
+    """
+    trace = getattr(options, "traceparent", None)
+    if trace is None or (isinstance(trace, str) and _TRACEPARENT.fullmatch(trace)):
+        return trace
+    raise ConfigError(
+        f"traceparent is {trace!r:.100}; give one of the W3C, as in"
+        " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    )
 
 
 def key_of(options: Any) -> str | None:

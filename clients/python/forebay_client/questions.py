@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from forebay_client.calls import Calls
@@ -60,10 +61,16 @@ def ids_of(ids: str | Sequence[str]) -> list[str]:
 
 
 def filters(
-    status: str | Sequence[str] | None, name: str | None, submitter: str | None
+    status: str | Sequence[str] | None,
+    name: str | None,
+    submitter: str | None,
+    lane: str | None,
+    since: str | float | None,
+    until: str | float | None,
 ) -> dict[str, Any]:
     """What a listing leaves out, of what was given."""
-    given = {"status": listed(status), "name": name, "submitter": submitter}
+    given: dict[str, Any] = {"status": listed(status), "name": name, "submitter": submitter}
+    given |= {"lane": lane, "since": _moment(since), "until": _moment(until)}
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -115,6 +122,11 @@ def raise_first(refused: Sequence[Error]) -> None:
     if len(refused) > 1:
         refused[0].add_note(f"{len(refused) - 1} other submissions failed too")
     raise refused[0]
+
+
+def _moment(at: str | float | None) -> str | None:
+    """A time as text of RFC 3339."""
+    return at if at is None or isinstance(at, str) else datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def _resolve(calls: Calls, text: str) -> Procedure[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay_client.errors import ConfigError
-from forebay_client.options import key_of, options_of
+from forebay_client.options import key_of, options_of, trace_of
 from forebay_client.values.codec import encode
 
 __all__ = ["Submission", "Target", "by_name", "name_of", "parameters_of", "submission"]
@@ -23,6 +23,7 @@ class Submission:
 
     Attributes:
         key: by which the gateway knows it again; each has one.
+        trace: the span that it belongs to.
         type: as which its result is decoded.
     """
 
@@ -30,6 +31,7 @@ class Submission:
     arguments: bytes
     options: dict[str, Any]
     key: str
+    trace: str | None
     type: Any
 
 
@@ -56,7 +58,8 @@ def submission(
         )
     blob = encode(arguments, f"request {name!r}")
     made = key or secrets.token_urlsafe(18)
-    return Submission(name, blob, options_of(options), made, result_type(target))
+    trace = trace_of(options)
+    return Submission(name, blob, options_of(options), made, trace, result_type(target))
 
 
 def name_of(target: Target) -> str:

@@ -185,9 +185,12 @@ class Session:
             link.close()
         return None
 
+    def reached(self) -> None:
+        """The gateway has answered, so that it is waited for where it goes away."""
+        self._reached = True
+
     def give_back(self, link: Link) -> None:
         """Keep a connection for the next call."""
-        self._reached = True
         if self._closed or len(self._idle) >= IDLE_MAX:
             link.close()
         else:
@@ -247,7 +250,9 @@ class _Lease:
         if self._link is None:
             self._link = yield from self._session.open(until)
         yield from self._link.send(call, self._session.authorization, until)
-        return (yield from self._link.head(until))
+        answer = yield from self._link.head(until)
+        self._session.reached()
+        return answer
 
     def whole(self, head: Answer, until: float) -> Procedure[Answer]:
         """Read the body of an answer."""

@@ -10,7 +10,7 @@ be closed at any step.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Item", "Procedure", "Step", "Stream", "awaited", "block", "iterate", "iterate_async"]
@@ -71,7 +71,7 @@ async def awaited(procedure: Procedure[T], io: Any) -> T:
         procedure.close()
 
 
-def iterate(stream: Stream[T], io: Any) -> Iterator[T]:
+def iterate(stream: Stream[T], io: Any) -> Generator[T, None, None]:
     """The items of a stream, in this thread."""
     try:
         step = next(stream)
@@ -92,13 +92,14 @@ def iterate(stream: Stream[T], io: Any) -> Iterator[T]:
         stream.close()
 
 
-async def iterate_async(stream: Stream[T], io: Any) -> AsyncIterator[T]:
-    """The items of a stream, on the running loop."""
+async def iterate_async(stream: Stream[T], io: Any) -> AsyncGenerator[T, None]:
+    """The items of a stream that are not None, on the running loop."""
     try:
         step = next(stream)
         while True:
             if isinstance(step, Item):
-                yield step.value
+                if step.value is not None:
+                    yield step.value
                 step = next(stream)
                 continue
             try:

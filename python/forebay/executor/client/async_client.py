@@ -35,7 +35,7 @@ from forebay.executor.client.questions import (
     prune_rule,
     raise_first,
 )
-from forebay.executor.client.remote import async_client_class, check_local, remote_url
+from forebay.executor.client.remote import check_local, client_class, remote_url
 from forebay.executor.wire.frames import Message, message, returned, submission
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -67,7 +67,7 @@ class AsyncClient:
     ) -> AsyncClient:
         """A client of a gateway where the address is one."""
         if cls is AsyncClient and remote_url(url, app) is not None:
-            made: AsyncClient = object.__new__(async_client_class())
+            made: AsyncClient = object.__new__(client_class(cls))
             return made
         return object.__new__(cls)
 

@@ -85,7 +85,7 @@ class Client:
     def __new__(cls, url: str | None = None, *, app: str | None = None, **options: Any) -> Client:
         """A client of a gateway where the address is one."""
         if cls is Client and remote_url(url, app) is not None:
-            made: Client = object.__new__(client_class())
+            made: Client = object.__new__(client_class(cls))
             return made
         return object.__new__(cls)
 

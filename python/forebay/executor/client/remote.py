@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from forebay.errors import ConfigError
 
-__all__ = ["async_client_class", "check_local", "client_class", "remote_url"]
+__all__ = ["check_local", "client_class", "remote_url"]
 
 SCHEMES: Final = ("https://", "http://")
 
@@ -45,38 +45,29 @@ def check_local(
         raise ConfigError(f"{name} is for a gateway; give its address too: https://host:port")
 
 
+def client_class(after: type[Any]) -> type[Any]:
+    """The client of gateways that stands for a class of this package.
+
+    Args:
+        after: `Client` or `AsyncClient`, which has the same name there.
+    """
+    return _made(after)
+
+
 @functools.cache
-def client_class() -> type[Any]:
-    """The client of threads."""
-    from forebay.executor.client.client import Client
+def _made(after: type[Any]) -> type[Any]:
+    remote = getattr(_package(), after.__name__)
 
-    remote = _package().Client
-
-    class RemoteClient(remote, Client):  # type: ignore[misc, valid-type]
+    class RemoteClient(remote, after):  # type: ignore[misc, valid-type]
         is_remote = True
 
         def __init__(self, url: str | None = None, **options: Any) -> None:
             _hide(options)
             remote.__init__(self, **_arguments(url, **options))
 
-    return _named(RemoteClient, Client)
-
-
-@functools.cache
-def async_client_class() -> type[Any]:
-    """The client of event loops."""
-    from forebay.executor.client.async_client import AsyncClient
-
-    remote = _package().AsyncClient
-
-    class RemoteAsyncClient(remote, AsyncClient):  # type: ignore[misc, valid-type]
-        is_remote = True
-
-        def __init__(self, url: str | None = None, **options: Any) -> None:
-            _hide(options)
-            remote.__init__(self, **_arguments(url, **options))
-
-    return _named(RemoteAsyncClient, AsyncClient)
+    RemoteClient.__name__ = RemoteClient.__qualname__ = after.__name__
+    RemoteClient.__doc__ = after.__doc__
+    return RemoteClient
 
 
 def _package() -> Any:
@@ -90,13 +81,6 @@ def _package() -> Any:
             " install it: pip install 'forebay[http]'"
         ) from None
     return forebay_client
-
-
-def _named(made: type[Any], after: type[Any]) -> type[Any]:
-    """A class that calls itself as its users do."""
-    made.__name__, made.__qualname__, made.__module__ = after.__name__, after.__qualname__, __name__
-    made.__doc__ = after.__doc__
-    return made
 
 
 def _hide(options: dict[str, Any]) -> None:
