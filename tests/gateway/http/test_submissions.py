@@ -59,11 +59,11 @@ def test_a_trace_is_kept_with_the_request(serving: HttpServing) -> None:
     path = "/v1/requests/add"
     id_ = serving.call("POST", path, {"a": 1}, traceparent=span).json["id"]
     shown = serving.call("GET", f"/v1/requests/{id_}/show").json
-    assert shown["options"]["traceparent"] == span
+    assert shown["traceparent"] == span
     named = {"name": "add", "arguments": {"a": 1}}
     id_ = serving.call("POST", "/v1/requests", named, traceparent=span).json["id"]
     shown = serving.call("GET", f"/v1/requests/{id_}/show").json
-    assert shown["options"]["traceparent"] == span
+    assert shown["traceparent"] == span
     for wrong in ("x", span.replace("b7ad6b7169203331", "0" * 16), f"{span}-more"):
         assert serving.call("POST", path, {"a": 1}, traceparent=wrong).status == 202
 
