@@ -45,7 +45,7 @@ def check_local(
         raise ConfigError(f"{name} is for a gateway; give its address too: https://host:port")
 
 
-def client_class(after: type[Any]) -> type[Any]:
+def client_class(after: Any) -> type[Any]:
     """The client of gateways that stands for a class of this package.
 
     Args:
@@ -55,7 +55,7 @@ def client_class(after: type[Any]) -> type[Any]:
 
 
 @functools.cache
-def _made(after: type[Any]) -> type[Any]:
+def _made(after: Any) -> type[Any]:
     remote = getattr(_package(), after.__name__)
 
     class RemoteClient(remote, after):  # type: ignore[misc, valid-type]
