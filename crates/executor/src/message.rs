@@ -13,8 +13,8 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, protocol, refused,
-    stood,
+    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, protocol,
+    refused, stood,
 };
 pub use call::{Call, Submit};
 pub use event::{
