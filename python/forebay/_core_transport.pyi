@@ -193,6 +193,8 @@ class Connection:
         """Answer a cancelled call."""
     def drain(self, timeout: float | None = None) -> None:
         """Wait until the kernel has everything queued so far."""
+    def cork(self) -> None:
+        """From now on let frames wait for `flush`, up to 64 KiB of them."""
     def flush(self) -> bool:
         """Hand queued bytes to the kernel; true if nothing is left."""
     def cancel(self, id: int) -> None:

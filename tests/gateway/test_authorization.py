@@ -18,6 +18,7 @@ from forebay.gateway.login import new_link
 from forebay.gateway.routes.every import ROUTES
 from forebay.gateway.token_file import add_token
 from forebay.gateway.tokens import Role
+from tests.executor.serving import until
 from tests.gateway.http.http_serving import HttpServing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "gateway.md"
@@ -89,10 +90,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
 
 def until_known(serving: HttpServing, token: str) -> None:
     """The gateway looks at the file once a second."""
-    for _ in range(1000):
-        if serving.call("GET", "/v1/info", token=token).status == 200:
-            return
-    raise AssertionError("the token is not known")
+    until(lambda: serving.call("GET", "/v1/info", token=token).status == 200)
 
 
 def status(door: Door, method: str, path: str, **headers: str) -> int:

@@ -190,6 +190,7 @@ QUERIES = [
     ("/v1/requests?until=x", "until"),
     ("/v1/requests?cursor=!", "cursor"),
     ("/v1/requests?color=red", "color"),
+    ("/v1/requests?lane=fast", "lane"),
     ("/v1/requests/@last?wait=x", "wait"),
     ("/v1/requests/@last?wait=-1", "wait"),
     ("/v1/requests/@last/result?wait=nan", "wait"),

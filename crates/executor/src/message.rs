@@ -13,8 +13,8 @@ mod work;
 mod writer;
 
 pub use answer::{
-    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, protocol, refused,
-    stood,
+    Message, accepted, answered, cancelled, ended, ended_without, in_file, logged, protocol,
+    refused, stood,
 };
 pub use call::{Call, Submit};
 pub use event::{
@@ -28,8 +28,8 @@ pub use writer::Writer;
 
 /// The protocol of this version; a client that says none speaks 1.
 ///
-/// 1: the calls of `tests/executor/compat/1`. 2: `hello`, the options `traceparent` and `parent`, filters and cursors of
-/// `list`. A number grows with each addition that a client may rely on, and a server knows every smaller one.
+/// 1: the calls of `tests/executor/compat/1`. 2: `hello`, `feed`, the options `traceparent` and `parent`, filters and
+/// cursors of `list`. A number grows with each addition that a client may rely on, and a server knows every smaller one.
 pub const PROTOCOL: u64 = 2;
 
 use crate::error::Result;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_executor::feed::{Feed, FeedBounds, FeedReader, Filter, Happening, Next};
+use forebay_executor::feed::{EventFilter, Feed, FeedBounds, FeedReader, Happening, Next};
 use forebay_executor::id::RequestId;
 use forebay_executor::message::FeedItem;
 use forebay_executor::request::{Lane, Options, Request, Status, Submission};
@@ -20,7 +20,10 @@ fn request(number: u32, submission: &Submission) -> Request {
 }
 
 fn append(feed: &mut Feed, number: u32, submission: &Submission) {
-    let accepted = Happening::Accepted { lane: Lane::Short };
+    let accepted = Happening::Accepted {
+        lane: Lane::Short,
+        parent: None,
+    };
     feed.append(1, &request(number, submission), accepted);
     if let Some(old) = number.checked_sub(IN_FLIGHT) {
         let request = request(old, submission);
@@ -56,7 +59,8 @@ fn nanoseconds_per_event() {
     let begun = Instant::now();
     (0..REQUESTS).for_each(|number| append(&mut feed, number, &submission));
     let appended = begun.elapsed().as_nanos() / u128::from(3 * REQUESTS);
-    let mut reader = FeedReader::open(&mut feed, Filter::default(), Some(0)).expect("a reader");
+    let mut reader =
+        FeedReader::open(&mut feed, EventFilter::default(), Some(0)).expect("a reader");
     let (begun, mut events, mut bytes) = (Instant::now(), 0_u128, 0);
     let mut item = FeedItem::new();
     loop {

@@ -94,6 +94,14 @@ def test_without_its_key_a_request_fails_and_says_so(serving: Serving) -> None:
         assert caller.run("login", user="eve", password="x") == hashed("eve", "x")
 
 
+def test_a_key_that_others_can_read_is_not_used(serving: Serving) -> None:
+    """What it sealed would be known to them; requests wait until that is mended."""
+    serving.kill()
+    (state_of(serving) / "secret.key").chmod(0o644)
+    serving.start(ready=False)
+    assert "secret.key: other users can read" in serving.hear("unfit")["reason"]
+
+
 def test_a_refusal_does_not_show_it(caller: Caller) -> None:
     """Of a secret that is of another type, while others are shown."""
     with pytest.raises(RefusedError) as refused:

@@ -15,7 +15,6 @@ from msgspec import msgpack
 
 from forebay import _core
 from forebay.executor.wire.codec import encode
-from forebay.executor.wire.ids import span_of
 from tests.executor.server.dispatching import (
     AppSupervisor,
     Caller,
@@ -71,9 +70,15 @@ def submit_for(caller: Caller, by: str | None, **options: Any) -> str:
 def kept(directory: Path, id: str) -> tuple[str, dict[str, Any]]:
     """The submitter and the options of a request on disk."""
     reader = _core.StoreReader(str(directory / "state"))
-    sql = "SELECT submitter, options FROM requests WHERE id = ?"
-    ((submitter, options),) = reader.query(sql, [span_of(id)[0]], 1)
-    return submitter, msgpack.decode(options) if options else {}
+    row, options = reader.get(number_of(directory, id)), reader.options(number_of(directory, id))
+    assert row is not None
+    return row["submitter"], msgpack.decode(options) if options else {}
+
+
+def number_of(directory: Path, id: str) -> int:
+    """The number of an id."""
+    (number,) = _core.StoreReader(str(directory / "state")).beginning_with(id, 1) or ()
+    return number
 
 
 def audited(directory: Path) -> list[dict[str, Any]]:
@@ -169,7 +174,7 @@ def test_who_retries_is_kept(dispatcher: _core.Dispatcher, caller: Caller, direc
     dispatcher.set_gateway(os.getpid())
     id = submit_for(caller, "ann", delay_s=60)
     ask_for(caller, "bob", "cancel", id)
-    (done,) = dispatcher.retry([span_of(id)[0]], "eve")
+    (done,) = dispatcher.retry([number_of(directory, id)], "eve")
     assert "refused" not in done
     options = kept(directory, id)[1]
     assert (options["by"], options["cancelled_by"], options["retried_by"]) == ("ann", "bob", "eve")

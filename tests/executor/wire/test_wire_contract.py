@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class Subject:
     caller: Caller
     release: Callable[[], object]
 
-    def stream(self, method: str, *args: Any) -> Iterator[Any]:
+    def stream(self, method: str, *args: Any) -> Generator[Any, None, None]:
         """The items of a stream, as clients read them."""
         with self.caller._channel.stream(method, args) as items:
             yield from items
@@ -257,6 +257,27 @@ def test_events_end_with_the_end(subject: Subject) -> None:
     assert all(one["event"] in ("status", "progress") for one in events)
     last = [one for one in events if one["event"] == "status"][-1]
     assert (last["status"], last["attempt"]) == ("succeeded", 1)
+
+
+def test_the_feed_tells_its_number_first_and_then_what_happens(subject: Subject) -> None:
+    """An item is a list of events; a client comes back with the number of the last one."""
+    stream = subject.stream("feed", {"events": ["accepted", "ended"]}, None)
+    begin, *_ = next(stream)
+    assert begin["event"] == "begin"
+    id_ = subject.caller.submit("echo")
+    subject.caller.wait(id_)
+    events: list[dict[str, Any]] = []
+    while len(events) < 2:
+        events += next(stream)
+    stream.close()
+    assert [(one["event"], one["id"], one["name"]) for one in events] == [
+        ("accepted", id_, "echo"),
+        ("ended", id_, "echo"),
+    ]
+    assert begin["seq"] < events[0]["seq"] < events[1]["seq"]
+    assert events[0]["at_ms"] > 0
+    (again,) = next(subject.stream("feed", {"names": ["echo"], "events": ["ended"]}, begin["seq"]))
+    assert again["seq"] == events[1]["seq"]
 
 
 def test_what_commands_print_has_the_fields_that_they_read(subject: Subject) -> None:

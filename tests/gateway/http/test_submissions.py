@@ -53,6 +53,21 @@ def test_the_submitter_is_the_token(serving: HttpServing) -> None:
     assert (answer.status, answer.json["code"]) == (422, "invalid")
 
 
+def test_a_trace_is_kept_with_the_request(serving: HttpServing) -> None:
+    """One id leads through all systems; what is no trace is left out and nothing else."""
+    span = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    path = "/v1/requests/add"
+    id_ = serving.call("POST", path, {"a": 1}, traceparent=span).json["id"]
+    shown = serving.call("GET", f"/v1/requests/{id_}/show").json
+    assert shown["traceparent"] == span
+    named = {"name": "add", "arguments": {"a": 1}}
+    id_ = serving.call("POST", "/v1/requests", named, traceparent=span).json["id"]
+    shown = serving.call("GET", f"/v1/requests/{id_}/show").json
+    assert shown["traceparent"] == span
+    for wrong in ("x", span.replace("b7ad6b7169203331", "0" * 16), f"{span}-more"):
+        assert serving.call("POST", path, {"a": 1}, traceparent=wrong).status == 202
+
+
 def test_arguments_may_be_messagepack(serving: HttpServing) -> None:
     """Large binary arguments need no base64."""
     body = msgpack.encode({"content": b"\0\xff"})

@@ -37,8 +37,9 @@ impl Context {
         for news in machine.news() {
             match news {
                 News::Accepted(request) => {
-                    let lane = request.submission.options.lane;
-                    feed.append(*now, &request, Happening::Accepted { lane });
+                    let options = &request.submission.options;
+                    let (lane, parent) = (options.lane, options.parent);
+                    feed.append(*now, &request, Happening::Accepted { lane, parent });
                     if &*request.submission.submitter == SCHEDULE_SUBMITTER {
                         scheduled.push(request);
                     }

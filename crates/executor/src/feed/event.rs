@@ -12,6 +12,8 @@ pub enum Happening {
     /// The row of a request is on disk.
     Accepted {
         lane: Lane,
+        /// The request that submitted it.
+        parent: Option<RequestId>,
     },
     /// A worker has it.
     Started {

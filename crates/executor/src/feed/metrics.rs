@@ -174,6 +174,7 @@ mod tests {
         let mut metrics = Metrics::default();
         let accepted = Happening::Accepted {
             lane: crate::request::Lane::Short,
+            parent: None,
         };
         for number in 0..METRIC_NAMES_MAX + 5 {
             let row = metrics.row(&format!("name {number}").into());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::event::{EventKind, Happening, ServerState};
-use super::reader::{FeedReader, Filter, Next};
+use super::reader::{EventFilter, FeedReader, Next};
 use super::ring::{Feed, FeedBounds, PLACE_BYTES};
 use crate::id::RequestId;
 use crate::request::{Cause, Lane, Options, Request, Status, Submission};
@@ -79,8 +79,8 @@ impl Wanted {
         }
     }
 
-    fn filter(&self) -> Filter {
-        let mut filter = Filter::default();
+    fn filter(&self) -> EventFilter {
+        let mut filter = EventFilter::default();
         if !self.names.is_empty() {
             filter = filter.with_names(self.names.iter().map(|name| (*name).into()).collect());
         }
@@ -196,7 +196,10 @@ impl World {
     fn append(&mut self, which: u8, what: u8) {
         let index = usize::from(which) % self.requests.len();
         let happening = match what % 4 {
-            0 => Happening::Accepted { lane: Lane::Long },
+            0 => Happening::Accepted {
+                lane: Lane::Long,
+                parent: None,
+            },
             1 => Happening::Started {
                 attempt: 1,
                 worker: 2,
@@ -311,7 +314,7 @@ fn a_reader_of_one_name_looks_at_no_other() {
         let which = if step.is_multiple_of(1_000) { 1 } else { 3 };
         world.append(which, 0);
     }
-    let filter = Filter::default().with_names(vec![NAMES[1].into()]);
+    let filter = EventFilter::default().with_names(vec![NAMES[1].into()]);
     let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
     for _ in 0..60 {
         assert!(
@@ -326,7 +329,7 @@ fn a_reader_of_one_name_looks_at_no_other() {
 fn a_reader_that_finds_little_rests_between() {
     let mut world = World::new(FeedBounds::default());
     (0..60_000).for_each(|_| world.append(1, 0));
-    let filter = Filter::default().with_kinds([EventKind::Server]);
+    let filter = EventFilter::default().with_kinds([EventKind::Server]);
     let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
     assert_eq!(reader.next(&world.feed), Next::Later);
     let rests = (0..60).take_while(|_| reader.next(&world.feed) == Next::Later);
@@ -339,7 +342,7 @@ fn a_number_that_was_not_given_yet_is_no_cursor() {
     let mut feed = Feed::new(START, FeedBounds::default());
     let ahead = feed.newest() + 1;
     assert_eq!(
-        FeedReader::open(&mut feed, Filter::default(), Some(ahead)).err(),
+        FeedReader::open(&mut feed, EventFilter::default(), Some(ahead)).err(),
         Some(ahead)
     );
 }
@@ -347,7 +350,7 @@ fn a_number_that_was_not_given_yet_is_no_cursor() {
 #[test]
 fn a_flood_of_progress_is_no_gap_for_who_waits_for_the_end() {
     let mut world = World::new(FeedBounds::default());
-    let filter = Filter::of_request(RequestId(1));
+    let filter = EventFilter::of_request(RequestId(1));
     let mut reader = FeedReader::open(&mut world.feed, filter, None).expect("a reader");
     for _ in 0..200_000 {
         world.append(1, 2);

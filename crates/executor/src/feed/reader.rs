@@ -12,7 +12,7 @@ const LOOKED_MAX: usize = 4_096;
 
 /// What a reader wants: an event passes that fits each of what is given.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
+pub struct EventFilter {
     names: Vec<Arc<str>>,
     ids: Vec<RequestId>,
     submitter: Option<Arc<str>>,
@@ -22,7 +22,7 @@ pub struct Filter {
 
 const _: () = assert!(EventKind::ALL.len() <= u16::BITS as usize);
 
-impl Filter {
+impl EventFilter {
     /// Only events of one request.
     pub fn of_request(id: RequestId) -> Self {
         Self::default().with_ids(vec![id])
@@ -137,7 +137,7 @@ pub enum Next<'a> {
 /// One reader. It holds nothing of the feed.
 #[derive(Debug)]
 pub struct FeedReader {
-    filter: Filter,
+    filter: EventFilter,
     positions: Vec<Position>,
     /// It has had everything up to this number.
     cursor: u64,
@@ -151,7 +151,7 @@ impl FeedReader {
     ///
     /// # Errors
     /// The cursor, which was not given yet.
-    pub fn open(feed: &mut Feed, filter: Filter, cursor: Option<u64>) -> Result<Self, u64> {
+    pub fn open(feed: &mut Feed, filter: EventFilter, cursor: Option<u64>) -> Result<Self, u64> {
         let newest = feed.newest();
         if let Some(ahead) = cursor.filter(|cursor| *cursor > newest) {
             return Err(ahead);

@@ -15,9 +15,12 @@ fn call(method: &str, count: usize, fill: &dyn Fn(&mut Writer)) -> Vec<u8> {
 pub fn requests() -> Vec<Vec<u8>> {
     let id = RequestId(7).to_string();
     let submit = |writer: &mut Writer| {
-        writer.text("f").binary(b"\x81\xa1x\x05").map(3);
+        writer.text("f").binary(b"\x81\xa1x\x05").map(5);
         writer.text("after").array(1).text(&id);
         writer.text("timeout_s").float(0.5);
+        writer.text("parent").text(&id);
+        let span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        writer.text("traceparent").text(span);
         writer.text("key").text("k").unsigned(9);
     };
     let logs = |writer: &mut Writer| {
@@ -31,7 +34,11 @@ pub fn requests() -> Vec<Vec<u8>> {
         writer.text("events").array(1).text("ended");
         writer.unsigned(1 << 60);
     };
+    let hello = |writer: &mut Writer| {
+        writer.unsigned(2);
+    };
     vec![
+        call("hello", 1, &hello),
         call("submit", 4, &submit),
         call("run", 4, &submit),
         call("logs", 3, &logs),

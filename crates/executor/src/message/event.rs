@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Reader, Value, Writer, call};
 use crate::error::{Error, Refusal};
-use crate::feed::{Event, EventKind, Filter, Happening};
+use crate::feed::{Event, EventFilter, EventKind, Happening};
 use crate::id::RequestId;
 use crate::limit::{FILTER_IDS_MAX, OPTION_TEXT_BYTES_MAX};
 use crate::request::{Cause, Lane, Status};
@@ -20,10 +20,10 @@ const ARRAY_16: u8 = 0xdc;
 ///
 /// # Errors
 /// A [`Refusal`] that names the member, its value and what is allowed.
-pub fn filter(encoded: &[u8]) -> Result<Filter, Refusal> {
+pub fn filter(encoded: &[u8]) -> Result<EventFilter, Refusal> {
     let mut reader = Reader::new(encoded);
     let pairs = reader.map_or_nil().map_err(unreadable)?.unwrap_or(0);
-    let mut filter = Filter::default();
+    let mut filter = EventFilter::default();
     for _ in 0..pairs {
         let member = reader.text().map_err(unreadable)?;
         if is_nil(&reader) {
@@ -184,10 +184,11 @@ fn put_event(writer: &mut Writer, event: &Event<'_>) {
 /// How many fields [`put_fields`] writes.
 fn fields_of(event: &Event<'_>) -> usize {
     match event.happening {
-        Happening::Accepted { .. } | Happening::Queued { .. } | Happening::Server { .. } => 2,
-        Happening::Started { .. } | Happening::WorkerStarted { .. } | Happening::Service { .. } => {
-            3
-        }
+        Happening::Queued { .. } | Happening::Server { .. } => 2,
+        Happening::Accepted { .. }
+        | Happening::Started { .. }
+        | Happening::WorkerStarted { .. }
+        | Happening::Service { .. } => 3,
         Happening::WorkerEnded { .. } => 4,
         Happening::Ended { .. } => 5,
         Happening::Refused(_) => 1,
@@ -200,9 +201,11 @@ fn fields_of(event: &Event<'_>) -> usize {
 
 fn put_fields(writer: &mut Writer, event: &Event<'_>) {
     match event.happening {
-        Happening::Accepted { lane } => {
+        Happening::Accepted { lane, parent } => {
             writer.text("lane").text(lane.word());
             put_optional(writer, "submitter", event.submitter);
+            let parent = parent.map(|id| id.to_string());
+            put_optional(writer, "parent", parent.as_deref());
         }
         Happening::Started {
             attempt,
@@ -383,7 +386,7 @@ mod tests {
             writer.text("submitter").text("ann");
             writer.text("events").array(2).text("ended").text("started");
         });
-        let expected = Filter::default()
+        let expected = EventFilter::default()
             .with_names(vec!["work".into()])
             .with_ids(vec![id])
             .with_submitter("ann".into())
@@ -392,8 +395,8 @@ mod tests {
         let nothing = encoded(|writer| {
             writer.map(1).text("names").nil();
         });
-        assert_eq!(filter(&nothing), Ok(Filter::default()));
-        assert_eq!(filter(b"\xc0"), Ok(Filter::default()));
+        assert_eq!(filter(&nothing), Ok(EventFilter::default()));
+        assert_eq!(filter(b"\xc0"), Ok(EventFilter::default()));
     }
 
     #[test]
@@ -431,7 +434,8 @@ mod tests {
             let reason = Some(Arc::clone(&reason));
             feed.note(5, None, Happening::Server { state, reason });
         }
-        let mut reader = FeedReader::open(&mut feed, Filter::default(), Some(0)).expect("a reader");
+        let mut reader =
+            FeedReader::open(&mut feed, EventFilter::default(), Some(0)).expect("a reader");
         let mut item = FeedItem::new();
         while !item.is_full() {
             let Next::Event(event) = reader.next(&feed) else {

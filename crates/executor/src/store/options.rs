@@ -8,66 +8,82 @@ use crate::request::Options;
 
 /// Encode what differs from the defaults; `None` if nothing does.
 pub(super) fn encode(options: &Options) -> Option<Vec<u8>> {
-    let usual = Options::default();
-    let mut pairs = Writer::default();
-    let mut count = 0;
-    let mut key = |pairs: &mut Writer, name: &str| {
-        pairs.text(name);
-        count += 1;
-    };
-    for ((name, value), (_, default)) in counts(options).into_iter().zip(counts(&usual)) {
-        if value != default {
-            key(&mut pairs, name);
-            pairs.unsigned(value);
-        }
-    }
-    for (name, value) in [
-        ("timeout_ms", options.timeout_ms),
-        ("memory_bytes", options.memory_bytes),
-        ("not_before", options.not_before),
-    ] {
-        if let Some(value) = value {
-            key(&mut pairs, name);
-            pairs.unsigned(value);
-        }
-    }
+    let mut pairs = Pairs::default();
+    pairs.put_numbers(options);
+    pairs.put_times_and_sizes(options);
     for (name, value) in [
         ("idempotent", options.idempotent),
         ("sealed", options.sealed),
     ] {
         if value {
-            key(&mut pairs, name);
-            pairs.boolean(true);
+            pairs.put(name).boolean(true);
         }
     }
-    for (name, text) in [("key", &options.key), ("by", &options.by)] {
+    for (name, text) in [
+        ("key", &options.key),
+        ("by", &options.by),
+        ("traceparent", &options.traceparent),
+    ] {
         if let Some(text) = text {
-            key(&mut pairs, name);
-            pairs.text(text);
+            pairs.put(name).text(text);
         }
-    }
-    if let Some(text) = &options.traceparent {
-        key(&mut pairs, "traceparent");
-        pairs.text(text);
     }
     if let Some(parent) = options.parent {
-        key(&mut pairs, "parent");
-        pairs.unsigned(parent.0);
+        pairs.put("parent").unsigned(parent.0);
     }
     if !options.after.is_empty() {
-        key(&mut pairs, "after");
-        pairs.array(options.after.len());
+        let ids = pairs.put("after").array(options.after.len());
         for id in &options.after {
-            pairs.unsigned(id.0);
+            ids.unsigned(id.0);
         }
     }
-    // NULL, as for most requests, takes no room in the row.
-    if count == 0 {
-        return None;
+    pairs.into_map()
+}
+
+/// The pairs of a map that is being written.
+#[derive(Default)]
+struct Pairs {
+    written: Writer,
+    count: usize,
+}
+
+impl Pairs {
+    /// The next name; its value follows.
+    fn put(&mut self, name: &str) -> &mut Writer {
+        self.count += 1;
+        self.written.text(name)
     }
-    let mut map = Writer::default();
-    map.map(count).raw(&pairs.into_bytes());
-    Some(map.into_bytes())
+
+    fn put_numbers(&mut self, options: &Options) {
+        let usual = counts(&Options::default());
+        for ((name, value), (_, default)) in counts(options).into_iter().zip(usual) {
+            if value != default {
+                self.put(name).unsigned(value);
+            }
+        }
+    }
+
+    fn put_times_and_sizes(&mut self, options: &Options) {
+        for (name, value) in [
+            ("timeout_ms", options.timeout_ms),
+            ("memory_bytes", options.memory_bytes),
+            ("not_before", options.not_before),
+        ] {
+            if let Some(value) = value {
+                self.put(name).unsigned(value);
+            }
+        }
+    }
+
+    /// The map; `None`, which is NULL and takes no room in the row, as for most requests.
+    fn into_map(self) -> Option<Vec<u8>> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut map = Writer::default();
+        map.map(self.count).raw(&self.written.into_bytes());
+        Some(map.into_bytes())
+    }
 }
 
 /// Options that every request has.

@@ -1,5 +1,7 @@
 //! Reads the database beside its writer.
 
+mod reads;
+
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +10,9 @@ use rusqlite::{Connection, OpenFlags};
 use super::directory::DATABASE;
 use super::error::{Result, StoreError};
 
-/// A read-only connection. Any thread may use it, one at a time; what it reads is in [`super::reads`].
+pub use reads::{Filter, Listed, Page, PastRun};
+
+/// A read-only connection. Any thread may use it, one at a time; what it reads is in [`reads`].
 ///
 /// A read sees what was committed when it began, and blocks on the disk. Within the server's process this is the only way to read: see the
 /// design note of the store.
@@ -38,10 +42,7 @@ impl DatabaseReader {
     }
 
     /// Read from it.
-    pub(super) fn read<T>(
-        &self,
-        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T> {
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         let connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         read(&connection).map_err(StoreError::database("cannot read the database"))
     }

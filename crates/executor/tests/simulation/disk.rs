@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_executor::id::RequestId;
 use forebay_executor::op::{Op, Restored};
-use forebay_executor::request::{Millis, Request, Status};
+use forebay_executor::request::{Ending, Millis, Request, Status};
 
 use super::event::Learnt;
 
@@ -112,10 +112,8 @@ impl Disk {
                     row.attempts <= attempt,
                     "the park of {id} would count as late"
                 );
-                row.status = Status::Queued;
-                row.attempts = attempt;
-                row.wake_at = Some(wake_at);
-                row.deaths = deaths;
+                (row.status, row.attempts) = (Status::Queued, attempt);
+                (row.wake_at, row.deaths) = (Some(wake_at), deaths);
             }
             Op::Retry { id, .. } => {
                 let row = self.rows.get_mut(&id).expect("a row that is retried");
@@ -130,17 +128,7 @@ impl Disk {
                 ending,
                 deaths,
                 claimed,
-            } => {
-                let row = self.unfinished(id, "ended");
-                assert!(
-                    row.attempts <= claimed,
-                    "the end of {id} would count as late"
-                );
-                row.status = ending.status;
-                row.attempts = ending.attempts;
-                row.deaths = deaths;
-                row.wake_at = None;
-            }
+            } => self.end(id, &ending, deaths, claimed),
             Op::Peak { name, code, bytes } => {
                 let mut all = self.learnt.iter_mut();
                 match all.find(|(one, of, _)| *one == name && *of == code) {
@@ -150,6 +138,18 @@ impl Disk {
             }
             Op::Acted { .. } | Op::Fired { .. } | Op::Paused { .. } | Op::Resumed { .. } => {}
         }
+    }
+
+    fn end(&mut self, id: RequestId, ending: &Ending, deaths: u32, claimed: u32) {
+        let row = self.unfinished(id, "ended");
+        assert!(
+            row.attempts <= claimed,
+            "the end of {id} would count as late"
+        );
+        row.status = ending.status;
+        row.attempts = ending.attempts;
+        row.deaths = deaths;
+        row.wake_at = None;
     }
 
     fn unfinished(&mut self, id: RequestId, done: &str) -> &mut Row {

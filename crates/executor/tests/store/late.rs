@@ -27,7 +27,9 @@ fn succeeded(attempt: u32, result: &[u8]) -> Op {
 
 /// The request after these changes, each of which is a commit.
 fn stands_after(driven: &mut Driven, ops: Vec<Op>) -> (Status, u32, Option<Payload>) {
-    ops.into_iter().for_each(|op| driven.commit(vec![op]));
+    for op in ops {
+        driven.commit(vec![op]);
+    }
     driven.store.fetch(RequestId(1), Question::Row, 7);
     let Answer::Fetched {
         found: Fetched::Row(row),

@@ -45,6 +45,21 @@ fn died() -> Failure {
     })
 }
 
+/// An end as of a request that stands so.
+fn ending(op: Op, stands: &Stands) -> Op {
+    let Op::End { id, ending, .. } = op else {
+        return op;
+    };
+    let mut ending = (*ending).clone();
+    ending.attempts = stands.attempts;
+    Op::End {
+        id,
+        ending: std::sync::Arc::new(ending),
+        deaths: stands.deaths,
+        claimed: stands.attempts,
+    }
+}
+
 /// Apply an event to the model; the change that says it to the store.
 fn apply(model: &mut BTreeMap<u64, Stands>, event: Event) -> Option<Op> {
     let (Event::Next(id)
@@ -66,19 +81,6 @@ fn apply(model: &mut BTreeMap<u64, Stands>, event: Event) -> Option<Op> {
         };
         model.insert(id, fresh);
         return Some(accept(id));
-    };
-    let ending = |op: Op, stands: &Stands| match op {
-        Op::End { id, ending, .. } => {
-            let mut ending = (*ending).clone();
-            ending.attempts = stands.attempts;
-            Op::End {
-                id,
-                ending: std::sync::Arc::new(ending),
-                deaths: stands.deaths,
-                claimed: stands.attempts,
-            }
-        }
-        other => other,
     };
     match (event, stands.status) {
         (Event::Next(_), Status::Queued) => {

@@ -1,4 +1,5 @@
 //! The store of a server, read inside of the server's process.
+#![allow(clippy::needless_pass_by_value)] // PyO3 passes arguments by value
 
 use std::path::PathBuf;
 
@@ -18,7 +19,6 @@ pub struct PyStoreReader(DatabaseReader);
 #[pymethods]
 impl PyStoreReader {
     #[new]
-    #[allow(clippy::needless_pass_by_value)] // as PyO3 extracts it
     fn new(py: Python<'_>, directory: PathBuf) -> Result<Self> {
         let reader = py.detach(|| DatabaseReader::open(&directory));
         Ok(reader.map(Self)?)

@@ -338,6 +338,11 @@ impl Connection {
         retry(py, || self.core.drain(deadline)).within(timeout)
     }
 
+    /// From now on let frames wait for `flush`.
+    fn cork(&self) -> Result<()> {
+        Ok(self.core.cork()?)
+    }
+
     /// Hand queued bytes to the kernel; true if nothing is left.
     fn flush(&self) -> Result<bool> {
         Ok(self.core.flush()?)

@@ -6,7 +6,8 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli.commands import COMMANDS, warm
+from forebay.cli import pool_warm
+from forebay.cli.commands import COMMANDS
 from forebay.cli.exit_codes import NoSuchThingError
 from forebay.cli.output import note, say, say_json, table
 from forebay.cli.parser import Parser, common
@@ -39,7 +40,7 @@ def add(commands: Any) -> None:
     leases.add_argument("name", nargs="?", help="of a class or program; default: all")
     drain_ = _part(parts, "drain", "end services, those on lease when they come back", drain)
     drain_.add_argument("name", nargs="?", default="", help="of a class or program; default: all")
-    warm.add(parts)
+    pool_warm.add(parts)
 
 
 def _part(parts: Any, name: str, summary: str, run: Any) -> Parser:

@@ -35,8 +35,14 @@ def filters(
     until: str | float | None,
 ) -> dict[str, Any]:
     """What a listing leaves out, of what was given."""
-    given = {"status": _words(status), "name": name, "submitter": submitter, "lane": lane}
-    given |= {"since": since, "until": until}
+    given: dict[str, Any] = {
+        "status": _words(status),
+        "name": name,
+        "submitter": submitter,
+        "lane": lane,
+        "since": since,
+        "until": until,
+    }
     return {key: value for key, value in given.items() if value is not None}
 
 

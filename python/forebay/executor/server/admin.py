@@ -345,9 +345,8 @@ class Admin:
 
     def _unsealed(self, number: int) -> bytes:
         """Arguments as they were submitted; what is sealed of them does not leave the server."""
-        blob, options = self._rows.arguments(number), self._rows.options(number)
-        is_sealed = options is not None and _decode(options).get("sealed")
-        return masked(blob) if is_sealed else blob
+        blob = self._rows.arguments(number)
+        return masked(blob) if self._rows.options(number).get("sealed") else blob
 
     def retry(self, ids: list[Any], *, by: str = "") -> list[dict[str, Any]]:
         """Queue ended requests again."""

@@ -1,13 +1,13 @@
 """Requests of the store as clients ask for them and get them: filters, ids, words, times.
 
-The reads themselves, and how each is bounded, are in `crates/executor/src/store/reads.rs`.
+The reads, and how each is bounded, are in `crates/executor/src/store/reader/reads.rs`.
 Any thread, one at a time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
@@ -60,7 +60,16 @@ class Reader(Protocol):
         """Those whose ids begin so; None: no id does."""
 
     def page(
-        self, count_max: int, cursor: int | None = None, **filters: Any
+        self,
+        count_max: int,
+        cursor: int | None = None,
+        *,
+        status: Sequence[str] = (),
+        name: str | None = None,
+        submitter: str | None = None,
+        lane: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
     ) -> tuple[list[Row], int | None]:
         """The newest behind the cursor, and the next cursor."""
 

@@ -341,7 +341,9 @@ class Supervisor:
         plan = self._plan
         self._code = code_of(self._files)
         group = WorkerGroup(plan.spec_of(), start_timeout=plan.start_timeout, name="workers")
-        self._poll.register(group.fileno(), select.POLLIN)
+        descriptor = group.fileno()
+        self._polled.pop(descriptor, None)  # a worker that has closed it had this number before
+        self._poll.register(descriptor, select.POLLIN)
         self._retire_next()
         if self._group is None or plan.reloads:
             self._replace(group)  # workers that are ordered from now on wait for it

@@ -39,6 +39,8 @@ class ServerLink:
     def __init__(self, url: str) -> None:
         self._links = Links(url, None, start=False, timeout=ANSWER_S, on_start=None)
         self._calls = AsyncLinks(self._links)
+        self._corked: object = None
+        """The connection whose calls of one turn are written together."""
 
     async def ask(self, method: str, *args: Any, by: str | None = None) -> Any:
         """Call a method that is not on the way of a request; `by`: for the holder of this token."""
@@ -68,6 +70,9 @@ class ServerLink:
         frame = submission("submit", name, arguments, options, None, by)
         channel = self._links.current
         if channel is not None:  # the way of nearly all: without the steps that find a server
+            if channel is not self._corked:
+                channel.on_loop.cork()  # submissions that come together are written together
+                self._corked = channel
             try:
                 answer = await channel.call_frame(frame, ANSWER_S)
             except BrokenError as error:

@@ -33,7 +33,7 @@ class Flow(FlowControl):
 
     def resume_reading(self) -> None:
         """Read on, where there is room for further requests."""
-        if not self._protocol.is_full:
+        if self.read_paused and not self._protocol.is_full:
             super().resume_reading()
 
 

@@ -53,6 +53,10 @@ FAMILIES: Final = {
     "forebay_request_run_seconds": Family(
         "histogram", ("name",), "From a worker to the end of the run."
     ),
+    "forebay_feed_events": Family("gauge", (), "Events that the feed keeps."),
+    "forebay_feed_bytes": Family("gauge", (), "What those take."),
+    "forebay_feed_readers": Family("gauge", (), "Readers of the feed."),
+    "forebay_feed_events_total": Family("counter", (), "Events that happened."),
     "forebay_feed_gaps_total": Family(
         "counter", (), "How often a reader of the event feed was told a gap."
     ),
@@ -67,6 +71,12 @@ FAMILIES: Final = {
     "forebay_memory_limit_bytes": Family(
         "gauge", (), "The memory that the server and its workers may use."
     ),
+    "forebay_memory_promised_bytes": Family(
+        "gauge", (), "Memory that running requests are expected to need beyond what they have."
+    ),
+    "forebay_server_held": Family("gauge", (), "Whether nothing is dispatched; 0 or 1."),
+    "forebay_store_in_flight": Family("gauge", (), "Changes that are not on disk yet."),
+    "forebay_store_kept": Family("gauge", (), "Changes that wait for a store that cannot write."),
     "forebay_store_commit_seconds": Family(
         "histogram", (), "Commits of the store, each with all that it had collected."
     ),

@@ -135,6 +135,7 @@ class _Gateway:
             lifespan="off",
             interface="asgi3",
             log_config=None,
+            log_level="warning",  # without one uvicorn words a line for each connection
             access_log=False,
             proxy_headers=False,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -41,6 +42,12 @@ _REPLAYED: Final = (b"idempotency-replayed", b"true")
 _encode = msgspec.json.Encoder().encode
 
 
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+"""Of W3C Trace Context, section 3.2; what is none is left out, as that asks for."""
+
+
 class Named(msgspec.Struct, forbid_unknown_fields=True):
     """A submission as a body has it."""
 
@@ -62,6 +69,7 @@ async def submit(context: Context, exchange: Exchange) -> None:
     body = await exchange.body()
     form = body_form(exchange.header(b"content-type"))
     options = from_query(exchange.query()) if exchange.scope["query_string"] else {}
+    _trace(exchange, options)
     blob = await _arguments(await context.forms(), name, body, form)
     key = exchange.header(b"idempotency-key")
     id_, replayed = await accept(context, exchange.holder, name, blob, options, key)
@@ -75,7 +83,7 @@ async def submit_named(context: Context, exchange: Exchange) -> None:
     one = read_as(Named, body, form)
     if one.idempotency_key is None:
         one.idempotency_key = exchange.header(b"idempotency-key")
-    id_, replayed = await _accept_named(context, exchange.holder, one, form)
+    id_, replayed = await _accept_named(context, exchange, one, form)
     await _answer(context, exchange, id_, one.name, replayed=replayed)
 
 
@@ -99,7 +107,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
     async def answer(raw: msgspec.Raw) -> dict[str, Any]:
         try:
             one = read_as(Named, raw, form)
-            id_, replayed = await _accept_named(context, exchange.holder, one, form)
+            id_, replayed = await _accept_named(context, exchange, one, form)
         except Exception as error:
             return {"error": problem_of(error).as_map()}
         return {"id": id_, "replayed": True} if replayed else {"id": id_}
@@ -107,6 +115,14 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
     async with asyncio.TaskGroup() as group:
         answers = [group.create_task(answer(raw)) for raw in batch]
     await exchange.json({"schema": 1, "requests": [one.result() for one in answers]})
+
+
+def _trace(exchange: Exchange, options: dict[str, Any]) -> None:
+    """Keep the trace that a client names with the request."""
+    if b"traceparent" in exchange.headers:
+        given = exchange.header(b"traceparent") or ""
+        if _TRACEPARENT.fullmatch(given):
+            options["traceparent"] = given
 
 
 async def accept(
@@ -156,11 +172,14 @@ async def _arguments(forms: Forms, name: str, body: bytes | msgspec.Raw, form: s
     return await asyncio.to_thread(forms.arguments_in, name, body, form)
 
 
-async def _accept_named(context: Context, token: Token, one: Named, form: str) -> tuple[str, bool]:
+async def _accept_named(
+    context: Context, exchange: Exchange, one: Named, form: str
+) -> tuple[str, bool]:
     forms = await context.forms()
     blob = await _arguments(forms, one.name, one.arguments, form)
-    options = from_object(one.options)
-    return await accept(context, token, one.name, blob, options, one.idempotency_key)
+    options = dict(from_object(one.options))
+    _trace(exchange, options)
+    return await accept(context, exchange.holder, one.name, blob, options, one.idempotency_key)
 
 
 async def _answer(

@@ -19,7 +19,7 @@ use crate::dispatcher::limit::{
     FEED_ITEMS_A_TURN, FEED_PAUSE_MS, ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS,
 };
 use crate::error::Refusal;
-use crate::feed::{EventKind, Feed, FeedReader, Filter, Next};
+use crate::feed::{EventFilter, EventKind, Feed, FeedReader, Next};
 use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::logs::{Log, Logs};
@@ -127,7 +127,7 @@ impl Following {
             Topic::Events => {
                 let first = stands(&cx.feed, id, view);
                 // From now on no number is too high.
-                let Ok(reader) = FeedReader::open(&mut cx.feed, Filter::of_request(id), None)
+                let Ok(reader) = FeedReader::open(&mut cx.feed, EventFilter::of_request(id), None)
                 else {
                     return;
                 };
@@ -171,7 +171,7 @@ impl Following {
         connections: &mut Connections,
         feed: &mut Feed,
         key: StreamKey,
-        filter: Filter,
+        filter: EventFilter,
         cursor: Option<u64>,
     ) -> Result<(), Refusal> {
         let newest = feed.newest();

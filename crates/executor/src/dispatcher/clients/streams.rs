@@ -162,7 +162,7 @@ impl RequestEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::{Feed, FeedBounds, Filter};
+    use crate::feed::{EventFilter, Feed, FeedBounds};
 
     #[test]
     fn a_stream_that_is_removed_is_in_no_list() {
@@ -174,10 +174,11 @@ mod tests {
             follow: true,
         };
         streams.add((client, 1), id, log, false);
-        let reader = FeedReader::open(&mut feed, Filter::of_request(id), None).expect("a reader");
+        let reader =
+            FeedReader::open(&mut feed, EventFilter::of_request(id), None).expect("a reader");
         let events = StreamKind::Events(RequestEvents::new(reader, []));
         streams.add((client, 2), id, events, false);
-        let reader = FeedReader::open(&mut feed, Filter::default(), None).expect("a reader");
+        let reader = FeedReader::open(&mut feed, EventFilter::default(), None).expect("a reader");
         let begin = None;
         let all = StreamKind::Feed { reader, begin };
         streams.add((client, 3), RequestId(0), all, false);

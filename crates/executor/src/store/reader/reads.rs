@@ -21,11 +21,11 @@ use std::ops::RangeInclusive;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Rows, Statement, params, params_from_iter};
 
-use super::error::Result;
-use super::interned::{lane, status};
-use super::reader::DatabaseReader;
+use super::DatabaseReader;
 use crate::id::RequestId;
 use crate::request::{Lane, Millis, Status};
+use crate::store::error::Result;
+use crate::store::interned::{lane, status};
 
 /// Rows that are compared for one page: some 10 ms. A constant of the reads, which no other module needs
 /// (`rows_looked_max`).
@@ -100,7 +100,7 @@ impl DatabaseReader {
     ///
     /// # Errors
     ///
-    /// [`super::StoreError::Database`], as of every read.
+    /// [`crate::store::StoreError::Database`], as of every read.
     pub fn request(&self, id: RequestId) -> Result<Option<Listed>> {
         self.read(|connection| whole(&mut prepare_whole(connection)?, id))
     }
