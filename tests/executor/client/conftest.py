@@ -40,6 +40,8 @@ UNIX_ONLY = {
     "test_who_waits_behind_anothers_attempt_has_his_own_time": "a gateway ends with its server,"
     " but this one, which answers for it",
     "test_all_who_wait_for_a_server_that_stays_away_are_told_at_once": "likewise",
+    "test_a_server_that_hands_a_request_on_tells_its_id_alone": "of a server that ends; a gateway"
+    " ends with it",
     "test_a_timeout_is_one_however_often_the_connection_breaks": "has a server of its own",
 }
 """Tests of the socket's client alone, and why."""
