@@ -115,7 +115,9 @@ def _arguments(
     if app is not None:
         raise ConfigError(f"url {found!r} and app {app!r} are both given; give one of them")
     if token is None:
-        token = Hidden(token_for(found, token_file=token_file) or "")
+        is_argument = url is not None
+        said = token_for(found, token_file=token_file, is_argument=is_argument)
+        token = Hidden(said or "")
         token = token if token.reveal() else None
     elif token_file is not None:
         raise ConfigError("token and token_file are both given; give one of them")
