@@ -132,10 +132,13 @@ class Handing:
         self._next = threading.Thread(target=self._serve)
 
     def read_no_more(self) -> None:
-        """Read one call and no more; the next server serves from now on."""
+        """Read a greeting, one call and no more; the next server serves from now on."""
         accepted, _ = self._listener.accept()
         self._raw = accepted.dup()
         self._old = Connection(accepted.detach(), server=True, by_reference=False)
+        greeting = self._old.next_call(20.0)
+        assert greeting is not None
+        assert msgpack.decode(greeting[2])[0] == "hello"
         self._call = self._old.next_call(20.0)
         self._raw.shutdown(socket.SHUT_RD)
         self._next.start()
@@ -153,6 +156,8 @@ class Handing:
         new = Connection(accepted.detach(), server=True, by_reference=False)
         while (asked := new.next_call(None)) is not None:
             method, args, _ = msgpack.decode(asked[2])
+            if method == "hello":
+                continue  # nobody waits for an answer
             id_ = args[0] if method == "wait" else "2"
             ended = [] if method == "submit" else ["succeeded", msgpack.encode(id_)]
             new.reply(asked[0], 0, msgpack.encode([0, id_, *ended]))

@@ -21,7 +21,7 @@ from forebay.errors import BrokenError, ClosedError
 from forebay.executor.app.cancelled import Terminated
 from forebay.executor.app.context import Context
 from forebay.executor.app.log import write_lines_as
-from forebay.executor.app.running import find_by
+from forebay.executor.app.running import find_by, running_request
 from forebay.executor.wire.codec import decoder
 from forebay.executor.worker import answers
 from forebay.executor.worker.attributed import (
@@ -68,15 +68,9 @@ def serve_async(
         SystemExit: the server told this worker to end.
         Terminated: SIGTERM came while requests ran.
     """
-    write_lines_as(log_format, current_request)
+    write_lines_as(log_format, running_request)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(AsyncLoop(connection, entries, side, results).serve())
-
-
-def current_request() -> str | None:
-    """The id of the request that runs in this context, for its log lines."""
-    output = output_of_request.get(None)
-    return None if output is None else output.id
 
 
 def _span(run: Run, entry: Entry) -> AbstractContextManager[None]:

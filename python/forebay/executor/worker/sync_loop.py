@@ -251,11 +251,6 @@ class SyncLoop(ProgressTeller):
         """Whether the request that runs was interrupted."""
         return self._cancelled and self._running == (id, attempt)
 
-    def current_request(self) -> str | None:
-        """The id of the request that runs, for its log lines."""
-        running = self._running
-        return running[0] or None if running is not None else None
-
     # Signal handlers: they run in the main thread, between two of its instructions.
 
     def _on_interrupt(self, *_: object) -> None:

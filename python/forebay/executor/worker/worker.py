@@ -12,6 +12,7 @@ from forebay.executor.app.arena import limit_arena
 from forebay.executor.app.load import Kind, find_app, load
 from forebay.executor.app.log import write_lines_as
 from forebay.executor.app.manifest import manifest_of, to_json
+from forebay.executor.app.running import running_request
 from forebay.executor.worker.entry import entries_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL, guard_forks
 from forebay.executor.worker.pool import WorkerPool
@@ -143,7 +144,7 @@ class Worker(Service):
             serve_async(connection, self._entries, side, results, log_format)
         else:
             loop = SyncLoop(connection, self._entries, side, pool, results)
-            write_lines_as(log_format, loop.current_request)
+            write_lines_as(log_format, running_request)
             loop.run()
 
 

@@ -107,8 +107,6 @@ pub struct Connections {
     spare: Option<File>,
     refused: Vec<Key>,
     refusals: Refusals,
-    /// Bytes received from the clients that have left, and sent to them.
-    bytes_before: (u64, u64),
     /// The gateway's process, while there is one.
     gateway: Option<NonZeroI32>,
 }
@@ -164,19 +162,6 @@ impl Connections {
     /// The connection of a client, for its streams.
     pub fn connection(&self, key: Key) -> Option<&Connection> {
         self.slots.get(key).map(|client| &client.connection)
-    }
-
-    /// How many clients are connected.
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Bytes received from clients and sent to them since the start. Cost: a look at each connection.
-    pub fn bytes(&self) -> (u64, u64) {
-        let all = self.slots.iter().map(|(_, client)| bytes_of(client));
-        all.fold(self.bytes_before, |(received, sent), one| {
-            (received + one.0, sent + one.1)
-        })
     }
 
     /// Accept the clients that wait; their keys.
@@ -502,9 +487,6 @@ impl Connections {
     ) -> Option<ByNumber<u64, OpenCall>> {
         let mut client = self.slots.remove(key)?;
         client.watch(poll, Ready::default());
-        let (received, sent) = bytes_of(&client);
-        self.bytes_before.0 += received;
-        self.bytes_before.1 += sent;
         client.connection.close();
         self.accepting
             .resume(poll, Source::ClientListener, &self.listener);
@@ -630,12 +612,6 @@ impl Client {
             self.watched = wanted;
         }
     }
-}
-
-/// Bytes received from a client, and sent to it.
-fn bytes_of(client: &Client) -> (u64, u64) {
-    let counters = client.connection.counters();
-    (counters.received_bytes, counters.sent_bytes)
 }
 
 fn unknown_protocol(protocol: u64) -> Refusal {

@@ -86,15 +86,8 @@ impl Clients {
         self.connections.stop_listening(poll);
     }
 
-    /// Add how many there are, and what they do.
+    /// Add how many follow events.
     pub fn expose(&self, to: &mut Exposition) {
-        let scheme = [("scheme", "unix")];
-        let clients = self.connections.len() as u64;
-        to.gauge("forebay_transport_connections", &scheme, clients);
-        let (received, sent) = self.connections.bytes();
-        let name = "forebay_transport_bytes_total";
-        to.counter(name, &[("direction", "received")], received);
-        to.counter(name, &[("direction", "sent")], sent);
         let readers = self.following.readers() as u64;
         to.gauge("forebay_feed_readers", &[], readers);
     }
