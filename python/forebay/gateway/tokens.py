@@ -19,7 +19,7 @@ PRESENTED_BYTES_MAX: Final = 256
 """Of what a caller presents; what is longer is not hashed."""
 
 LOOK_S: Final = 1.0
-"""The file is looked at so often at most."""
+"""The file is looked at so often at most, and for each token that is unknown."""
 
 INDEX_BYTES: Final = 8
 """Of a digest, by which a token is found; the whole digest is then compared in constant time."""
@@ -68,9 +68,15 @@ class Tokens:
         if len(presented) > PRESENTED_BYTES_MAX:
             return None
         digest = digest_of(presented)
+        token = self._of_digest(digest)
+        if token is None and self._reload_if_changed():
+            token = self._of_digest(digest)  # it was made a moment ago
+        return None if token is None or token.has_expired(self._clock()) else token
+
+    def _of_digest(self, digest: bytes) -> Token | None:
         for token in self._index.get(digest[:INDEX_BYTES], ()):
             if hmac.compare_digest(token.digest, digest):
-                return None if token.has_expired(self._clock()) else token
+                return token
         return None
 
     def named(self, name: str) -> Token | None:
@@ -95,11 +101,15 @@ class Tokens:
             self._complaint = None
 
     def _look(self) -> None:
-        if self._timer() < self._next_look:
-            return
+        if self._timer() >= self._next_look:
+            self._reload_if_changed()
+
+    def _reload_if_changed(self) -> bool:
         self._next_look = self._timer() + LOOK_S
-        if stamp_of(self._path) != self._stamp:
+        has_changed = stamp_of(self._path) != self._stamp
+        if has_changed:
             self.reload()
+        return has_changed
 
     def _install(self, tokens: Iterable[Token]) -> None:
         index: dict[bytes, list[Token]] = {}
