@@ -278,9 +278,13 @@ impl Cause {
         match word {
             "exit" => Self::Exit,
             "signal" => Self::Signal,
-            "memory" => Self::Memory,
-            "time" => Self::Time,
-            "server" => Self::Server,
+            "memory" | "out_of_memory" => Self::Memory,
+            "time" | "call_deadline" => Self::Time,
+            "server" | "keeper_lost" => Self::Server,
+            // What the pool does by its settings.
+            "idle_timeout" | "closed" | "lifetime" | "uses" | "evicted" | "discarded" => {
+                Self::Stopped
+            }
             _ => Self::Unknown,
         }
     }

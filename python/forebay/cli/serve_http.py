@@ -45,7 +45,7 @@ class Gateway:
         self._process: GatewayProcess | None = None
 
     def start(
-        self, facts: dict[str, Any], set_gateway: Callable[[int], None], report: Report
+        self, facts: dict[str, Any], set_gateway: Callable[[int | None], None], report: Report
     ) -> None:
         """Start the gateway of a server that is ready, and report a link to it.
 

@@ -146,6 +146,7 @@ def test_what_a_reader_asks_for_is_checked(client: Client) -> None:
     newest = taken_newest(client)
     for wrong, error, text in [
         ({"cursor": newest + 10**9}, ConfigError, str(newest + 10**9)),
+        ({"cursor": -1}, ConfigError, "unsigned|number"),
         ({"events": ["end"]}, ConfigError, '"end"'),
         ({"names": []}, ConfigError, "names"),
         ({"ids": [f"{one:012d}" for one in range(65)]}, LimitError, "filter_ids_max"),
@@ -337,7 +338,7 @@ def test_metrics_count_what_has_happened(client: Client) -> None:
     assert numbers["forebay_requests_waiting", "time"] == 0
     assert numbers["forebay_requests_oldest_queued_seconds", "short"] == 0
     assert numbers["forebay_memory_resident_bytes",] > 0
-    assert numbers["forebay_transport_connections", "unix"] == 1
+    assert numbers["forebay_transport_connections", "unix"] >= 1  # those of workers, too
     histograms = {(name, *labels.values()): rest for name, labels, *rest in metrics["histograms"]}
     buckets, total_s, count = histograms["forebay_request_run_seconds", "add"]
     assert count == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 from msgspec import msgpack
 
@@ -183,10 +185,29 @@ def test_a_secret_is_no_concurrency_key() -> None:
         def f(token: forebay.Secret[str]) -> None: ...
 
 
+@dataclasses.dataclass
+class Login:
+    user: str
+    password: forebay.Secret[str]
+
+
+class Account(msgspec.Struct):
+    login: Login | None
+    parent: Account | None = None
+
+
+class Plain(msgspec.Struct):
+    name: str
+    next: Plain | None = None
+
+
 def test_marks_are_found_wherever_they_are() -> None:
     """A part of an argument that is secret makes the whole secret."""
     for annotation in (forebay.Secret[str], forebay.Secret[str] | None, list[forebay.Secret[int]]):
         assert is_secret(annotation)
+    for annotation in (Login, Account, dict[str, Account]):
+        assert is_secret(annotation), "the password was kept in clear"
+    assert not is_secret(Plain)
     for annotation in (str, list[str], Annotated[str, "else"], None, Any):
         assert not is_secret(annotation)
     assert shown(forebay.Secret[dict[str, int]]) == "Secret[dict[str, int]]"

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.config import ExecutorConfig
 from forebay.errors import ConfigError
-from forebay.executor.worker.side import number_of
+from forebay.executor.wire.ids import number_of
 from tests.executor.serving import Serving
 
 APP = """

@@ -22,6 +22,7 @@ from tests.executor.server.dispatching import (
     calling,
     dispatching,
 )
+from tests.executor.serving import until
 
 USER = f"uid:{os.geteuid()}"
 
@@ -167,6 +168,22 @@ def test_who_cancels_is_kept_and_audited(
     assert (lines[-1]["by"], lines[-1]["id"]) == (by or USER, waiting)
     assert ask_for(caller, by, "cancel", waiting) == ["ended"]
     assert len(audited(directory)) == len(lines), "what had ended was cancelled by nobody"
+
+
+def test_a_repeated_cancel_is_noted_once(
+    dispatcher: _core.Dispatcher, caller: Caller, directory: Path
+) -> None:
+    """A client that cancels in a loop wrote to the disk each time, and rolled the log over."""
+    dispatcher.set_gateway(os.getpid())
+    running = caller.submit("sleep", {"path": str(directory / "runs")})
+    until((directory / "runs").exists)
+    submit = caller.channel.submit
+    calls = [submit("cancel", (running,), {"by": by}) for by in ("bob", "eve", "eve")]
+    assert [call.result(20)[1] for call in calls] == ["asked"] * 3
+    assert caller.wait(running)[0] == "cancelled"
+    assert kept(directory, running)[1]["cancelled_by"] == "bob"
+    lines = until_audited(directory, 2)
+    assert [(line["act"], line["by"]) for line in lines] == [("submit", ""), ("cancel", "bob")]
 
 
 def test_who_retries_is_kept(dispatcher: _core.Dispatcher, caller: Caller, directory: Path) -> None:

@@ -16,9 +16,8 @@ from forebay._core import StoreReader
 from forebay.executor.server.admin import Admin
 from forebay.executor.server.rows import PAGE_MAX, Rows, rfc3339, shown
 from forebay.executor.server.why import cause
-from forebay.executor.wire.ids import ID_CHARS, text_of
+from forebay.executor.wire.ids import ID_CHARS, number_of, text_of
 from forebay.executor.wire.refused import Refused
-from forebay.executor.worker.side import number_of
 
 ROOT = Path(__file__).resolve().parents[3]
 MIGRATIONS = sorted((ROOT / "crates/executor/src/store").glob("migration_*.sql"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay.executor.worker.side import _ALPHABET, number_of
+from forebay.executor.wire.ids import _ALPHABET, number_of
 from tests.executor.worker.supervising import LOG, Slot, in_slot
 from tests.executor.worker.test_worker import until_there
 from tests.pool.shared.lender import Lending

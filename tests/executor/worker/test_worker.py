@@ -17,8 +17,8 @@ import pytest
 from msgspec import msgpack
 
 import forebay
+from forebay.executor.wire.ids import number_of
 from forebay.executor.worker.forks import INTERRUPT_SIGNAL
-from forebay.executor.worker.side import number_of
 from forebay.executor.worker.worker import Worker
 from forebay.pool import ServicePool, SharedPool
 from tests.executor.worker.supervising import APP, PROGRESS, Slot, in_slot

@@ -105,6 +105,15 @@ impl Metrics {
     /// Count an event that is about no request.
     pub(super) fn count_other(&mut self, happening: &Happening) {
         match happening {
+            // An end that was asked for is no death.
+            Happening::WorkerEnded {
+                cause: Cause::Stopped,
+                ..
+            }
+            | Happening::Service {
+                cause: Some(Cause::Stopped),
+                ..
+            } => {}
             Happening::WorkerEnded { cause, .. } => self.died("worker", *cause),
             Happening::Service {
                 change: ServiceChange::Ended,
@@ -189,5 +198,30 @@ mod tests {
         assert_eq!(submitted.len(), METRIC_NAMES_MAX + 1);
         let others = submitted.iter().find(|one| one.labels[0].1 == "other");
         assert!((others.expect("the others").value - 5.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn an_end_that_was_asked_for_is_no_death() {
+        let mut metrics = Metrics::default();
+        for word in [
+            "idle_timeout",
+            "uses",
+            "lifetime",
+            "closed",
+            "signal",
+            "out_of_memory",
+        ] {
+            metrics.count_other(&Happening::Service {
+                change: ServiceChange::Ended,
+                service: "Echo".into(),
+                pid: 7,
+                cause: Some(Cause::of_death(word)),
+            });
+        }
+        let deaths: Vec<_> = metrics.deaths.into_iter().collect();
+        assert_eq!(
+            deaths,
+            [(("service", "memory"), 1), (("service", "signal"), 1)]
+        );
     }
 }

@@ -100,6 +100,8 @@ pub(crate) struct Entry {
     run_ms: u64,
     /// Cancelled while a change of it was being committed.
     cancelled: bool,
+    /// Who cancelled it first is kept.
+    cancel_kept: bool,
     /// It is one of the holders of its key.
     holds_key: bool,
     notes: Notes,
@@ -126,6 +128,7 @@ impl Entry {
             queued_ms: 0,
             run_ms: 0,
             cancelled: false,
+            cancel_kept: false,
             holds_key: false,
             notes: Notes::default(),
         }
@@ -399,6 +402,11 @@ impl Entry {
     /// Its next run is not before this time; `None`: as soon as it can be.
     pub(crate) fn postpone(&mut self, at: Option<Millis>) {
         self.not_before = at;
+    }
+
+    /// Somebody has cancelled it: whether nobody had before.
+    pub(crate) fn first_cancel(&mut self) -> bool {
+        !std::mem::replace(&mut self.cancel_kept, true)
     }
 
     /// A cancel that takes effect when the change on its way is answered.

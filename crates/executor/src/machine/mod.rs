@@ -311,6 +311,14 @@ impl Machine {
         self.runs.note(&mut self.parts, now, op);
     }
 
+    /// Whether this cancel of an unfinished request is the first, which alone is kept; the next one is not.
+    pub fn first_cancel(&mut self, id: RequestId) -> bool {
+        let register = &mut self.parts.register;
+        let key = register.key(id);
+        let entry = key.and_then(|key| register.get_mut(key));
+        entry.is_some_and(Entry::first_cancel)
+    }
+
     /// Takes over what the last server left, before anything else happens: `last` is the greatest id ever given,
     /// `learnt` the peaks by name and code, `fired` when each schedule last fired.
     ///

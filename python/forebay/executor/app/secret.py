@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
 from typing import Annotated, Any, Final, TypeVar
 
@@ -32,7 +33,25 @@ For the function and for type checkers it is the type that it is of.
 
 
 def is_secret(annotation: Any) -> bool:
-    """Whether an annotation, or a part of it, is marked."""
+    """Whether an annotation, a part of it, or a field of a class in it, is marked."""
+    return _is_secret(annotation, set())
+
+
+def _is_secret(annotation: Any, seen: set[type]) -> bool:
     if typing.get_origin(annotation) is Annotated and _MARK in annotation.__metadata__:
         return True
-    return any(map(is_secret, typing.get_args(annotation)))
+    parts = list(typing.get_args(annotation))
+    if _has_fields(annotation) and annotation not in seen:
+        seen.add(annotation)  # a class may have fields of itself
+        parts += typing.get_type_hints(annotation, include_extras=True).values()
+    return any(_is_secret(part, seen) for part in parts)
+
+
+def _has_fields(annotation: Any) -> bool:
+    """Whether it is a class whose fields are arguments too: a dataclass, struct or typed map."""
+    return isinstance(annotation, type) and (
+        dataclasses.is_dataclass(annotation)
+        or hasattr(annotation, "__struct_fields__")
+        or typing.is_typeddict(annotation)
+        or hasattr(annotation, "_fields")
+    )

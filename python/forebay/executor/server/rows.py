@@ -6,6 +6,7 @@ Any thread, one at a time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.ids import number_of, text_of
 from forebay.executor.wire.refused import (
     Refused,
     checked_list,
@@ -153,8 +154,15 @@ class Rows:
         if not isinstance(limit, int) or not 1 <= limit <= PAGE_MAX:
             raise invalid("limit", f"a number between 1 and {PAGE_MAX}", limit)
         checked = _checked(checked_map("filters", filters))
-        behind = None if cursor is None else self.resolve(cursor)
+        behind = None if cursor is None else self._behind(cursor)
         return self._reader.page(limit, behind, **checked)
+
+    def _behind(self, cursor: object) -> int:
+        """The number behind which a page begins; its request may have been pruned meanwhile."""
+        if isinstance(cursor, str):
+            with contextlib.suppress(ValueError):
+                return number_of(cursor)
+        return self.resolve(cursor)
 
     def runs(self, number: int) -> list[Row]:
         """Runs of a request that did not end it, oldest first; of many, the newest."""

@@ -166,8 +166,10 @@ class Server:
         if self._supervisor is not None:  # else its first import is still to come
             self._supervisor.reload()
 
-    def set_gateway(self, pid: int) -> None:
+    def set_gateway(self, pid: int | None) -> None:
         """Take the connections of this process for the gateway's, which says for whom it calls.
+
+        None: there is no gateway, and whoever gets its number next is none.
 
         In force when this returns; any thread.
         """

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 ID_CHARS = 12
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_LETTERS = frozenset(_ALPHABET)
+_TO_DIGITS = str.maketrans(_ALPHABET, "0123456789abcdefghijklmnopqrstuv")
 _BITS = 5
 
 
@@ -16,3 +18,14 @@ def text_of(number: int) -> str:
     return "".join(
         _ALPHABET[number >> shift & 31] for shift in range(_BITS * (ID_CHARS - 1), -1, -_BITS)
     )
+
+
+def number_of(text: str) -> int:
+    """The number of a whole id.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if len(text) != ID_CHARS or not _LETTERS.issuperset(text):
+        raise ValueError(f"{text!r} is no id")
+    return int(text.translate(_TO_DIGITS), 32)

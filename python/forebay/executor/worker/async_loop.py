@@ -23,6 +23,7 @@ from forebay.executor.app.context import Context
 from forebay.executor.app.log import write_lines_as
 from forebay.executor.app.running import find_by, running_request
 from forebay.executor.wire.codec import decoder
+from forebay.executor.wire.ids import number_of
 from forebay.executor.worker import answers
 from forebay.executor.worker.attributed import (
     Attributed,
@@ -36,7 +37,6 @@ from forebay.executor.worker.isolation import Isolation
 from forebay.executor.worker.pool import begin_leases, end_leases
 from forebay.executor.worker.progress import ProgressTeller
 from forebay.executor.worker.results import LargeResult
-from forebay.executor.worker.side import number_of
 from forebay.executor.worker.sync_loop import SIGTERM_EXIT
 from forebay.executor.worker.usage import UsageTeller
 from forebay.transport import EventLoop, new_event_loop

@@ -11,6 +11,8 @@ import os
 import socket
 import struct
 
+from forebay.executor.wire.ids import number_of
+
 HELLO, LOG, PROGRESS, WARNING, RETURNED, USAGE = range(6)
 """Kinds of records to the server."""
 
@@ -22,14 +24,6 @@ RECORD_BYTES_MAX = 16 << 10
 
 _HELLO = struct.Struct("<BIQ")
 _HEAD = struct.Struct("<BQI")
-_DIGITS = "0123456789abcdefghijklmnopqrstuv"
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_TO_DIGITS = str.maketrans(_ALPHABET, _DIGITS)
-
-
-def number_of(id: str) -> int:
-    """The number behind the text of a request's id, as in crates/executor/src/id.rs."""
-    return int(id.translate(_TO_DIGITS), 32)
 
 
 class Side:

@@ -29,6 +29,7 @@ from forebay.errors import BrokenError, ClosedError, DeadlineError
 from forebay.executor.app.cancelled import Cancelled, Terminated
 from forebay.executor.app.context import Context
 from forebay.executor.app.running import find_by
+from forebay.executor.wire.ids import number_of
 from forebay.executor.worker import answers
 from forebay.executor.worker.entry import Call, Entry, traced, unknown
 from forebay.executor.worker.failure import failure_of
@@ -38,7 +39,6 @@ from forebay.executor.worker.pickled import run_pickled
 from forebay.executor.worker.pool import end_leases
 from forebay.executor.worker.progress import ProgressTeller
 from forebay.executor.worker.results import LargeResult
-from forebay.executor.worker.side import number_of
 from forebay.executor.worker.usage import UsageTeller
 
 if TYPE_CHECKING:
@@ -260,7 +260,8 @@ class SyncLoop(ProgressTeller):
             if number > self._call_number and self._side.give_back(number):
                 self._returned.add(number)
         running = self._running
-        named = None if running is None else (number_of(running[0] or "0"), running[1])
+        # A pickled call has no id, and none is asked to be interrupted.
+        named = (number_of(running[0]), running[1]) if running is not None and running[0] else None
         self._early = (self._early + [one for one in asked if one != named])[-EARLY_MAX:]
         if named in asked:
             self._cancelled = True

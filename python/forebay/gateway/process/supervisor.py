@@ -57,7 +57,8 @@ class GatewayProcess:
     Args:
         settings: of the gateway.
         listener: its listening socket, which stays the caller's.
-        started: called with the process of each gateway before it connects to the server.
+        started: called with the process of each gateway before it connects to the server, and with
+            None when it is about to be waited for: its number is free then.
         warn: called with a text for people.
 
     Both are called in a thread of its own. `start` and `close`: any thread, each once.
@@ -68,7 +69,7 @@ class GatewayProcess:
         settings: Settings,
         listener: socket.socket,
         *,
-        started: Callable[[int], None],
+        started: Callable[[int | None], None],
         warn: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -128,6 +129,9 @@ class GatewayProcess:
                 self._started(process.pid)
                 with contextlib.suppress(BrokenPipeError):  # it has ended already
                     os.write(write, b"+")  # it may connect now
+                # It stays a zombie until the server knows: nobody gets its number meanwhile.
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                self._started(None)
                 code = process.wait()
         finally:
             os.close(write)

@@ -54,7 +54,7 @@ impl Clients {
                 open as u64 + 1,
                 next,
             );
-            return self.connections.refuse(key, call, &refusal);
+            return self.refuse_call(cx, (key, call), received.stream, &refusal);
         }
         let segment = received.segments.first().map(Buffer::as_slice);
         let (asked, by) = match Call::read_for(received.head.as_slice(), segment) {
@@ -62,7 +62,7 @@ impl Clients {
             Err(error) => {
                 let next = "use a client of this version";
                 let refusal = Refusal::invalid("a call", "its form", &error.to_string(), next);
-                return self.connections.refuse(key, call, &refusal);
+                return self.refuse_call(cx, (key, call), received.stream, &refusal);
             }
         };
         let streams = matches!(
@@ -72,7 +72,7 @@ impl Clients {
         if streams != received.stream {
             let next = "call `logs`, `events` and `feed` as streams, and nothing else";
             let refusal = Refusal::invalid("a call", "its kind", "another", next);
-            return self.connections.refuse(key, call, &refusal);
+            return self.refuse_call(cx, (key, call), received.stream, &refusal);
         }
         // A submission token may name a submission that is parked itself.
         let waits = matches!(
@@ -360,7 +360,7 @@ impl Clients {
         by: Actor<'_>,
     ) -> Result<(), Refusal> {
         let cancelled = cx.machine.cancel(cx.now, id);
-        if matches!(cancelled, Cancelled::Now | Cancelled::Asked) {
+        if matches!(cancelled, Cancelled::Now | Cancelled::Asked) && cx.machine.first_cancel(id) {
             self.note_cancel(cx, id, by.name());
         }
         let how = match cancelled {
