@@ -12,7 +12,7 @@ from typing import Final
 from forebay_client.errors import BrokenError, ProtocolError
 from forebay_client.http.limits import PAUSE_S, TURN_S
 from forebay_client.http.messages import Answer, Call
-from forebay_client.problems import code_of, delivered_of
+from forebay_client.problems import IN_PROGRESS, code_of, delivered_of
 
 __all__ = ["Patience"]
 
@@ -81,7 +81,7 @@ class Patience:
         left = self._left()
         if answer.status in (502, 504):  # of a proxy that does not reach the gateway
             return min(left, next(self._pauses)) if call.repeatable and left > 0 else None
-        if answer.status == 409 and code_of(answer) == "idempotency_in_progress":
+        if answer.status == 409 and code_of(answer) == IN_PROGRESS:
             asked: float | None = _retry_after(answer) or IN_PROGRESS_S
         elif answer.status == 429 or (answer.status == 503 and _may_repeat(answer, call)):
             asked = _retry_after(answer)
