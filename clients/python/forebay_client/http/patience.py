@@ -51,9 +51,12 @@ class Patience:
             return self._until + LATE_S
         return time.monotonic() + (TURN_S if call.kind == "wait" else self._timeout)
 
-    def progressed(self) -> None:
-        """The gateway is there again: the time begins anew."""
+    def heard(self) -> None:
+        """The gateway is there again: the time that it may be away begins with its next break."""
         self._away_since = None
+
+    def progressed(self) -> None:
+        """A stream has gone on: after its next break the first pause is short again."""
         self._pauses = itertools.chain(PAUSE_S, itertools.repeat(PAUSE_S[-1]))
 
     def after_break(self, error: BrokenError, call: Call, *, reached: bool) -> float:
@@ -89,7 +92,9 @@ class Patience:
             return None
         if asked is None or asked > self._left_away():
             return None
-        return min(asked, left) if left > 0 else None  # the caller's own time ends before
+        if left <= 0:
+            return None  # the caller's own time ends before
+        return min(left, max(asked, next(self._pauses)))  # it may have asked for no pause at all
 
     def _left(self) -> float:
         """The seconds until the call is given up."""
