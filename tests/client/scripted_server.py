@@ -11,7 +11,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class Received(NamedTuple):
         return parse_qsl(urlsplit(self.target).query)
 
 
-Answer = bytes | list[bytes] | Callable[[Received], "bytes | list[bytes]"]
+Answer = bytes | list[bytes] | Callable[[Received], "bytes | Iterable[bytes]"]
 
 
 class ScriptedServer:

@@ -16,6 +16,7 @@ import pytest
 import forebay
 import forebay_client
 from forebay.cli import main
+from tests.client.conftest import TOKEN
 from tests.client.tls_serving import TlsServing
 
 pytestmark = pytest.mark.leaks(
@@ -50,6 +51,19 @@ def command(serving: TlsServing, capsys: pytest.CaptureFixture[str]) -> Command:
         return Done(code, told.out, told.err)
 
     return run
+
+
+def test_a_token_does_not_go_where_a_found_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The author of a cloned project says where; whoever gives a token says it too."""
+    (tmp_path / "forebay.toml").write_text("url = 'https://elsewhere.example'")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(forebay.ConfigError, match="give the address by --url"):
+        forebay.Client(token=TOKEN)
+    forebay.Client("https://elsewhere.example", token=TOKEN).close()
+    monkeypatch.setenv("FOREBAY_URL", "https://elsewhere.example")
+    forebay.Client(token=TOKEN).close()
 
 
 def test_an_address_of_a_gateway_makes_its_client(serving: TlsServing) -> None:

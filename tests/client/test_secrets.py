@@ -83,6 +83,16 @@ def test_a_token_does_not_go_to_another_machine_in_plain_text(make: Any) -> None
         make(url, TOKEN)
 
 
+def test_a_token_does_not_go_to_a_proxy_in_plain_text() -> None:
+    """One of another machine reads what goes to a loopback address, which is its own then."""
+    url, proxy = "http://127.0.0.1:1", "http://proxy.example:3128"
+    with pytest.raises(errors.ConfigError, match=r"by the proxy proxy\.example:3128 in plain text"):
+        Client(url, TOKEN, proxy=proxy)
+    Client(url, TOKEN, proxy=proxy, plain_http=True)
+    Client(url, TOKEN, proxy="http://localhost:3128")
+    Client(url, proxy=proxy)
+
+
 def test_a_token_comes_from_a_file(tmp_path: Path) -> None:
     """Its first line; and nothing that is no token is sent to anyone."""
     path = tmp_path / "token"

@@ -10,7 +10,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from forebay_client.errors import ClosedError, DeadlineError, Error
-from forebay_client.outbox import GATHERED_MAX, UNACCEPTED_MAX, Sent, not_accepted, unseen
+from forebay_client.outbox import (
+    GATHERED_MAX,
+    UNACCEPTED_MAX,
+    Sent,
+    not_accepted,
+    unexpected,
+    unseen,
+)
 from forebay_client.submission import Submission
 
 __all__ = ["AsyncOutbox"]
@@ -98,11 +105,31 @@ class AsyncOutbox:
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(GATHERED_MAX, len(self._waiting)))]
             self._under_way = len(some)
-            outcomes = await self._send([sent.submission for sent in some])
-            async with self._changed:
-                for sent, outcome in zip(some, outcomes, strict=True):
-                    sent.outcome = outcome
-                    if isinstance(outcome, Error):
-                        self._refused.append(sent)
-                self._under_way = 0
-                self._changed.notify_all()
+            outcomes: Sequence[str | Error] = [_left()] * len(some)
+            try:
+                outcomes = await self._outcomes(some)
+            finally:  # also where this task is cancelled
+                await self._settle(some, outcomes)
+
+    async def _outcomes(self, some: Sequence[Sent]) -> Sequence[str | Error]:
+        try:
+            return await self._send([sent.submission for sent in some])
+        except Exception as error:  # of this task, without which nobody would get an answer
+            return [unexpected(error)] * len(some)
+
+    async def _settle(self, some: Sequence[Sent], outcomes: Sequence[str | Error]) -> None:
+        async with self._changed:
+            for sent, outcome in zip(some, outcomes, strict=True):
+                sent.outcome = outcome
+                if isinstance(outcome, Error):
+                    self._refused.append(sent)
+            self._under_way = 0
+            self._changed.notify_all()
+
+
+def _left() -> ClosedError:
+    """The error for submissions that were on their way when the client was closed."""
+    return ClosedError(
+        "the client was closed before the server said whether it has accepted this; look with:"
+        " forebay ps"
+    )

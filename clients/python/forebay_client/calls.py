@@ -21,7 +21,14 @@ from forebay_client.http.messages import Answer, Call
 from forebay_client.http.server_events import ServerEvent
 from forebay_client.http.session import Session
 from forebay_client.http.steps import Procedure, Stream
-from forebay_client.problems import FAILURES, error_of, failure_error, problem_error, problem_of
+from forebay_client.problems import (
+    FAILURES,
+    IN_PROGRESS,
+    error_of,
+    failure_error,
+    problem_error,
+    problem_of,
+)
 from forebay_client.submission import Submission
 from forebay_client.values.codec import MEDIA, decode, encode_map
 
@@ -85,6 +92,8 @@ class Calls:
         if one.trace is not None:
             fields = (*fields, ("traceparent", one.trace))
         accepted = yield from self._ask(Call("POST", path, fields, one.arguments))
+        if "id" not in accepted:
+            raise _no_gateway(self._session.name, "its id is not in it")
         return str(accepted["id"])
 
     def submit_all(self, some: Sequence[Submission]) -> Procedure[list[str | Error]]:
@@ -271,9 +280,10 @@ class Calls:
         while some:
             try:
                 told = yield from self._ask(_batch_call(list(some.values())))
+                outcomes = _answers(told, len(some), self._session.name)
             except Error as error:
                 return results | dict.fromkeys(some, error)
-            answers = dict(zip(some, told["requests"], strict=True))
+            answers = dict(zip(some, outcomes, strict=True))
             results |= {at: _outcome_of(one) for at, one in answers.items()}
             some = {at: some[at] for at, one in answers.items() if _is_passing(one)}
             if time.monotonic() + AGAIN_S > until:
@@ -341,13 +351,38 @@ def _batch_call(some: list[Submission]) -> Call:
     return Call("POST", "/v1/batch", (("Content-Type", MEDIA),), body)
 
 
+def _answers(told: dict[str, Any], count: int, name: str) -> list[dict[str, Any]]:
+    """What a batch was answered with, for each of its submissions.
+
+    Raises:
+        ProtocolError: something else answered than a gateway.
+    """
+    answers = told.get("requests")
+    if not isinstance(answers, list) or len(answers) != count or not all(map(_is_answer, answers)):
+        raise _no_gateway(name, f"what became of {count} submissions is not in it")
+    return answers
+
+
+def _is_answer(one: Any) -> bool:
+    return isinstance(one, dict) and ("id" in one or isinstance(one.get("error"), dict))
+
+
+def _no_gateway(name: str, missing: str) -> ProtocolError:
+    return ProtocolError(
+        f"{name} took a submission and answered with an object of JSON, but {missing}; see whether"
+        " the URL is that of a gateway",
+        peer=name,
+    )
+
+
 def _outcome_of(one: dict[str, Any]) -> str | Error:
     return str(one["id"]) if "id" in one else problem_error(one["error"])
 
 
 def _is_passing(one: dict[str, Any]) -> bool:
     """Whether a submission was refused for a while only."""
-    return "error" in one and one["error"].get("status") in PASSING
+    error = one.get("error", {})
+    return error.get("status") in PASSING or error.get("code") == IN_PROGRESS
 
 
 def _post(path: str, members: dict[str, Any], *, repeatable: bool = True) -> Call:

@@ -11,10 +11,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from forebay_client.errors import ClosedError, DeadlineError, Error
+from forebay_client.errors import ClosedError, DeadlineError, Error, InternalError
 from forebay_client.submission import Submission
 
-__all__ = ["GATHERED_MAX", "UNACCEPTED_MAX", "Outbox", "Sent", "not_accepted", "unseen"]
+__all__ = [
+    "GATHERED_MAX",
+    "UNACCEPTED_MAX",
+    "Outbox",
+    "Sent",
+    "not_accepted",
+    "unexpected",
+    "unseen",
+]
 
 UNACCEPTED_MAX: Final = 4096
 """Submissions under way; the next one waits for the oldest."""
@@ -113,7 +121,7 @@ class Outbox:
 
     def _run(self) -> None:
         while some := self._take():
-            outcomes = self._send([sent.submission for sent in some])
+            outcomes = self._outcomes(some)
             with self._changed:
                 for sent, outcome in zip(some, outcomes, strict=True):
                     sent.outcome = outcome
@@ -121,6 +129,12 @@ class Outbox:
                         self._refused.append(sent)
                 self._under_way = 0
                 self._changed.notify_all()
+
+    def _outcomes(self, some: Sequence[Sent]) -> Sequence[str | Error]:
+        try:
+            return self._send([sent.submission for sent in some])
+        except Exception as error:  # of this thread, without which nobody would get an answer
+            return [unexpected(error)] * len(some)
 
     def _take(self) -> list[Sent]:
         """What one call submits; nothing once it is closed."""
@@ -140,6 +154,16 @@ def not_accepted(sent: Sent, timeout: float | None) -> DeadlineError:
         f" {sent.submission.name!r}; wait again",
         timeout=timeout,
     )
+
+
+def unexpected(error: Exception) -> InternalError:
+    """The error for submissions whose call failed as none should."""
+    internal = InternalError(
+        f"a submission failed by a fault of forebay-client, and may be accepted: {error!r}; please"
+        " report it"
+    )
+    internal.__cause__ = error
+    return internal
 
 
 def unseen(refused: Sequence[Sent], unsure: int, timeout: float) -> list[Error]:

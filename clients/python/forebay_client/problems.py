@@ -21,6 +21,7 @@ from forebay_client.http.messages import Answer
 
 __all__ = [
     "FAILURES",
+    "IN_PROGRESS",
     "code_of",
     "delivered_of",
     "error_of",
@@ -36,6 +37,9 @@ MEMBERS: Final = ("code", "object", "limit", "value", "next")
 
 FAILURES: Final = frozenset({"failed", "died", "timeout", "cancelled"})
 """Codes of the results of requests that did not succeed."""
+
+IN_PROGRESS: Final = "idempotency_in_progress"
+"""Code of a submission whose key another one has that is not on disk yet."""
 
 _AWAY: Final = frozenset({"draining", "store", "server"})
 _SHOWN_CHARS: Final = 200

@@ -99,6 +99,21 @@ def test_a_token_does_not_follow_an_address_that_was_found(home: Path) -> None:
     assert token_for(URL, configuration=said) == TOKENS["a"]
 
 
+@pytest.mark.parametrize("name", ["token", "token_file"])
+def test_a_token_that_is_an_argument_does_not_follow_either(home: Path, name: str) -> None:
+    """Who gives a token in a cloned project has not given the address."""
+    write(home / "project/forebay.toml", f"url = '{URL}'")
+    file = write(home / "token", TOKENS["a"])
+    given = {name: TOKENS["a"] if name == "token" else str(file)}
+    found = configured(home)
+    with pytest.raises(ConfigError, match="from an argument; if that server") as caught:
+        token_for(URL, configuration=found, **given)  # type: ignore[arg-type]
+    assert TOKENS["a"] not in str(caught.value)
+    assert token_for(URL, is_argument=True, configuration=found, **given) == TOKENS["a"]  # type: ignore[arg-type]
+    said = configured(home, {"FOREBAY_URL": URL})
+    assert token_for(URL, configuration=said, **given) == TOKENS["a"]  # type: ignore[arg-type]
+
+
 def test_a_token_is_no_part_of_any_text(home: Path) -> None:
     """Tracebacks and logs print settings."""
     found = configured(home, {"FOREBAY_TOKEN": TOKENS["a"]})

@@ -12,7 +12,7 @@ from typing import Final
 from forebay_client.errors import BrokenError, ProtocolError
 from forebay_client.http.limits import PAUSE_S, TURN_S
 from forebay_client.http.messages import Answer, Call
-from forebay_client.problems import code_of, delivered_of
+from forebay_client.problems import IN_PROGRESS, code_of, delivered_of
 
 __all__ = ["Patience"]
 
@@ -51,9 +51,12 @@ class Patience:
             return self._until + LATE_S
         return time.monotonic() + (TURN_S if call.kind == "wait" else self._timeout)
 
-    def progressed(self) -> None:
-        """The gateway is there again: the time begins anew."""
+    def heard(self) -> None:
+        """The gateway is there again: the time that it may be away begins with its next break."""
         self._away_since = None
+
+    def progressed(self) -> None:
+        """A stream has gone on: after its next break the first pause is short again."""
         self._pauses = itertools.chain(PAUSE_S, itertools.repeat(PAUSE_S[-1]))
 
     def after_break(self, error: BrokenError, call: Call, *, reached: bool) -> float:
@@ -81,7 +84,7 @@ class Patience:
         left = self._left()
         if answer.status in (502, 504):  # of a proxy that does not reach the gateway
             return min(left, next(self._pauses)) if call.repeatable and left > 0 else None
-        if answer.status == 409 and code_of(answer) == "idempotency_in_progress":
+        if answer.status == 409 and code_of(answer) == IN_PROGRESS:
             asked: float | None = _retry_after(answer) or IN_PROGRESS_S
         elif answer.status == 429 or (answer.status == 503 and _may_repeat(answer, call)):
             asked = _retry_after(answer)
@@ -89,7 +92,9 @@ class Patience:
             return None
         if asked is None or asked > self._left_away():
             return None
-        return min(asked, left) if left > 0 else None  # the caller's own time ends before
+        if left <= 0:
+            return None  # the caller's own time ends before
+        return min(left, max(asked, next(self._pauses)))  # it may have asked for no pause at all
 
     def _left(self) -> float:
         """The seconds until the call is given up."""

@@ -104,12 +104,14 @@ def find_route(
         tls = _context(ca_file)
     elif ca_file is not None:
         raise ConfigError(f"ca_file is given and url {url!r} is not https://; use https://")
-    elif has_token and not loopback and not plain_http:
-        raise ConfigError(
-            f"url {url!r} would send the token to another machine in plain text; use https://, or"
-            " allow it with plain_http=True"
-        )
     found = None if loopback and proxy is None else _proxy(parts.scheme, host, port, proxy)
+    stays_here = loopback and (found is None or _is_loopback(found.host))
+    if tls is None and has_token and not stays_here and not plain_http:
+        by = "" if found is None else f", by {found.name}"
+        raise ConfigError(
+            f"url {url!r} would send the token to another machine{by} in plain text; use https://,"
+            " or allow it with plain_http=True"
+        )
     return Route(url.rstrip("/"), host, port, parts.path.rstrip("/"), tls, found)
 
 

@@ -122,15 +122,13 @@ class Session:
     def close(self) -> None:
         """Close what is idle; calls under way end by themselves. Idempotent."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self.close_idle()
 
     def _exchange(self, call: Call, patience: Patience) -> Procedure[Answer]:
         with _Lease(self, call) as lease:
             yield from lease.enter(patience.turn_end(call))
-            until = patience.attempt_end(call)
-            answer = yield from lease.begin(until)
-            answer = yield from lease.whole(answer, until)
+            answer = yield from lease.begin(patience)
+            answer = yield from lease.whole(answer)
             lease.keep()
         return answer
 
@@ -142,10 +140,9 @@ class Session:
         attempt = replace(call, fields=fields, kind="stream")
         with _Lease(self, attempt) as lease:
             yield from lease.enter(patience.turn_end(attempt))
-            until = patience.attempt_end(attempt)
-            answer = yield from lease.begin(until)
+            answer = yield from lease.begin(patience)
             if answer.status != 200 or answer.media != EVENTS:
-                answer = yield from lease.whole(answer, until)
+                answer = yield from lease.whole(answer)
                 lease.keep()
                 return _refusing(answer, self.name)
             if not place.begun:
@@ -153,10 +150,11 @@ class Session:
                 yield Item(BEGUN)
             reader = EventReader(self.name)
             while (piece := (yield from lease.piece(SILENCE_S))) is not None:
+                patience.heard()  # by a comment too: a stream may have no events for hours
                 for event in reader.feed(piece):
                     if event.kind == "end":
                         return None
-                    place.last = event.id
+                    place.last = event.id or place.last
                     patience.progressed()
                     if event.kind != "begin":  # which says the number of now
                         yield Item(of(event))
@@ -178,12 +176,16 @@ class Session:
         """An idle connection that should still be open."""
         if self._pid != os.getpid():  # a child: the parent goes on with these
             self._idle, self._pid = deque(), os.getpid()
-        while self._idle:
-            link = self._idle.pop()
+        while (link := self._next_idle()) is not None:
             if time.monotonic() - (link.used_at or 0.0) < IDLE_S:
                 return link
             link.close()
         return None
+
+    def close_idle(self) -> None:
+        """Close the idle connections: where one has broken, the gateway has left them all."""
+        while (link := self._next_idle()) is not None:
+            link.close()
 
     def reached(self) -> None:
         """The gateway has answered, so that it is waited for where it goes away."""
@@ -200,6 +202,12 @@ class Session:
         """Another connection."""
         self._check_open()
         return (yield from open_link(self._route, until))
+
+    def _next_idle(self) -> Link | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # also where another thread has taken the last one
+            return None
 
     def _check_open(self) -> None:
         if self._closed:
@@ -233,31 +241,37 @@ class _Lease:
         self._call = call
         self._permit: Any = None
         self._link: Link | None = None
+        self._until = 0.0
 
     def enter(self, until: float) -> Procedure[None]:
         """Wait until one more connection may be in use."""
         kind = self._call.kind
         self._permit = yield lambda io: io.enter(kind, until)
 
-    def begin(self, until: float) -> Procedure[Answer]:
+    def begin(self, patience: Patience) -> Procedure[Answer]:
         """Send the call and read the head of its answer.
 
-        An idle connection may be closed by the other side at any time, so that a call that must not
-        be made twice has a new one.
+        An idle connection may be closed by the other side at any time. So a call that must not be
+        made twice has a new one; another call gets a new one at once where an idle one breaks.
         """
-        call = self._call
-        self._link = self._session.take() if call.repeatable else None
-        if self._link is None:
-            self._link = yield from self._session.open(until)
-        yield from self._link.send(call, self._session.authorization, until)
-        answer = yield from self._link.head(until)
-        self._session.reached()
-        return answer
+        self._until = patience.attempt_end(self._call)
+        self._link = self._session.take() if self._call.repeatable else None
+        if self._link is not None:
+            try:
+                return (yield from self._head(self._link))
+            except ProtocolError:
+                raise
+            except BrokenError:
+                self._link.close()
+                self._session.close_idle()
+                self._until = patience.attempt_end(self._call)
+        self._link = yield from self._session.open(self._until)
+        return (yield from self._head(self._link))
 
-    def whole(self, head: Answer, until: float) -> Procedure[Answer]:
+    def whole(self, head: Answer) -> Procedure[Answer]:
         """Read the body of an answer."""
         assert self._link is not None
-        body = yield from self._link.body(self._call.answer_bytes_max, until)
+        body = yield from self._link.body(self._call.answer_bytes_max, self._until)
         return replace(head, body=body)
 
     def piece(self, within: float) -> Procedure[bytes | None]:
@@ -278,6 +292,12 @@ class _Lease:
         if self._link.recycle():
             link, self._link = self._link, None
             self._session.give_back(link)
+
+    def _head(self, link: Link) -> Procedure[Answer]:
+        yield from link.send(self._call, self._session.authorization, self._until)
+        answer = yield from link.head(self._until)
+        self._session.reached()
+        return answer
 
     def __enter__(self) -> _Lease:
         self._session.count(self._call.kind, 1)

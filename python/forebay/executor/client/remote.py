@@ -107,7 +107,7 @@ def _arguments(
     Raises:
         ConfigError: an application is named too.
     """
-    from forebay.executor.client.token import token_for
+    from forebay.executor.client.token import check_origin, token_for
     from forebay_client import Hidden
 
     found = remote_url(url, app)
@@ -121,6 +121,8 @@ def _arguments(
         token = token if token.reveal() else None
     elif token_file is not None:
         raise ConfigError("token and token_file are both given; give one of them")
+    elif url is None:
+        check_origin(found, "an argument")
     return {
         "url": found,
         "token": token,

@@ -11,7 +11,7 @@ from forebay.configuration import Configuration, find_configuration
 from forebay.errors import ConfigError
 from forebay.executor.wire.paths import LOCAL_TOKEN, running
 
-__all__ = ["token_for"]
+__all__ = ["check_origin", "token_for"]
 
 TOKEN: Final = re.compile(r"fb_[A-Za-z0-9_-]{43}")
 """What every token looks like: nothing else in a file is sent to anyone."""
@@ -48,19 +48,32 @@ def token_for(
     configuration = configuration or find_configuration(given)
     for name, text in given.items():
         if text is not None:
+            if not is_argument:
+                check_origin(url, "an argument", configuration)
             return _checked(text, name) if name == "token" else _from_file(Path(text))
     settings = configuration.settings
     named = settings["token"] if settings["token"].value else settings["token_file"]
     if not named.value:
         return _of_own_server(url)
     if not is_argument:
-        _check_origin(url, configuration, named.origin)
+        check_origin(url, named.origin, configuration)
     if named.name == "token":
         return _checked(named.value, named.origin)
     return _from_file(Path(named.value).expanduser())
 
 
-def _check_origin(url: str, configuration: Configuration, origin: str) -> None:
+def check_origin(url: str, origin: str, configuration: Configuration | None = None) -> None:
+    """Check that a setting's address for a server may have a token.
+
+    Args:
+        url: the address.
+        origin: of the token, for the message.
+        configuration: default: that of this process.
+
+    Raises:
+        ConfigError: as of `token_for`.
+    """
+    configuration = configuration or find_configuration()
     named = configuration.settings["url"]
     is_found = configuration.found is not None and named.origin == str(configuration.found)
     if is_found and named.value.rstrip("/") == url.rstrip("/"):
