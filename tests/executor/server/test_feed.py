@@ -181,6 +181,8 @@ def test_a_reader_that_comes_back_has_missed_nothing(client: Client) -> None:
             if "id" in event:
                 by_request[event["id"]].append(event["event"])
                 ended += event["event"] == "ended"
+            if ended == requests:
+                break  # nothing more has to come
         events.close()
     worker.join()
     assert numbers == list(range(first + 1, first + 1 + len(numbers)))
