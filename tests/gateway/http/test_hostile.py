@@ -248,7 +248,7 @@ def test_a_client_that_waits_for_permission_is_closed_with_the_refusal(
 @pytest.mark.timeout(120)
 def test_a_client_that_does_not_read_its_last_answer_is_ended(serving: HttpServing) -> None:
     """Its connection is closed for the gateway, and must not stay for the kernel."""
-    id_ = serving.submit("many", count=50_000)
+    id_ = serving.submit("many", count=2_000_000)  # more than the kernel takes for it
     serving.result(id_)
     head = serving.head(
         "GET",

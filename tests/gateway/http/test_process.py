@@ -20,6 +20,9 @@ from forebay.gateway.process.supervisor import WELL_S
 from tests.executor.serving import until, wait_gone
 from tests.gateway.http.http_serving import APP, COMMAND, HttpServing
 
+KILLS = int(os.environ.get("FOREBAY_GATEWAY_KILLS", "15"))
+"""`make chaos` has 100."""
+
 
 @pytest.fixture
 def serving(tmp_path: Path) -> HttpServing:
@@ -98,8 +101,8 @@ def test_no_accepted_request_is_lost_while_gateways_are_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_hundred_gateways_are_killed_under_load(serving: HttpServing) -> None:
+@pytest.mark.timeout(60 + 5 * KILLS)
+def test_gateways_are_killed_under_load(serving: HttpServing) -> None:
     """However often, and at whatever moment."""
     over = threading.Event()
     accepted: list[str] = []
@@ -117,11 +120,12 @@ def test_a_hundred_gateways_are_killed_under_load(serving: HttpServing) -> None:
                     )
                     id_ = answer.json.get("id")
             accepted.append(id_)
+            over.wait(0.02)  # each is asked for below
 
     with serving, concurrent.futures.ThreadPoolExecutor(4) as threads:
         clients = [threads.submit(client, number) for number in range(4)]
         try:
-            for _ in range(100):
+            for _ in range(KILLS):
                 time.sleep(WELL_S)
                 serving.wait_healthy()
                 serving.kill_gateway()
