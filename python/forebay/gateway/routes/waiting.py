@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forebay.gateway.asgi.server_link import ServerLink
     from forebay.gateway.http.exchange import Exchange
 
-__all__ = ["end_now", "one_value", "preferred_wait", "wait_of"]
+__all__ = ["SOON_S", "end_now", "one_value", "preferred_wait", "wait_of"]
 
 SOON_S: Final = 0.02
 """For the end of a request that has ended; one that has none by then is asked for its status."""
