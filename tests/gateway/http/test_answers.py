@@ -1,17 +1,20 @@
-"""Answers of results and events on real connections, against a written server."""
+"""Answers to submissions and of results on real connections, against a written server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from msgspec import msgpack
 
+from forebay.errors import BrokenError
 from forebay.gateway.asgi.application import Application
 from forebay.gateway.metrics.answered import HttpMetrics
 from forebay.gateway.routes.every import TABLE
@@ -94,6 +97,57 @@ async def answer_of(served: Served, method: str, path: str, *lines: str) -> tupl
     told, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     return told, body
+
+
+SUBMISSION = ("POST", "/v1/requests/add", "Content-Length: 0")
+PLACE = b"\r\nlocation: /v1/requests/" + ID.encode()
+
+
+@pytest.mark.parametrize("end", [BrokenError("the server is gone"), None])
+def test_a_submission_whose_wait_breaks_is_accepted(end: Any) -> None:
+    """It is on disk: 503 would have the client submit it again."""
+
+    async def test(served: Served) -> None:
+        told, body = await answer_of(served, *SUBMISSION, "Prefer: wait=5")
+        assert told.startswith(b"HTTP/1.1 202 ")
+        assert PLACE in told
+        assert json.loads(body)["id"] == ID
+
+    ask(Server(end), test)
+
+
+@pytest.mark.parametrize(
+    ("end", "accept", "status"),
+    [
+        (("failed", b'{"kind":"raised","message":"no"}'), "*/*", 422),
+        (("succeeded", msgpack.encode(1)), "image/png", 406),
+    ],
+)
+def test_the_refusal_of_a_result_has_its_place(end: Any, accept: str, status: int) -> None:
+    """The client finds what it has submitted, and whether it had been before."""
+
+    async def test(served: Served) -> None:
+        lines = (*SUBMISSION, "Prefer: wait=5", f"Accept: {accept}", "Idempotency-Key: k")
+        told, _ = await answer_of(served, *lines)
+        assert told.startswith(b"HTTP/1.1 %d " % status)
+        assert PLACE in told
+        assert b"idempotency-replayed" not in told
+        told, _ = await answer_of(served, *lines)
+        assert PLACE in told
+        assert b"\r\nidempotency-replayed: true" in told
+
+    ask(Server(end), test)
+
+
+@pytest.mark.parametrize("wish", ["wait=soon", "wait", "wait=-1", "wait=nan", "wait=0"])
+def test_a_preference_that_cannot_be_read_is_none(wish: str) -> None:
+    """RFC 7240 asks for that; the request was submitted in any case."""
+
+    async def test(served: Served) -> None:
+        told, _ = await answer_of(served, *SUBMISSION, f"Prefer: {wish}")
+        assert told.startswith(b"HTTP/1.1 202 ")
+
+    ask(Server(("succeeded", msgpack.encode(1))), test)
 
 
 def in_file(directory: Path, content: bytes) -> tuple[str, list[Any]]:
