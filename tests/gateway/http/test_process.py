@@ -14,9 +14,11 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from forebay.gateway.process.supervisor import WELL_S
+from forebay.gateway.process.settings import Settings
+from forebay.gateway.process.supervisor import PROGRAM, WELL_S
 from tests.executor.serving import until, wait_gone
 from tests.gateway.http.http_serving import APP, COMMAND, HttpServing
 
@@ -59,6 +61,46 @@ def test_the_gateway_ends_with_a_server_that_was_killed(serving: HttpServing) ->
         wait_gone(gateway)
         serving.start()
         assert serving.result(id_).json == 2
+
+
+@pytest.mark.parametrize("how", ["lifeline", "signal"])
+def test_a_gateway_whose_server_does_not_answer_ends_at_once(tmp_path: Path, how: str) -> None:
+    """It would keep the address of the next one for half a minute."""
+    read, write = os.pipe()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_UNIX) as silent,
+        open(write, "wb", buffering=0) as lifeline,
+    ):
+        silent.bind(str(tmp_path / "s"))
+        silent.listen()
+        silent.settimeout(20)
+        told = Settings(
+            server=f"unix://{tmp_path / 's'}", state_dir=str(tmp_path), host="127.0.0.1",
+            port=listener.getsockname()[1], max_connections=9, max_connections_per_address=9,
+            max_body_bytes=1 << 20,
+        )  # fmt: skip
+        given = (f"{listener.fileno()},{read}", msgspec.json.encode(told).decode())
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"from {PROGRAM} import main; main()", *given],
+            pass_fds=(listener.fileno(), read),
+        )
+        os.close(read)
+        try:
+            lifeline.write(b"+")
+            asked, _ = silent.accept()
+            with asked:
+                assert asked.recv(1)  # and it waits for the answer
+                began = time.monotonic()
+                if how == "lifeline":
+                    lifeline.close()
+                else:
+                    process.terminate()
+                assert process.wait(20) == 0
+                assert time.monotonic() - began < 5
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_no_accepted_request_is_lost_while_gateways_are_killed(

@@ -89,8 +89,12 @@ def test_a_result_that_is_not_there_yet(serving: HttpServing, tmp_path: Path) ->
     assert answer.headers["retry-after"] == "1"
     answer = serving.call("GET", f"/v1/requests/{id_}/result?wait=0.1")
     assert (answer.status, answer.json["code"]) == (409, "not_ended")
+    answer = serving.call("GET", f"/v1/requests/{id_}/result?wait=0")
+    assert (answer.status, answer.json["code"]) == (409, "not_ended")
     (tmp_path / "go").touch()
     assert serving.result(id_).json == "held"
+    for wait in ("0", "0.001"):
+        assert serving.call("GET", f"/v1/requests/{id_}/result?wait={wait}").json == "held"
 
 
 def test_an_array_in_every_form(serving: HttpServing) -> None:

@@ -142,6 +142,18 @@ def test_a_key_makes_a_repetition_harmless(serving: HttpServing) -> None:
     assert other.json["id"] != first.json["id"]
 
 
+def test_a_key_holds_for_arguments_in_another_order(serving: HttpServing) -> None:
+    """A client's map may give them in another one each time."""
+    first, again = (
+        serving.call("POST", "/v1/requests/add", body, Idempotency_Key="k5")
+        for body in (b'{"a": 1, "b": 2}', b'{"b": 2, "a": 1}')
+    )
+    assert again.json == first.json
+    assert again.headers["idempotency-replayed"] == "true"
+    other = serving.call("POST", "/v1/requests/add", {"a": 2, "b": 1}, Idempotency_Key="k5")
+    assert (other.status, other.json["code"]) == (422, "idempotency_mismatch")
+
+
 def test_a_key_with_another_body_is_refused(serving: HttpServing) -> None:
     """A client that reuses a key by mistake does not take the result of something else."""
     serving.call("POST", "/v1/requests/add", {"a": 1}, Idempotency_Key="k2")
@@ -189,6 +201,7 @@ def test_a_client_may_prefer_the_result(serving: HttpServing, tmp_path: Path) ->
     failed = serving.call("POST", "/v1/requests/fail", {"text": "no"}, Prefer="wait=20")
     assert (failed.status, failed.json["code"]) == (422, "failed")
     assert failed.json["failure"]["name"].endswith("ValueError")
+    assert failed.headers["location"].startswith("/v1/requests/")
 
 
 def test_a_batch_answers_each(serving: HttpServing) -> None:

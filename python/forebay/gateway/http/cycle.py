@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from forebay.gateway.http.exchange import GoneError
+
 if TYPE_CHECKING:
     from forebay.gateway.http.protocol import Protocol
     from forebay.gateway.http.state import State
@@ -47,6 +49,7 @@ class Cycle:
     __slots__ = (
         "_head",
         "_is_head",
+        "_on_cut",
         "_on_response",
         "_state",
         "_transport",
@@ -77,6 +80,7 @@ class Cycle:
         self.chunked = False
         self._transport = protocol.transport
         self._on_response: Callable[[], None] = protocol.on_response_complete
+        self._on_cut: Callable[[], None] = protocol.on_response_cut
         self._state = state
         self._head = b""
         self._is_head = self.scope["method"] == "HEAD"
@@ -99,9 +103,9 @@ class Cycle:
             await self._fail()
         else:
             if not self.response_complete and not self.disconnected:
-                self._transport.close()
+                self._on_cut()
         finally:
-            self._on_response = _nothing
+            self._on_response = self._on_cut = _nothing
 
     async def _fail(self) -> None:
         if self.response_started:
@@ -114,7 +118,8 @@ class Cycle:
 
     async def receive(self) -> dict[str, Any]:
         """The next piece of the body, or that the client has left."""
-        if self.waiting_for_100_continue and not self._transport.is_closing():
+        may_ask = not self.response_started and not self._transport.is_closing()
+        if self.waiting_for_100_continue and may_ask:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.waiting_for_100_continue = False
         if not self.disconnected and not self.response_complete:
@@ -127,10 +132,20 @@ class Cycle:
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: Any) -> None:
-        """Send the head, or a piece of the body; waits for a client that does not read."""
+        """Send the head, or a piece of the body; waits for a client that does not read.
+
+        What comes behind the end of the answer, from another task, is left out.
+
+        Raises:
+            GoneError: the client has left, and this piece is not the last one.
+        """
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
+        if self.response_complete:
+            return
         if self.disconnected:
+            if message.get("more_body", False):
+                raise GoneError
             return
         if message["type"] == "http.response.start":
             self._begin(message["status"], message["headers"])

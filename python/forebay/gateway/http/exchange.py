@@ -127,7 +127,11 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def piece(self, body: bytes, *, more: bool = True) -> None:
-        """Send a piece of the body; waits while the client does not read."""
+        """Send a piece of the body; waits while the client does not read.
+
+        Raises:
+            GoneError: the client has left, and more would follow.
+        """
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def unless_gone(self, work: Coroutine[Any, Any, Value]) -> Value:

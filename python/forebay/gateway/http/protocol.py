@@ -153,6 +153,8 @@ class Protocol(HttpToolsProtocol):
         if now >= self._unread_deadline and not self._has_read(now):
             self.transport.abort()
             return
+        if self.flow.read_paused:
+            self._wait_for_us(now)
         if now < self._deadline:
             return
         self._deadline = math.inf
@@ -164,6 +166,13 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self._close()
+
+    def _wait_for_us(self, now: float) -> None:
+        """Give a client whose bytes we do not read the whole time of its phase again."""
+        if self._phase is Phase.HEADERS:
+            self._deadline = now + limits.HEADERS_S
+        elif self._phase is Phase.BODY:
+            self._deadline = now + limits.BODY_S
 
     def _has_read(self, now: float) -> bool:
         """Whether the client has read something since this was asked; then it has more time."""
@@ -188,10 +197,12 @@ class Protocol(HttpToolsProtocol):
             raise _long(414, "path", limits.PATH_BYTES_MAX)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """A header, or a field behind a chunked body, which counts and is left out."""
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > limits.HEADER_BYTES_MAX:
             raise _long(431, "headers", limits.HEADER_BYTES_MAX)
+        if self._phase is Phase.BODY:
+            return
         if len(self.headers) >= limits.HEADERS_MAX:
             raise _long(431, "headers", limits.HEADERS_MAX, "fields")
         name = name.lower()
@@ -266,6 +277,11 @@ class Protocol(HttpToolsProtocol):
             self.loop.call_soon(self._feed_held)
         else:
             self.flow.resume_reading()
+
+    def on_response_cut(self) -> None:
+        """The application has ended before its answer has: the connection ends with it."""
+        self._answering = None
+        self._close()
 
     # Its own.
 
@@ -357,7 +373,8 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer a request that is not to be read further, and close the connection.
 
-        Where an answer is under way already, or others are due before, it is closed alone.
+        Where an answer is under way already, or that of a request before it is due, it is closed
+        alone: the refusal would be read as the answer to another request.
         """
         if self.transport.is_closing():
             return
@@ -365,7 +382,9 @@ class Protocol(HttpToolsProtocol):
         if answering is None:
             due = self._phase is not Phase.BODY  # else it was answered before its body had come
         else:
-            due = not answering.response_started and not self._behind
+            newest: Any = self.cycle
+            in_its_body = answering is newest and self._phase is Phase.BODY
+            due = in_its_body and not answering.response_started
         if due:
             self.transport.write(_written(problem, self._state.lines))
         if answering is not None:

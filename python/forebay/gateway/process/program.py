@@ -84,19 +84,37 @@ async def _serve(settings: Settings, listener: socket.socket, lifeline: int) -> 
     loop.add_signal_handler(signal.SIGHUP, gateway.reload)
     loop.add_reader(lifeline, end, END_ALONE_S)
     try:
-        with contextlib.suppress(Error):  # a request that comes says what is wrong
-            await gateway.context.info.get()
-        server = await gateway.listen(listener)
-        _log.info("serving at %s", gateway.context.url)
-        ticking = loop.create_task(gateway.tick())
-        try:
-            seconds = await ending
-        finally:
-            ticking.cancel()
-            server.close()
-        await gateway.end(seconds)
+        if await _connected(gateway, ending):
+            await _listen(gateway, listener, ending)
     finally:
         gateway.context.server.close()
+
+
+async def _connected(gateway: _Gateway, ending: asyncio.Future[float]) -> bool:
+    """Wait for the server's first answer, or for the end of the gateway; False: it is to end."""
+    asking = asyncio.ensure_future(gateway.context.info.get())
+    await asyncio.wait((asking, ending), return_when=asyncio.FIRST_COMPLETED)
+    if ending.done():
+        asking.cancel()
+        return False
+    with contextlib.suppress(Error):  # a request that comes says what is wrong
+        await asking
+    return True
+
+
+async def _listen(
+    gateway: _Gateway, listener: socket.socket, ending: asyncio.Future[float]
+) -> None:
+    """Serve connections until the gateway is to end, and end them."""
+    server = await gateway.listen(listener)
+    _log.info("serving at %s", gateway.context.url)
+    ticking = asyncio.ensure_future(gateway.tick())
+    try:
+        seconds = await ending
+    finally:
+        ticking.cancel()
+        server.close()
+    await gateway.end(seconds)
 
 
 class _Gateway:

@@ -177,6 +177,7 @@ async def _feed_events(
             await stream.end()
         finally:
             first.cancel()
+            await asyncio.wait((first,))  # what it waits in must not run where `items` is closed
 
 
 async def _serve(

@@ -19,7 +19,15 @@ from forebay.gateway.asgi.ids import made_ms
 from forebay.gateway.http.limits import KEY_CHARS_MAX
 from forebay.gateway.problems import Problem
 
-__all__ = ["Idempotency", "checked_key", "mismatch", "now_ms", "same_arguments", "scoped_key"]
+__all__ = [
+    "Idempotency",
+    "arguments_digest",
+    "checked_key",
+    "mismatch",
+    "now_ms",
+    "same_arguments",
+    "scoped_key",
+]
 
 KNOWN_MAX: Final = 10_000
 """Latest submissions with a key; each takes some 200 bytes."""
@@ -37,7 +45,7 @@ class Known(NamedTuple):
 
     Attributes:
         id: of its request.
-        digest: of its body.
+        digest: of its arguments.
     """
 
     id: str
@@ -77,7 +85,7 @@ class Idempotency:
         """Whether a request is known as that of this key.
 
         Raises:
-            Problem: it is, and was submitted with another body.
+            Problem: it is, and was submitted with other arguments.
         """
         known = self._known.get(scoped)
         if known is None or known.id != id_:  # or it was pruned, and the key is free again
@@ -96,7 +104,7 @@ class Idempotency:
         return made_ms(id_) < max(self._started_ms, began_ms - RECENT_MS)
 
     def note(self, scoped: str, id_: str, digest: bytes) -> None:
-        """A request was accepted with this key and this body."""
+        """A request was accepted with this key and these arguments."""
         self._known[scoped] = Known(id_, digest)
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
@@ -117,6 +125,16 @@ def mismatch(id_: str) -> Problem:
         value=id_,
         next="use another key",
     )
+
+
+def arguments_digest(blob: bytes) -> bytes:
+    """Of arguments, whatever order they are in; unlike what the server shows, with secret ones."""
+    digest = hashlib.sha256()
+    for name, value in sorted(_by_name(blob).items()):
+        text = name.encode()
+        digest.update(b"%d:%b%d:" % (len(text), text, len(value)))
+        digest.update(value)
+    return digest.digest()
 
 
 def same_arguments(kept: bytes, given: bytes) -> bool:

@@ -12,7 +12,7 @@ from forebay.executor._internal import file_of
 from forebay.gateway.http.limits import ANSWER_S
 from forebay.gateway.problems import Problem, problem_of_failure
 from forebay.gateway.results import Result, result_out
-from forebay.gateway.routes.waiting import end_now, wait_of
+from forebay.gateway.routes.waiting import SOON_S, end_now, wait_of
 
 if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
@@ -32,7 +32,7 @@ async def result(context: Context, exchange: Exchange) -> None:
     """`GET /v1/requests/{id}/result`."""
     id_ = await context.server.resolve(exchange.part)
     seconds = wait_of(exchange)
-    if seconds is None:
+    if seconds is None or seconds < SOON_S:  # in so short a time no end comes from the server
         end = await end_now(context.server, id_)
     else:
         end = await exchange.unless_gone(context.server.end_of(id_, seconds))
@@ -78,12 +78,17 @@ async def send_end(
         made = await asyncio.to_thread(result_out, payload, accept)
     else:
         made = result_out(payload, accept)
-    await _send(exchange, made, headers)
-    if is_file:
+    is_whole = await _send(exchange, made, headers)
+    if is_file and is_whole:  # else the client comes again for it
         context.server.taken(id_)
 
 
-async def _send(exchange: Exchange, made: Result, headers: Headers) -> None:
+async def _send(exchange: Exchange, made: Result, headers: Headers) -> bool:
+    """Send a result; whether the client was sent the whole of it.
+
+    Raises:
+        GoneError: the client left before the last piece.
+    """
     length = made.length
     content: list[tuple[bytes, bytes]] = [(b"content-type", made.media_type.encode()), *headers]
     first, end, status = 0, length, 200
@@ -97,7 +102,7 @@ async def _send(exchange: Exchange, made: Result, headers: Headers) -> None:
     if end - first <= PIECE_BYTES:
         body = b"".join(made.parts)[first:end] if length <= PIECE_BYTES else _cut(made, first, end)
         await exchange.answer(status, body, content)
-        return
+        return status == 200 and exchange.method != "HEAD"
     await exchange.begin(status, (*content, (b"content-length", b"%d" % (end - first))))
     if exchange.method == "HEAD":
         first = end
@@ -107,6 +112,7 @@ async def _send(exchange: Exchange, made: Result, headers: Headers) -> None:
         await exchange.piece(await asyncio.to_thread(_cut, made, first, stop))
         first = stop
     await exchange.piece(b"", more=False)
+    return status == 200 and exchange.method != "HEAD"
 
 
 def _cut(made: Result, first: int, end: int) -> bytes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from forebay.gateway.http.exchange import GoneError
 from forebay.gateway.http.limits import COMMENT_S, STREAMS_MAX
 from forebay.gateway.problems import Problem
 
@@ -63,10 +65,11 @@ class EventStream:
         await self._exchange.piece(b"", more=False)
 
     async def comment(self) -> None:
-        """Send a sign of life, once it has begun."""
+        """Send a sign of life, once it has begun; to a client that has left, nothing."""
         if self._begun:
             self.idle_s = 0.0
-            await self._exchange.piece(b":\n\n")
+            with contextlib.suppress(GoneError):
+                await self._exchange.piece(b":\n\n")
 
 
 class Streams:
@@ -140,6 +143,8 @@ async def _result_of(task: asyncio.Task[None]) -> None:
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait((task,))
+        with contextlib.suppress(asyncio.CancelledError, GoneError):
+            task.result()  # a fault of its own is not lost
         raise
     if not task.cancelled():
         task.result()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from forebay.errors import Error
 from forebay.gateway.http.exchange import JSON
 from forebay.gateway.http.limits import BATCH_MAX
 from forebay.gateway.media import body_form
 from forebay.gateway.problems import Problem, problem_of
 from forebay.gateway.reading import read_as
 from forebay.gateway.routes.idempotency import (
+    arguments_digest,
     checked_key,
     mismatch,
     now_ms,
@@ -151,7 +152,7 @@ async def accept(
     try:
         began_ms = now_ms()
         id_ = await submit(name, blob, options, by=submitter, repeatable=True)
-        digest = hashlib.sha256(blob).digest()
+        digest = arguments_digest(blob)
         if idempotency.known(scoped, id_, digest):
             return id_, True
         replayed = idempotency.is_from_before(id_, began_ms)
@@ -185,15 +186,44 @@ async def _accept_named(
 async def _answer(
     context: Context, exchange: Exchange, id_: str, name: str, *, replayed: bool
 ) -> None:
-    """Answer 202, or with the result where the client prefers to wait and it ends in time."""
+    """Answer 202, or with the result where the client prefers to wait and it ends in time.
+
+    Whatever comes of the wait, the request is accepted: a refusal of its result has its place, and
+    where the end or the result has not come the answer is 202.
+    """
     id_bytes = id_.encode()
     headers = [JSON, (b"location", b"/v1/requests/" + id_bytes)]
     if replayed:
         headers.append(_REPLAYED)
     seconds = preferred_wait(exchange) if b"prefer" in exchange.headers else None
-    if seconds is not None:
+    if seconds and await _sent_end(context, exchange, id_, seconds, headers[1:]):
+        return
+    await exchange.answer(202, _ACCEPTED % (id_bytes, _encode(name)), headers)
+
+
+async def _sent_end(
+    context: Context,
+    exchange: Exchange,
+    id_: str,
+    seconds: float,
+    headers: list[tuple[bytes, bytes]],
+) -> bool:
+    """Wait for the end of a request, and send it; False: there is none to send yet.
+
+    Raises:
+        Problem: it failed, or there is no such form of its result; with `headers`.
+    """
+    try:
         end = await exchange.unless_gone(context.server.end_of(id_, seconds))
         if end is not None:
-            await send_end(context, exchange, id_, end, headers[1:])
-            return
-    await exchange.answer(202, _ACCEPTED % (id_bytes, _encode(name)), headers)
+            await send_end(context, exchange, id_, end, headers)
+    except Problem as problem:
+        if problem.status == 503:
+            return False
+        problem.headers = (*problem.headers, *headers)
+        raise
+    except Error:
+        if exchange.answered:
+            raise
+        return False
+    return end is not None

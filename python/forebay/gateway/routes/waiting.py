@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from forebay.gateway.asgi.server_link import ServerLink
     from forebay.gateway.http.exchange import Exchange
 
-__all__ = ["end_now", "one_value", "preferred_wait", "wait_of"]
+__all__ = ["SOON_S", "end_now", "one_value", "preferred_wait", "wait_of"]
 
 SOON_S: Final = 0.02
 """For the end of a request that has ended; one that has none by then is asked for its status."""
@@ -44,14 +45,18 @@ def wait_of(exchange: Exchange) -> float | None:
 
 
 def preferred_wait(exchange: Exchange) -> float | None:
-    """The seconds of `Prefer: wait=...` (RFC 7240), at most `WAIT_S_MAX`."""
+    """The seconds of `Prefer: wait=...`, at most `WAIT_S_MAX`; None where it says nothing.
+
+    One that cannot be read counts as none (RFC 7240, section 2).
+    """
     header = exchange.header(b"prefer")
     if header is None:
         return None
     for preference in header.split(","):
         name, _, value = preference.partition(";")[0].partition("=")
         if name.strip().lower() == "wait":
-            return _seconds("Prefer", value.strip().strip('"'))
+            with contextlib.suppress(Problem):
+                return _seconds("Prefer", value.strip().strip('"'))
     return None
 
 

@@ -1,0 +1,260 @@
+"""Answers and refusals on real connections: each reaches its own request, and none is cut short."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from forebay.gateway.http import limits
+from forebay.gateway.http.exchange import Exchange, GoneError
+from tests.gateway.http.connection_serving import (
+    GET,
+    LAST_GET,
+    UNREAD_BYTES,
+    Served,
+    answer,
+    piece,
+    serve,
+    until,
+)
+
+START = {"type": "http.response.start", "status": 200, "headers": []}
+POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "following", [b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n"]
+)
+def test_a_refusal_is_no_answer_to_the_request_before(following: bytes) -> None:
+    """A client takes the first answer that it reads for that to its first request."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(GET + following)
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(application, test)
+
+
+def test_headers_that_do_not_end_are_no_answer_to_the_request_before() -> None:
+    """Nor is the 408 of a request that has only begun."""
+    come = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        come.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(GET + b"GET / HTTP/1.1\r\n")
+        await come.wait()
+        served.look(limits.HEADERS_S + 1)
+        assert await reader.read() == b""
+        writer.close()
+
+    serve(application, test)
+
+
+def test_a_refusal_of_the_body_is_the_answer_to_its_request() -> None:
+    """Where nothing was answered yet and nothing else is due, the client is told."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n")
+        await asyncio.sleep(0.02)
+        writer.write(b"zz\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+    serve(application, test)
+
+
+def test_nothing_is_written_behind_the_end_of_an_answer() -> None:
+    """A sign of life that waited for a slow client would be read as the next answer."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/stream":
+            await answer(send)
+            return
+        await send(START)
+        await send(piece(b"x" * UNREAD_BYTES))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send(piece(b"", more=False)))
+            await asyncio.sleep(0)
+            group.create_task(send(piece(b":\n\n")))
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(GET.replace(b"/ ", b"/stream "))
+        await asyncio.sleep(0.05)
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(b"%x\r\n\r\n" % UNREAD_BYTES) + UNREAD_BYTES)
+        assert await reader.readexactly(5) == b"0\r\n\r\n"
+        writer.write(LAST_GET)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    serve(application, test)
+
+
+def test_fields_behind_a_body_are_no_headers() -> None:
+    """A proxy that looked at the headers has not seen them."""
+    heard: list[dict[bytes, bytes]] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        heard.append(dict(scope["headers"]))
+        await answer(send)
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(
+            POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n"
+            b"Authorization: x\r\nCookie: y\r\n\r\n" + LAST_GET
+        )
+        assert (await reader.read()).count(b"HTTP/1.1 200 ") == 2
+        writer.close()
+
+    serve(application, test)
+    assert [sorted(one) for one in heard] == [
+        [b"host", b"transfer-encoding"],
+        [b"connection", b"host"],
+    ]
+
+
+def test_many_fields_behind_a_body_are_refused() -> None:
+    """They count like headers."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        field = b"A: %b\r\n" % (b"x" * 1000)
+        writer.write(POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + field * 70)
+        assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+        writer.close()
+
+    serve(application, test)
+
+
+def test_a_body_is_not_asked_for_within_an_answer() -> None:
+    """`100 Continue` would be a part of a stream that has begun."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send(START)
+        await send(piece(b"one"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(receive(), 0.02)  # whether the client has left
+        await send(piece(b"two", more=False))
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        got = await reader.read()
+        assert got.endswith(b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+        assert b"100 Continue" not in got
+        writer.close()
+
+    serve(application, test)
+
+
+def test_nothing_more_is_made_for_a_client_that_has_left() -> None:
+    """A result of gigabytes is not read to its end for nobody."""
+    ended: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        exchange = Exchange(scope, receive, send)
+        await exchange.begin(200, [])
+        try:
+            for _ in range(100_000):
+                await exchange.piece(b"x" * 65536)
+        except GoneError:
+            ended.append("gone")
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(GET)
+        await reader.readexactly(100_000)
+        writer.transport.abort()
+        await until(lambda: ended)
+
+    serve(application, test)
+    assert ended == ["gone"]
+
+
+def test_our_own_pause_is_not_the_silence_of_the_client() -> None:
+    """What a client sends behind a request that waits is not read, so it cannot be late."""
+    go, bodies = asyncio.Event(), []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        body = message["body"]
+        while message["more_body"]:
+            message = await receive()
+            body += message["body"]
+        bodies.append(body)
+        if scope["method"] == "GET":
+            await go.wait()
+        await answer(send)
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(GET)
+        await until(lambda: bodies)
+        writer.write(POST + b"Connection: close\r\nContent-Length: 2\r\n\r\n")
+        [connection] = served.state.connections
+        await until(lambda: connection.flow.read_paused)
+        served.look(limits.BODY_S + 1)
+        writer.write(b"ab")
+        await asyncio.sleep(0.02)
+        go.set()
+        assert (await reader.read()).count(b"HTTP/1.1 200 ") == 2
+        writer.close()
+
+    serve(application, test)
+    assert bodies == [b"", b"ab"]
+
+
+def test_a_cut_answer_that_nobody_reads_is_given_up() -> None:
+    """A stream whose token is gone holds no connection of a client that has stopped reading."""
+    transports: list[asyncio.Transport] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        """Send little more than the kernel takes, so that the gateway need not wait to write."""
+        await send(START)
+        waits = 0
+        while waits < 2:
+            await send(piece(b"x" * 16384))
+            if transports[0].get_write_buffer_size():
+                await asyncio.sleep(0.05)
+                waits += bool(transports[0].get_write_buffer_size())
+
+    async def test(served: Served) -> None:
+        _, writer = await served.connect()
+        await until(lambda: served.state.connections)
+        transports.extend(one.transport for one in served.state.connections)
+        writer.write(GET)
+        await until(lambda: served.state.tasks)
+        await until(lambda: not served.state.tasks)
+        assert len(served.state.connections) == 1
+        served.look(limits.UNREAD_S + 1)
+        served.look(2 * limits.UNREAD_S + 2)
+        await served.all_gone()
+        writer.transport.abort()
+
+    serve(application, test)
