@@ -16,7 +16,7 @@ TOKEN = f"fb_{'t0-k_' * 8}end"
 """Of the form that every token has."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A throw-away CA."""
     return Authority(tmp_path_factory.mktemp("authority"))

@@ -52,24 +52,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "transport" in metafunc.fixturenames:
         name = metafunc.function.__name__
         ways = ["unix"] if name in UNIX_ONLY else ["unix", "http"]
-        metafunc.parametrize("transport", ways, indirect=True, scope="session")
+        metafunc.parametrize("transport", ways, indirect=True, scope="package")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def transport(request: pytest.FixtureRequest) -> str:
     """The way to the server."""
     way: str = request.param
     return way
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def place() -> Iterator[Path]:
     """A directory whose path is short, as sockets want."""
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
         yield Path(directory)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gateway(transport: str, place: Path) -> Iterator[TlsGateway | None]:
     """A gateway for the tests over HTTP; the server of each takes the place of the one before."""
     if transport == "unix":
