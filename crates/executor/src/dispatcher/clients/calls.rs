@@ -207,6 +207,9 @@ impl Clients {
         let Err(refusal) = self.enter(cx, commits, submission, waiter, submit.token) else {
             return Ok(());
         };
+        if refusal.code != "unknown" {
+            return Err(refusal); // no request before it is what was missing: it need not be sealed again
+        }
         let submission = reload.code().sealed(&cx.secrets, checked()?)?;
         self.fetch_predecessors(cx, commits, refusal, submission, (waiter, submit.token))
     }
@@ -253,7 +256,7 @@ impl Clients {
     ) -> Result<(), Refusal> {
         let mut left = submission.options.after.clone();
         left.retain(|id| cx.machine.view(*id).is_none());
-        let (Some(first), true, "unknown") = (left.pop(), commits.has_store(), refusal.code) else {
+        let (Some(first), true) = (left.pop(), commits.has_store()) else {
             return Err(refusal);
         };
         let late = LateSubmission {
