@@ -102,7 +102,6 @@ class Dispatcher:
         service: str,
         pid: int,
         cause: str | None = None,
-        id: int | None = None,
     ) -> None:
         """Append service_leased, service_returned or service_ended to the feed of events."""
     def usage(self) -> dict[str, list[Any]]:

@@ -4,7 +4,6 @@ mod dispatcher;
 mod reader;
 mod seen;
 mod settings;
-mod usage;
 
 use forebay_executor::machine::Cron;
 use pyo3::prelude::*;

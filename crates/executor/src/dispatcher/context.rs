@@ -86,7 +86,7 @@ impl Context {
 
     /// Append an event that is about no request.
     pub fn note(&mut self, happening: Happening) {
-        self.feed.note(self.now, None, happening);
+        self.feed.note(self.now, happening);
     }
 
     /// Append what the server does now.

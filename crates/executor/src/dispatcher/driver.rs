@@ -291,7 +291,7 @@ impl Driver {
                 let _ = begun.send(());
             }
             Command::Ask(question) => question(&mut cx.machine, cx.now),
-            Command::Note(id, happening) => cx.feed.note(cx.now, id, happening),
+            Command::Note(happening) => cx.note(happening),
             Command::Metrics(answer) => {
                 let _ = answer.send(self.expose());
             }

@@ -42,7 +42,6 @@ use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
 use crate::manifest::Manifest;
 use crate::request::{Blob, Death, Millis, Options, Slot};
 use crate::store::{PruneRule, Pruned};
-use crate::usage::{self, Metric};
 
 /// A dispatcher that runs. Dropping it closes it.
 pub struct Dispatcher {
@@ -206,12 +205,12 @@ impl Dispatcher {
         self.request(Command::Metrics)
     }
 
-    /// Append an event to the feed that the program knows of, of this request if one has to do with it.
+    /// Append an event to the feed that the program knows of.
     ///
     /// # Errors
     /// `Limit` where the dispatcher is too far behind; `Closed`.
-    pub fn note(&self, id: Option<RequestId>, happening: Happening) -> Result<()> {
-        self.send(Command::Note(id, happening))
+    pub fn note(&self, happening: Happening) -> Result<()> {
+        self.send(Command::Note(happening))
     }
 
     /// The machine's figures. Cost: a look at each worker.
@@ -223,10 +222,8 @@ impl Dispatcher {
     }
 
     /// What workers use of pool, tensor, blockio, arena and transport, with the transport of this process.
-    pub fn usage(&self) -> Vec<Metric> {
-        let mut readings = self.shared.usage().readings();
-        usage::add_transport(&mut readings, &forebay_transport::totals());
-        readings
+    pub fn usage(&self) -> Exposition {
+        self.shared.usage().expose(&forebay_transport::totals())
     }
 
     /// Every worker.

@@ -64,7 +64,8 @@ impl Exposition {
     }
 }
 
-fn sample(name: &'static str, labels: &[(&'static str, &str)], value: f64) -> Sample {
+/// A number as it is handed out.
+pub fn sample(name: &'static str, labels: &[(&'static str, &str)], value: f64) -> Sample {
     Sample {
         name,
         labels: owned(labels),
@@ -72,7 +73,8 @@ fn sample(name: &'static str, labels: &[(&'static str, &str)], value: f64) -> Sa
     }
 }
 
-fn owned(labels: &[(&'static str, &str)]) -> Labels {
+/// Labels as they are handed out.
+pub fn owned(labels: &[(&'static str, &str)]) -> Labels {
     let labels = labels.iter();
     labels
         .map(|(name, value)| (*name, (*value).to_owned()))

@@ -30,7 +30,7 @@ mod requests;
 mod ring;
 
 pub use event::{Event, EventKind, Happening, ServerState, ServiceChange};
-pub use exposition::{Distribution, Exposition, Labels, Sample};
+pub use exposition::{Distribution, Exposition, Labels, Sample, owned, sample};
 pub use histogram::{COMMIT_BOUNDS_US, Histogram};
 pub use metrics::Metrics;
 pub use reader::{EventFilter, FeedReader, Next};

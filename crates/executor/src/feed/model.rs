@@ -169,7 +169,7 @@ impl World {
             Deed::Note => {
                 self.know(EventKind::Server, None);
                 let (state, reason) = (ServerState::Held, Some("because".into()));
-                self.feed.note(1, None, Happening::Server { state, reason });
+                self.feed.note(1, Happening::Server { state, reason });
             }
             Deed::Refused(name) => {
                 self.know(EventKind::Refused, None);

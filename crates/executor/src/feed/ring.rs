@@ -184,16 +184,13 @@ impl Feed {
         self.push(at, id, name, Happening::Refused(code));
     }
 
-    /// Append an event that is about no request, or about one that is known by its id alone.
-    pub fn note(&mut self, at: Millis, id: Option<RequestId>, happening: Happening) {
+    /// Append an event that is about no request.
+    pub fn note(&mut self, at: Millis, happening: Happening) {
         self.metrics.count_other(&happening);
         if !self.make_room() {
             return;
         }
-        if let Some(id) = id {
-            self.requests.open(id);
-        }
-        self.push(at, id, NAMELESS, happening);
+        self.push(at, None, NAMELESS, happening);
     }
 
     /// Drop what is too many with one event more: before that is appended, so that the array need not grow for it.

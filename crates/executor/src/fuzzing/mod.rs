@@ -13,6 +13,7 @@ use crate::manifest::Manifest;
 use crate::message::{Call, Reader, WorkerReply, filter, is_record, options, progressed};
 use crate::request::Options;
 use crate::usage::Usage;
+use forebay_transport::Totals;
 
 pub use crate::side::fuzzing::side;
 
@@ -70,8 +71,9 @@ pub fn usage(input: &[u8]) -> bool {
     let again = sums.take(1, input).is_err();
     assert_eq!(refused, again);
     sums.end(0);
-    for reading in sums.readings() {
-        assert!(reading.values.iter().all(|value| *value >= 0.0));
-    }
+    let exposition = sums.expose(&Totals::default());
+    let samples = exposition.counters.iter().chain(&exposition.gauges);
+    assert!(samples.into_iter().all(|sample| sample.value >= 0.0));
+    assert!(exposition.histograms.iter().all(|one| one.sum >= 0.0));
     refused
 }

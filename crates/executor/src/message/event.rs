@@ -432,7 +432,7 @@ mod tests {
         for _ in 0..100 {
             let state = crate::feed::ServerState::Held;
             let reason = Some(Arc::clone(&reason));
-            feed.note(5, None, Happening::Server { state, reason });
+            feed.note(5, Happening::Server { state, reason });
         }
         let mut reader =
             FeedReader::open(&mut feed, EventFilter::default(), Some(0)).expect("a reader");

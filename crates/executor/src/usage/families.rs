@@ -149,6 +149,14 @@ pub fn family(name: &str) -> Option<(usize, &'static Family)> {
     None
 }
 
+/// The cell of a metric with one label; `None` for one that is not in the table.
+pub fn cell(name: &str, label: &str) -> Option<usize> {
+    let (first, family) = family(name)?;
+    let (_, values) = family.labels.first()?;
+    let number = values.iter().position(|known| *known == label)?;
+    Some(first + number * family.width())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

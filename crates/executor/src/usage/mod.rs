@@ -15,38 +15,15 @@ pub use record::{Figure, read};
 use forebay_transport::{Scheme, Totals};
 
 use crate::error::Result;
+use crate::feed::{Distribution, Exposition, owned, sample};
 use crate::request::Slot;
-use families::CELLS;
+use families::{CELLS, cell};
 
 /// The figures of all workers. What they hold is bounded by the number of workers and the table of families.
 #[derive(Debug)]
 pub struct Usage {
     totals: Box<[f64]>,
     workers: HashMap<Slot, Box<[f64]>>,
-}
-
-/// One metric with its labels.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
-    pub name: &'static str,
-    pub kind: Kind,
-    pub labels: Vec<(&'static str, &'static str)>,
-    /// One number, or those of a histogram.
-    pub values: Vec<f64>,
-}
-
-impl Metric {
-    /// Of a histogram: each upper bound with the count of values up to it, the sum, the count of all.
-    pub fn histogram(&self) -> (Vec<(f64, f64)>, f64, f64) {
-        let (counts, sum) = self.values.split_at(self.values.len() - 1);
-        let mut count = 0.0;
-        let mut buckets = Vec::with_capacity(BUCKETS.len());
-        for (at, value) in counts.iter().enumerate() {
-            count += value;
-            buckets.extend(BUCKETS.get(at).map(|bound| (*bound, count)));
-        }
-        (buckets, sum[0], count)
-    }
 }
 
 impl Default for Usage {
@@ -90,57 +67,71 @@ impl Usage {
         }
     }
 
-    /// Every metric of the table, those that nobody has used included.
-    pub fn readings(&self) -> Vec<Metric> {
-        let mut readings = Vec::new();
-        let mut at = 0;
+    /// Every metric of the table, those that nobody has used included, with what the connections of this process have
+    /// moved, and how many there are.
+    pub fn expose(&self, own: &Totals) -> Exposition {
+        let mut totals = self.totals.clone();
+        add_transport(&mut totals, own);
+        let mut exposition = Exposition::default();
+        let mut cells = &totals[..];
         for family in &FAMILIES {
             for labels in family.combinations() {
-                let values = self.totals[at..at + family.width()].to_vec();
-                at += family.width();
-                readings.push(Metric {
-                    name: family.name,
-                    kind: family.kind,
-                    labels,
-                    values,
-                });
+                let (values, rest) = cells.split_at(family.width());
+                cells = rest;
+                let (name, labels) = (family.name, &labels);
+                match family.kind {
+                    Kind::Counter => exposition.counters.push(sample(name, labels, values[0])),
+                    Kind::Gauge => exposition.gauges.push(sample(name, labels, values[0])),
+                    Kind::Histogram => {
+                        exposition
+                            .histograms
+                            .push(distribution(name, labels, values));
+                    }
+                }
             }
         }
-        readings
+        exposition
     }
 }
 
-/// Add what the connections of this process have moved, and how many there are.
+/// A histogram: each upper bound with the count of values up to it, the sum, the count of all.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts of a record are not negative
+fn distribution(
+    name: &'static str,
+    labels: &[(&'static str, &str)],
+    values: &[f64],
+) -> Distribution {
+    let (counts, sum) = values.split_at(values.len() - 1);
+    let mut count = 0;
+    let mut buckets = Vec::with_capacity(BUCKETS.len());
+    for (at, value) in counts.iter().enumerate() {
+        count += *value as u64;
+        buckets.extend(BUCKETS.get(at).map(|bound| (*bound, count)));
+    }
+    Distribution {
+        name,
+        labels: owned(labels),
+        buckets,
+        sum: sum[0],
+        count,
+    }
+}
+
 #[allow(clippy::cast_precision_loss)] // as in a record
-pub fn add_transport(readings: &mut [Metric], totals: &Totals) {
+fn add_transport(cells: &mut [f64], totals: &Totals) {
+    let mut add = |name, label, value: u64| {
+        if let Some(cell) = cell(name, label) {
+            cells[cell] += value as f64;
+        }
+    };
+    add("forebay_transport_bytes_total", "sent", totals.sent_bytes);
     add(
-        readings,
-        "forebay_transport_bytes_total",
-        "sent",
-        totals.sent_bytes as f64,
-    );
-    add(
-        readings,
         "forebay_transport_bytes_total",
         "received",
-        totals.received_bytes as f64,
+        totals.received_bytes,
     );
     for (scheme, open) in Scheme::ALL.into_iter().zip(totals.connections) {
-        add(
-            readings,
-            "forebay_transport_connections",
-            scheme.name(),
-            open as f64,
-        );
-    }
-}
-
-fn add(readings: &mut [Metric], name: &str, label: &str, value: f64) {
-    let found = readings
-        .iter_mut()
-        .find(|reading| reading.name == name && reading.labels[0].1 == label);
-    if let Some(reading) = found {
-        reading.values[0] += value;
+        add("forebay_transport_connections", scheme.name(), open as u64);
     }
 }
 
@@ -178,12 +169,13 @@ mod tests {
     }
 
     fn value(usage: &Usage, name: &str, labels: &[&str]) -> f64 {
-        let readings = usage.readings();
-        let one = readings.iter().find(|reading| {
-            let values = reading.labels.iter().map(|(_, value)| *value);
-            reading.name == name && values.eq(labels.iter().copied())
+        let exposition = usage.expose(&Totals::default());
+        let mut samples = exposition.counters.iter().chain(&exposition.gauges);
+        let one = samples.find(|sample| {
+            let values = sample.labels.iter().map(|(_, value)| value.as_str());
+            sample.name == name && values.eq(labels.iter().copied())
         });
-        one.expect("a metric of the table").values[0]
+        one.expect("a metric of the table").value
     }
 
     const READS: (&str, &[&str]) = ("forebay_blockio_operations_total", &["read", "threads"]);
@@ -234,16 +226,16 @@ mod tests {
         usage
             .take(1, &record(&[(sent.0, sent.1, 70)]))
             .expect("a record");
-        let mut readings = usage.readings();
         let own = Totals {
             sent_bytes: 30,
             connections: [0, 2, 0, 0],
             ..Totals::default()
         };
-        add_transport(&mut readings, &own);
+        let exposition = usage.expose(&own);
         let values = |name| {
-            let of_name = readings.iter().filter(move |reading| reading.name == name);
-            of_name.map(|reading| reading.values[0]).collect::<Vec<_>>()
+            let samples = exposition.counters.iter().chain(&exposition.gauges);
+            let of_name = samples.filter(move |sample| sample.name == name);
+            of_name.map(|sample| sample.value).collect::<Vec<_>>()
         };
         assert_eq!(values("forebay_transport_bytes_total"), [100.0, 0.0]);
         assert_eq!(
@@ -266,15 +258,17 @@ mod tests {
         }
         writer.float(60.5);
         usage.take(1, &writer.into_bytes()).expect("a record");
-        let readings = usage.readings();
-        let acquires = readings
-            .iter()
-            .find(|reading| reading.kind == Kind::Histogram);
-        let (buckets, sum, count) = acquires.expect("a histogram").histogram();
+        let exposition = usage.expose(&Totals::default());
+        let Distribution {
+            buckets,
+            sum,
+            count,
+            ..
+        } = exposition.histograms.first().expect("a histogram");
         assert_eq!(buckets.len(), BUCKETS.len());
-        assert_eq!((buckets[0], buckets[6]), ((0.0001, 4.0), (0.1, 4.0)));
-        assert_eq!((buckets[7], buckets[9]), ((0.3, 5.0), (10.0, 5.0)));
-        assert_eq!((sum, count), (60.5, 7.0));
+        assert_eq!((buckets[0], buckets[6]), ((0.0001, 4), (0.1, 4)));
+        assert_eq!((buckets[7], buckets[9]), ((0.3, 5), (10.0, 5)));
+        assert_eq!((*sum, *count), (60.5, 7));
     }
 
     #[test]

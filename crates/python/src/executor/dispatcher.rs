@@ -22,7 +22,6 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::seen;
 use super::settings::{prune_rule, settings_of};
-use super::usage;
 use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
@@ -181,26 +180,19 @@ impl PyDispatcher {
         Ok(seen::metrics(py, &exposition)?)
     }
 
-    #[pyo3(signature = (event, *, service, pid, cause = None, id = None))]
-    fn note_event(
-        &self,
-        event: &str,
-        service: &str,
-        pid: i32,
-        cause: Option<&str>,
-        id: Option<u64>,
-    ) -> Result<()> {
+    #[pyo3(signature = (event, *, service, pid, cause = None))]
+    fn note_event(&self, event: &str, service: &str, pid: i32, cause: Option<&str>) -> Result<()> {
         let happening = ServiceChange::of_word(event).map(|change| Happening::Service {
             change,
             service: service.into(),
             pid,
             cause: cause.map(Cause::of_death),
         })?;
-        Ok(self.core.note(id.map(RequestId), happening)?)
+        Ok(self.core.note(happening)?)
     }
 
     fn usage<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
-        Ok(usage::readings(py, &self.core.usage())?)
+        Ok(seen::metrics(py, &self.core.usage())?)
     }
 
     fn workers<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {

@@ -71,7 +71,7 @@ pub enum Command {
     },
     Ask(AskMachine),
     /// Append an event, of this request if one has to do with it.
-    Note(Option<RequestId>, Happening),
+    Note(Happening),
     Metrics(Sender<Exposition>),
     Close,
 }
