@@ -27,6 +27,9 @@ __all__ = [
     "parse_seconds",
 ]
 
+BYTES_MAX: Final = 2**63 - 1
+"""The largest size, which every counter of bytes holds."""
+
 _BYTES: Final = {
     "B": 1,
     "KB": 10**3,
@@ -57,18 +60,27 @@ def parse_bytes(text: str | int) -> int:
         The size in bytes, 0 or more; a fraction of a byte is cut off.
 
     Raises:
-        ConfigError: the text is no size, its unit is unknown, or the number is negative.
+        ConfigError: the text is no size, its unit is unknown, or the number is negative or above
+            `BYTES_MAX`.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
-            raise ConfigError(f"a size of {text} bytes is negative")
-        return text
+            raise ConfigError(f"a size of {text} bytes is negative; give at least 0")
+        return _at_most(text, text)
     amount, unit = _quantity(text, "size", "2GiB")
     if unit not in _BYTES:
         raise ConfigError(
             f"size {text!r}: unknown unit {unit!r}; the units are {', '.join(_BYTES)}"
         )
-    return int(amount * _BYTES[unit])
+    return _at_most(int(amount * _BYTES[unit]), text)
+
+
+def _at_most(size: int, text: str | int) -> int:
+    if size > BYTES_MAX:
+        raise ConfigError(
+            f"size {text!r} is above {BYTES_MAX} bytes, the most that can be asked for"
+        )
+    return size
 
 
 def parse_seconds(text: str | float) -> float:
@@ -86,7 +98,7 @@ def parse_seconds(text: str | float) -> float:
     """
     if isinstance(text, int | float) and not isinstance(text, bool):
         if not text >= 0:  # also true for a nan
-            raise ConfigError(f"a time of {text} seconds is negative or no number")
+            raise ConfigError(f"a time of {text} seconds is negative or no number; give at least 0")
         return float(text)
     amount, unit = _quantity(text, "time", "30s")
     if unit not in _SECONDS:
@@ -108,7 +120,9 @@ def parse_timeout(timeout: str | float | None) -> float | None:
 def _quantity(text: object, what: str, example: str) -> tuple[Decimal, str]:
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ConfigError(f"{what} {text!r}: write a number and a unit, such as {example!r}")
+        raise ConfigError(
+            f"{what} {text!r} cannot be read; write a number and a unit, such as {example!r}"
+        )
     return Decimal(match[1]), match[2]
 
 

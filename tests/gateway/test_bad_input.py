@@ -152,6 +152,7 @@ def test_a_wrong_option_in_a_body_is_named(serving: HttpServing, option: str, va
     assert refused["error"].keys() >= FIELDS
     assert refused["error"]["status"] == 422
     assert refused["error"]["object"] == option
+    assert refused["error"]["limit"] or refused["error"]["next"]
     assert accepted.keys() == {"id"}
 
 
@@ -281,4 +282,5 @@ def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
     assert (told["status"], told["code"]) == (status, code)
     assert told["type"] == f"/problems/{code}"
     assert told["message"]
+    assert told["limit"] not in (None, "") or told["next"], "what is allowed, or what to do"
     return told

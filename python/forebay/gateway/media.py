@@ -40,6 +40,7 @@ def body_form(content_type: str | None) -> str:
         object="Content-Type",
         limit=forms,
         value=content_type[:100],
+        next=f"send Content-Type: {JSON}",
         headers=[(b"accept-post", forms.encode())],
     )
 
@@ -73,6 +74,7 @@ def choose(accept: str | None, offers: Sequence[str], reason: str = "") -> str:
         object="Accept",
         limit=forms,
         value=accept[:200],
+        next="send no Accept, or one that names a form",
     )
 
 

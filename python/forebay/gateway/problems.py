@@ -34,6 +34,7 @@ __all__ = [
     "problem_of",
     "problem_of_failure",
     "problem_of_refusal",
+    "refused_value",
 ]
 
 MEDIA_TYPE: Final = b"application/problem+json"
@@ -161,6 +162,17 @@ def invalid(path: str, allowed: str, value: str) -> Problem:
     """
     message = f"{path}: expected {allowed}, got {value}"
     return Problem(422, "invalid", message, object=path, limit=allowed, value=value)
+
+
+def refused_value(path: str, error: Exception) -> Problem:
+    """A part of the body or of the query that its parser refuses.
+
+    Args:
+        path: where it is.
+        error: of the parser; behind "; " its text has the next step.
+    """
+    message, _, next_step = str(error).partition("; ")
+    return Problem(422, "invalid", f"{path}: {message}", object=path, next=next_step)
 
 
 def problem_of(error: BaseException) -> Problem:

@@ -37,7 +37,8 @@ BODY: Final = "body"
 
 _AT: Final = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
 """How msgspec ends a message where the fault is within a value; it does not tell keys of maps."""
-_FIELD: Final = re.compile(r"(?:missing required|contains unknown) field `([^`]*)`")
+_FIELD: Final = re.compile(r"(missing required|contains unknown) field `([^`]*)`")
+_EXPECTED: Final = re.compile(r"Expected (.*), got (.*)")
 _UNREADABLE: Final = (ValueError, OverflowError, RecursionError)
 """What decoders and encoders raise; the errors of msgspec and of UTF-8 are the first."""
 
@@ -267,29 +268,45 @@ def _decoded(
         field, allowed, came = refused.args
         raise invalid(f"{path}{field}", allowed, came) from None
     except _UNREADABLE as error:
-        raise _problem(path, error, len(memoryview(value))) from None
+        raise _problem(path, error, len(memoryview(value)), decoder) from None
 
 
-def _problem(path: str, error: Exception, size: int) -> Problem:
-    """The problem of a value of so many bytes that cannot be read."""
+def _problem(path: str, error: Exception, size: int, decoder: Any = None) -> Problem:
+    """The problem of a value of so many bytes that cannot be read by this decoder."""
     if isinstance(error, RecursionError):
         return invalid(path or BODY, f"at most {LEVELS_MAX} levels", "a deeper value")
     if isinstance(error, OverflowError):
         return invalid(path, "integers of 64 bits", "a longer one")
     text = str(error)
     if isinstance(error, msgspec.ValidationError):
-        where, field = _AT.search(text), _FIELD.search(text)
-        path += where[1] if where else ""
-        path += f".{field[1]}" if field else ""
-        path = path.lstrip(".") or BODY
-        message = f"{path}: {text[: where.start()] if where else text}"
-        return Problem(422, "invalid", message, object=path)
+        return _not_of_type(path, text, getattr(decoder, "type", None))
     if isinstance(error, UnicodeDecodeError):
         text = f"a text is not UTF-8 at its byte {error.start}"
     elif "byte" not in text:
         text += f" (byte {size})"  # it ends too early
     path = path or BODY
-    return Problem(400, "malformed", f"{path}: {text}", object=path)
+    form = "MessagePack" if isinstance(decoder, msgpack.Decoder) else "JSON"
+    return Problem(400, "malformed", f"{path}: {text}", object=path, next=f"send {form}")
+
+
+def _not_of_type(path: str, text: str, type_: Any) -> Problem:
+    """The problem of a value that can be read and is not of its type, by the text of msgspec."""
+    where = _AT.search(text)
+    if where:
+        path, text = path + where[1], text[: where.start()]
+    if field := _FIELD.search(text):
+        path = f"{path}.{field[2]}".lstrip(".")
+        message = f"{path}: " + (
+            "there is no such field" if "unknown" in field[1] else "the field is missing"
+        )
+        names = ", ".join(getattr(type_, "__struct_fields__", ()))
+        return Problem(
+            422, "invalid", message, object=path, limit=names, next=f"the fields are {names}"
+        )
+    path = path.lstrip(".") or BODY
+    if kinds := _EXPECTED.fullmatch(text):
+        return invalid(path, kinds[1], kinds[2])
+    return Problem(422, "invalid", f"{path}: {text}", object=path)
 
 
 def _too_long(value: Any, path: str) -> str:

@@ -122,6 +122,7 @@ class ServerLink:
                     f"{text!r:.100} is no id, nor the beginning of one",
                     object="request",
                     value=text[:100],
+                    next="list the requests with GET /v1/requests",
                 )
         id_: str = await self.ask("resolve", text)
         return id_

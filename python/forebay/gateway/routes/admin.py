@@ -9,7 +9,7 @@ import msgspec
 from forebay.config import parse_timeout
 from forebay.errors import ConfigError
 from forebay.executor._internal import prune_rule
-from forebay.gateway.problems import Problem
+from forebay.gateway.problems import Problem, refused_value
 from forebay.gateway.reading import read_as
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def prune(context: Context, exchange: Exchange) -> None:
     try:
         asked = prune_rule(rule.older_than, rule.status, rule.ids, dry_run=rule.dry_run)
     except ConfigError as error:
-        raise Problem(422, "invalid", f"older_than: {error}", object="older_than") from None
+        raise refused_value("older_than", error) from None
     await exchange.json(await context.server.ask("prune", asked, by=exchange.holder.name))
 
 
@@ -73,7 +73,7 @@ async def stop(context: Context, exchange: Exchange) -> None:
     try:
         grace = parse_timeout(wanted.grace)
     except ConfigError as error:
-        raise Problem(422, "invalid", f"grace: {error}", object="grace") from None
+        raise refused_value("grace", error) from None
     await exchange.json(await context.server.ask("stop", grace, by=exchange.holder.name))
 
 

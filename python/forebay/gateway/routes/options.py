@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forebay.errors import ConfigError
 from forebay.executor import Submit
-from forebay.gateway.problems import Problem
+from forebay.gateway.problems import Problem, invalid, refused_value
 
 __all__ = ["from_object", "from_query"]
 
@@ -55,6 +55,15 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 }
 """What each may be in JSON."""
 
+_KINDS: Final = {
+    (int,): "an integer",
+    (str,): "text",
+    (list,): "a list of ids",
+    (int, float): "a number",
+    (str, int): "bytes, or text as '2GB'",
+    (str, int, float): "seconds, or text as '5min'",
+}
+
 
 def from_query(query: Mapping[str, list[str]]) -> dict[str, Any]:
     """The options on the wire.
@@ -71,11 +80,11 @@ def from_query(query: Mapping[str, list[str]]) -> dict[str, Any]:
         if read is None:
             raise _unknown(name)
         if len(values) > 1:
-            raise _wrong(name, f"option {name} is given {len(values)} times; give it once")
+            raise _wrong(name, f"option {name} is given {len(values)} times", next="give it once")
         try:
             given[name] = read(values[0])
         except ValueError:
-            raise _wrong(name, f"option {name} is {values[0]!r:.100}; give a number") from None
+            raise _of_type(name, values[0]) from None
     return _on_wire(given)
 
 
@@ -88,32 +97,43 @@ def from_object(options: Any) -> dict[str, Any]:
     if options is None:
         return {}
     if not isinstance(options, dict):
-        raise _wrong("options", "options: expected an object")
+        raise invalid("options", "an object", _shown(options))
     for name, value in options.items():
         types = _TYPES.get(name)
         if types is None:
             raise _unknown(name)
         if not isinstance(value, types) or isinstance(value, bool):
-            raise _wrong(name, f"option {name} is {value!r:.100}, which is of another type")
+            raise _of_type(name, value)
     return _on_wire(options)
 
 
 def _on_wire(given: dict[str, Any]) -> dict[str, Any]:
     after = given.get("after", ())
     if not all(isinstance(one, str) for one in after):
-        raise _wrong("after", "option after: expected ids")
+        raise invalid("after", "ids of requests", _shown(after))
     wire: dict[str, Any] = {}
     for name, value in given.items():
         try:
             wire |= Submit(**{name: value}).to_wire()
         except (ConfigError, OverflowError) as error:
-            raise _wrong(name, f"option {name}: {error}") from None
+            raise refused_value(name, error) from None
     return wire
 
 
 def _unknown(name: str) -> Problem:
-    return _wrong(name, f"there is no option {name!r:.100}; the options are {', '.join(_TYPES)}")
+    names = ", ".join(_TYPES)
+    return _wrong(
+        name, f"there is no option {name!r:.100}", limit=names, next=f"the options are {names}"
+    )
 
 
-def _wrong(name: str, message: str) -> Problem:
-    return Problem(422, "invalid", message, object=name[:100])
+def _of_type(name: str, value: Any) -> Problem:
+    return invalid(name, _KINDS[_TYPES[name]], _shown(value))
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.100}"
+
+
+def _wrong(name: str, message: str, *, limit: str | None = None, next: str = "") -> Problem:
+    return Problem(422, "invalid", message, object=name[:100], limit=limit, next=next)
