@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -132,3 +134,49 @@ def test_leaving_tells_those_whose_submission_is_on_its_way(run: Run) -> None:
         assert "before this was submitted" in str(told[1])
 
     run(main())
+
+
+def test_a_forked_child_is_told_to_make_its_own_client(
+    server: ScriptedServer, client: Client
+) -> None:
+    """Its parent's thread, which would submit for it, is not there, and the lock may be taken."""
+    gate = threading.Event()
+
+    def late(_: Any) -> bytes:
+        gate.wait(5)
+        return accepted("a")
+
+    server.answers = [late]
+    request = client.submit_nowait("echo")
+    told = in_child(lambda: client.submit_nowait("echo"), lambda: request.accepted(5), client.close)
+    gate.set()
+    first, second, third = told
+    assert first == second
+    assert first.startswith(f"process {os.getpid()} made this client")
+    assert third == ""
+    assert request.accepted(5) == "a"
+
+
+def in_child(*calls: Callable[[], object]) -> list[str]:
+    """What each call raises in a forked child, which has two seconds; empty: nothing."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        signal.alarm(2)
+        with os.fdopen(writing, "w") as told:
+            for call in calls:
+                told.write(f"{raised_by(call)}\n")
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        lines = told.read().splitlines()
+    assert os.waitpid(pid, 0)[1] == 0
+    return lines
+
+
+def raised_by(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except errors.ClosedError as error:
+        return str(error)
+    return ""

@@ -5,6 +5,7 @@ While one call is on its way the next submissions gather, so that many share a c
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -50,7 +51,8 @@ class Sent:
 class Outbox:
     """The submissions of one client.
 
-    Threads: any. Its own thread begins with the first submission and ends on `close`.
+    Threads: any. Its own thread begins with the first submission and ends on `close`. Forks: it is
+    the parent's, whose thread and lock a child does not have; there it refuses.
 
     Args:
         send: submits several, and returns what became of each.
@@ -58,6 +60,7 @@ class Outbox:
 
     def __init__(self, send: Callable[[Sequence[Submission]], Sequence[str | Error]]) -> None:
         self._send = send
+        self._pid = os.getpid()
         self._changed = threading.Condition()
         self._waiting: deque[Sent] = deque()
         self._under_way = 0
@@ -67,6 +70,7 @@ class Outbox:
 
     def add(self, submission: Submission) -> Sent:
         """Begin to submit, once fewer than `UNACCEPTED_MAX` are under way."""
+        self._check_process()
         sent = Sent(submission)
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._count() < UNACCEPTED_MAX)
@@ -85,8 +89,10 @@ class Outbox:
         """Wait for the id.
 
         Raises:
-            what it was refused with. DeadlineError: `timeout` ran out.
+            what it was refused with. DeadlineError: `timeout` ran out. ClosedError: a forked child
+            waits for a submission of its parent.
         """
+        self._check_process()
         with self._changed:
             if not self._changed.wait_for(lambda: sent.outcome is not None, timeout):
                 raise not_accepted(sent, timeout)
@@ -98,6 +104,8 @@ class Outbox:
 
     def finish(self, timeout: float) -> list[Error]:
         """Wait until all are accepted; returns what was refused and never looked at."""
+        if self._is_parents:
+            return []
         until = time.monotonic() + timeout
         with self._changed:
             self._changed.wait_for(lambda: not self._count(), max(0.0, until - time.monotonic()))
@@ -106,6 +114,8 @@ class Outbox:
 
     def close(self) -> None:
         """End its thread; what was not sent is not sent any more. Idempotent."""
+        if self._is_parents:
+            return
         with self._changed:
             self._closed = True
             for sent in self._waiting:
@@ -115,6 +125,17 @@ class Outbox:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.join()
+
+    @property
+    def _is_parents(self) -> bool:
+        return self._pid != os.getpid()
+
+    def _check_process(self) -> None:
+        if self._is_parents:
+            raise ClosedError(
+                f"process {self._pid} made this client, and this is a forked child of it; make a"
+                " client here"
+            )
 
     def _count(self) -> int:
         return len(self._waiting) + self._under_way
