@@ -143,7 +143,7 @@ def test_no_accepted_request_is_lost_while_gateways_are_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 5 * KILLS)
+@pytest.mark.timeout(60 + 10 * KILLS)
 def test_gateways_are_killed_under_load(serving: HttpServing) -> None:
     """However often, and at whatever moment."""
     over = threading.Event()
