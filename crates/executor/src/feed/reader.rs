@@ -196,6 +196,11 @@ impl FeedReader {
         chains.any(|chain| chain.has_news(self.cursor))
     }
 
+    /// Whether a gap is what it gets next.
+    pub fn has_missed(&self, feed: &Feed) -> bool {
+        self.missed(feed).is_some()
+    }
+
     /// What it gets next; it has had that then.
     pub fn next<'a>(&mut self, feed: &'a Feed) -> Next<'a> {
         if let Some(last) = self.missed(feed) {

@@ -356,7 +356,7 @@ impl Feed {
     }
 
     #[cfg(test)]
-    pub(super) fn requests_known(&self) -> usize {
+    pub(crate) fn requests_known(&self) -> usize {
         self.requests.len()
     }
 }
