@@ -264,6 +264,29 @@ def test_the_events_of_a_request_go_on_in_a_loop_too(
     run(main())
 
 
+def test_a_reader_of_events_has_begun_when_it_is_there(
+    server: SmallServer, connect: Connect
+) -> None:
+    """A server that ended before it said from where on it tells would lose what comes next."""
+    server.kill()
+    server.start(BREAKS_FEED="1")
+
+    def restart() -> None:
+        server.wait_gone()
+        server.start()
+
+    with connect() as reader, connect() as client:
+        assert reader.info()
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        events = reader.follow(events="ended")
+        request = client.submit("echo")
+        assert request.result(timeout=20) == {}
+        assert next(events)["id"] == request.id
+        events.close()
+        restarting.join()
+
+
 def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:
     """Those whose ids are known are waited for again; what had come before is still there."""
     held = [client.submit_nowait("hold") for _ in range(20)]

@@ -174,7 +174,7 @@ class Following:
 
 
 def feed(client: Client, following: Following) -> Generator[Event, None, None]:
-    """The events of a server; begun when this returns."""
+    """The events of a server; begun when this returns, at a number that is known."""
     events = _feed(client, following)
     next(events)
     return events
@@ -186,11 +186,17 @@ def _feed(client: Client, following: Following) -> Generator[Event, None, None]:
         channel = client._channel()
         try:
             with channel.stream("feed", following.args) as stream:
-                if not has_begun:
+                if not has_begun and following.cursor is not None:
                     has_begun = True
                     yield {}
                 for item in stream:
-                    yield from following.take(item, channel.name)
+                    told = [*following.take(item, channel.name)]
+                    # Without a cursor the first item says its number, behind which this goes on
+                    # also where the server ends before anything has happened.
+                    if not has_begun:
+                        has_begun = True
+                        yield {}
+                    yield from told
             return
         except ProtocolError:
             raise
