@@ -47,6 +47,8 @@ struct Known {
     name: Option<&'static str>,
     submitter: Option<&'static str>,
     superseded: bool,
+    /// It was dropped when nothing had superseded it.
+    lost: bool,
 }
 
 /// What a reader wants, as the list understands it.
@@ -160,6 +162,7 @@ impl World {
             name: request.map(|index| NAMES[index % 3]),
             submitter: request.map(|index| if index % 2 == 1 { "s1" } else { "s0" }),
             superseded: false,
+            lost: false,
         });
     }
 
@@ -187,6 +190,9 @@ impl World {
                 }
             }
         }
+        let oldest = self.feed.oldest();
+        let dropped = self.list.iter_mut().filter(|one| one.number < oldest);
+        dropped.for_each(|one| one.lost |= !one.superseded);
         let kept = self.feed.kept();
         prop_assert_eq!(self.feed.newest(), (START << 20) + self.list.len() as u64);
         prop_assert!(self.feed.requests_known() <= kept.0 + 2 * self.readers.len());
@@ -266,6 +272,12 @@ impl World {
                 }
                 Next::Gap { first, last } => {
                     prop_assert!(first == after + 1 && first <= last && last < oldest);
+                    let mut between = self.list.iter().filter(|one| one.number >= first);
+                    let is_foreign = first <= START << 20;
+                    prop_assert!(
+                        is_foreign || between.any(|one| one.lost),
+                        "nothing is missed"
+                    );
                     *told = oldest - 1;
                 }
                 Next::Nothing => {
@@ -366,6 +378,23 @@ fn a_flood_of_progress_is_no_gap_for_who_waits_for_the_end() {
     .collect();
     assert_eq!(kinds, [EventKind::Progress, EventKind::Ended]);
     assert!(world.feed.progress(RequestId(1)).is_none(), "it has ended");
+}
+
+#[test]
+fn a_flood_of_progress_is_no_gap_for_who_reads_everything() {
+    let bounds = FeedBounds {
+        events_max: 10,
+        ..FeedBounds::default()
+    };
+    let mut world = World::new(bounds);
+    let mut reader =
+        FeedReader::open(&mut world.feed, EventFilter::default(), None).expect("a reader");
+    (0..100).for_each(|_| world.append(1, 2));
+    let newest = world.feed.newest();
+    assert!(matches!(reader.next(&world.feed), Next::Event(event) if event.number == newest));
+    assert_eq!(reader.next(&world.feed), Next::Nothing);
+    (0..11).for_each(|_| world.append(1, 0));
+    assert!(matches!(reader.next(&world.feed), Next::Gap { .. }));
 }
 
 #[test]

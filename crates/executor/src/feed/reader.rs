@@ -229,7 +229,7 @@ impl FeedReader {
             let chains = self.positions.iter().filter_map(|one| feed.chain(one.of));
             chains.map(Chain::dropped).max().unwrap_or(0)
         } else {
-            feed.oldest() - 1
+            feed.dropped()
         };
         if self.is_foreign {
             return Some(dropped.max(feed.base()));
@@ -241,7 +241,9 @@ impl FeedReader {
     fn next_place(&mut self, feed: &Feed) -> Option<u64> {
         let cursor = self.cursor;
         if !self.filter.is_chained() {
-            return Some(cursor + 1).filter(|number| *number <= feed.newest());
+            // Behind it superseded places alone may have been dropped.
+            let next = feed.oldest().max(cursor + 1);
+            return Some(next).filter(|number| *number <= feed.newest());
         }
         let mut oldest: Option<u64> = None;
         for position in &mut self.positions {

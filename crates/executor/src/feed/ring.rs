@@ -63,6 +63,8 @@ pub struct Feed {
     base: u64,
     /// The number of the first place.
     first: u64,
+    /// The newest event that was dropped. A superseded one does not count: nobody misses it.
+    dropped: u64,
     places: VecDeque<Place>,
     /// Bytes of all places.
     bytes: usize,
@@ -83,6 +85,7 @@ impl Feed {
             bounds,
             base,
             first: base + 1,
+            dropped: base,
             places: VecDeque::new(),
             bytes: 0,
             names: NameChains::default(),
@@ -100,6 +103,11 @@ impl Feed {
     /// The number of the oldest event that is kept; behind the newest one if none is.
     pub fn oldest(&self) -> u64 {
         self.first
+    }
+
+    /// The newest event that was dropped, if that is one of this server.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// The number before the first of this server.
@@ -130,8 +138,12 @@ impl Feed {
 impl Feed {
     /// Append an event of a request.
     pub fn append(&mut self, at: Millis, request: &Request, happening: Happening) {
-        let keeps = self.make_room();
         let (id, submission) = (request.id, &request.submission);
+        if matches!(happening, Happening::Progress(_)) {
+            // First: what is dropped for this one is missed by nobody if this one replaces it.
+            self.supersede(self.requests.get(id).map_or(0, |known| known.progress));
+        }
+        let keeps = self.make_room();
         let name = self.names.index(&submission.name);
         let metrics = &mut self.metrics;
         let row = self.names.counted(name, |text| metrics.row(text));
@@ -144,25 +156,20 @@ impl Feed {
         if known.submitter.is_none() {
             known.submitter = Some(Arc::clone(&submission.submitter));
         }
-        let superseded = match &happening {
+        match &happening {
             Happening::Progress(record) => {
                 self.progress.insert(id, Arc::clone(record));
-                std::mem::replace(&mut known.progress, number)
+                known.progress = number;
             }
             Happening::Ended {
                 status, attempt, ..
             } => {
                 known.ended = Some((*status, *attempt));
                 self.progress.remove(&id);
-                0
             }
-            _ => {
-                known.ended = None;
-                0
-            }
-        };
+            _ => known.ended = None,
+        }
         self.push(at, Some(id), name, happening);
-        self.supersede(superseded);
     }
 
     /// Append that a submission was refused; `id` if it had one.
@@ -246,6 +253,9 @@ impl Feed {
         self.first += 1;
         self.bytes -= PLACE_BYTES + place.happening.held_bytes();
         let superseded = place.happening == Happening::Superseded;
+        if !superseded {
+            self.dropped = number;
+        }
         if let Some(chain) = self.names.chain_mut(place.name) {
             chain.drop_first(behind(number, place.next_of_name), superseded);
             self.names.release(place.name);
