@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::event::{EventKind, Happening, ServerState};
-use super::reader::{EventFilter, FeedReader, Next};
+use super::reader::{EventFilter, FeedReader, Looks, Next};
 use super::ring::{Feed, FeedBounds, PLACE_BYTES};
 use crate::id::RequestId;
 use crate::request::{Cause, Lane, Options, Request, Status, Submission};
@@ -263,7 +263,7 @@ impl World {
                 let mut due = self.list.iter().filter(move |one| one.number > from);
                 due.find(|one| one.number >= oldest && !one.superseded && wanted.passes(one))
             };
-            match reader.next(&self.feed) {
+            match reader.next(&self.feed, &mut Looks::default()) {
                 Next::Event(event) => {
                     let expected = owed(after).map(|one| (one.number, one.kind, one.id, one.name));
                     let got = (event.number, event.kind, event.id, event.name);
@@ -319,6 +319,11 @@ proptest! {
     }
 }
 
+/// What a reader gets in a turn of its own.
+fn next<'a>(reader: &mut FeedReader, feed: &'a Feed) -> Next<'a> {
+    reader.next(feed, &mut Looks::default())
+}
+
 #[test]
 fn a_reader_of_one_name_looks_at_no_other() {
     let mut world = World::new(FeedBounds::default());
@@ -330,11 +335,11 @@ fn a_reader_of_one_name_looks_at_no_other() {
     let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
     for _ in 0..60 {
         assert!(
-            matches!(reader.next(&world.feed), Next::Event(_)),
+            matches!(next(&mut reader, &world.feed), Next::Event(_)),
             "without a rest"
         );
     }
-    assert_eq!(reader.next(&world.feed), Next::Nothing);
+    assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
 }
 
 #[test]
@@ -343,10 +348,49 @@ fn a_reader_that_finds_little_rests_between() {
     (0..60_000).for_each(|_| world.append(1, 0));
     let filter = EventFilter::default().with_kinds([EventKind::Server]);
     let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
-    assert_eq!(reader.next(&world.feed), Next::Later);
-    let rests = (0..60).take_while(|_| reader.next(&world.feed) == Next::Later);
+    assert_eq!(next(&mut reader, &world.feed), Next::Later);
+    let rests = (0..60).take_while(|_| next(&mut reader, &world.feed) == Next::Later);
     assert!(rests.count() < 16);
-    assert_eq!(reader.next(&world.feed), Next::Nothing);
+    assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
+}
+
+#[test]
+fn a_reader_that_comes_back_rests_while_it_looks_for_its_place() {
+    let mut world = World::new(FeedBounds::default());
+    (0..60_000).for_each(|_| world.append(1, 0));
+    let newest = world.feed.newest();
+    let filters = [
+        EventFilter::default().with_names(vec![NAMES[1].into()]),
+        EventFilter::of_request(RequestId(1)),
+    ];
+    for filter in filters {
+        let cursor = Some(newest - 1);
+        let mut reader = FeedReader::open(&mut world.feed, filter, cursor).expect("a reader");
+        let rests = (0..60).take_while(|_| next(&mut reader, &world.feed) == Next::Later);
+        assert_eq!(rests.count(), 60_000 / 4_096);
+        // The last look found it.
+        assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
+    }
+}
+
+#[test]
+fn an_item_of_few_events_ends_with_the_looks_of_its_turn() {
+    let mut world = World::new(FeedBounds::default());
+    for step in 0..60_000_u32 {
+        if step.is_multiple_of(1_000) {
+            world.perform(&Deed::Note).expect("a note");
+        } else {
+            world.append(1, 0);
+        }
+    }
+    let filter = EventFilter::default().with_kinds([EventKind::Server]);
+    let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
+    let mut looks = Looks::default();
+    let found = (0..60).take_while(|_| {
+        let found = reader.next(&world.feed, &mut looks);
+        matches!(found, Next::Event(_))
+    });
+    assert_eq!(found.count(), 5, "of 4,096 places");
 }
 
 #[test]
@@ -368,7 +412,7 @@ fn a_flood_of_progress_is_no_gap_for_who_waits_for_the_end() {
         world.append(1, 2);
     }
     world.append(1, 3);
-    let kinds: Vec<_> = std::iter::from_fn(|| match reader.next(&world.feed) {
+    let kinds: Vec<_> = std::iter::from_fn(|| match next(&mut reader, &world.feed) {
         Next::Event(event) => Some(Some(event.kind)),
         Next::Later => Some(None),
         Next::Gap { .. } => panic!("nothing is missed"),
@@ -391,10 +435,10 @@ fn a_flood_of_progress_is_no_gap_for_who_reads_everything() {
         FeedReader::open(&mut world.feed, EventFilter::default(), None).expect("a reader");
     (0..100).for_each(|_| world.append(1, 2));
     let newest = world.feed.newest();
-    assert!(matches!(reader.next(&world.feed), Next::Event(event) if event.number == newest));
-    assert_eq!(reader.next(&world.feed), Next::Nothing);
+    assert!(matches!(next(&mut reader, &world.feed), Next::Event(event) if event.number == newest));
+    assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
     (0..11).for_each(|_| world.append(1, 0));
-    assert!(matches!(reader.next(&world.feed), Next::Gap { .. }));
+    assert!(matches!(next(&mut reader, &world.feed), Next::Gap { .. }));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::dispatcher::limit::{
     FEED_ITEMS_A_TURN, FEED_PAUSE_MS, ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS,
 };
 use crate::error::Refusal;
-use crate::feed::{EventFilter, Feed, FeedReader, Next};
+use crate::feed::{EventFilter, Feed, FeedReader, Looks, Next};
 use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::logs::{Log, Logs};
@@ -422,12 +422,12 @@ fn not_given(feed: &Feed, ahead: u64) -> Refusal {
 
 /// The next item of a reader of the feed: as many events as fit.
 fn next_item(feed: &mut Feed, reader: &mut FeedReader, begin: &mut Option<u64>) -> NextItem {
-    let mut item = FeedItem::new();
+    let (mut item, mut looks) = (FeedItem::new(), Looks::default());
     if let Some(number) = begin.take() {
         item.begin(number);
     }
     while !item.is_full() {
-        match reader.next(feed) {
+        match reader.next(feed, &mut looks) {
             Next::Event(event) => item.event(&event),
             Next::Gap { first, last } => {
                 feed.metrics_mut().missed();

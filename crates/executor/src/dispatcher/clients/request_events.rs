@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::feed::{EventFilter, EventKind, Feed, FeedReader, Next};
+use crate::feed::{EventFilter, EventKind, Feed, FeedReader, Looks, Next};
 use crate::id::RequestId;
 use crate::machine::RequestView;
 use crate::message;
@@ -93,8 +93,9 @@ impl RequestEvents {
         if let Some(item) = self.first.pop_front() {
             return NextItem::Item(item);
         }
+        let mut looks = Looks::default();
         while !*over {
-            match self.reader.next(feed) {
+            match self.reader.next(feed, &mut looks) {
                 Next::Event(event) => {
                     // One that could not be written ends so too.
                     *over = matches!(event.kind, EventKind::Ended | EventKind::Refused);
