@@ -25,6 +25,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod names;
+mod parked;
 mod reader;
 mod requests;
 mod ring;

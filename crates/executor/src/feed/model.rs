@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::event::{EventKind, Happening, ServerState};
+use super::names::NAME_BYTES;
 use super::reader::{EventFilter, FeedReader, Looks, Next};
 use super::ring::{Feed, FeedBounds, PLACE_BYTES};
 use crate::id::RequestId;
@@ -118,29 +119,35 @@ struct Reading {
     told: u64,
 }
 
+fn request(number: usize) -> Request {
+    Request {
+        id: RequestId(number as u64),
+        accepted_at: 0,
+        submission: Submission {
+            name: NAMES[number % 3].into(),
+            code: "code".into(),
+            submitter: format!("s{}", number % 2).into(),
+            arguments: Vec::new().into(),
+            options: Arc::new(Options::default()),
+        },
+    }
+}
+
 struct World {
     feed: Feed,
     requests: Vec<Request>,
+    /// The number and the length of the newest progress of each that has not ended.
+    progress: Vec<Option<(u64, usize)>>,
     list: Vec<Known>,
     readers: Vec<Reading>,
 }
 
 impl World {
     fn new(bounds: FeedBounds) -> Self {
-        let request = |number: u8| Request {
-            id: RequestId(u64::from(number)),
-            accepted_at: 0,
-            submission: Submission {
-                name: NAMES[usize::from(number) % 3].into(),
-                code: "code".into(),
-                submitter: format!("s{}", number % 2).into(),
-                arguments: Vec::new().into(),
-                options: Arc::new(Options::default()),
-            },
-        };
         Self {
             feed: Feed::new(START, bounds),
             requests: (0..6).map(request).collect(),
+            progress: vec![None; 6],
             list: Vec::new(),
             readers: Vec::new(),
         }
@@ -193,6 +200,13 @@ impl World {
         let oldest = self.feed.oldest();
         let dropped = self.list.iter_mut().filter(|one| one.number < oldest);
         dropped.for_each(|one| one.lost |= !one.superseded);
+        for (index, newest) in self.progress.iter().enumerate() {
+            let told = self.feed.progress(RequestId(index as u64));
+            let told = told.map(|record| record.len());
+            let may_be_forgotten = newest.is_some_and(|(number, _)| number < oldest);
+            let expected = newest.map(|(_, bytes)| bytes);
+            prop_assert!(told == expected || (told.is_none() && may_be_forgotten));
+        }
         let kept = self.feed.kept();
         prop_assert_eq!(self.feed.newest(), (START << 20) + self.list.len() as u64);
         prop_assert!(self.feed.requests_known() <= kept.0 + 2 * self.readers.len());
@@ -220,6 +234,12 @@ impl World {
                 cause: Some(Cause::Raised),
             },
         };
+        let number = self.feed.newest() + 1;
+        match &happening {
+            Happening::Progress(record) => self.progress[index] = Some((number, record.len())),
+            Happening::Ended { .. } => self.progress[index] = None,
+            _ => {}
+        }
         self.know(happening.kind().expect("a kind"), Some(index));
         self.feed.append(1, &self.requests[index], happening);
     }
@@ -439,6 +459,66 @@ fn a_flood_of_progress_is_no_gap_for_who_reads_everything() {
     assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
     (0..11).for_each(|_| world.append(1, 0));
     assert!(matches!(next(&mut reader, &world.feed), Next::Gap { .. }));
+}
+
+#[test]
+fn progress_of_requests_that_wait_is_counted_with_the_events() {
+    let bounds = FeedBounds {
+        bytes_max: 64 << 10,
+        ..FeedBounds::default()
+    };
+    let mut feed = Feed::new(START, bounds);
+    let told = 1_000;
+    for number in 0..told {
+        let record = vec![0x80; 1_000].into();
+        feed.append(1, &request(number), Happening::Progress(record));
+        assert!(feed.kept().1 <= bounds.bytes_max);
+    }
+    for _ in 0..told {
+        feed.note(1, Happening::Scheduled);
+        assert!(feed.kept().1 <= bounds.bytes_max);
+    }
+    let kept: Vec<_> = (0..told)
+        .filter(|number| feed.progress(RequestId(*number as u64)).is_some())
+        .collect();
+    let newest: Vec<_> = (told - kept.len()..told).collect();
+    assert_eq!(kept, newest, "the oldest are forgotten first");
+    assert!(
+        (20..=32).contains(&kept.len()),
+        "half of the bytes: {}",
+        kept.len()
+    );
+    assert!(feed.kept().0 > 100, "the other half is for events");
+    let ended = Happening::Ended {
+        status: Status::Failed,
+        attempt: 1,
+        queued_ms: 2,
+        run_ms: 3,
+        cause: None,
+    };
+    let before = feed.kept().1;
+    feed.append(1, &request(told - 1), ended);
+    assert!(feed.progress(RequestId(told as u64 - 1)).is_none());
+    assert!(feed.kept().1 < before, "its record is not kept any more");
+}
+
+#[test]
+fn names_that_were_refused_are_counted_with_the_events() {
+    let bounds = FeedBounds {
+        bytes_max: 1 << 20,
+        ..FeedBounds::default()
+    };
+    let mut feed = Feed::new(START, bounds);
+    for number in 0..20_000 {
+        let name = format!("{number:0256}").into();
+        feed.refused(1, &name, None, "unknown");
+    }
+    let (events, bytes) = feed.kept();
+    assert!(bytes <= bounds.bytes_max);
+    assert!(events * (PLACE_BYTES + 256 + NAME_BYTES) <= bounds.bytes_max);
+    assert!(events > 1_000);
+    // Of names without an event there are few.
+    assert!(feed.names_known() <= events + 1);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use super::chain::{Chain, Of};
 use super::event::{Event, Happening};
 use super::exposition::Exposition;
 use super::metrics::Metrics;
-use super::names::{NAMELESS, NameChains};
+use super::names::{NAME_BYTES, NAMELESS, NameChains};
+use super::parked::ParkedProgress;
 use super::requests::RequestChains;
-use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::limit::{FEED_BYTES_MAX, FEED_EVENTS_MAX};
 use crate::request::{Millis, Request, Status};
@@ -70,8 +70,8 @@ pub struct Feed {
     bytes: usize,
     names: NameChains,
     requests: RequestChains,
-    /// The newest progress of each request that has not ended, whether its place is still kept or not.
-    progress: ByNumber<RequestId, Arc<[u8]>>,
+    /// The newest progress of each request that has not ended and whose place was dropped.
+    parked: ParkedProgress,
     metrics: Metrics,
 }
 
@@ -90,7 +90,7 @@ impl Feed {
             bytes: 0,
             names: NameChains::default(),
             requests: RequestChains::default(),
-            progress: ByNumber::default(),
+            parked: ParkedProgress::default(),
             metrics: Metrics::default(),
         }
     }
@@ -115,16 +115,17 @@ impl Feed {
         self.base
     }
 
-    /// How many events are kept, superseded ones included, and their bytes.
+    /// How many events are kept, superseded ones included, and all bytes.
     pub fn kept(&self) -> (usize, usize) {
-        (self.places.len(), self.bytes)
+        (self.places.len(), self.bytes + self.parked.bytes())
     }
 
     /// Add the counters, and how much is kept.
     pub fn expose(&self, to: &mut Exposition) {
         self.metrics.expose(to);
-        to.gauge("forebay_feed_events", &[], self.places.len() as u64);
-        to.gauge("forebay_feed_bytes", &[], self.bytes as u64);
+        let (events, bytes) = self.kept();
+        to.gauge("forebay_feed_events", &[], events as u64);
+        to.gauge("forebay_feed_bytes", &[], bytes as u64);
         to.counter("forebay_feed_events_total", &[], self.newest() - self.base);
     }
 
@@ -157,15 +158,16 @@ impl Feed {
             known.submitter = Some(Arc::clone(&submission.submitter));
         }
         match &happening {
-            Happening::Progress(record) => {
-                self.progress.insert(id, Arc::clone(record));
+            Happening::Progress(_) => {
+                self.parked.forget(id);
                 known.progress = number;
             }
             Happening::Ended {
                 status, attempt, ..
             } => {
                 known.ended = Some((*status, *attempt));
-                self.progress.remove(&id);
+                known.end = number;
+                self.parked.forget(id);
             }
             _ => known.ended = None,
         }
@@ -213,7 +215,7 @@ impl Feed {
 
     fn push(&mut self, at: Millis, id: Option<RequestId>, name: u32, happening: Happening) {
         let number = self.newest() + 1;
-        self.bytes += PLACE_BYTES + happening.held_bytes();
+        self.bytes += self.cost(name, &happening);
         self.places.push_back(Place {
             at,
             id,
@@ -230,9 +232,28 @@ impl Feed {
         if let Some(before) = known.and_then(|known| known.chain.append(number)) {
             self.place_mut(before).next_of_request = distance(before, number);
         }
-        while self.bytes > self.bounds.bytes_max {
-            self.drop_first();
+        self.trim();
+    }
+
+    /// Drop what is above the bound. Of that, progress without a place may have the half.
+    fn trim(&mut self) {
+        let bytes_max = self.bounds.bytes_max;
+        while self.kept().1 > bytes_max {
+            if self.parked.bytes() > bytes_max / 2 {
+                self.parked.forget_oldest();
+            } else {
+                self.drop_first();
+            }
         }
+    }
+
+    /// The bytes of a place. A name that was refused is kept for its event alone; others are of the application.
+    fn cost(&self, name: u32, happening: &Happening) -> usize {
+        let named = match happening {
+            Happening::Refused(_) => NAME_BYTES + self.names.text(name).map_or(0, str::len),
+            _ => 0,
+        };
+        PLACE_BYTES + happening.held_bytes() + named
     }
 
     /// Empty a place that a newer one makes needless, if it is kept.
@@ -251,7 +272,7 @@ impl Feed {
         };
         let number = self.first;
         self.first += 1;
-        self.bytes -= PLACE_BYTES + place.happening.held_bytes();
+        self.bytes -= self.cost(place.name, &place.happening);
         let superseded = place.happening == Happening::Superseded;
         if !superseded {
             self.dropped = number;
@@ -263,6 +284,11 @@ impl Feed {
         if let Some(id) = place.id
             && let Some(known) = self.requests.get_mut(id)
         {
+            if let Happening::Progress(record) = place.happening
+                && known.end < number
+            {
+                self.parked.keep(id, number, record);
+            }
             let next = behind(number, place.next_of_request);
             known.chain.drop_first(next, superseded);
             self.requests.release(id);
@@ -315,9 +341,14 @@ impl Feed {
         self.requests.get(id)?.ended
     }
 
-    /// The newest progress of a request that has not ended.
+    /// The newest progress of a request that has not ended, unless newer ones needed its room.
     pub fn progress(&self, id: RequestId) -> Option<&Arc<[u8]>> {
-        self.progress.get(&id)
+        let known = self.requests.get(id).filter(|it| it.end < it.progress);
+        let place = known.and_then(|known| self.place(known.progress));
+        match place.map(|place| &place.happening) {
+            Some(Happening::Progress(record)) => Some(record),
+            _ => self.parked.get(id),
+        }
     }
 
     /// The event of a number; `None` if it was superseded, dropped or not given yet.
@@ -363,6 +394,11 @@ impl Feed {
     fn place(&self, number: u64) -> Option<&Place> {
         let kept = number.checked_sub(self.first)?;
         self.places.get(usize::try_from(kept).ok()?)
+    }
+
+    #[cfg(test)]
+    pub(super) fn names_known(&self) -> usize {
+        self.names.len()
     }
 
     #[cfg(test)]
