@@ -77,10 +77,10 @@ pub struct Feed {
 
 /// Numbers.
 impl Feed {
-    /// The empty feed of a server that starts at this time. Its numbers are above those of every server that started
-    /// earlier on the same store, given that `now` is.
-    pub fn new(now: Millis, bounds: FeedBounds) -> Self {
-        let base = now << NUMBER_BITS;
+    /// The empty feed of a server. Its numbers are above those of every earlier server on the same store, given that
+    /// `begins` is so far above theirs that they have not reached it.
+    pub fn new(begins: Millis, bounds: FeedBounds) -> Self {
+        let base = begins << NUMBER_BITS;
         Self {
             bounds,
             base,
