@@ -76,7 +76,6 @@ def flood(ctx: forebay.Context, steps: int, gate: str = "") -> None:
         ctx.tell(steps, steps, "", "step")
         time.sleep(0.01)
 '''
-RESTARTS = 3
 
 
 @pytest.fixture
@@ -290,59 +289,6 @@ def test_a_follower_of_one_request_is_told_what_a_killed_server_took_along(
             gap, end = stream
         assert (gap["event"], gap["first"]) == ("gap", cursor + 1)
         assert (end["status"], end["seq"]) == ("succeeded", gap["last"])
-
-
-def test_readers_of_a_server_that_is_killed_are_told_the_gap(serving: Serving) -> None:
-    """Each goes on with the next server, and nothing comes twice."""
-    url = f"unix://{serving.socket}"
-    over = threading.Event()
-    got: dict[int, list[dict[str, Any]]] = {index: [] for index in range(4)}
-    errors: list[BaseException] = []
-
-    def read(index: int) -> None:
-        names = ["add"] if index % 2 else None
-        try:
-            with Client(url, start=False, timeout=60.0) as reader:
-                for event in reader.follow(names=names):
-                    got[index].append(event)
-                    if over.is_set():
-                        return
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=read, args=(index,)) for index in got]
-    for thread in threads:
-        thread.start()
-    with Client(url, start=False, timeout=60.0) as client:
-        for _ in range(RESTARTS):
-            _run_at_least(client, got)
-            serving.kill()
-            serving.start()
-        over.set()
-        _run_at_least(client, got, alive=threads)
-    for thread in threads:
-        thread.join(60)
-    assert not errors
-    for index, events in got.items():
-        gaps = [one for one in events if one["event"] == "gap"]
-        assert len(gaps) == RESTARTS
-        last = 0
-        for event in events:
-            number = event["first"] if event["event"] == "gap" else event["seq"]
-            assert number > last
-            if last and not index % 2:
-                assert number == last + 1, "no number is left out without a gap"
-            last = event.get("last", number)
-
-
-def _run_at_least(client: Client, got: Any, alive: Any = ()) -> None:
-    """Run requests until each reader has got something of them, or has left."""
-    before = {index: len(events) for index, events in got.items()}
-    while True:
-        client.submit("add").exception(timeout=60)
-        left = [one for one in alive if not one.is_alive()]
-        if len(left) == len(got) or all(len(got[one]) > before[one] for one in got):
-            return
 
 
 def test_a_loop_reads_too(run: Run, serving: Serving) -> None:
