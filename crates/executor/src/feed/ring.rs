@@ -341,6 +341,12 @@ impl Feed {
         self.requests.get(id)?.ended
     }
 
+    /// Whether a request has ended behind this number, as far as that is known here.
+    pub fn ends_behind(&self, id: RequestId, number: u64) -> bool {
+        let known = self.requests.get(id);
+        known.is_some_and(|known| known.ended.is_some() && known.end > number)
+    }
+
     /// The newest progress of a request that has not ended, unless newer ones needed its room.
     pub fn progress(&self, id: RequestId) -> Option<&Arc<[u8]>> {
         let known = self.requests.get(id).filter(|it| it.end < it.progress);

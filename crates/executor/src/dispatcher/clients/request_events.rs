@@ -74,9 +74,9 @@ impl RequestEvents {
         cursor: Option<u64>,
     ) -> Result<(Self, bool), u64> {
         let (reader, gap) = opened(feed, id, cursor)?;
-        let has_news = reader.has_news(feed);
-        let reads_end = has_news && feed.ended(id).is_some();
-        let has_had_end = cursor.is_some() && gap.is_none() && !has_news;
+        let kept = cursor.filter(|_| gap.is_none());
+        let reads_end = kept.is_some_and(|had| feed.ends_behind(id, had));
+        let has_had_end = kept.is_some() && !reader.has_news(feed);
         let mut events = Self::new(reader);
         if !reads_end && !has_had_end {
             let newest = Some(feed.newest());
