@@ -90,12 +90,13 @@ soak:  ## 20,000 leases while everything that can die is killed or stopped, and 
 		$(BIN)/python -m pytest $(LONG) tests/pool/faults/test_soak.py tests/gcc_tuning/test_pooled.py \
 		tests/blockio/test_allocations.py
 
-chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns; 100 gateways (twelve minutes)
+chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record files; 20 overruns; 100 gateways; 20 servers under readers of events (fifteen minutes)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-test
 	FOREBAY_CHAOS_KILLS=100 FOREBAY_CHAOS_OVERRUNS=20 FOREBAY_RECORD_KILLS=34 FOREBAY_GATEWAY_KILLS=100 \
+		FOREBAY_FEED_KILLS=20 \
 		$(BIN)/python -m pytest $(LONG) tests/executor/server/test_chaos.py \
 		tests/executor/server/test_chaos_memory.py tests/blockio/test_record_crash.py \
-		tests/gateway/http/test_process.py
+		tests/gateway/http/test_process.py tests/gateway/http/test_feed_killed.py
 
 fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
 	$(CARGO) run --release $(FUZZ) --bin mutate

@@ -316,6 +316,23 @@ def test_all_events_are_followed_with_a_filter(server: ScriptedServer, client: C
     assert sent.headers["last-event-id"] == "4"
 
 
+def test_a_reader_of_events_knows_its_number_before_the_first_one(
+    server: ScriptedServer, client: Client
+) -> None:
+    """What happens between `follow` and a break is asked for, though nothing was read yet."""
+    server.answers = [
+        stream(end=False),
+        stream(("7", "begin", {"seq": 7}), end=False),
+        stream(("8", "ended", {"seq": 8, "event": "ended"})),
+    ]
+    events = client.follow()
+    assert len(server.received) == 2
+    assert [one["seq"] for one in events] == [8]
+    *first, last = server.received
+    assert all("last-event-id" not in one.headers for one in first)
+    assert last.headers["last-event-id"] == "7"
+
+
 def test_leaving_a_stream_closes_its_connection(server: ScriptedServer, client: Client) -> None:
     """A stream that nobody reads is not kept open."""
     left = threading.Event()

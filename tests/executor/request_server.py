@@ -268,12 +268,22 @@ class Peer:
         offset = max(3, offset)
         yield [offset, text[offset:]]
 
-    def tell_events(self, id_: str) -> Any:
-        yield {"event": "status", "status": "running", "attempt": 1}
-        yield {"event": "progress", "done": 1, "total": 4, "message": "m", "unit": "row"}
-        yield {"event": "status", "status": self.requests.end(id_)[0], "attempt": 1}
+    def tell_events(self, id_: str, cursor: int | None = None) -> Any:
+        had = cursor or 0
+        if had < 1:
+            yield {"event": "status", "status": "running", "attempt": 1, "seq": 1}
+        if had < 2:
+            progress = {"done": 1, "total": 4, "message": "m", "unit": "row"}
+            yield {"event": "progress", "seq": 2, **progress}
+        if os.environ.get("BREAKS_EVENTS"):
+            self.connection.drain()
+            os._exit(1)
+        if had < 3:
+            yield {"event": "status", "status": self.requests.end(id_)[0], "attempt": 1, "seq": 3}
 
     def tell_feed(self, wanted: dict[str, Any], cursor: int | None) -> Any:
+        if os.environ.get("BREAKS_FEED"):
+            os._exit(1)
         events, changed = self.requests.events, self.requests.changed
         at = len(events) if cursor is None else cursor
         if cursor is None:

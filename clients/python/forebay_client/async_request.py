@@ -120,7 +120,7 @@ class AsyncRequest:
             yield text
 
     async def events(self) -> AsyncGenerator[dict[str, Any], None]:
-        """What happens to it, until it has ended."""
+        """What happens to it, until it has ended; items as of `Request.events`."""
         id_ = await self.accepted()
         async with aclosing(self._client.stream(self._client.calls.events(id_))) as events:
             async for event in events:

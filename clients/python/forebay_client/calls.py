@@ -195,7 +195,9 @@ class Calls:
         pairs = [(name, it) for name, value in filters.items() for it in _texts(value)]
         last = "" if cursor is None else str(cursor)
         call = Call("GET", "/v1/events" + _query(pairs))
-        yield from self._session.follow(call, _event, self._timeout, last)
+        # Without a number of its own, the first event says where it begins.
+        numbered = cursor is None
+        yield from self._session.follow(call, _event, self._timeout, last, numbered=numbered)
 
     def list(self, filters: dict[str, Any], limit: int, before: str | None) -> Procedure[Rows]:
         """A list of requests, the newest first."""

@@ -145,7 +145,12 @@ class Request:
         return iter([text for text in [self._client.perform(calls.log(id_, offset))] if text])
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What happens to it, until it has ended."""
+        """What happens to it, until it has ended; it goes on behind the last one after a break.
+
+        Yields:
+            `{"event": "status", "status", "attempt"}`, "progress" and "reason"; the first ones tell
+            how it stands. `{"event": "gap", "first", "last"}` says that some were missed.
+        """
         return self._client.stream(self._client.calls.events(self.id))
 
     def progress(self) -> Iterator[Progress]:

@@ -47,6 +47,9 @@ pub const LOG_FILES_OPEN_MAX: usize = 256;
 /// Events that the feed keeps, superseded ones included (`feed_events_max`). A reader that is slower than the server is
 /// so many behind before it is told a gap: some seconds at 10,000 requests a second.
 pub const FEED_EVENTS_MAX: usize = 65_536;
+/// Time between the beginnings of two feeds on one store, whatever the clock says: 2^36 numbers, which is 20,000 events
+/// a second for 40 days.
+pub const FEED_STEP_MS: u64 = 1 << 16;
 /// Bytes of these events (`feed_bytes_max`).
 pub const FEED_BYTES_MAX: usize = 16 << 20;
 /// Requests, and names, that one reader of the feed may name (`filter_ids_max`): each is looked at for each event.

@@ -29,7 +29,8 @@ pub use writer::Writer;
 /// The protocol of this version; a client that says none speaks 1.
 ///
 /// 1: the calls of `tests/executor/compat/1`. 2: `hello`, `feed`, the options `traceparent` and `parent`, filters and
-/// cursors of `list`. A number grows with each addition that a client may rely on, and a server knows every smaller one.
+/// cursors of `list`, the cursor of `events`, whose events have numbers. A number grows with each addition that a client
+/// may rely on, and a server knows every smaller one.
 pub const PROTOCOL: u64 = 2;
 
 use crate::error::Result;

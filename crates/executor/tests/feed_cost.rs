@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_executor::feed::{EventFilter, Feed, FeedBounds, FeedReader, Happening, Next};
+use forebay_executor::feed::{EventFilter, Feed, FeedBounds, FeedReader, Happening, Looks, Next};
 use forebay_executor::id::RequestId;
 use forebay_executor::message::FeedItem;
 use forebay_executor::request::{Lane, Options, Request, Status, Submission};
@@ -62,14 +62,15 @@ fn nanoseconds_per_event() {
     let mut reader =
         FeedReader::open(&mut feed, EventFilter::default(), Some(0)).expect("a reader");
     let (begun, mut events, mut bytes) = (Instant::now(), 0_u128, 0);
-    let mut item = FeedItem::new();
+    let (mut item, mut looks) = (FeedItem::new(), Looks::default());
     loop {
-        match reader.next(&feed) {
+        match reader.next(&feed, &mut looks) {
             Next::Event(event) => {
                 item.event(&event);
                 events += 1;
             }
-            Next::Gap { .. } | Next::Later => {}
+            Next::Gap { .. } => {}
+            Next::Later => looks = Looks::default(),
             Next::Nothing => break,
         }
         if item.is_full() {

@@ -15,7 +15,7 @@ from forebay.errors import BrokenError, DeadlineError
 from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.client import Client
 from forebay.executor.client.options import Submit
-from tests.executor.client.conftest import Connect
+from tests.executor.client.conftest import Connect, ConnectAsync
 from tests.executor.small_server import SmallServer
 from tests.loops import Run, run
 
@@ -230,6 +230,61 @@ def test_a_log_goes_on_where_it_broke(server: SmallServer, connect: Connect) -> 
         server.wait_gone()
         server.start()
         assert "".join(pieces) == "ün\nand blue\n"
+
+
+def test_the_events_of_a_request_go_on_behind_the_last_one(
+    server: SmallServer, connect: Connect
+) -> None:
+    """Nothing comes twice, and the end comes."""
+    server.kill()
+    server.start(BREAKS_EVENTS="1")
+    with connect() as client:
+        events = client.submit("echo").events()
+        numbers = [next(events)["seq"], next(events)["seq"]]
+        server.wait_gone()
+        server.start()
+        assert numbers + [one["seq"] for one in events] == [1, 2, 3]
+
+
+def test_the_events_of_a_request_go_on_in_a_loop_too(
+    run: Run, server: SmallServer, connect_async: ConnectAsync
+) -> None:
+    """By the same numbers."""
+    server.kill()
+    server.start(BREAKS_EVENTS="1")
+
+    async def main() -> None:
+        async with connect_async() as client:
+            events = (await client.submit("echo")).events()
+            numbers = [(await anext(events))["seq"], (await anext(events))["seq"]]
+            await asyncio.to_thread(server.wait_gone)
+            await asyncio.to_thread(server.start)
+            assert numbers + [one["seq"] async for one in events] == [1, 2, 3]
+
+    run(main())
+
+
+def test_a_reader_of_events_has_begun_when_it_is_there(
+    server: SmallServer, connect: Connect
+) -> None:
+    """A server that ended before it said from where on it tells would lose what comes next."""
+    server.kill()
+    server.start(BREAKS_FEED="1")
+
+    def restart() -> None:
+        server.wait_gone()
+        server.start()
+
+    with connect() as reader, connect() as client:
+        assert reader.info()
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        events = reader.follow(events="ended")
+        request = client.submit("echo")
+        assert request.result(timeout=20) == {}
+        assert next(events)["id"] == request.id
+        events.close()
+        restarting.join()
 
 
 def test_many_that_are_in_flight_survive_a_restart(server: SmallServer, client: Client) -> None:

@@ -16,6 +16,7 @@ import pytest
 from forebay.errors import BrokenError, ConfigError, Error, LimitError
 from forebay.executor.client.async_client import AsyncClient
 from forebay.executor.client.client import Client
+from forebay.executor.client.follow import item_of
 from tests.executor.server.dispatching import calling, dispatching
 from tests.executor.serving import Serving, until
 from tests.loops import Run, run
@@ -75,7 +76,6 @@ def flood(ctx: forebay.Context, steps: int, gate: str = "") -> None:
         ctx.tell(steps, steps, "", "step")
         time.sleep(0.01)
 '''
-RESTARTS = 3
 
 
 @pytest.fixture
@@ -238,57 +238,57 @@ def test_a_flood_of_progress_leaves_the_newest_and_is_no_gap(
     assert [one["event"] for one in taken(ends, "ended")] == ["accepted", "ended"]
 
 
-def test_readers_of_a_server_that_is_killed_are_told_the_gap(serving: Serving) -> None:
-    """Each goes on with the next server, and nothing comes twice."""
-    url = f"unix://{serving.socket}"
-    over = threading.Event()
-    got: dict[int, list[dict[str, Any]]] = {index: [] for index in range(4)}
-    errors: list[BaseException] = []
+def test_a_follower_of_one_request_comes_back_by_the_number_of_its_last_event(
+    client: Client, tmp_path: Path
+) -> None:
+    """With the kinds that it had before, what it missed and nothing twice, up to the end."""
+    gate = tmp_path / "gate"
+    request = client.submit("flood", steps=1, gate=str(gate))
+    with contextlib.closing(client.follow(ids=request.id, events="progress", cursor=0)) as told:
+        next(told)
+    with client._channel().stream("events", (request.id,)) as stream:
+        first = list(itertools.islice(stream, 2))
+    assert [one["event"] for one in first] == ["status", "progress"]
+    cursor = first[-1]["seq"]
+    gate.touch()
+    assert request.result(timeout=20) is None
 
-    def read(index: int) -> None:
-        names = ["add"] if index % 2 else None
-        try:
-            with Client(url, start=False, timeout=60.0) as reader:
-                for event in reader.follow(names=names):
-                    got[index].append(event)
-                    if over.is_set():
-                        return
-        except BaseException as error:
-            errors.append(error)
+    def rest(cursor: int) -> list[dict[str, Any]]:
+        with client._channel().stream("events", (request.id, cursor)) as stream:
+            return list(stream)
 
-    threads = [threading.Thread(target=read, args=(index,)) for index in got]
-    for thread in threads:
-        thread.start()
-    with Client(url, start=False, timeout=60.0) as client:
-        for _ in range(RESTARTS):
-            _run_at_least(client, got)
-            serving.kill()
-            serving.start()
-        over.set()
-        _run_at_least(client, got, alive=threads)
-    for thread in threads:
-        thread.join(60)
-    assert not errors
-    for index, events in got.items():
-        gaps = [one for one in events if one["event"] == "gap"]
-        assert len(gaps) == RESTARTS
-        last = 0
-        for event in events:
-            number = event["first"] if event["event"] == "gap" else event["seq"]
-            assert number > last
-            if last and not index % 2:
-                assert number == last + 1, "no number is left out without a gap"
-            last = event.get("last", number)
+    *progress, end = rest(cursor)
+    assert {one["event"] for one in progress} <= {"progress"}
+    assert (end["event"], end["status"]) == ("status", "succeeded")
+    numbers = [cursor, *(one["seq"] for one in progress), end["seq"]]
+    assert numbers == sorted(set(numbers))
+    assert rest(end["seq"]) == []
+    (stands,) = request.events()
+    assert stands["seq"] >= end["seq"]
+    assert rest(stands["seq"]) == []
+    with pytest.raises(ConfigError, match="cursor"):
+        [item_of(one, "") for one in rest(end["seq"] + 10**9)]
 
 
-def _run_at_least(client: Client, got: Any, alive: Any = ()) -> None:
-    """Run requests until each reader has got something of them, or has left."""
-    before = {index: len(events) for index, events in got.items()}
-    while True:
-        client.submit("add").exception(timeout=60)
-        left = [one for one in alive if not one.is_alive()]
-        if len(left) == len(got) or all(len(got[one]) > before[one] for one in got):
-            return
+def test_a_follower_of_one_request_is_told_what_a_killed_server_took_along(
+    serving: Serving, tmp_path: Path
+) -> None:
+    """A gap, how the request stands, and its end, whether that came before or behind the kill."""
+    gate = tmp_path / "gate"
+    with Client(f"unix://{serving.socket}", start=False, timeout=60.0) as client:
+        ended = client.submit("add")
+        cursor = list(ended.events())[-1]["seq"]
+        running = client.submit("flood", steps=1, gate=str(gate)).events()
+        before = next(one["seq"] for one in running if one["event"] == "progress")
+        serving.kill()
+        serving.start()
+        gap, *_, end = (one for one in running if one["event"] != "progress")
+        assert (gap["event"], end["event"], end["status"]) == ("gap", "status", "failed")
+        assert before < gap["first"] <= gap["last"] <= end["seq"]
+        with client._channel().stream("events", (ended.id, cursor)) as stream:
+            gap, end = stream
+        assert (gap["event"], gap["first"]) == ("gap", cursor + 1)
+        assert (end["status"], end["seq"]) == ("succeeded", gap["last"])
 
 
 def test_a_loop_reads_too(run: Run, serving: Serving) -> None:

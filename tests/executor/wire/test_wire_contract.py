@@ -257,6 +257,8 @@ def test_events_end_with_the_end(subject: Subject) -> None:
     assert all(one["event"] in ("status", "progress") for one in events)
     last = [one for one in events if one["event"] == "status"][-1]
     assert (last["status"], last["attempt"]) == ("succeeded", 1)
+    assert events[-1] == last
+    assert list(subject.stream("events", id_, last["seq"])) == []
 
 
 def test_the_feed_tells_its_number_first_and_then_what_happens(subject: Subject) -> None:

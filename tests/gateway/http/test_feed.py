@@ -26,17 +26,12 @@ TOKEN = Token("ann", Role.READ, b"", 0.0)
 class Server:
     """Answers what a test says; what it was asked is kept."""
 
-    def __init__(self, batches: list[Any], status: str = "running") -> None:
+    def __init__(self, batches: list[Any]) -> None:
         self.batches = batches
-        self.status = status
         self.asked: list[Any] = []
 
     async def resolve(self, text: str) -> str:
         return text.rjust(12, "0")
-
-    async def ask(self, method: str, *_: Any) -> Any:
-        assert method == "status"
-        return {"status": self.status}
 
     @asynccontextmanager
     async def stream(self, *call: Any) -> AsyncIterator[AsyncIterator[Any]]:
@@ -140,16 +135,25 @@ def test_a_wrong_query_is_named(query: str) -> None:
     assert (status, json.loads(body)["code"]) == (422, "invalid")
 
 
-def test_a_reader_of_one_request_goes_on_by_the_feed() -> None:
-    """It gets what it missed, and the stream ends with the request."""
-    server = Server([[event(5, "progress")], [event(6, "ended")], [event(7)]])
-    _, body = get(server, "/v1/requests/1/events", Last_Event_ID="4")
-    assert events(body) == [("5", "progress"), ("6", "ended"), ("", "end")]
-    assert server.asked == [("feed", {"ids": ["000000000001"]}, 4)]
+def test_a_reader_of_one_request_goes_on_with_the_kinds_that_it_had() -> None:
+    """Its last id is the server's cursor of that stream, and the stream ends as the server's."""
+    told = [{"event": "progress", "done": 3, "seq": 5}, {"event": "status", "seq": 6}]
+    for headers, cursor in (({}, None), ({"Last_Event_ID": "4"}, 4)):
+        server = Server(told)
+        _, body = get(server, "/v1/requests/1/events", **headers)
+        assert events(body) == [("5", "progress"), ("6", "status"), ("", "end")]
+        assert server.asked == [("events", "000000000001", cursor)]
 
 
-def test_a_reader_of_a_request_that_has_ended_gets_its_end() -> None:
-    """Its events may not be kept any more; how it stands is."""
-    server = Server([{"event": "status", "status": "succeeded"}], status="succeeded")
-    _, body = get(server, "/v1/requests/1/events", Last_Event_ID="4")
-    assert events(body) == [("", "status"), ("", "end")]
+def test_a_gap_of_one_request_has_no_number() -> None:
+    """Who leaves between it and how the request stands is told both again."""
+    gap = {"event": "gap", "first": 5, "last": 9}
+    stands = {"event": "status", "status": "succeeded", "seq": 9}
+    _, body = get(Server([gap, stands]), "/v1/requests/1/events", Last_Event_ID="4")
+    assert events(body) == [("", "gap"), ("9", "status"), ("", "end")]
+
+
+def test_a_reader_that_has_had_the_end_gets_the_end_of_the_stream() -> None:
+    """And not that of the request a second time."""
+    status, body = get(Server([]), "/v1/requests/1/events", Last_Event_ID="9")
+    assert (status, events(body)) == (200, [("", "end")])

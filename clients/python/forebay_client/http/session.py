@@ -85,24 +85,31 @@ class Session:
             yield lambda io, seconds=seconds: io.pause(seconds)  # type: ignore[misc]
 
     def follow(
-        self, call: Call, of: Callable[[ServerEvent], T], timeout: float, last: str = ""
+        self,
+        call: Call,
+        of: Callable[[ServerEvent], T],
+        timeout: float,
+        last: str = "",
+        *,
+        numbered: bool = False,
     ) -> Stream[T]:
         """The events of a stream, resumed behind the last one where the connection breaks.
 
         It ends with the event `end`, which it does not give. Its first item is None: the gateway
-        has begun to listen for it.
+        has begun to listen for it, and the id behind which it begins is known.
 
         Args:
             call: a GET.
             of: makes an item of an event.
             timeout: as of `ask`.
             last: id behind which it begins; empty: as the path says.
+            numbered: the first event says the id behind which it begins.
 
         Raises:
             as `ask`; and what the gateway refuses it with.
         """
         patience = Patience(timeout, None)
-        place = _Place(last)
+        place = _Place(last, numbered=numbered)
         while True:
             refusal = None
             try:
@@ -145,8 +152,7 @@ class Session:
                 answer = yield from lease.whole(answer)
                 lease.keep()
                 return _refusing(answer, self.name)
-            if not place.begun:
-                place.begun = True
+            if place.begin(at_head=True):
                 yield Item(BEGUN)
             reader = EventReader(self.name)
             while (piece := (yield from lease.piece(SILENCE_S))) is not None:
@@ -155,6 +161,8 @@ class Session:
                     if event.kind == "end":
                         return None
                     place.last = event.id or place.last
+                    if place.begin():
+                        yield Item(BEGUN)
                     patience.progressed()
                     if event.kind != "begin":  # which says the number of now
                         yield Item(of(event))
@@ -225,9 +233,16 @@ class Session:
 class _Place:
     """Where a stream is: whether it has begun, and the id of its last event."""
 
-    def __init__(self, last: str) -> None:
-        self.begun = False
+    def __init__(self, last: str, *, numbered: bool) -> None:
+        self._begun = False
+        self._numbered = numbered
         self.last = last
+
+    def begin(self, *, at_head: bool = False) -> bool:
+        """Whether it begins with this; `at_head`: no event of it was read yet."""
+        begins = not self._begun and not (at_head and self._numbered)
+        self._begun = self._begun or begins
+        return begins
 
     def fields(self) -> tuple[tuple[str, str], ...]:
         return (("Last-Event-ID", self.last),) if self.last else ()

@@ -73,14 +73,12 @@ impl Driver {
         machine.keep_news();
         let state = settings.store.as_ref().map(|store| store.directory.clone());
         let directory = state.as_ref().map(|state| state.join("logs"));
-        let commits = Commits::open(settings.store, &poll, &mut machine, now)?;
-        // Above the numbers of the server before, also if the wall clock was set back since.
-        let begins = now.max(machine.newest_id().millis() + 1);
+        let (commits, feed_begins) = Commits::open(settings.store, &poll, &mut machine, now)?;
         let bounds = match &settings.socket {
             Some(_) => FeedBounds::default(),
             None => FeedBounds::NOTHING, // nobody can read it
         };
-        let feed = Feed::new(begins, bounds);
+        let feed = Feed::new(feed_begins, bounds);
         let logs = directory
             .map(|directory| Logs::open(&directory, settings.log_bytes_max))
             .transpose()?;

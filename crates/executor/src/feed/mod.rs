@@ -25,6 +25,7 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod names;
+mod parked;
 mod reader;
 mod requests;
 mod ring;
@@ -33,5 +34,5 @@ pub use event::{Event, EventKind, Happening, ServerState, ServiceChange};
 pub use exposition::{Distribution, Exposition, Labels, Sample, owned, sample};
 pub use histogram::{COMMIT_BOUNDS_US, Histogram};
 pub use metrics::Metrics;
-pub use reader::{EventFilter, FeedReader, Next};
+pub use reader::{EventFilter, FeedReader, Looks, Next};
 pub use ring::{Feed, FeedBounds};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::event::{EventKind, Happening, ServerState};
-use super::reader::{EventFilter, FeedReader, Next};
+use super::names::NAME_BYTES;
+use super::reader::{EventFilter, FeedReader, Looks, Next};
 use super::ring::{Feed, FeedBounds, PLACE_BYTES};
 use crate::id::RequestId;
 use crate::request::{Cause, Lane, Options, Request, Status, Submission};
@@ -47,6 +48,8 @@ struct Known {
     name: Option<&'static str>,
     submitter: Option<&'static str>,
     superseded: bool,
+    /// It was dropped when nothing had superseded it.
+    lost: bool,
 }
 
 /// What a reader wants, as the list understands it.
@@ -116,29 +119,35 @@ struct Reading {
     told: u64,
 }
 
+fn request(number: usize) -> Request {
+    Request {
+        id: RequestId(number as u64),
+        accepted_at: 0,
+        submission: Submission {
+            name: NAMES[number % 3].into(),
+            code: "code".into(),
+            submitter: format!("s{}", number % 2).into(),
+            arguments: Vec::new().into(),
+            options: Arc::new(Options::default()),
+        },
+    }
+}
+
 struct World {
     feed: Feed,
     requests: Vec<Request>,
+    /// The number and the length of the newest progress of each that has not ended.
+    progress: Vec<Option<(u64, usize)>>,
     list: Vec<Known>,
     readers: Vec<Reading>,
 }
 
 impl World {
     fn new(bounds: FeedBounds) -> Self {
-        let request = |number: u8| Request {
-            id: RequestId(u64::from(number)),
-            accepted_at: 0,
-            submission: Submission {
-                name: NAMES[usize::from(number) % 3].into(),
-                code: "code".into(),
-                submitter: format!("s{}", number % 2).into(),
-                arguments: Vec::new().into(),
-                options: Arc::new(Options::default()),
-            },
-        };
         Self {
             feed: Feed::new(START, bounds),
             requests: (0..6).map(request).collect(),
+            progress: vec![None; 6],
             list: Vec::new(),
             readers: Vec::new(),
         }
@@ -160,6 +169,7 @@ impl World {
             name: request.map(|index| NAMES[index % 3]),
             submitter: request.map(|index| if index % 2 == 1 { "s1" } else { "s0" }),
             superseded: false,
+            lost: false,
         });
     }
 
@@ -186,6 +196,16 @@ impl World {
                     left.reader.close(&mut self.feed);
                 }
             }
+        }
+        let oldest = self.feed.oldest();
+        let dropped = self.list.iter_mut().filter(|one| one.number < oldest);
+        dropped.for_each(|one| one.lost |= !one.superseded);
+        for (index, newest) in self.progress.iter().enumerate() {
+            let told = self.feed.progress(RequestId(index as u64));
+            let told = told.map(|record| record.len());
+            let may_be_forgotten = newest.is_some_and(|(number, _)| number < oldest);
+            let expected = newest.map(|(_, bytes)| bytes);
+            prop_assert!(told == expected || (told.is_none() && may_be_forgotten));
         }
         let kept = self.feed.kept();
         prop_assert_eq!(self.feed.newest(), (START << 20) + self.list.len() as u64);
@@ -214,6 +234,12 @@ impl World {
                 cause: Some(Cause::Raised),
             },
         };
+        let number = self.feed.newest() + 1;
+        match &happening {
+            Happening::Progress(record) => self.progress[index] = Some((number, record.len())),
+            Happening::Ended { .. } => self.progress[index] = None,
+            _ => {}
+        }
         self.know(happening.kind().expect("a kind"), Some(index));
         self.feed.append(1, &self.requests[index], happening);
     }
@@ -257,7 +283,7 @@ impl World {
                 let mut due = self.list.iter().filter(move |one| one.number > from);
                 due.find(|one| one.number >= oldest && !one.superseded && wanted.passes(one))
             };
-            match reader.next(&self.feed) {
+            match reader.next(&self.feed, &mut Looks::default()) {
                 Next::Event(event) => {
                     let expected = owed(after).map(|one| (one.number, one.kind, one.id, one.name));
                     let got = (event.number, event.kind, event.id, event.name);
@@ -266,6 +292,12 @@ impl World {
                 }
                 Next::Gap { first, last } => {
                     prop_assert!(first == after + 1 && first <= last && last < oldest);
+                    let mut between = self.list.iter().filter(|one| one.number >= first);
+                    let is_foreign = first <= START << 20;
+                    prop_assert!(
+                        is_foreign || between.any(|one| one.lost),
+                        "nothing is missed"
+                    );
                     *told = oldest - 1;
                 }
                 Next::Nothing => {
@@ -307,6 +339,11 @@ proptest! {
     }
 }
 
+/// What a reader gets in a turn of its own.
+fn next<'a>(reader: &mut FeedReader, feed: &'a Feed) -> Next<'a> {
+    reader.next(feed, &mut Looks::default())
+}
+
 #[test]
 fn a_reader_of_one_name_looks_at_no_other() {
     let mut world = World::new(FeedBounds::default());
@@ -318,11 +355,11 @@ fn a_reader_of_one_name_looks_at_no_other() {
     let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
     for _ in 0..60 {
         assert!(
-            matches!(reader.next(&world.feed), Next::Event(_)),
+            matches!(next(&mut reader, &world.feed), Next::Event(_)),
             "without a rest"
         );
     }
-    assert_eq!(reader.next(&world.feed), Next::Nothing);
+    assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
 }
 
 #[test]
@@ -331,10 +368,49 @@ fn a_reader_that_finds_little_rests_between() {
     (0..60_000).for_each(|_| world.append(1, 0));
     let filter = EventFilter::default().with_kinds([EventKind::Server]);
     let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
-    assert_eq!(reader.next(&world.feed), Next::Later);
-    let rests = (0..60).take_while(|_| reader.next(&world.feed) == Next::Later);
+    assert_eq!(next(&mut reader, &world.feed), Next::Later);
+    let rests = (0..60).take_while(|_| next(&mut reader, &world.feed) == Next::Later);
     assert!(rests.count() < 16);
-    assert_eq!(reader.next(&world.feed), Next::Nothing);
+    assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
+}
+
+#[test]
+fn a_reader_that_comes_back_rests_while_it_looks_for_its_place() {
+    let mut world = World::new(FeedBounds::default());
+    (0..60_000).for_each(|_| world.append(1, 0));
+    let newest = world.feed.newest();
+    let filters = [
+        EventFilter::default().with_names(vec![NAMES[1].into()]),
+        EventFilter::of_request(RequestId(1)),
+    ];
+    for filter in filters {
+        let cursor = Some(newest - 1);
+        let mut reader = FeedReader::open(&mut world.feed, filter, cursor).expect("a reader");
+        let rests = (0..60).take_while(|_| next(&mut reader, &world.feed) == Next::Later);
+        assert_eq!(rests.count(), 60_000 / 4_096);
+        // The last look found it.
+        assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
+    }
+}
+
+#[test]
+fn an_item_of_few_events_ends_with_the_looks_of_its_turn() {
+    let mut world = World::new(FeedBounds::default());
+    for step in 0..60_000_u32 {
+        if step.is_multiple_of(1_000) {
+            world.perform(&Deed::Note).expect("a note");
+        } else {
+            world.append(1, 0);
+        }
+    }
+    let filter = EventFilter::default().with_kinds([EventKind::Server]);
+    let mut reader = FeedReader::open(&mut world.feed, filter, Some(0)).expect("a reader");
+    let mut looks = Looks::default();
+    let found = (0..60).take_while(|_| {
+        let found = reader.next(&world.feed, &mut looks);
+        matches!(found, Next::Event(_))
+    });
+    assert_eq!(found.count(), 5, "of 4,096 places");
 }
 
 #[test]
@@ -356,7 +432,7 @@ fn a_flood_of_progress_is_no_gap_for_who_waits_for_the_end() {
         world.append(1, 2);
     }
     world.append(1, 3);
-    let kinds: Vec<_> = std::iter::from_fn(|| match reader.next(&world.feed) {
+    let kinds: Vec<_> = std::iter::from_fn(|| match next(&mut reader, &world.feed) {
         Next::Event(event) => Some(Some(event.kind)),
         Next::Later => Some(None),
         Next::Gap { .. } => panic!("nothing is missed"),
@@ -366,6 +442,83 @@ fn a_flood_of_progress_is_no_gap_for_who_waits_for_the_end() {
     .collect();
     assert_eq!(kinds, [EventKind::Progress, EventKind::Ended]);
     assert!(world.feed.progress(RequestId(1)).is_none(), "it has ended");
+}
+
+#[test]
+fn a_flood_of_progress_is_no_gap_for_who_reads_everything() {
+    let bounds = FeedBounds {
+        events_max: 10,
+        ..FeedBounds::default()
+    };
+    let mut world = World::new(bounds);
+    let mut reader =
+        FeedReader::open(&mut world.feed, EventFilter::default(), None).expect("a reader");
+    (0..100).for_each(|_| world.append(1, 2));
+    let newest = world.feed.newest();
+    assert!(matches!(next(&mut reader, &world.feed), Next::Event(event) if event.number == newest));
+    assert_eq!(next(&mut reader, &world.feed), Next::Nothing);
+    (0..11).for_each(|_| world.append(1, 0));
+    assert!(matches!(next(&mut reader, &world.feed), Next::Gap { .. }));
+}
+
+#[test]
+fn progress_of_requests_that_wait_is_counted_with_the_events() {
+    let bounds = FeedBounds {
+        bytes_max: 64 << 10,
+        ..FeedBounds::default()
+    };
+    let mut feed = Feed::new(START, bounds);
+    let told = 1_000;
+    for number in 0..told {
+        let record = vec![0x80; 1_000].into();
+        feed.append(1, &request(number), Happening::Progress(record));
+        assert!(feed.kept().1 <= bounds.bytes_max);
+    }
+    for _ in 0..told {
+        feed.note(1, Happening::Scheduled);
+        assert!(feed.kept().1 <= bounds.bytes_max);
+    }
+    let kept: Vec<_> = (0..told)
+        .filter(|number| feed.progress(RequestId(*number as u64)).is_some())
+        .collect();
+    let newest: Vec<_> = (told - kept.len()..told).collect();
+    assert_eq!(kept, newest, "the oldest are forgotten first");
+    assert!(
+        (20..=32).contains(&kept.len()),
+        "half of the bytes: {}",
+        kept.len()
+    );
+    assert!(feed.kept().0 > 100, "the other half is for events");
+    let ended = Happening::Ended {
+        status: Status::Failed,
+        attempt: 1,
+        queued_ms: 2,
+        run_ms: 3,
+        cause: None,
+    };
+    let before = feed.kept().1;
+    feed.append(1, &request(told - 1), ended);
+    assert!(feed.progress(RequestId(told as u64 - 1)).is_none());
+    assert!(feed.kept().1 < before, "its record is not kept any more");
+}
+
+#[test]
+fn names_that_were_refused_are_counted_with_the_events() {
+    let bounds = FeedBounds {
+        bytes_max: 1 << 20,
+        ..FeedBounds::default()
+    };
+    let mut feed = Feed::new(START, bounds);
+    for number in 0..20_000 {
+        let name = format!("{number:0256}").into();
+        feed.refused(1, &name, None, "unknown");
+    }
+    let (events, bytes) = feed.kept();
+    assert!(bytes <= bounds.bytes_max);
+    assert!(events * (PLACE_BYTES + 256 + NAME_BYTES) <= bounds.bytes_max);
+    assert!(events > 1_000);
+    // Of names without an event there are few.
+    assert!(feed.names_known() <= events + 1);
 }
 
 #[test]

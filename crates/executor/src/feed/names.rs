@@ -8,6 +8,8 @@ use crate::hash::ByNumber;
 
 /// Names that are kept though no event of theirs is: an application has fewer, and a stranger's are not.
 const UNUSED_MAX: usize = 1_024;
+/// What a name costs beside its text: itself, and its entries in both maps.
+pub(super) const NAME_BYTES: usize = size_of::<NameChain>() + 96;
 /// No name.
 pub(super) const NAMELESS: u32 = u32::MAX;
 
@@ -77,6 +79,11 @@ impl NameChains {
 
     pub(super) fn chain_mut(&mut self, index: u32) -> Option<&mut Chain> {
         Some(&mut self.chains.get_mut(index as usize)?.chain)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_text.len()
     }
 
     /// Its row in the metrics, which `row` gives the first time.

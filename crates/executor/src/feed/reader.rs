@@ -7,8 +7,25 @@ use super::event::{Event, EventKind};
 use super::ring::Feed;
 use crate::id::RequestId;
 
-/// Places that a reader looks at before the dispatcher goes on with other work: about 20 us.
+/// Places that a reader looks at for one item: about 20 us.
 const LOOKED_MAX: usize = 4_096;
+
+/// How many places a reader may still look at for an item, in its chains as well as in the ring.
+#[derive(Debug)]
+pub struct Looks(usize);
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self(LOOKED_MAX)
+    }
+}
+
+impl Looks {
+    fn take(&mut self) -> Option<()> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(())
+    }
+}
 
 /// What a reader wants: an event passes that fits each of what is given.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -98,25 +115,42 @@ struct Position {
 
 impl Position {
     /// The next place of the chain behind the cursor.
-    fn next(&mut self, feed: &Feed, cursor: u64) -> Option<u64> {
-        let chain = feed.chain(self.of)?;
-        let (first, last) = (chain.first()?, chain.last()?);
+    fn next(&mut self, feed: &Feed, cursor: u64, looks: &mut Looks) -> Found {
+        let chain = feed.chain(self.of);
+        let Some((first, last)) = chain.and_then(|chain| Some((chain.first()?, chain.last()?)))
+        else {
+            return Found::None;
+        };
         if last <= cursor {
             self.at = last;
-            return None;
+            return Found::None;
         }
         let mut next = if self.at < first {
-            first
+            Some(first)
         } else {
-            feed.next(self.of, self.at)?
+            feed.next(self.of, self.at)
         };
-        // Of a reader that comes back: its place is looked for once.
-        while next <= cursor {
-            self.at = next;
-            next = feed.next(self.of, next)?;
+        // Of a reader that comes back: its place is looked for once, in so many turns as it takes.
+        while let Some(number) = next {
+            if looks.take().is_none() {
+                return Found::Later;
+            }
+            if number > cursor {
+                return Found::At(number);
+            }
+            self.at = number;
+            next = feed.next(self.of, number);
         }
-        Some(next)
+        Found::None
     }
+}
+
+/// What a search for the next place has found.
+enum Found {
+    At(u64),
+    None,
+    /// It has looked at as many as it may.
+    Later,
 }
 
 /// What a reader gets next.
@@ -130,7 +164,7 @@ pub enum Next<'a> {
     },
     /// It has all that there is.
     Nothing,
-    /// It has looked at many places: it goes on in the next turn.
+    /// It has looked at as many places as it may: it goes on in the next turn.
     Later,
 }
 
@@ -196,18 +230,27 @@ impl FeedReader {
         chains.any(|chain| chain.has_news(self.cursor))
     }
 
+    /// Whether a gap is what it gets next.
+    pub fn has_missed(&self, feed: &Feed) -> bool {
+        self.missed(feed).is_some()
+    }
+
     /// What it gets next; it has had that then.
-    pub fn next<'a>(&mut self, feed: &'a Feed) -> Next<'a> {
+    pub fn next<'a>(&mut self, feed: &'a Feed, looks: &mut Looks) -> Next<'a> {
         if let Some(last) = self.missed(feed) {
             let first = self.cursor + 1;
             self.is_foreign = false;
             self.cursor = feed.oldest() - 1;
             return Next::Gap { first, last };
         }
-        for _ in 0..LOOKED_MAX {
-            let Some(number) = self.next_place(feed) else {
-                self.cursor = feed.newest();
-                return Next::Nothing;
+        loop {
+            let number = match self.next_place(feed, looks) {
+                Found::At(number) => number,
+                Found::Later => return Next::Later,
+                Found::None => {
+                    self.cursor = feed.newest();
+                    return Next::Nothing;
+                }
             };
             self.cursor = number;
             let event = feed.event(number);
@@ -215,7 +258,6 @@ impl FeedReader {
                 return Next::Event(event);
             }
         }
-        Next::Later
     }
 
     /// The newest number that it has missed, if it has missed any.
@@ -224,7 +266,7 @@ impl FeedReader {
             let chains = self.positions.iter().filter_map(|one| feed.chain(one.of));
             chains.map(Chain::dropped).max().unwrap_or(0)
         } else {
-            feed.oldest() - 1
+            feed.dropped()
         };
         if self.is_foreign {
             return Some(dropped.max(feed.base()));
@@ -233,17 +275,27 @@ impl FeedReader {
     }
 
     /// The next place that it looks at: the oldest of its chains, or of all.
-    fn next_place(&mut self, feed: &Feed) -> Option<u64> {
+    fn next_place(&mut self, feed: &Feed, looks: &mut Looks) -> Found {
         let cursor = self.cursor;
         if !self.filter.is_chained() {
-            return Some(cursor + 1).filter(|number| *number <= feed.newest());
+            // Behind it superseded places alone may have been dropped.
+            let next = feed.oldest().max(cursor + 1);
+            return match looks.take() {
+                _ if next > feed.newest() => Found::None,
+                Some(()) => Found::At(next),
+                None => Found::Later,
+            };
         }
         let mut oldest: Option<u64> = None;
         for position in &mut self.positions {
-            if let Some(next) = position.next(feed, cursor) {
-                oldest = Some(oldest.map_or(next, |oldest| oldest.min(next)));
+            match position.next(feed, cursor, looks) {
+                Found::At(next) => {
+                    oldest = Some(oldest.map_or(next, |oldest| oldest.min(next)));
+                }
+                Found::None => {}
+                Found::Later => return Found::Later,
             }
         }
-        oldest
+        oldest.map_or(Found::None, Found::At)
     }
 }

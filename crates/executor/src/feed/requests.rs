@@ -15,6 +15,8 @@ pub(super) struct RequestChain {
     pub submitter: Option<Arc<str>>,
     /// The number of its newest progress, or 0.
     pub progress: u64,
+    /// The number of its newest end, or 0.
+    pub end: u64,
     /// How it ended, with its attempts.
     pub ended: Option<(Status, u32)>,
 }
@@ -35,6 +37,7 @@ impl RequestChains {
             chain: Chain::after(forgotten),
             submitter: None,
             progress: 0,
+            end: 0,
             ended: None,
         })
     }

@@ -7,9 +7,9 @@ use super::chain::{Chain, Of};
 use super::event::{Event, Happening};
 use super::exposition::Exposition;
 use super::metrics::Metrics;
-use super::names::{NAMELESS, NameChains};
+use super::names::{NAME_BYTES, NAMELESS, NameChains};
+use super::parked::ParkedProgress;
 use super::requests::RequestChains;
-use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::limit::{FEED_BYTES_MAX, FEED_EVENTS_MAX};
 use crate::request::{Millis, Request, Status};
@@ -63,31 +63,34 @@ pub struct Feed {
     base: u64,
     /// The number of the first place.
     first: u64,
+    /// The newest event that was dropped. A superseded one does not count: nobody misses it.
+    dropped: u64,
     places: VecDeque<Place>,
     /// Bytes of all places.
     bytes: usize,
     names: NameChains,
     requests: RequestChains,
-    /// The newest progress of each request that has not ended, whether its place is still kept or not.
-    progress: ByNumber<RequestId, Arc<[u8]>>,
+    /// The newest progress of each request that has not ended and whose place was dropped.
+    parked: ParkedProgress,
     metrics: Metrics,
 }
 
 /// Numbers.
 impl Feed {
-    /// The empty feed of a server that starts at this time. Its numbers are above those of every server that started
-    /// earlier on the same store, given that `now` is.
-    pub fn new(now: Millis, bounds: FeedBounds) -> Self {
-        let base = now << NUMBER_BITS;
+    /// The empty feed of a server. Its numbers are above those of every earlier server on the same store, given that
+    /// `begins` is so far above theirs that they have not reached it.
+    pub fn new(begins: Millis, bounds: FeedBounds) -> Self {
+        let base = begins << NUMBER_BITS;
         Self {
             bounds,
             base,
             first: base + 1,
+            dropped: base,
             places: VecDeque::new(),
             bytes: 0,
             names: NameChains::default(),
             requests: RequestChains::default(),
-            progress: ByNumber::default(),
+            parked: ParkedProgress::default(),
             metrics: Metrics::default(),
         }
     }
@@ -102,21 +105,27 @@ impl Feed {
         self.first
     }
 
+    /// The newest event that was dropped, if that is one of this server.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// The number before the first of this server.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
-    /// How many events are kept, superseded ones included, and their bytes.
+    /// How many events are kept, superseded ones included, and all bytes.
     pub fn kept(&self) -> (usize, usize) {
-        (self.places.len(), self.bytes)
+        (self.places.len(), self.bytes + self.parked.bytes())
     }
 
     /// Add the counters, and how much is kept.
     pub fn expose(&self, to: &mut Exposition) {
         self.metrics.expose(to);
-        to.gauge("forebay_feed_events", &[], self.places.len() as u64);
-        to.gauge("forebay_feed_bytes", &[], self.bytes as u64);
+        let (events, bytes) = self.kept();
+        to.gauge("forebay_feed_events", &[], events as u64);
+        to.gauge("forebay_feed_bytes", &[], bytes as u64);
         to.counter("forebay_feed_events_total", &[], self.newest() - self.base);
     }
 
@@ -130,8 +139,12 @@ impl Feed {
 impl Feed {
     /// Append an event of a request.
     pub fn append(&mut self, at: Millis, request: &Request, happening: Happening) {
-        let keeps = self.make_room();
         let (id, submission) = (request.id, &request.submission);
+        if matches!(happening, Happening::Progress(_)) {
+            // First: what is dropped for this one is missed by nobody if this one replaces it.
+            self.supersede(self.requests.get(id).map_or(0, |known| known.progress));
+        }
+        let keeps = self.make_room();
         let name = self.names.index(&submission.name);
         let metrics = &mut self.metrics;
         let row = self.names.counted(name, |text| metrics.row(text));
@@ -144,25 +157,21 @@ impl Feed {
         if known.submitter.is_none() {
             known.submitter = Some(Arc::clone(&submission.submitter));
         }
-        let superseded = match &happening {
-            Happening::Progress(record) => {
-                self.progress.insert(id, Arc::clone(record));
-                std::mem::replace(&mut known.progress, number)
+        match &happening {
+            Happening::Progress(_) => {
+                self.parked.forget(id);
+                known.progress = number;
             }
             Happening::Ended {
                 status, attempt, ..
             } => {
                 known.ended = Some((*status, *attempt));
-                self.progress.remove(&id);
-                0
+                known.end = number;
+                self.parked.forget(id);
             }
-            _ => {
-                known.ended = None;
-                0
-            }
-        };
+            _ => known.ended = None,
+        }
         self.push(at, Some(id), name, happening);
-        self.supersede(superseded);
     }
 
     /// Append that a submission was refused; `id` if it had one.
@@ -206,7 +215,7 @@ impl Feed {
 
     fn push(&mut self, at: Millis, id: Option<RequestId>, name: u32, happening: Happening) {
         let number = self.newest() + 1;
-        self.bytes += PLACE_BYTES + happening.held_bytes();
+        self.bytes += self.cost(name, &happening);
         self.places.push_back(Place {
             at,
             id,
@@ -223,9 +232,28 @@ impl Feed {
         if let Some(before) = known.and_then(|known| known.chain.append(number)) {
             self.place_mut(before).next_of_request = distance(before, number);
         }
-        while self.bytes > self.bounds.bytes_max {
-            self.drop_first();
+        self.trim();
+    }
+
+    /// Drop what is above the bound. Of that, progress without a place may have the half.
+    fn trim(&mut self) {
+        let bytes_max = self.bounds.bytes_max;
+        while self.kept().1 > bytes_max {
+            if self.parked.bytes() > bytes_max / 2 {
+                self.parked.forget_oldest();
+            } else {
+                self.drop_first();
+            }
         }
+    }
+
+    /// The bytes of a place. A name that was refused is kept for its event alone; others are of the application.
+    fn cost(&self, name: u32, happening: &Happening) -> usize {
+        let named = match happening {
+            Happening::Refused(_) => NAME_BYTES + self.names.text(name).map_or(0, str::len),
+            _ => 0,
+        };
+        PLACE_BYTES + happening.held_bytes() + named
     }
 
     /// Empty a place that a newer one makes needless, if it is kept.
@@ -244,8 +272,11 @@ impl Feed {
         };
         let number = self.first;
         self.first += 1;
-        self.bytes -= PLACE_BYTES + place.happening.held_bytes();
+        self.bytes -= self.cost(place.name, &place.happening);
         let superseded = place.happening == Happening::Superseded;
+        if !superseded {
+            self.dropped = number;
+        }
         if let Some(chain) = self.names.chain_mut(place.name) {
             chain.drop_first(behind(number, place.next_of_name), superseded);
             self.names.release(place.name);
@@ -253,6 +284,11 @@ impl Feed {
         if let Some(id) = place.id
             && let Some(known) = self.requests.get_mut(id)
         {
+            if let Happening::Progress(record) = place.happening
+                && known.end < number
+            {
+                self.parked.keep(id, number, record);
+            }
             let next = behind(number, place.next_of_request);
             known.chain.drop_first(next, superseded);
             self.requests.release(id);
@@ -305,9 +341,20 @@ impl Feed {
         self.requests.get(id)?.ended
     }
 
-    /// The newest progress of a request that has not ended.
+    /// Whether a request has ended behind this number, as far as that is known here.
+    pub fn ends_behind(&self, id: RequestId, number: u64) -> bool {
+        let known = self.requests.get(id);
+        known.is_some_and(|known| known.ended.is_some() && known.end > number)
+    }
+
+    /// The newest progress of a request that has not ended, unless newer ones needed its room.
     pub fn progress(&self, id: RequestId) -> Option<&Arc<[u8]>> {
-        self.progress.get(&id)
+        let known = self.requests.get(id).filter(|it| it.end < it.progress);
+        let place = known.and_then(|known| self.place(known.progress));
+        match place.map(|place| &place.happening) {
+            Some(Happening::Progress(record)) => Some(record),
+            _ => self.parked.get(id),
+        }
     }
 
     /// The event of a number; `None` if it was superseded, dropped or not given yet.
@@ -356,7 +403,12 @@ impl Feed {
     }
 
     #[cfg(test)]
-    pub(super) fn requests_known(&self) -> usize {
+    pub(super) fn names_known(&self) -> usize {
+        self.names.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn requests_known(&self) -> usize {
         self.requests.len()
     }
 }

@@ -167,11 +167,6 @@ impl Machine {
         self.parts.take_news()
     }
 
-    /// The greatest id ever given.
-    pub fn newest_id(&self) -> RequestId {
-        self.runs.newest_id()
-    }
-
     /// Whether a schedule has submitted this request, as its newest one.
     pub fn is_scheduled(&self, id: RequestId) -> bool {
         self.schedules.has_submitted(id)

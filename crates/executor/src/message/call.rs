@@ -48,6 +48,8 @@ pub enum Call<'a> {
     },
     Events {
         id: RequestId,
+        /// The number of the last event that the client had.
+        cursor: Option<u64>,
     },
     /// The events of the server.
     Feed {
@@ -96,8 +98,13 @@ impl<'a> Call<'a> {
                 id: id(&mut reader)?,
             },
             ("logs", 1..=3) => logs(&mut reader, count)?,
-            ("events", 1) => Self::Events {
+            ("events", 1..=2) => Self::Events {
                 id: id(&mut reader)?,
+                cursor: if count > 1 {
+                    reader.unsigned_or_nil()?
+                } else {
+                    None
+                },
             },
             ("feed", 0..=2) => Self::Feed {
                 filter: if count > 0 { reader.skip()? } else { &[0xc0] },
@@ -274,6 +281,23 @@ mod tests {
     }
 
     #[test]
+    fn a_follower_of_one_request_may_say_what_it_had() {
+        let id = RequestId(7);
+        let plain = head("events", |w| w.unsigned(7), 1);
+        let cursor = None;
+        assert_eq!(
+            Call::read(&plain, None).expect("read"),
+            Call::Events { id, cursor }
+        );
+        let behind = head("events", |w| w.unsigned(7).unsigned(1 << 60), 2);
+        let cursor = Some(1 << 60);
+        assert_eq!(
+            Call::read(&behind, None).expect("read"),
+            Call::Events { id, cursor }
+        );
+    }
+
+    #[test]
     fn a_hello_of_a_later_version_may_say_more() {
         for (count, more) in [(1, false), (2, true)] {
             let head = head(
@@ -329,6 +353,7 @@ mod tests {
             ("submit", 1),
             ("wait", 3),
             ("feed", 3),
+            ("events", 3),
         ] {
             let head = head(method, |w| (0..count).fold(w, |w, _| w.unsigned(1)), count);
             assert!(Call::read(&head, None).is_err(), "{method}");

@@ -369,7 +369,7 @@ fn put_sequence(writer: &mut Writer, number: Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feed::{Feed, FeedBounds, FeedReader, Next};
+    use crate::feed::{Feed, FeedBounds, FeedReader, Looks, Next};
 
     fn encoded(fill: impl FnOnce(&mut Writer)) -> Vec<u8> {
         let mut writer = Writer::default();
@@ -438,7 +438,7 @@ mod tests {
             FeedReader::open(&mut feed, EventFilter::default(), Some(0)).expect("a reader");
         let mut item = FeedItem::new();
         while !item.is_full() {
-            let Next::Event(event) = reader.next(&feed) else {
+            let Next::Event(event) = reader.next(&feed, &mut Looks::default()) else {
                 panic!("more are there");
             };
             item.event(&event);

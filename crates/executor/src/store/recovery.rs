@@ -13,6 +13,7 @@ use super::timeline;
 use crate::clock::Clock;
 use crate::id::RequestId;
 use crate::journal::Journal;
+use crate::limit::FEED_STEP_MS;
 use crate::op::Restored;
 use crate::request::{Blob, Millis};
 
@@ -42,6 +43,8 @@ pub struct Recovery {
     pub known: Vec<Keyed>,
     /// The largest id that was ever given.
     pub last: RequestId,
+    /// The time behind which the numbers of this server's events begin. It is on disk.
+    pub feed_begins: Millis,
     /// The machine was booted since the last server.
     pub rebooted: bool,
 }
@@ -60,6 +63,7 @@ pub(super) fn recover(
     // Before any time is read.
     timeline::take_over(connection, &config.clock).map_err(failed("cannot set the times"))?;
     forget_old_peaks(connection, &config.clock).map_err(failed("cannot remove old peaks"))?;
+    let last = last(connection).map_err(failed("cannot read the last id"))?;
     let mut recovery = Recovery {
         learnt: learnt(connection, &mut interned).map_err(failed("cannot read the peaks"))?,
         fired: times(connection, "fired_at").map_err(failed("cannot read the schedules"))?,
@@ -67,7 +71,9 @@ pub(super) fn recover(
         resumed: times(connection, "resumed_at").map_err(failed("cannot read the schedules"))?,
         known: known(connection, &mut interned)
             .map_err(failed("cannot read the idempotency keys"))?,
-        last: last(connection).map_err(failed("cannot read the last id"))?,
+        last,
+        feed_begins: begin_feed(connection, config.clock.now(), last)
+            .map_err(failed("cannot read where the last events began"))?,
         restored: Vec::new(),
         on_disk: Vec::new(),
         rebooted: is_rebooted(connection).map_err(failed("cannot read the boot"))?,
@@ -207,6 +213,22 @@ fn known(connection: &Connection, interned: &mut Interned) -> rusqlite::Result<V
         Ok((Arc::from(row.get_ref(0)?.as_str()?), id, name))
     })?;
     rows.collect()
+}
+
+/// Where the events of this server begin: behind those of every earlier one, also if the clock was set back since.
+///
+/// Noted before one is told. A disk that takes nothing does not keep a server from starting: without the note numbers
+/// are given twice only if the clock is set back as well.
+fn begin_feed(connection: &Connection, now: Millis, last: RequestId) -> rusqlite::Result<Millis> {
+    let noted = "SELECT value FROM facts WHERE name = 'feed'";
+    let noted: Option<i64> = connection
+        .query_row(noted, [], |row| row.get(0))
+        .optional()?;
+    let behind = noted.map_or(0, |begun| begun.cast_unsigned() + FEED_STEP_MS);
+    let begins = now.max(last.millis() + 1).max(behind);
+    let note = "INSERT OR REPLACE INTO facts(name, value) VALUES('feed', ?1)";
+    drop(connection.execute(note, [begins.cast_signed()]));
+    Ok(begins)
 }
 
 fn last(connection: &Connection) -> rusqlite::Result<RequestId> {

@@ -29,6 +29,32 @@ fn id_of(at: u64) -> u64 {
     (at - EPOCH_MS) << SEQUENCE_BITS
 }
 
+/// A clock that was set back by ten years.
+fn set_back() -> u64 {
+    NOW - 3_650 * DAY_MS
+}
+
+#[test]
+fn no_two_servers_begin_their_events_at_one_number_whatever_the_clock_says() {
+    let directory = Directory::new();
+    let mut begun = Vec::new();
+    for clock in [
+        Clock::beside(|| NOW),
+        Clock::beside(set_back),
+        Clock::beside(set_back),
+    ] {
+        let (mut driven, recovery) = Driven::with(config(&directory, clock));
+        begun.push(recovery.feed_begins);
+        if begun.len() == 1 {
+            driven.commit(vec![accepted(NOW, Options::default())]);
+        }
+    }
+    assert!(begun[0] >= NOW);
+    for pair in begun.windows(2) {
+        assert!(pair[1] - pair[0] >= 1 << 16, "{begun:?}");
+    }
+}
+
 fn accepted(at: u64, options: Options) -> Op {
     let given = request(id_of(at), *b"\x80", options);
     Op::Accept(Arc::new(Request {

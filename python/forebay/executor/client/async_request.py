@@ -16,7 +16,7 @@ from forebay.errors import (
     LimitError,
     RemoteError,
 )
-from forebay.executor.client.follow import Progress, async_items, item_of
+from forebay.executor.client.follow import Progress, RequestFollowing, async_items, item_of
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
 from forebay.executor.wire.errors import failure_error
@@ -135,7 +135,8 @@ class AsyncRequest:
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         args = [await self.accepted(), offset, follow]
-        async for start, piece in self._items("logs", args):
+        async for item, peer in async_items(self._client, "logs", lambda: tuple(args)):
+            start, piece = item_of(item, peer)
             args[1] = start + len(piece)
             if text := decoder.decode(bytes(piece)):
                 yield text
@@ -143,9 +144,14 @@ class AsyncRequest:
             yield text
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Changes of its status, its progress and the reasons why it waits, until it ends."""
-        async for event in self._items("events", [await self.accepted()]):
-            yield event
+        """Changes of its status, its progress and the reasons why it waits, until it ends.
+
+        The first ones tell how it stands. It goes on behind the last one when the server comes
+        back; `{"event": "gap", "first", "last"}` says that some were missed.
+        """
+        following = RequestFollowing(await self.accepted())
+        async for item, peer in async_items(self._client, "events", lambda: following.args):
+            yield following.take(item, peer)
 
     async def progress(self) -> AsyncIterator[Progress]:
         """What `ctx.progress` told, as it is told, until the request ends."""
@@ -156,11 +162,6 @@ class AsyncRequest:
     def __repr__(self) -> str:
         id_ = self._id or "not yet known"
         return f"<AsyncRequest {id_} {self.name} {self._status or ''}".rstrip() + ">"
-
-    async def _items(self, method: str, args: list[Any]) -> AsyncIterator[Any]:
-        """The items of a stream, begun again with what `args` is when the server comes back."""
-        async for item, peer in async_items(self._client, method, lambda: tuple(args)):
-            yield item_of(item, peer)
 
     async def _await_acceptance(self, timeout: float | None) -> bool:
         """Whether it was accepted; else why it was not is its end."""

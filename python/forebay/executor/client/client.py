@@ -317,7 +317,8 @@ class Client:
             ConfigError, LimitError: an argument is wrong. BrokenError: the server is gone and did
             not come back within the client's time.
 
-        What happens after this has returned is not missed. Leaving the loop ends the reading.
+        What happens after this has returned is not missed: without a cursor it waits until the
+        server has said behind which number it begins. Leaving the loop ends the reading.
         """
         return feed(self, Following(names, ids, events, submitter, cursor))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Following",
     "Progress",
+    "RequestFollowing",
     "async_items",
     "events",
     "feed",
@@ -92,14 +93,35 @@ def text_of(pieces: Iterator[bytes]) -> Iterator[str]:
         yield text
 
 
-def events(client: Client, id_: str) -> Iterator[dict[str, Any]]:
+class RequestFollowing:
+    """Which request's events a client follows, and how far it is."""
+
+    def __init__(self, id_: str) -> None:
+        self._id = id_
+        self._cursor: int | None = None
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The arguments of the call that begins, or goes on behind the last event."""
+        return (self._id,) if self._cursor is None else (self._id, self._cursor)
+
+    def take(self, item: Any, peer: str) -> Event:
+        """The event that is an item of the stream; raises what that was refused with."""
+        event: Event = item_of(item, peer)
+        # A gap has none: how the request stands comes behind it.
+        self._cursor = event.get("seq", self._cursor)
+        return event
+
+
+def events(client: Client, id_: str) -> Iterator[Event]:
     """The events of a request until it ends; the first ones tell how it stands."""
+    following = RequestFollowing(id_)
     while True:
         channel = client._channel()
         try:
-            with channel.stream("events", (id_,)) as stream:
+            with channel.stream("events", following.args) as stream:
                 for item in stream:
-                    yield item_of(item, channel.name)
+                    yield following.take(item, channel.name)
             return
         except ProtocolError:
             raise
@@ -152,7 +174,7 @@ class Following:
 
 
 def feed(client: Client, following: Following) -> Generator[Event, None, None]:
-    """The events of a server; begun when this returns."""
+    """The events of a server; begun when this returns, at a number that is known."""
     events = _feed(client, following)
     next(events)
     return events
@@ -164,11 +186,17 @@ def _feed(client: Client, following: Following) -> Generator[Event, None, None]:
         channel = client._channel()
         try:
             with channel.stream("feed", following.args) as stream:
-                if not has_begun:
+                if not has_begun and following.cursor is not None:
                     has_begun = True
                     yield {}
                 for item in stream:
-                    yield from following.take(item, channel.name)
+                    told = [*following.take(item, channel.name)]
+                    # Without a cursor the first item says its number, behind which this goes on
+                    # also where the server ends before anything has happened.
+                    if not has_begun:
+                        has_begun = True
+                        yield {}
+                    yield from told
             return
         except ProtocolError:
             raise

@@ -174,7 +174,11 @@ class Request:
         return text_of(log_bytes(self._client, self.id, follow=follow, offset=offset))
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Changes of its status, its progress and the reasons why it waits, until it ends."""
+        """Changes of its status, its progress and the reasons why it waits, until it ends.
+
+        The first ones tell how it stands. It goes on behind the last one when the server comes
+        back; `{"event": "gap", "first", "last"}` says that some were missed.
+        """
         return events(self._client, self.id)
 
     def progress(self) -> Iterator[Progress]:

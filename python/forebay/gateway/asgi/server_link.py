@@ -135,6 +135,8 @@ class ServerLink:
     async def stream(self, method: str, *args: Any) -> AsyncIterator[AsyncIterator[Any]]:
         """The items of a stream of the server."""
         channel = await self._calls.channel()
+        if channel.is_spent:  # a stream on it may be the only one who has noticed
+            channel = await self._calls.again(channel)
         async with channel.on_loop.stream(method, args) as items:
 
             async def checked() -> AsyncGenerator[Any, None]:

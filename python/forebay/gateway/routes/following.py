@@ -10,7 +10,7 @@ import msgspec
 from forebay.gateway.problems import Problem
 from forebay.gateway.routes.reads import number_of
 from forebay.gateway.routes.streams import EventStream
-from forebay.gateway.routes.waiting import UNFINISHED, one_value
+from forebay.gateway.routes.waiting import one_value
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -51,21 +51,15 @@ async def events(context: Context, exchange: Exchange) -> None:
     id_ = await context.server.resolve(exchange.part)
     stream = _stream(exchange)
     last = _last_event_id(exchange)
-    work = _request_events(context, stream, id_)
-    if last is not None:
-        status = (await context.server.ask("status", id_))["status"]
-        if status in UNFINISHED:  # else its end is all that it misses, which the other tells
-            work.close()
-            work = _feed_events(context, stream, {"ids": [id_]}, last, until="ended")
-    await _serve(context, exchange, stream, work)
+    await _serve(context, exchange, stream, _events(context, stream, "events", id_, last))
 
 
 async def feed(context: Context, exchange: Exchange) -> None:
     """`GET /v1/events`: what happens to all requests; the query is the filter of the feed."""
     wanted = await _filter_of(context, exchange)
     stream = _stream(exchange)
-    work = _feed_events(context, stream, wanted, _last_event_id(exchange))
-    await _serve(context, exchange, stream, work)
+    call = ("feed", wanted, _last_event_id(exchange))
+    await _serve(context, exchange, stream, _events(context, stream, *call))
 
 
 async def _filter_of(context: Context, exchange: Exchange) -> dict[str, Any]:
@@ -134,50 +128,38 @@ def _incomplete(piece: bytes) -> int:
     return 0
 
 
-async def _request_events(context: Context, stream: EventStream, id_: str) -> None:
-    begun = False
-    async with context.server.stream("events", id_) as items:
-        async for event in items:
-            if not begun:  # here, since the first item may be a refusal
-                await stream.begin()
-                begun = True
-            number = event.get("seq")
-            await stream.send(
-                event["event"], _encode(event), None if number is None else str(number)
-            )
-    await stream.end()
-
-
-async def _feed_events(
-    context: Context,
-    stream: EventStream,
-    wanted: dict[str, Any],
-    cursor: int | None,
-    until: str | None = None,
-) -> None:
-    """Send the events of the feed; `until` is the kind of the last one."""
-    async with context.server.stream("feed", wanted, cursor) as items:
+async def _events(context: Context, stream: EventStream, *call: Any) -> None:
+    """Send the events of a stream of the server, whose items are one each or lists of them."""
+    async with context.server.stream(*call) as items:
         first = asyncio.ensure_future(anext(items))
         try:
             # A refusal comes at once; of the others nobody knows when.
             await asyncio.wait((first,), timeout=REFUSAL_S)
             if not first.done():
                 await stream.begin()
-            batch = await first
+            item = await first
             await stream.begin()
             while True:
-                for event in batch:
-                    number = str(event.get("seq") or event["last"])
-                    await stream.send(event["event"], _encode(event), number)
-                    if event["event"] == until:
-                        await stream.end()
-                        return
-                batch = await anext(items)
+                for event in item if isinstance(item, list) else (item,):
+                    await stream.send(event["event"], _encode(event), _number_of(event, item))
+                item = await anext(items)
         except StopAsyncIteration:
             await stream.end()
         finally:
             first.cancel()
             await asyncio.wait((first,))  # what it waits in must not run where `items` is closed
+
+
+def _number_of(event: dict[str, Any], item: Any) -> str | None:
+    """Behind which a client goes on that has had an event; None: behind the one before it.
+
+    A gap of all requests' events is followed by what is kept behind it. One of a single request's
+    is followed by how that stands, which a client that leaves between them still has to be told.
+    """
+    number = event.get("seq")
+    if number is None and isinstance(item, list):
+        number = event["last"]
+    return None if number is None else str(number)
 
 
 async def _serve(

@@ -165,7 +165,11 @@ impl Clients {
                 let topic = Topic::Logs { offset, follow };
                 self.follow(cx, commits, (client, call), id, topic)
             }
-            Call::Events { id } => self.follow(cx, commits, (client, call), id, Topic::Events),
+            Call::Events { id, cursor } => {
+                // No event has the number 0: who names it had none.
+                let cursor = cursor.filter(|number| *number > 0);
+                self.follow(cx, commits, (client, call), id, Topic::Events { cursor })
+            }
             Call::Feed { filter, cursor } => {
                 let filter = message::filter(filter)?;
                 let key = (client, call);

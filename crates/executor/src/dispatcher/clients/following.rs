@@ -12,14 +12,15 @@ use forebay_transport::link::Head;
 use forebay_transport::wire::{Codec, Reason};
 
 use crate::dispatcher::clients::connections::{Connections, OpenCall, plain};
-use crate::dispatcher::clients::streams::{RequestEvents, StreamKey, StreamKind, Streams, Topic};
+use crate::dispatcher::clients::request_events::{NextItem, RequestEvents};
+use crate::dispatcher::clients::streams::{StreamKey, StreamKind, Streams, Topic};
 use crate::dispatcher::commits::refusals::unknown;
 use crate::dispatcher::context::Context;
 use crate::dispatcher::limit::{
     FEED_ITEMS_A_TURN, FEED_PAUSE_MS, ITEMS_A_TURN, LOG_PIECE_BYTES, REASONS_MS,
 };
 use crate::error::Refusal;
-use crate::feed::{EventFilter, EventKind, Feed, FeedReader, Next};
+use crate::feed::{EventFilter, Feed, FeedReader, Looks, Next};
 use crate::hash::ByNumber;
 use crate::id::RequestId;
 use crate::logs::{Log, Logs};
@@ -43,15 +44,6 @@ pub struct Following {
     waits_to_tell: bool,
     /// Streams with more than a turn's worth.
     again: Vec<StreamKey>,
-}
-
-/// What a stream has for its client.
-enum Piece {
-    Item(Vec<u8>),
-    /// Nothing now.
-    Nothing,
-    /// Nothing that is there now would be sent, but there is more to look at.
-    Later,
 }
 
 impl Following {
@@ -124,14 +116,15 @@ impl Following {
     ) {
         let kind = match topic {
             Topic::Logs { offset, follow } => StreamKind::Logs { offset, follow },
-            Topic::Events => {
-                let first = stands(&cx.feed, id, view);
-                // From now on no number is too high.
-                let Ok(reader) = FeedReader::open(&mut cx.feed, EventFilter::of_request(id), None)
-                else {
-                    return;
-                };
-                StreamKind::Events(RequestEvents::new(reader, first))
+            Topic::Events { cursor } => {
+                cx.append_news(); // how it stands is not ahead of what has happened
+                match RequestEvents::of_unfinished(&mut cx.feed, id, view, cursor) {
+                    Ok(events) => StreamKind::Events(events),
+                    Err(ahead) => {
+                        let refusal = not_given(&cx.feed, ahead);
+                        return self.refuse(connections, &mut cx.feed, key, &refusal);
+                    }
+                }
             }
         };
         self.begin_stream(connections, &mut cx.feed, key, id, kind, false);
@@ -151,14 +144,20 @@ impl Following {
         let Fetched::Ending(ending) = found else {
             return self.refuse(connections, feed, key, &unknown(id));
         };
-        let kind = match topic {
-            Topic::Logs { offset, follow } => StreamKind::Logs { offset, follow },
-            Topic::Events => {
-                let item = message::status_event(ending.status, ending.attempts, None);
-                StreamKind::Item(Some(item))
+        let (kind, over) = match topic {
+            Topic::Logs { offset, follow } => (StreamKind::Logs { offset, follow }, true),
+            Topic::Events { cursor } => {
+                let end = (ending.status, ending.attempts);
+                match RequestEvents::of_ended(feed, id, end, cursor) {
+                    Ok((events, over)) => (StreamKind::Events(events), over),
+                    Err(ahead) => {
+                        let refusal = not_given(feed, ahead);
+                        return self.refuse(connections, feed, key, &refusal);
+                    }
+                }
             }
         };
-        self.begin_stream(connections, feed, key, id, kind, true);
+        self.begin_stream(connections, feed, key, id, kind, over);
         self.pump(connections, feed, key);
     }
 
@@ -174,14 +173,10 @@ impl Following {
         filter: EventFilter,
         cursor: Option<u64>,
     ) -> Result<(), Refusal> {
-        let newest = feed.newest();
-        let reader = FeedReader::open(feed, filter, cursor).map_err(|ahead| {
-            let next = "begin without a cursor; this one is of another server";
-            let allowed = format!("a number up to {newest}");
-            Refusal::invalid("cursor", &allowed, &ahead.to_string(), next)
-        })?;
+        let reader =
+            FeedReader::open(feed, filter, cursor).map_err(|ahead| not_given(feed, ahead))?;
         // So that a client that comes back before anything has happened knows from where.
-        let begin = cursor.is_none().then_some(newest);
+        let begin = cursor.is_none().then_some(feed.newest());
         let kind = StreamKind::Feed { reader, begin };
         self.begin_stream(connections, feed, key, RequestId(0), kind, false);
         self.pump(connections, feed, key);
@@ -352,9 +347,9 @@ impl Following {
         }
         // Only with credit, since an item that was taken out must be sent.
         let item = match self.next_piece(feed, key)? {
-            Piece::Item(item) => item,
-            Piece::Later => return Some(false),
-            Piece::Nothing => {
+            NextItem::Item(item) => item,
+            NextItem::Later => return Some(false),
+            NextItem::Nothing => {
                 self.end_if_over(connections, feed, key);
                 return None;
             }
@@ -378,7 +373,7 @@ impl Following {
     }
 
     /// The next item of a stream.
-    fn next_piece(&mut self, feed: &mut Feed, key: StreamKey) -> Option<Piece> {
+    fn next_piece(&mut self, feed: &mut Feed, key: StreamKey) -> Option<NextItem> {
         let stream = self.streams.get_mut(key)?;
         let item = match &mut stream.kind {
             StreamKind::Logs { offset, .. } => {
@@ -391,12 +386,12 @@ impl Following {
                 })
             }
             StreamKind::Events(events) => {
-                return Some(next_event(feed, events, stream.id, &mut stream.over));
+                return Some(events.next_piece(feed, stream.id, &mut stream.over));
             }
             StreamKind::Feed { reader, begin } => return Some(next_item(feed, reader, begin)),
             StreamKind::Item(item) => item.take(),
         };
-        Some(item.map_or(Piece::Nothing, Piece::Item))
+        Some(item.map_or(NextItem::Nothing, NextItem::Item))
     }
 
     /// Continue the streams of a client that can be written to again.
@@ -418,66 +413,29 @@ fn close_reader(feed: &mut Feed, kind: StreamKind) {
     }
 }
 
-/// How an unfinished request stands: its status, its newest progress.
-fn stands(feed: &Feed, id: RequestId, view: RequestView) -> impl Iterator<Item = Vec<u8>> + use<> {
-    let status = message::status_event(view.status, view.attempt, None);
-    let progress = feed.progress(id);
-    let progress = progress.and_then(|record| message::progressed(record, None));
-    [Some(status), progress].into_iter().flatten()
+/// The refusal of a reader that names a number which no event has yet.
+fn not_given(feed: &Feed, ahead: u64) -> Refusal {
+    let next = "begin without a cursor; this one is of another server";
+    let allowed = format!("a number up to {}", feed.newest());
+    Refusal::invalid("cursor", &allowed, &ahead.to_string(), next)
 }
 
 /// The next item of a reader of the feed: as many events as fit.
-fn next_item(feed: &mut Feed, reader: &mut FeedReader, begin: &mut Option<u64>) -> Piece {
-    let mut item = FeedItem::new();
+fn next_item(feed: &mut Feed, reader: &mut FeedReader, begin: &mut Option<u64>) -> NextItem {
+    let (mut item, mut looks) = (FeedItem::new(), Looks::default());
     if let Some(number) = begin.take() {
         item.begin(number);
     }
     while !item.is_full() {
-        match reader.next(feed) {
+        match reader.next(feed, &mut looks) {
             Next::Event(event) => item.event(&event),
             Next::Gap { first, last } => {
                 feed.metrics_mut().missed();
                 item.gap(first, last);
             }
-            Next::Later if item.is_empty() => return Piece::Later,
+            Next::Later if item.is_empty() => return NextItem::Later,
             Next::Later | Next::Nothing => break,
         }
     }
-    item.into_bytes().map_or(Piece::Nothing, Piece::Item)
-}
-
-/// The next item of the events of one request; `over`: nothing comes behind it.
-fn next_event(
-    feed: &mut Feed,
-    events: &mut RequestEvents,
-    id: RequestId,
-    over: &mut bool,
-) -> Piece {
-    if let Some(item) = events.first.pop_front() {
-        return Piece::Item(item);
-    }
-    while !*over {
-        match events.reader.next(feed) {
-            Next::Event(event) => {
-                // One that could not be written ends so too.
-                *over = matches!(event.kind, EventKind::Ended | EventKind::Refused);
-                if let Some(item) = message::followed(&event) {
-                    return Piece::Item(item);
-                }
-            }
-            Next::Gap { first, last } => {
-                feed.metrics_mut().missed();
-                if let Some((status, attempt)) = feed.ended(id) {
-                    *over = true;
-                    let item = message::status_event(status, attempt, None);
-                    events.first.push_back(item);
-                }
-                return Piece::Item(message::missed(first, last));
-            }
-            Next::Later => return Piece::Later,
-            Next::Nothing => break,
-        }
-    }
-    let reason = events.reason.take().filter(|_| !*over);
-    reason.map_or(Piece::Nothing, Piece::Item)
+    item.into_bytes().map_or(NextItem::Nothing, NextItem::Item)
 }

@@ -14,6 +14,7 @@ mod calls;
 mod connections;
 mod following;
 mod refused;
+mod request_events;
 pub(super) mod streams;
 pub(super) mod waiters;
 

@@ -1,10 +1,11 @@
 //! The streams that clients follow: the log of a request, its events, or those of the whole server.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use forebay_base::slots::Key;
 use forebay_transport::calls::LastLook;
 
+use crate::dispatcher::clients::request_events::RequestEvents;
 use crate::feed::FeedReader;
 use crate::hash::ByNumber;
 use crate::id::RequestId;
@@ -16,11 +17,9 @@ pub type StreamKey = (Key, u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// The log from this offset on; with `follow` until the request ends.
-    Logs {
-        offset: u64,
-        follow: bool,
-    },
-    Events,
+    Logs { offset: u64, follow: bool },
+    /// The events behind this number, or from how it stands now.
+    Events { cursor: Option<u64> },
 }
 
 /// What a stream carries.
@@ -37,18 +36,6 @@ pub enum StreamKind {
     },
     /// One item, then the end.
     Item(Option<Vec<u8>>),
-}
-
-/// The events of one request: how it stands, then a reader of the feed, and between its events why it waits.
-#[derive(Debug)]
-pub struct RequestEvents {
-    pub reader: FeedReader,
-    /// Items that come before what the reader finds: a few at the beginning, one after a gap.
-    pub first: VecDeque<Vec<u8>>,
-    /// Why it waits, if that was not sent yet.
-    pub reason: Option<Vec<u8>>,
-    /// The reason that was sent or stands in `reason`.
-    pub told: String,
 }
 
 /// One stream.
@@ -147,18 +134,6 @@ impl Streams {
     }
 }
 
-impl RequestEvents {
-    /// From how it stands now, by these items.
-    pub fn new(reader: FeedReader, first: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        Self {
-            reader,
-            first: first.into_iter().collect(),
-            reason: None,
-            told: String::new(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,7 +151,7 @@ mod tests {
         streams.add((client, 1), id, log, false);
         let reader =
             FeedReader::open(&mut feed, EventFilter::of_request(id), None).expect("a reader");
-        let events = StreamKind::Events(RequestEvents::new(reader, []));
+        let events = StreamKind::Events(RequestEvents::new(reader));
         streams.add((client, 2), id, events, false);
         let reader = FeedReader::open(&mut feed, EventFilter::default(), None).expect("a reader");
         let begin = None;

@@ -38,7 +38,7 @@ pub struct Commits {
 }
 
 impl Commits {
-    /// Open the store, and hand its contents to the machine.
+    /// Open the store, and hand its contents to the machine. Comes with the time behind which the feed's numbers begin.
     ///
     /// # Errors
     /// `Store`, `System`.
@@ -47,14 +47,15 @@ impl Commits {
         poll: &Poll,
         machine: &mut Machine,
         now: Millis,
-    ) -> error::Result<Self> {
-        let pending = config
+    ) -> error::Result<(Self, Millis)> {
+        let opened = config
             .map(|config| recovery::open(config, machine, now))
             .transpose()?;
+        let (pending, feed_begins) = opened.unzip();
         if let Some(pending) = &pending {
             watch_only(poll, &**pending.store().answers(), Source::Store)?;
         }
-        Ok(Self { pending })
+        Ok((Self { pending }, feed_begins.unwrap_or(now)))
     }
 
     /// Whether there is a store.

@@ -11,11 +11,15 @@ use crate::op::Restored;
 use crate::request::{Millis, Status};
 use crate::store::{DatabaseReader, Store, StoreConfig};
 
-/// Open the store, and hand its contents to the machine.
+/// Open the store, and hand its contents to the machine. Comes with the time behind which the feed's numbers begin.
 ///
 /// # Errors
 /// `Store`: the directory is in use, of a later version, or cannot be read.
-pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<PendingWrites> {
+pub fn open(
+    config: StoreConfig,
+    machine: &mut Machine,
+    now: Millis,
+) -> Result<(PendingWrites, Millis)> {
     let directory = config.directory.clone();
     let (store, recovery) = Store::open(config)?;
     let reader = DatabaseReader::open(&directory)?;
@@ -44,7 +48,8 @@ pub fn open(config: StoreConfig, machine: &mut Machine, now: Millis) -> Result<P
     }
     let queue_bytes_max = usize::try_from(store.config().queue_bytes_max).unwrap_or(usize::MAX);
     let arguments = Arguments::new(queue_bytes_max, held, recovery.on_disk);
-    Ok(PendingWrites::new(store, arguments, &recovery.known))
+    let pending = PendingWrites::new(store, arguments, &recovery.known);
+    Ok((pending, recovery.feed_begins))
 }
 
 /// How the predecessors of unfinished requests ended.

@@ -93,11 +93,6 @@ impl Runs {
         }
     }
 
-    /// The greatest id ever given.
-    pub(super) fn newest_id(&self) -> RequestId {
-        self.last
-    }
-
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
