@@ -14,6 +14,7 @@ import pytest
 from benchmarks.gateway import wrk
 from benchmarks.gateway.address import HOST, Address
 from benchmarks.gateway.log import _events
+from benchmarks.gateway.readers import Stream
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -79,3 +80,17 @@ def test_events_of_a_log_are_its_pieces_of_text():
         b'event: end\ndata: {}\n\nevent: log\ndata: {"text": "behind"}\n\n'
     )
     assert list(_events(cast("Any", stream))) == ["1\n2\n", "3\n"]
+
+
+def test_a_readers_events_are_counted_across_its_pieces():
+    """The line of an event may be cut anywhere."""
+    stream = Stream(cast("Any", None), "/v1/events")
+    for piece in (
+        b"HTTP/1.1 200 OK\r\n\r\n: hello\n\nda",
+        b"ta: {}\n\nid: 2\nevent: x\ndata:",
+        b"{}",
+    ):
+        stream.take(piece)
+    assert stream.events == 1
+    stream.take(b"\n\n")
+    assert stream.events == 2
