@@ -10,6 +10,7 @@ second (`State.look`) costs less than a timer for each phase of each request.
 | BODY | the end of the headers | the end of the body; each byte renews it | with 408 |
 | ANSWERING | the end of the body | the answer | never: the application has its own |
 | IDLE | the answer | the next request | without a word |
+| REFUSED | a refusal behind other requests | their answers | never: the application has its own |
 | LINGERING | a refusal, after which nothing is read | the client's end | at once |
 | CLOSING | the last answer | the client has read it; each byte renews it | at once |
 """
@@ -48,9 +49,12 @@ class Phase(enum.IntEnum):
     BODY = 2
     ANSWERING = 3
     IDLE = 4
-    LINGERING = 5
-    CLOSING = 6
+    REFUSED = 5
+    LINGERING = 6
+    CLOSING = 7
 
+
+_PARSED: Final = (Phase.HEADERS, Phase.BODY)
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
@@ -75,7 +79,11 @@ class Protocol(HttpToolsProtocol):
         """Of a client that has something to read and does not; with `_unread` bytes."""
         self._unread = 0
         self._header_bytes = 0
+        self._unparsed_bytes = 0
+        """Fed to the parser since it has told of a field or of a piece of the body."""
         self._body_bytes = 0
+        self._refusal: Problem | None = None
+        """Written once the requests before are answered."""
         self._held = b""
         """Received, and not looked at while too many requests wait."""
         self._answering: Cycle | None = None
@@ -111,7 +119,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
-        if self._phase >= Phase.LINGERING or self.transport.is_closing():
+        if self._phase >= Phase.REFUSED or self.transport.is_closing():
             return
         if self._phase is Phase.SILENT:
             self._set(Phase.HEADERS, limits.HEADERS_S)
@@ -187,7 +195,7 @@ class Protocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._header_bytes = 0
+        self._header_bytes = self._unparsed_bytes = 0
         self._set(Phase.HEADERS, limits.HEADERS_S)
 
     def on_url(self, url: bytes) -> None:
@@ -198,6 +206,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a field behind a chunked body, which counts and is left out."""
+        self._unparsed_bytes = 0
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > limits.HEADER_BYTES_MAX:
             raise _long(431, "headers", limits.HEADER_BYTES_MAX)
@@ -229,6 +238,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        self._unparsed_bytes = 0
         cycle = self.cycle
         if cycle.response_complete:
             return
@@ -271,6 +281,9 @@ class Protocol(HttpToolsProtocol):
             return
         if self._behind:
             self._start(self._behind.popleft())
+        elif self._refusal is not None:
+            self._end_with(self._refusal)
+            return
         elif self._phase is Phase.ANSWERING:
             self._set(Phase.IDLE, limits.IDLE_S)
         if self._held:
@@ -331,9 +344,9 @@ class Protocol(HttpToolsProtocol):
             cause = error.__context__
             self._refuse(cause if isinstance(cause, Problem) else _malformed(error))
             return
-        if self._phase is Phase.HEADERS:  # a name or value that does not end is in the parser
-            self._header_bytes += len(data)
-            if self._header_bytes > limits.HEADER_BYTES_MAX + len(data):
+        if self._phase in _PARSED:  # a name or value that does not end is in the parser
+            self._unparsed_bytes += len(data)
+            if self._unparsed_bytes > limits.HEADER_BYTES_MAX + len(data):
                 self._refuse(_long(431, "headers", limits.HEADER_BYTES_MAX))
 
     def _feed_held(self) -> None:
@@ -341,7 +354,7 @@ class Protocol(HttpToolsProtocol):
         held = memoryview(self._held)
         done = 0
         while done < len(held) and len(self._behind) < limits.PIPELINED_MAX:
-            if self._phase >= Phase.LINGERING or self.transport.is_closing():
+            if self._phase >= Phase.REFUSED or self.transport.is_closing():
                 return
             in_body = self._phase is Phase.BODY
             count = limits.BODY_PIECE_BYTES if in_body else limits.PIECE_BYTES
@@ -373,26 +386,34 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer a request that is not to be read further, and close the connection.
 
-        Where an answer is under way already, or that of a request before it is due, it is closed
-        alone: the refusal would be read as the answer to another request.
+        Those before it are answered first. Where its own answer is under way already, or was given
+        before its body had come, the connection is closed alone: the refusal would be read as the
+        answer to another request.
         """
         if self.transport.is_closing():
             return
+        in_body = self._phase is Phase.BODY
+        newest: Any = self.cycle
         answering = self._answering
+        self._held = b""
+        self._forget_body()
         if answering is None:
-            due = self._phase is not Phase.BODY  # else it was answered before its body had come
-        else:
-            newest: Any = self.cycle
-            in_its_body = answering is newest and self._phase is Phase.BODY
-            due = in_its_body and not answering.response_started
-        if due:
-            self.transport.write(_written(problem, self._state.lines))
-        if answering is not None:
+            self._end_with(None if in_body else problem)
+        elif answering is newest and in_body:
             answering.disconnect()
             self._answering = None
-        self._held = b""
-        self._behind.clear()
-        self._forget_body()
+            self._end_with(None if answering.response_started else problem)
+        else:
+            if in_body:
+                self._behind.pop()  # it is the newest
+            self._refusal = problem
+            self._phase, self._deadline = Phase.REFUSED, math.inf
+            self.flow.resume_reading()  # what comes is left out; that the client leaves is not
+
+    def _end_with(self, problem: Problem | None) -> None:
+        """Write the last answer of the connection, if there is one, and close it."""
+        if problem is not None:
+            self.transport.write(_written(problem, self._state.lines))
         self._linger()
 
     def _close(self) -> None:
