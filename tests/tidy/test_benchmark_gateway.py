@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks.gateway import wrk
+from benchmarks.gateway import memory, wrk
 from benchmarks.gateway.address import HOST, Address
 from benchmarks.gateway.log import _events
 from benchmarks.gateway.readers import Stream
@@ -94,3 +94,15 @@ def test_a_readers_events_are_counted_across_its_pieces():
     assert stream.events == 1
     stream.take(b"\n\n")
     assert stream.events == 2
+
+
+def test_both_sides_share_the_interpreter_with_as_many(monkeypatch: pytest.MonkeyPatch):
+    """Of two sizes with different numbers of sharers, the smaller one may be the larger program."""
+    before = len(memory._interpreters())
+    monkeypatch.setattr(memory, "INTERPRETERS", before + 2)
+    with memory._as_many_interpreters():
+        assert len(memory._interpreters()) == before + 2
+    assert len(memory._interpreters()) == before
+    monkeypatch.setattr(memory, "INTERPRETERS", before - 1)
+    with pytest.raises(ValueError, match="interpreters run"), memory._as_many_interpreters():
+        pass
