@@ -34,7 +34,9 @@ class Application:
         exchange = Exchange(scope, receive, send)
         began = perf_counter()
         try:
-            route, exchange.part = self._table.find(scope["method"], scope["path"])
+            route, exchange.part = self._table.find(
+                scope["method"], scope["path"], scope["raw_path"]
+            )
             exchange.token = context.access.check(scope["headers"], scope["method"], route.role)
             await route.handler(context, exchange)
         except GoneError:

@@ -18,6 +18,9 @@ __all__ = ["JSON", "Exchange", "GoneError"]
 
 JSON: Final = (b"content-type", b"application/json")
 
+_LISTS: Final = frozenset({b"accept", b"prefer"})
+"""Headers that may come in several lines, which are one list."""
+
 Headers = Iterable[tuple[bytes, bytes]]
 Value = TypeVar("Value")
 
@@ -34,7 +37,7 @@ class Exchange:
     Attributes:
         method: the HTTP method, in capitals.
         part: what the path has in the place of its parameter; empty where it has none.
-        headers: by name, in lower case; of several the last one.
+        headers: by name, in lower case; of several the last one. `header` looks at them all.
         token: of the client; None on routes that need none.
         answered: the status, once an answer has begun.
     """
@@ -63,9 +66,26 @@ class Exchange:
         return self.token
 
     def header(self, name: bytes) -> str | None:
-        """A header as text; None where it is not there."""
+        """A header as text; None where it is not there.
+
+        Raises:
+            Problem: it is there twice, and is none that has a list: who has looked before may have
+                seen the other one.
+        """
         value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1")
+        if value is None:
+            return None
+        if len(self.headers) < len(self.scope["headers"]):
+            value = self._of_several(name)
+        return value.decode("latin-1")
+
+    def _of_several(self, name: bytes) -> bytes:
+        values = [value for one, value in self.scope["headers"] if one == name]
+        if len(values) > 1 and name not in _LISTS:
+            text = name.decode("latin-1")
+            told = f"the header {text} is given {len(values)} times"
+            raise Problem(400, "malformed", told, object=text, next="give it once")
+        return b", ".join(values)
 
     async def body(self) -> bytes:
         """The whole body.

@@ -31,6 +31,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from forebay.gateway.http import limits
 from forebay.gateway.http.census import UNKNOWN
 from forebay.gateway.http.cycle import Cycle, Flow
+from forebay.gateway.http.head import check_coding, length_of, malformed, target_of
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Protocol(HttpToolsProtocol):
         """The headers are complete: the application begins, unless another request is before."""
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
-            raise _malformed(f"version {version}")
+            raise malformed(f"version {version}")
         self.scope = self._scope(version)
         keep_alive = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         self._check_length()
@@ -310,9 +311,9 @@ class Protocol(HttpToolsProtocol):
         self.tasks.add(task)
 
     def _scope(self, version: str) -> Any:
-        url = httptools.parse_url(self.url)
-        raw_path = url.path
-        path = raw_path.decode("ascii")
+        check_coding(self.headers, version)
+        target = target_of(self.url, self.headers)
+        path = target.path.decode("ascii")
         if "%" in path:
             path = urllib.parse.unquote(path)
         return {
@@ -325,14 +326,14 @@ class Protocol(HttpToolsProtocol):
             "method": self.parser.get_method().decode("ascii"),
             "root_path": "",
             "path": path,
-            "raw_path": raw_path,
-            "query_string": url.query or b"",
-            "headers": self.headers,
+            "raw_path": target.path,
+            "query_string": target.query,
+            "headers": target.headers,
         }
 
     def _check_length(self) -> None:
         for name, value in self.headers:
-            if name == b"content-length" and int(value) > self._census.max_body_bytes:
+            if name == b"content-length" and length_of(value) > self._census.max_body_bytes:
                 raise _long(413, "body", self._census.max_body_bytes)
 
     def _feed(self, data: Any) -> None:
@@ -342,7 +343,7 @@ class Protocol(HttpToolsProtocol):
             return  # answered as a request without one, and closed behind it
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, Problem) else _malformed(error))
+            self._refuse(cause if isinstance(cause, Problem) else malformed(error))
             return
         if self._phase in _PARSED:  # a name or value that does not end is in the parser
             self._unparsed_bytes += len(data)
@@ -476,7 +477,3 @@ def _crowded() -> Problem:
         next="try again",
         headers=[(b"retry-after", b"1")],
     )
-
-
-def _malformed(why: object) -> Problem:
-    return Problem(400, "malformed", f"this is no HTTP/1.1: {why}", next="send HTTP/1.1")
