@@ -295,6 +295,35 @@ def test_a_reader_that_does_not_read_holds_nobody(serving: HttpServing, tmp_path
         assert proportional_bytes(serving.gateway_pid) - before < 24 * MIB
 
 
+def test_results_that_nobody_reads_are_bounded(serving: HttpServing) -> None:
+    """Each is a text in the gateway's memory; who comes when there are many is told to wait."""
+    id_ = serving.submit("numbers", count=690_000)  # 3 MB of text, and more of objects
+    packed = {"Accept": "application/msgpack"}
+    assert serving.result(id_, **packed).status == 200
+    before = proportional_bytes(serving.gateway_pid)
+    most = 0
+    head = serving.head("GET", f"/v1/requests/{id_}/result")
+    with contextlib.ExitStack() as open_:
+        unread = []
+        for _ in range(60):
+            connection = open_.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", serving.port))
+            connection.settimeout(20)
+            connection.sendall(head)
+            unread.append(connection)
+        statuses = []
+        for connection in unread:
+            statuses.append(status_of(connection.recv(100)))
+            most = max(most, proportional_bytes(serving.gateway_pid) - before)
+        assert serving.result(id_).status == 503
+        assert serving.result(id_, **packed).status == 200
+    assert 36 <= statuses.count(200) <= 40
+    assert set(statuses) == {200, 503}
+    assert most < 220 * MIB
+    until(lambda: serving.result(id_).status == 200)
+
+
 def test_a_client_of_http_1_0_gets_what_it_knows(serving: HttpServing) -> None:
     """Old tools, and health checks of old proxies, know no chunks."""
     id_ = serving.submit("fail", text="x")

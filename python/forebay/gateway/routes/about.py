@@ -45,10 +45,7 @@ async def login(context: Context, exchange: Exchange) -> None:
 
     HEAD does not use it: so ask programs that look at links which they have found in a text.
     """
-    if exchange.method == "HEAD":
-        await exchange.answer(200, b"", [(b"cache-control", b"no-store")])
-        return
-    key = one_value(exchange.query(), "key") or ""
+    key = "" if exchange.method == "HEAD" else one_value(exchange.query(), "key") or ""
     headers = context.access.enter(exchange.scope["headers"], key)
     await exchange.answer(303, b"", [*headers, (b"location", b"/v1/info")])
 
