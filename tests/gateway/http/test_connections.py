@@ -385,3 +385,26 @@ def test_a_cut_answer_that_nobody_reads_is_given_up() -> None:
         writer.transport.abort()
 
     serve(application, test)
+
+
+def test_a_whole_answer_that_nobody_reads_waits_in_its_handler() -> None:
+    """Else it is a copy in the connection's memory, whose limit counts pieces alone."""
+    sent = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await Exchange(scope, receive, send).answer(200, b"x" * UNREAD_BYTES)
+        sent.set()
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(LAST_GET)
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.1)
+        (connection,) = served.state.connections
+        assert connection.transport.get_write_buffer_size() <= 2 * limits.UNREAD_BYTES
+        assert not sent.is_set()
+        assert await reader.read() == b"x" * UNREAD_BYTES
+        assert sent.is_set()
+        writer.close()
+
+    serve(application, test)

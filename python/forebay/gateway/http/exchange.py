@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from forebay.gateway.http.limits import UNREAD_BYTES
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
@@ -133,12 +134,22 @@ class Exchange:
         await self.answer(problem.status, problem.body(), headers)
 
     async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """Answer with a body that is complete."""
+        """Answer with a body that is complete.
+
+        Raises:
+            GoneError: the client left before the last piece of a large one.
+        """
         self.answered = status
         length = (b"content-length", b"%d" % len(body))
         await self._send(
             {"type": "http.response.start", "status": status, "headers": (*headers, length)}
         )
+        if len(body) > UNREAD_BYTES:
+            # What is written at once is the transport's, which no reader and no limit holds up.
+            whole = memoryview(body)
+            for first in range(0, len(body), UNREAD_BYTES):
+                await self.piece(whole[first : first + UNREAD_BYTES])
+            body = b""
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, headers: Headers) -> None:
@@ -146,7 +157,7 @@ class Exchange:
         self.answered = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def piece(self, body: bytes, *, more: bool = True) -> None:
+    async def piece(self, body: bytes | memoryview, *, more: bool = True) -> None:
         """Send a piece of the body; waits while the client does not read.
 
         Raises:

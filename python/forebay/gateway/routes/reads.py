@@ -73,7 +73,8 @@ async def arguments(context: Context, exchange: Exchange) -> None:
         await exchange.json(told)
         return
     async with context.conversions.made(exchange, blob, "application/json") as made:
-        told["arguments"] = msgspec.Raw(b"".join(made.parts))
+        (text,) = made.parts  # JSON is made whole
+        told["arguments"] = msgspec.Raw(text)
         await exchange.json(told)
 
 
