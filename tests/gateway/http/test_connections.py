@@ -279,6 +279,57 @@ def test_headers_below_the_limit_are_taken_in_pieces_of_any_size(piece_bytes: in
     serve(application, test)
 
 
+@pytest.mark.parametrize("coding", ["length", "chunks"])
+def test_a_body_that_nobody_asks_for_waits_in_the_kernel(coding: str) -> None:
+    """It comes in pieces that a handler has asked for, and is no copy of all that has come."""
+    size, go = 16 << 20, asyncio.Event()
+    pieces: list[int] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await go.wait()
+        more = True
+        while more:
+            message = await receive()
+            pieces.append(len(message["body"]))
+            more = message["more_body"]
+        await answer(send)
+
+    async def test(served: Served) -> None:
+        served.state.census.max_body_bytes = 2 * size
+        reader, writer = await served.connect()
+        head = b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size
+        body = b"x" * size
+        if coding == "chunks":
+            head = b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+            body = b"%x\r\n%b\r\n" % (1 << 16, b"x" * (1 << 16)) * (size >> 16) + b"0\r\n\r\n"
+        writer.write(POST + head + body)
+        await asyncio.sleep(0.3)
+        assert served.state.census.body_bytes < 1 << 20
+        go.set()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    serve(application, test)
+    assert sum(pieces) == size
+    assert max(pieces) < 1 << 20
+
+
+def test_a_body_that_nobody_wanted_is_read_to_its_end() -> None:
+    """The next request is behind it."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await answer(send)
+
+    async def test(served: Served) -> None:
+        reader, writer = await served.connect()
+        body = b"x" * 900_000
+        writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body + LAST_GET)
+        assert (await reader.read()).count(b"HTTP/1.1 200 ") == 2
+        writer.close()
+
+    serve(application, test)
+
+
 def test_a_body_is_not_asked_for_within_an_answer() -> None:
     """`100 Continue` would be a part of a stream that has begun."""
 

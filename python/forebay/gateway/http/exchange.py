@@ -100,13 +100,15 @@ class Exchange:
         body: bytes = message["body"]
         if not message["more_body"]:
             return body
-        pieces = [body]
+        whole = bytearray(
+            body
+        )  # not a list: who sends two bytes at a time has objects made of them
         while message["more_body"]:
             message = await self._receive()
             if message["type"] != "http.request":
                 raise GoneError
-            pieces.append(message["body"])
-        return b"".join(pieces)
+            whole += message["body"]
+        return bytes(whole)
 
     def query(self) -> dict[str, list[str]]:
         """The values of the query, by name.

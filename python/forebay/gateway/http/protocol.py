@@ -240,7 +240,7 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         self._unparsed_bytes = 0
-        cycle = self.cycle
+        cycle: Any = self.cycle
         if cycle.response_complete:
             return
         count = len(body)
@@ -251,10 +251,9 @@ class Protocol(HttpToolsProtocol):
         if self._census.bodies_full:
             raise _crowded()
         self._deadline = self.loop.time() + limits.BODY_S
-        cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
+        cycle.take(body)
+        if cycle.unread_bytes > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The body is complete."""
@@ -270,8 +269,13 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether so many requests wait that no more are read."""
-        return len(self._behind) >= limits.PIPELINED_MAX or bool(self._held)
+        """Whether so many requests, or so much of a body, wait that no more is read."""
+        newest: Any = self.cycle
+        return (
+            len(self._behind) >= limits.PIPELINED_MAX
+            or bool(self._held)
+            or (newest is not None and newest.unread_bytes > HIGH_WATER_LIMIT)
+        )
 
     def on_response_complete(self) -> None:
         """The answer is written: the next request may begin."""
@@ -406,7 +410,7 @@ class Protocol(HttpToolsProtocol):
             self._end_with(None if answering.response_started else problem)
         else:
             if in_body:
-                self._behind.pop()  # it is the newest
+                self._behind.pop().disconnect()  # it is the newest
             self._refusal = problem
             self._phase, self._deadline = Phase.REFUSED, math.inf
             self.flow.resume_reading()  # what comes is left out; that the client leaves is not
