@@ -119,6 +119,7 @@ bench: bench-setup  ## run every benchmark system beside its peers
 node: bench-setup  ## every bound that was asked, beside its figure: a quiet machine, control groups
 	@broken=; hold() { echo "==> $$2"; $(BIN)/python "$$@" || broken="$$broken $$2"; }; \
 	hold -m benchmarks.executor.lanes; hold -m benchmarks.executor.node; \
+	hold -m benchmarks.gateway.node; \
 	hold -m benchmarks.executor.bounds; hold -m benchmarks.pool.bounds; \
 	hold -m benchmarks.transport.crowd; \
 	[ -z "$$broken" ] || { echo "==> broken bounds:$$broken"; exit 1; }

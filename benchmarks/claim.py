@@ -53,6 +53,7 @@ class Claim:
         rounds_min: how many rounds it needs, where that is more than the run has.
         optional: whether a machine may lack what it needs; a row without a ratio is no failure.
         long: whether a `--quick` run leaves it out, unless it is asked for by name.
+        note: what a reader of the row must know, printed below the table.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Claim:
     rounds_min: int = 0
     optional: bool = False
     long: bool = False
+    note: str = ""
 
     @property
     def peers(self) -> tuple[Contestant, ...]:

@@ -113,6 +113,7 @@ def row(claim: Claim, series: dict[str, Series], machine: dict[str, Any]) -> Row
         "higher_is_better": claim.higher_is_better,
         "figure": claim.figure,
         "optional": claim.optional,
+        "note": claim.note,
         "rounds": 0,
         "spread": None,
         "machine": machine,

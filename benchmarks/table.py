@@ -14,7 +14,7 @@ RATES_HEAD = (
     *("hog kept", "rounds"),
 )
 
-FURTHER = ("fsync_p50", "no-op/queued_bytes")
+FURTHER = ("fsync_p50", "no-op/queued_bytes", "interpreters")
 
 
 def aligned(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
@@ -41,8 +41,9 @@ def machine_line(machine: dict[str, Any]) -> str:
 
 
 def claims_table(rows: list[Row]) -> str:
-    """One line per claim; a ratio above 1 means that ours is better."""
-    return aligned(CLAIM_HEAD, (_claim_line(row) for row in rows))
+    """One line per claim, then their notes; a ratio above 1 means that ours is better."""
+    notes = [f"{row['claim']}: {row['note']}" for row in rows if row.get("note")]
+    return "\n".join([aligned(CLAIM_HEAD, (_claim_line(row) for row in rows)), *notes])
 
 
 def _claim_line(row: Row) -> tuple[str, ...]:

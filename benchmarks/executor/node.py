@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -45,8 +45,17 @@ BURST_LEFT_MB, WORKER_MB = 10.0, 6.0
 
 
 @contextmanager
-def server(group: Cgroup | None, state: str, *, idle: str = "1s") -> Iterator[tuple[Any, int]]:
-    """A server of the application, inside of a group: its client, and its process id."""
+def server(
+    group: Cgroup | None, state: str, *, idle: str = "1s", arguments: Sequence[str] = ()
+) -> Iterator[tuple[Any, int]]:
+    """A server of the application, inside of a group: its client, and its process id.
+
+    Args:
+        group: where it runs.
+        state: its folder.
+        idle: after which a worker of the burst ends.
+        arguments: further ones of its command.
+    """
     import forebay
 
     environment = os.environ | {
@@ -54,7 +63,7 @@ def server(group: Cgroup | None, state: str, *, idle: str = "1s") -> Iterator[tu
         "XDG_RUNTIME_DIR": state,
         "FOREBAY_EXECUTOR_WORKER_IDLE_TIMEOUT": idle,
     }
-    command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION), "--json"]
+    command = [sys.executable, "-m", "forebay.cli", "serve", str(APPLICATION), "--json", *arguments]
     enter = None if group is None else group.enter
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, preexec_fn=enter

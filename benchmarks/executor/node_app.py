@@ -34,6 +34,19 @@ def work(megabytes: int = 60, seconds: float = 2.0) -> int:
     return os.getpid()
 
 
+@app.request(lane="long", cpu=0.05)
+def tell(lines: int = 10, pause: float = 1.0) -> None:
+    """Print a line after each pause.
+
+    Args:
+        lines: how many.
+        pause: in seconds.
+    """
+    for line in range(lines):
+        print(line, flush=True)
+        time.sleep(pause)
+
+
 @app.request(lane="long", cpu=0.05, memory="60MB")
 def overrun(megabytes: int = 2048) -> int:
     """Take far more than was said, as a leak does: step by step."""

@@ -231,32 +231,6 @@ def test_time_that_runs_out_leaves_the_request_running(
     assert request.result(timeout=5) == 1
 
 
-FAILURE = {"kind": "raised", "builtin": "ValueError", "name": "app.OddError", "message": "odd"}
-DEATH = {"kind": "died", "cause": "memory", "signal": 9, "peak_bytes": 310, "last_output": "x\n"}
-
-
-def test_failures_are_raised_as_the_other_client_raises_them(
-    server: ScriptedServer, client: Client
-) -> None:
-    """`except ValueError` works as if it had run here."""
-    failed = problem(422, "failed", failure={**FAILURE, "trace": "line 1"})
-    server.answers = [accepted(), failed, as_json({"status": "failed"})]
-    request = client.submit("raise")
-    with pytest.raises(ValueError, match=r"app\.OddError: odd") as caught:
-        request.result()
-    assert isinstance(caught.value, errors.RemoteError)
-    assert caught.value.traceback_text == "line 1"
-    assert request.status() == "failed"
-    died = problem(422, "died", failure=DEATH, detail="was ended for its memory")
-    server.answers = [accepted(), died, as_json({"status": "dead"})]
-    request = client.submit("die")
-    with pytest.raises(errors.DiedError, match="ended for its memory") as death:
-        request.result()
-    assert (death.value.cause, death.value.signal, death.value.peak_bytes) == ("memory", 9, 310)
-    assert death.value.stderr_tail == "x\n"
-    assert request.status() == "dead"
-
-
 def test_more_waits_than_connections_take_turns(
     server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,13 +48,14 @@ def installed(
 
 
 def test_the_wheel_is_for_every_system(wheel: Path) -> None:
-    """It has nothing compiled, and the errors as a file of its own."""
+    """It has nothing compiled, and what it shares with forebay as files of its own."""
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        own = archive.read("forebay_client/_errors.py")
+        own = {name: archive.read(f"forebay_client/_{name}.py") for name in ("errors", "failures")}
         (licence,) = [archive.read(name) for name in names if name.endswith("licenses/LICENSE")]
-    assert own == (ROOT / "python/forebay/errors.py").read_bytes()
+    assert own["errors"] == (ROOT / "python/forebay/errors.py").read_bytes()
+    assert own["failures"] == (ROOT / "python/forebay/_failures.py").read_bytes()
     assert "forebay_client/py.typed" in names
     assert licence == (ROOT / "LICENSE").read_bytes()
     assert not [name for name in names if name.endswith((".so", ".pyd"))]

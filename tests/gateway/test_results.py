@@ -16,7 +16,7 @@ from msgspec import msgpack
 
 from forebay.executor.wire import parts
 from forebay.executor.wire.codec import decode, encode
-from forebay.gateway import results
+from forebay.gateway import amount, results
 from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
 from forebay.gateway.problems import Problem
 from forebay.gateway.results import Result, result_out
@@ -147,6 +147,17 @@ def test_a_long_result_has_no_form_in_json(monkeypatch: pytest.MonkeyPatch):
     assert result_out(blob).media_type == MSGPACK
     with pytest.raises(Problem, match="json_result_bytes_max"):
         result_out(blob, JSON)
+
+
+def test_a_result_of_very_many_values_has_no_form_in_json(monkeypatch: pytest.MonkeyPatch):
+    """A byte of MessagePack can be a map, which takes 64 in memory."""
+    monkeypatch.setattr(amount, "VALUES_MAX", 100)
+    for many in ([{}] * 101, [[[0] * 60, [1] * 60]], {str(n): n for n in range(60)}):
+        assert result_out(encode(many)).media_type == MSGPACK
+        with pytest.raises(Problem, match="values_max"):
+            result_out(encode(many), JSON)
+    for few in ([{}] * 100, ["x" * 500], [b"y" * 500], np.arange(500)):
+        assert result_out(encode(few)).media_type == JSON
 
 
 FORMS_OF = [

@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.bounds import Bound, broken, table
 from benchmarks.executor import node as executor_node
+from benchmarks.gateway import node as gateway_node
 from tests.tidy.tree import ROOT
 
 HELD = re.findall(r"hold -m ([\w.]+)", (ROOT / "Makefile").read_text())
@@ -66,6 +68,29 @@ def test_the_small_nodes_bounds_are_held():
     assert broken(executor_node.bounds(found(after=112_000_000))) == 1
     assert broken(executor_node.bounds(found(done=29))) == 1
     assert broken(executor_node.bounds(found() | {"idle workers": [7_000_000]})) == 1
+
+
+def behind_a_gateway(served: int = 100, **changes: object) -> dict[str, object]:
+    """The same over HTTP."""
+    rows = [{"asked": 0, "served": 0}, {"asked": 100, "served": served}]
+    well = {"burst": {"done": 30}, "burst, followed": {"done": 30}, "kills": 0}
+    return well | {"rows": rows, "served after it": 100} | changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"burst": {"done": 29}},
+        {"burst, followed": {"done": 29}},
+        {"kills": 1},
+        {"served": 99},
+        {"served after it": 99},
+    ],
+)
+def test_the_small_node_behind_a_gateway_is_held(changes: dict[str, Any]):
+    """A request that is lost, a process that is killed and a reader that gets nothing fail it."""
+    assert broken(gateway_node.bounds(behind_a_gateway())) == 0
+    assert broken(gateway_node.bounds(behind_a_gateway(**changes))) == 1
 
 
 def test_a_small_crowd_is_held_to_the_high_water_mark(tmp_path: Path):

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks.gateway import wrk
+from benchmarks.gateway import memory, wrk
 from benchmarks.gateway.address import HOST, Address
 from benchmarks.gateway.log import _events
+from benchmarks.gateway.readers import Stream
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -79,3 +80,29 @@ def test_events_of_a_log_are_its_pieces_of_text():
         b'event: end\ndata: {}\n\nevent: log\ndata: {"text": "behind"}\n\n'
     )
     assert list(_events(cast("Any", stream))) == ["1\n2\n", "3\n"]
+
+
+def test_a_readers_events_are_counted_across_its_pieces():
+    """The line of an event may be cut anywhere."""
+    stream = Stream(cast("Any", None), "/v1/events")
+    for piece in (
+        b"HTTP/1.1 200 OK\r\n\r\n: hello\n\nda",
+        b"ta: {}\n\nid: 2\nevent: x\ndata:",
+        b"{}",
+    ):
+        stream.take(piece)
+    assert stream.events == 1
+    stream.take(b"\n\n")
+    assert stream.events == 2
+
+
+def test_both_sides_share_the_interpreter_with_as_many(monkeypatch: pytest.MonkeyPatch):
+    """Of two sizes with different numbers of sharers, the smaller one may be the larger program."""
+    before = len(memory._interpreters())
+    monkeypatch.setattr(memory, "INTERPRETERS", before + 2)
+    with memory._as_many_interpreters():
+        assert len(memory._interpreters()) == before + 2
+    assert len(memory._interpreters()) == before
+    monkeypatch.setattr(memory, "INTERPRETERS", before - 1)
+    with pytest.raises(ValueError, match="interpreters run"), memory._as_many_interpreters():
+        pass

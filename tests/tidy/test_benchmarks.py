@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import harness
+from benchmarks import harness, table
 from benchmarks.claim import Claim, Contestant
 from benchmarks.runner import ContestantError, run_round
 from tests.tidy.tree import ROOT
@@ -42,6 +42,17 @@ def test_a_row_compares_medians_and_shows_the_spread():
     assert row["ratio"] == 3.0
     assert row["spread"] == [pytest.approx(1 / 3), 3.0]
     assert row["rounds"] == 3
+
+
+def test_a_note_stands_beside_its_row():
+    """Whoever reads the ratio reads what it depends on."""
+    claim = Claim("a.b.vs_c", OURS, PEER, "mean", "us", note="both count shared pages")
+    plain = Claim("a.b.vs_d", OURS, PEER, "mean", "us")
+    rounds = {"ours": series(OURS, 1.0), "peer": series(PEER, 1.0)}
+    rows = [harness.row(each, rounds, {}) for each in (claim, plain)]
+    assert rows[0]["note"] == "both count shared pages"
+    lines = table.claims_table(rows).splitlines()
+    assert lines[3:] == ["a.b.vs_c: both count shared pages"]
 
 
 def test_a_peer_that_does_not_run_is_a_row_with_its_reason():

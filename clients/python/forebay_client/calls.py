@@ -25,9 +25,9 @@ from forebay_client.problems import (
     FAILURES,
     IN_PROGRESS,
     error_of,
-    failure_error,
     problem_error,
     problem_of,
+    result_error,
 )
 from forebay_client.submission import Submission
 from forebay_client.values.codec import MEDIA, decode, encode_map
@@ -136,7 +136,7 @@ class Calls:
                     raise _late(id_ or name, timeout)
             elif answer.status == 422 and problem.get("code") in FAILURES:
                 status = (yield from self.get(id_))["status"]
-                return End(status, None, failure_error(id_, problem))
+                return End(status, None, result_error(id_, problem))
             elif answer.status == 410:  # it was removed before it was read
                 return End("succeeded", None, error_of(answer, self._session.name))
             elif until is not None and time.monotonic() >= until and answer.status in PASSING:

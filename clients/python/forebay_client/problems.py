@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Literal
 
+from forebay_client._failures import failure_error
 from forebay_client.errors import (
     BrokenError,
-    CancelledError,
     ConfigError,
-    DeadlineError,
-    DiedError,
     Error,
     InternalError,
     LimitError,
     ProtocolError,
-    remote_error,
 )
 from forebay_client.http.messages import Answer
 
@@ -25,9 +22,9 @@ __all__ = [
     "code_of",
     "delivered_of",
     "error_of",
-    "failure_error",
     "problem_error",
     "problem_of",
+    "result_error",
 ]
 
 Delivered = Literal["no", "maybe"]
@@ -102,37 +99,17 @@ def problem_error(problem: dict[str, Any]) -> Error:
     return error  # type: ignore[no-any-return]
 
 
-def failure_error(id_: str, problem: dict[str, Any]) -> Error:
+def result_error(id_: str, problem: dict[str, Any]) -> Error:
     """The exception for a request that did not succeed.
 
     Args:
         id_: of the request.
         problem: what its result is, with the failure as the server keeps it.
     """
-    failure: dict[str, Any] = problem.get("failure") or {}
-    kind = failure.get("kind")
-    text = str(problem.get("detail") or f"request {id_} did not succeed")
-    if kind == "raised":
-        name = str(failure.get("name", ""))
-        message = str(failure.get("message") or name)
-        builtin = str(failure.get("builtin", "Exception"))
-        return remote_error(builtin, name, message, str(failure.get("trace") or ""))
-    if kind == "died":
-        return DiedError(
-            text,
-            cause=failure.get("cause", "unknown"),
-            pid=failure.get("pid"),
-            exit_code=failure.get("exit_code"),
-            signal=failure.get("signal"),
-            peak_bytes=failure.get("peak_bytes"),
-            limit_bytes=failure.get("limit_bytes"),
-            stderr_tail=failure.get("last_output") or "",
-        )
-    if kind == "timed_out":
-        return DeadlineError(text, timeout=failure.get("timeout_s"))
-    if kind == "cancelled":
-        return CancelledError(f"request {id_} was cancelled")
-    return BrokenError(text, delivered="no" if kind in ("after", "refused") else "maybe")
+    failure = problem.get("failure")
+    if not isinstance(failure, dict):
+        return BrokenError(str(problem.get("detail") or f"request {id_} did not succeed"))
+    return failure_error(id_, failure)
 
 
 def _strange(answer: Answer, name: str) -> Error:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from forebay.executor.wire.codec import ARRAY_BESIDE as ARRAY_BESIDE
     from forebay.executor.wire.codec import decode as decode
     from forebay.executor.wire.codec import encode as encode
-    from forebay.executor.wire.errors import failure_text as failure_text
     from forebay.executor.wire.frames import Message as Message
     from forebay.executor.wire.frames import message as message
     from forebay.executor.wire.frames import returned as returned
@@ -72,7 +71,6 @@ __getattr__, __dir__ = lazy(
         "server.server": ("Server",),
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
-        "wire.errors": ("failure_text",),
         "wire.frames": ("Message", "message", "returned", "submission", "value_of"),
         "wire.paths": ("LOCAL_TOKEN", "TOKENS", "newest", "paths_of", "running", "state_root"),
     },

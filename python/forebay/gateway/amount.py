@@ -12,10 +12,10 @@ import msgspec
 from msgspec import msgpack
 
 from forebay.gateway.media import JSON
-from forebay.gateway.msgpack_heads import count_of, is_map
+from forebay.gateway.msgpack_heads import count_of, is_container, is_map
 from forebay.gateway.problems import Problem, invalid
 
-__all__ = ["LEVELS_MAX", "VALUES_MAX", "check_amount"]
+__all__ = ["LEVELS_MAX", "VALUES_MAX", "check_amount", "has_more_values"]
 
 LEVELS_MAX: Final = 200
 """Values within values, as of the server's check; more than Python can follow are told the same."""
@@ -61,6 +61,19 @@ def check_amount(body: Any, form: str, path: str) -> None:
         )
 
 
+def has_more_values(value: memoryview) -> bool:
+    """Whether a value in MessagePack has more than `VALUES_MAX` values, or too many levels.
+
+    Cost: none for one that is shorter than `VALUES_MAX`.
+    """
+    if len(value) <= VALUES_MAX:
+        return False
+    try:
+        return _left_of(value, VALUES_MAX, "", 1) < 0
+    except Problem:
+        return True
+
+
 def _left_of(value: memoryview, left: int, path: str, level: int) -> int:
     """How many values are left of so many, behind this one; below 0: it has more."""
     count = count_of(value)
@@ -70,7 +83,10 @@ def _left_of(value: memoryview, left: int, path: str, level: int) -> int:
     if level > LEVELS_MAX:
         raise invalid(path, f"at most {LEVELS_MAX} levels", "a deeper value")
     for one in _inside(value):
-        left = _left_of(memoryview(one), left, path, level + 1)
+        view = memoryview(one)
+        if not is_container(view[0]):
+            continue
+        left = _left_of(view, left, path, level + 1)
         if left < 0:
             break
     return left

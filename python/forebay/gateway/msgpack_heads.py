@@ -19,6 +19,7 @@ __all__ = [
     "count_of",
     "ext_head",
     "ext_start",
+    "is_container",
     "is_extension",
     "is_map",
     "map_head",
@@ -84,6 +85,11 @@ def ext_start(value: memoryview) -> tuple[int, int]:
     at = 1 if value[0] in _FIXED_EXTS else 1 + struct.calcsize(_EXT_SIZES[value[0]])
     code: int = struct.unpack_from(">b", value, at)[0]
     return code, at + 1
+
+
+def is_container(first: int) -> bool:
+    """Whether a value with this first byte is a list or a map."""
+    return 0x80 <= first < 0xA0 or first in _COUNTS
 
 
 def count_of(value: memoryview) -> int:

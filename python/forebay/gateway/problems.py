@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import json
 
+from forebay._failures import failure_text
 from forebay.errors import (
     BrokenError,
     BusyError,
@@ -23,7 +24,6 @@ from forebay.errors import (
     LimitError,
     RemoteError,
 )
-from forebay.executor._internal import failure_text
 from forebay.gateway.names import argument_path, option_name
 
 __all__ = [

@@ -9,12 +9,14 @@ file.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import json, msgpack
 
 from forebay.executor._internal import ARRAY, ARRAY_BESIDE, MAGIC, START, head_bytes, padding
+from forebay.gateway.amount import VALUES_MAX, has_more_values
 from forebay.gateway.arrays import Array, fault_of, npy_head, size_of
 from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY, choose
 from forebay.gateway.msgpack_heads import (
@@ -57,12 +59,15 @@ class Result(NamedTuple):
         return sum(len(part) for part in self.parts)
 
 
-def result_out(blob: Any, accept: str | None = None) -> Result:
+def result_out(
+    blob: Any, accept: str | None = None, admit: Callable[[], None] | None = None
+) -> Result:
     """A result in the form that a client accepts best; JSON where it says nothing.
 
     Args:
         blob: a buffer of bytes, as the server gave it or as it lies in its file.
         accept: the header.
+        admit: called before a text in JSON is made; it may raise a problem instead.
 
     Raises:
         Problem: 406 with the forms that there are.
@@ -71,6 +76,8 @@ def result_out(blob: Any, accept: str | None = None) -> Result:
     forms, reason = value.forms(), ""
     while True:
         form = choose(accept, forms, reason)
+        if form == JSON and admit is not None:
+            admit()
         try:
             return value.result(form)
         except _NoForm as error:  # JSON has no form for some values
@@ -178,6 +185,8 @@ class _Value:
             raise ValueError(f"json_result_bytes_max is {JSON_RESULT_BYTES_MAX}")
         if self._bytes is not None:
             return json.encode(self._bytes)
+        if has_more_values(self._head):
+            raise ValueError(f"values_max is {VALUES_MAX}")
         return json.encode(msgpack.Decoder(ext_hook=self._fields).decode(self._head))
 
     def _fields(self, code: int, payload: memoryview) -> _Fields:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from forebay._failures import failure_error, failure_text
 from forebay.errors import (
     BrokenError,
     CancelledError,
@@ -18,7 +19,7 @@ from forebay.errors import (
     LimitError,
     RemoteError,
 )
-from forebay.executor.wire.errors import failure_error, failure_text, refusal_error
+from forebay.executor.wire.errors import refusal_error
 
 ID = "03f0x279p000"
 MB = 1_000_000
@@ -29,7 +30,9 @@ MB = 1_000_000
     [
         ({"cause": "exit", "pid": 7, "exit_code": 3}, "its process 7 left with exit code 3"),
         ({"cause": "signal", "signal": 11}, "its process was killed by SIGSEGV"),
+        ({"cause": "signal", "signal": 10}, "its process was killed by SIGUSR1"),
         ({"cause": "signal", "signal": 99}, "was killed by signal 99"),
+        ({"cause": "signal"}, "its process was killed by an unknown signal"),
         (
             {"cause": "memory", "peak_bytes": 310 * MB, "limit_bytes": 300 * MB},
             "ended for its memory at 310 MB of private memory, the limit is 300 MB",

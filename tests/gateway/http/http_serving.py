@@ -52,6 +52,11 @@ def many(count: int) -> numpy.ndarray:
     return numpy.arange(count, dtype="<i4")
 
 
+@app.request(lane="short")
+def numbers(count: int) -> list[int]:
+    return [1000] * count
+
+
 @app.request(lane="long", retries=5)
 def hold(path: str) -> str:
     """Wait until a file is there, or for 60 s."""
@@ -63,7 +68,7 @@ def hold(path: str) -> str:
 
 @app.request(lane="long")
 def talk(ctx: forebay.Context, path: str) -> None:
-    print("grün", flush=True)
+    print("grün\\n", end="", flush=True)  # in one write
     ctx.tell(1, 2, "half", "")
     until = time.monotonic() + 60
     while not os.path.exists(path) and time.monotonic() < until:

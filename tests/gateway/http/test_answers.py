@@ -17,6 +17,7 @@ from msgspec import msgpack
 from forebay.errors import BrokenError
 from forebay.gateway.asgi.application import Application
 from forebay.gateway.metrics.answered import HttpMetrics
+from forebay.gateway.routes.conversions import Conversions
 from forebay.gateway.routes.every import TABLE
 from forebay.gateway.routes.idempotency import Idempotency
 from forebay.gateway.routes.streams import Streams
@@ -80,6 +81,7 @@ def ask(server: Server, test: Callable[[Served], Coroutine[Any, Any, None]]) -> 
         idempotency=Idempotency(),
         access=SimpleNamespace(check=lambda *_: TOKEN),
         streams=Streams(tokens),
+        conversions=Conversions(),
         metrics=HttpMetrics(),
     )
     serve(Application(context, TABLE), test)

@@ -60,6 +60,11 @@ def status_of(answer: bytes) -> int:
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"POST /v1/batch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
         b"CONNECT example.org:80 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /v1/batch HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/batch HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET ftp://127.0.0.1/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://127.0.0.1:8.evil/healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http:///healthz HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
 def test_what_is_no_http_is_refused(serving: HttpServing, sent: bytes) -> None:
@@ -82,6 +87,73 @@ def test_another_host_is_refused(serving: HttpServing, host: str) -> None:
         connection.sendall(sent.encode())
         answer = received(connection)
     assert status_of(answer) == 421, answer
+
+
+@pytest.mark.parametrize(
+    ("authority", "status"),
+    [("{own}", 200), ("evil.example", 421), ("a@{own}", 421), ("127.0.0.1.evil:80", 421)],
+)
+def test_the_host_of_a_whole_url_is_the_one_that_counts(
+    serving: HttpServing, authority: str, status: int
+) -> None:
+    """A proxy has passed it on by that name, whatever the Host says."""
+    own = f"127.0.0.1:{serving.port}"
+    target = f"http://{authority.format(own=own)}/v1/schedules"
+    with serving.raw() as connection:
+        connection.sendall(serving.head("GET", target, "Connection: close"))
+        assert status_of(received(connection)) == status
+    with serving.raw() as connection:
+        connection.sendall(
+            f"GET http://{own}/v1/schedules HTTP/1.1\r\nHost: evil.example\r\n"
+            f"Authorization: Bearer {serving.token}\r\nConnection: close\r\n\r\n".encode()
+        )
+        assert status_of(received(connection)) == 200
+
+
+def test_an_escaped_slash_does_not_split_a_path(serving: HttpServing) -> None:
+    """Else what a proxy lets through as a name would be another route here."""
+    id_ = serving.submit("add", a=1)
+    assert serving.result(id_).status == 200
+    assert serving.call("POST", f"/v1/requests/{id_}/cancel").status == 202
+    hidden = serving.call("POST", f"/v1/requests/{id_}%2fcancel", {})
+    assert (hidden.status, hidden.json["code"]) == (404, "unknown")
+    assert serving.call("GET", f"/v1/requests/{id_}%2Fshow").status == 404
+    assert serving.call("GET", "/v1%2fschedules").status == 404
+    assert serving.call("GET", "/v1/%73chedules").status == 200
+    assert serving.call("GET", "/v1/requests/{}").json["object"] == "request"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Idempotency-Key", ["a", "b"]),
+        ("Content-Type", ["application/json", "application/msgpack"]),
+    ],
+)
+def test_a_header_that_is_there_twice_is_refused(
+    serving: HttpServing, name: str, values: list[str]
+) -> None:
+    """Which one a proxy has looked at is not known."""
+    body = b'{"a": 1}'
+    lines = [f"{name}: {value}" for value in values]
+    lines += [f"Content-Length: {len(body)}", "Connection: close"]
+    with serving.raw() as connection:
+        connection.sendall(serving.head("POST", "/v1/requests/add", *lines) + body)
+        answer = received(connection)
+    assert status_of(answer) == 400, answer
+    assert name.lower().encode() in answer
+
+
+def test_a_list_may_come_in_several_headers(serving: HttpServing) -> None:
+    """As proxies write it."""
+    id_ = serving.submit("add", a=1)
+    serving.result(id_)
+    lines = ["Accept: application/msgpack", "Accept: text/plain", "Connection: close"]
+    with serving.raw() as connection:
+        connection.sendall(serving.head("GET", f"/v1/requests/{id_}/result", *lines))
+        answer = received(connection)
+    assert status_of(answer) == 200
+    assert b"content-type: application/msgpack" in answer
 
 
 def test_long_paths_and_headers_are_refused(serving: HttpServing) -> None:
@@ -114,6 +186,10 @@ def test_a_large_body_is_refused_before_and_while_it_comes(serving: HttpServing)
         assert status_of(received(connection)) == 413
     body = b'{"requests":[]}'.ljust(MIB)
     assert serving.call("POST", "/v1/batch", body).status == 200
+    length = f"Content-Length: {'0' * 5000}2"
+    with serving.raw() as connection:
+        connection.sendall(serving.head("POST", "/v1/batch", length, "Connection: close") + b"{}")
+        assert status_of(received(connection)) == 422
 
 
 def test_pipelined_requests_are_answered_in_their_order(serving: HttpServing) -> None:
@@ -217,6 +293,35 @@ def test_a_reader_that_does_not_read_holds_nobody(serving: HttpServing, tmp_path
         assert serving.call("POST", "/v1/requests/add", {"a": 1}).status == 202
         assert time.monotonic() - began < 5
         assert proportional_bytes(serving.gateway_pid) - before < 24 * MIB
+
+
+def test_results_that_nobody_reads_are_bounded(serving: HttpServing) -> None:
+    """Each is a text in the gateway's memory; who comes when there are many is told to wait."""
+    id_ = serving.submit("numbers", count=690_000)  # 3 MB of text, and more of objects
+    packed = {"Accept": "application/msgpack"}
+    assert serving.result(id_, **packed).status == 200
+    before = proportional_bytes(serving.gateway_pid)
+    most = 0
+    head = serving.head("GET", f"/v1/requests/{id_}/result")
+    with contextlib.ExitStack() as open_:
+        unread = []
+        for _ in range(60):
+            connection = open_.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", serving.port))
+            connection.settimeout(20)
+            connection.sendall(head)
+            unread.append(connection)
+        statuses = []
+        for connection in unread:
+            statuses.append(status_of(connection.recv(100)))
+            most = max(most, proportional_bytes(serving.gateway_pid) - before)
+        assert serving.result(id_).status == 503
+        assert serving.result(id_, **packed).status == 200
+    assert 36 <= statuses.count(200) <= 40
+    assert set(statuses) == {200, 503}
+    assert most < 220 * MIB
+    until(lambda: serving.result(id_).status == 200)
 
 
 def test_a_client_of_http_1_0_gets_what_it_knows(serving: HttpServing) -> None:

@@ -266,6 +266,8 @@ def test_the_link_of_serve_opens_a_browser_once(serving: HttpServing) -> None:
     from forebay.gateway.login import new_link
 
     link = new_link(serving.state, serving.url, "local").removeprefix(serving.url)
+    looked = serving.call("HEAD", link, token=None)  # as chats do that show what a link leads to
+    assert (looked.status, "set-cookie" in looked.headers) == (401, False)
     answer = serving.call("GET", link, token=None)
     assert answer.status == 303
     cookie = answer.headers["set-cookie"].partition(";")[0]

@@ -101,7 +101,7 @@ def _why(row: dict[str, Any]) -> str:
     """Why it waits, or what it failed with, in a few words."""
     failure = row.get("failure")
     if row["status"] in ("failed", "dead") and failure:
-        from forebay.executor._internal import failure_text
+        from forebay._failures import failure_text
 
         return failure_text(failure).partition("\n")[0][:80]
     return str(row.get("reason") or "")[:80]

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if known.get("reason"):
         say(f"{'reason':<{width}}  {known['reason']}")
     if failure:
-        from forebay.executor._internal import failure_text
+        from forebay._failures import failure_text
 
         say(f"{'failure':<{width}}  {failure_text(failure)}")
     for run_ in known.get("runs") or ():
@@ -64,7 +64,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _ended(run_: dict[str, Any]) -> str:
-    from forebay.executor._internal import failure_text
+    from forebay._failures import failure_text
 
     told = failure_text(run_["failure"]) if run_.get("failure") else "ended"
     return f"{run_.get('ended_at') or ''}  {told}".strip()

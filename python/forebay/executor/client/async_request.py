@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from forebay._failures import failure_error
 from forebay.errors import (
     BrokenError,
     ConfigError,
@@ -19,7 +20,6 @@ from forebay.errors import (
 from forebay.executor.client.follow import Progress, RequestFollowing, async_items, item_of
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
-from forebay.executor.wire.errors import failure_error
 from forebay.executor.wire.frames import message
 from forebay.executor.wire.parts import decode_result
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from forebay._failures import failure_error
 from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor.client.follow import Progress, events, log_bytes, text_of
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
-from forebay.executor.wire.errors import failure_error
 from forebay.executor.wire.frames import message, value_of
 from forebay.executor.wire.parts import decode_result
 

@@ -11,9 +11,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay._failures import megabytes
 from forebay.errors import LimitError
 from forebay.executor.wire.codec import encode
-from forebay.executor.wire.errors import megabytes
 from forebay.executor.wire.parts import Encoder
 from forebay.executor.worker import answers
 from forebay.executor.worker.entry import Unkept

@@ -34,7 +34,8 @@ class Application:
         exchange = Exchange(scope, receive, send)
         began = perf_counter()
         try:
-            route, exchange.part = self._table.find(scope["method"], scope["path"])
+            raw_path = scope.get("raw_path", b"")  # optional in ASGI
+            route, exchange.part = self._table.find(scope["method"], scope["path"], raw_path)
             exchange.token = context.access.check(scope["headers"], scope["method"], route.role)
             await route.handler(context, exchange)
         except GoneError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.gateway.asgi.fresh import Fresh
 from forebay.gateway.forms import Forms
 from forebay.gateway.metrics.answered import HttpMetrics
+from forebay.gateway.routes.conversions import Conversions
 from forebay.gateway.routes.idempotency import Idempotency
 from forebay.gateway.routes.streams import Streams
 
@@ -34,6 +35,7 @@ class Context:
         rates: of the submissions of tokens.
         idempotency: the keys of submissions.
         streams: the open streams.
+        conversions: of results into other forms.
         info: of the server, not older than a second.
         metrics: of the answers.
     """
@@ -55,6 +57,7 @@ class Context:
         self.rates = rates
         self.idempotency = Idempotency()
         self.streams = Streams(tokens)
+        self.conversions = Conversions()
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
         self.metrics = HttpMetrics()
         self._manifest: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("manifest"))

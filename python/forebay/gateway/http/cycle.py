@@ -51,9 +51,9 @@ class Cycle:
         "_is_head",
         "_on_cut",
         "_on_response",
+        "_pieces",
         "_state",
         "_transport",
-        "body",
         "chunked",
         "disconnected",
         "flow",
@@ -63,6 +63,7 @@ class Cycle:
         "response_complete",
         "response_started",
         "scope",
+        "unread_bytes",
         "waiting_for_100_continue",
     )
 
@@ -73,8 +74,9 @@ class Cycle:
         self.keep_alive = keep_alive
         self.disconnected = False
         self.waiting_for_100_continue = protocol.expect_100_continue
-        self.body = b""
         self.more_body = True
+        self.unread_bytes = 0
+        self._pieces: list[bytes] = []
         self.response_started = False
         self.response_complete = False
         self.chunked = False
@@ -89,7 +91,18 @@ class Cycle:
         """The client is gone, or is not to be heard any more."""
         if not self.response_complete:
             self.disconnected = True
+        self._forget_body()
         self.message_event.set()
+
+    def take(self, body: bytes) -> None:
+        """Keep a piece of the body until the application asks for it."""
+        self._pieces.append(body)
+        self.unread_bytes += len(body)
+        self.message_event.set()
+
+    def _forget_body(self) -> None:
+        self._pieces.clear()
+        self.unread_bytes = 0
 
     async def run_asgi(self, app: Any) -> None:
         """Have the application answer; its own failures end the connection alone."""
@@ -128,7 +141,8 @@ class Cycle:
             self.message_event.clear()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
-        body, self.body = self.body, b""
+        body = b"".join(self._pieces)
+        self._forget_body()
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: Any) -> None:
@@ -190,6 +204,7 @@ class Cycle:
             self._transport.write(body)
         if not more:
             self.response_complete = True
+            self._forget_body()
             self.message_event.set()
             if not self.keep_alive:
                 self._transport.close()

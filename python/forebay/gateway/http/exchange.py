@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from forebay.gateway.http.limits import UNREAD_BYTES
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["JSON", "Exchange", "GoneError"]
 
 JSON: Final = (b"content-type", b"application/json")
+
+_LISTS: Final = frozenset({b"accept", b"prefer"})
+"""Headers that may come in several lines, which are one list."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 Value = TypeVar("Value")
@@ -34,7 +38,7 @@ class Exchange:
     Attributes:
         method: the HTTP method, in capitals.
         part: what the path has in the place of its parameter; empty where it has none.
-        headers: by name, in lower case; of several the last one.
+        headers: by name, in lower case; of several the last one. `header` looks at them all.
         token: of the client; None on routes that need none.
         answered: the status, once an answer has begun.
     """
@@ -63,9 +67,26 @@ class Exchange:
         return self.token
 
     def header(self, name: bytes) -> str | None:
-        """A header as text; None where it is not there."""
+        """A header as text; None where it is not there.
+
+        Raises:
+            Problem: it is there twice, and is none that has a list: who has looked before may have
+                seen the other one.
+        """
         value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1")
+        if value is None:
+            return None
+        if len(self.headers) < len(self.scope["headers"]):
+            value = self._of_several(name)
+        return value.decode("latin-1")
+
+    def _of_several(self, name: bytes) -> bytes:
+        values = [value for one, value in self.scope["headers"] if one == name]
+        if len(values) > 1 and name not in _LISTS:
+            text = name.decode("latin-1")
+            told = f"the header {text} is given {len(values)} times"
+            raise Problem(400, "malformed", told, object=text, next="give it once")
+        return b", ".join(values)
 
     async def body(self) -> bytes:
         """The whole body.
@@ -79,13 +100,15 @@ class Exchange:
         body: bytes = message["body"]
         if not message["more_body"]:
             return body
-        pieces = [body]
+        whole = bytearray(
+            body
+        )  # not a list: who sends two bytes at a time has objects made of them
         while message["more_body"]:
             message = await self._receive()
             if message["type"] != "http.request":
                 raise GoneError
-            pieces.append(message["body"])
-        return b"".join(pieces)
+            whole += message["body"]
+        return bytes(whole)
 
     def query(self) -> dict[str, list[str]]:
         """The values of the query, by name.
@@ -113,12 +136,22 @@ class Exchange:
         await self.answer(problem.status, problem.body(), headers)
 
     async def answer(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """Answer with a body that is complete."""
+        """Answer with a body that is complete.
+
+        Raises:
+            GoneError: the client left before the last piece of a large one.
+        """
         self.answered = status
         length = (b"content-length", b"%d" % len(body))
         await self._send(
             {"type": "http.response.start", "status": status, "headers": (*headers, length)}
         )
+        if len(body) > UNREAD_BYTES:
+            # What is written at once is the transport's, which no reader and no limit holds up.
+            whole = memoryview(body)
+            for first in range(0, len(body), UNREAD_BYTES):
+                await self.piece(whole[first : first + UNREAD_BYTES])
+            body = b""
         await self._send({"type": "http.response.body", "body": body})
 
     async def begin(self, status: int, headers: Headers) -> None:
@@ -126,7 +159,7 @@ class Exchange:
         self.answered = status
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
-    async def piece(self, body: bytes, *, more: bool = True) -> None:
+    async def piece(self, body: bytes | memoryview, *, more: bool = True) -> None:
         """Send a piece of the body; waits while the client does not read.
 
         Raises:

@@ -10,6 +10,7 @@ second (`State.look`) costs less than a timer for each phase of each request.
 | BODY | the end of the headers | the end of the body; each byte renews it | with 408 |
 | ANSWERING | the end of the body | the answer | never: the application has its own |
 | IDLE | the answer | the next request | without a word |
+| REFUSED | a refusal behind other requests | their answers | never: the application has its own |
 | LINGERING | a refusal, after which nothing is read | the client's end | at once |
 | CLOSING | the last answer | the client has read it; each byte renews it | at once |
 """
@@ -30,6 +31,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from forebay.gateway.http import limits
 from forebay.gateway.http.census import UNKNOWN
 from forebay.gateway.http.cycle import Cycle, Flow
+from forebay.gateway.http.head import check_coding, length_of, malformed, target_of
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
@@ -48,9 +50,12 @@ class Phase(enum.IntEnum):
     BODY = 2
     ANSWERING = 3
     IDLE = 4
-    LINGERING = 5
-    CLOSING = 6
+    REFUSED = 5
+    LINGERING = 6
+    CLOSING = 7
 
+
+_PARSED: Final = (Phase.HEADERS, Phase.BODY)
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
@@ -75,7 +80,11 @@ class Protocol(HttpToolsProtocol):
         """Of a client that has something to read and does not; with `_unread` bytes."""
         self._unread = 0
         self._header_bytes = 0
+        self._unparsed_bytes = 0
+        """Fed to the parser since it has told of a field or of a piece of the body."""
         self._body_bytes = 0
+        self._refusal: Problem | None = None
+        """Written once the requests before are answered."""
         self._held = b""
         """Received, and not looked at while too many requests wait."""
         self._answering: Cycle | None = None
@@ -111,7 +120,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
-        if self._phase >= Phase.LINGERING or self.transport.is_closing():
+        if self._phase >= Phase.REFUSED or self.transport.is_closing():
             return
         if self._phase is Phase.SILENT:
             self._set(Phase.HEADERS, limits.HEADERS_S)
@@ -187,7 +196,7 @@ class Protocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._header_bytes = 0
+        self._header_bytes = self._unparsed_bytes = 0
         self._set(Phase.HEADERS, limits.HEADERS_S)
 
     def on_url(self, url: bytes) -> None:
@@ -198,6 +207,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a field behind a chunked body, which counts and is left out."""
+        self._unparsed_bytes = 0
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > limits.HEADER_BYTES_MAX:
             raise _long(431, "headers", limits.HEADER_BYTES_MAX)
@@ -214,7 +224,7 @@ class Protocol(HttpToolsProtocol):
         """The headers are complete: the application begins, unless another request is before."""
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
-            raise _malformed(f"version {version}")
+            raise malformed(f"version {version}")
         self.scope = self._scope(version)
         keep_alive = self.parser.should_keep_alive() and not self.parser.should_upgrade()
         self._check_length()
@@ -229,7 +239,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        cycle = self.cycle
+        self._unparsed_bytes = 0
+        cycle: Any = self.cycle
         if cycle.response_complete:
             return
         count = len(body)
@@ -240,10 +251,9 @@ class Protocol(HttpToolsProtocol):
         if self._census.bodies_full:
             raise _crowded()
         self._deadline = self.loop.time() + limits.BODY_S
-        cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
+        cycle.take(body)
+        if cycle.unread_bytes > HIGH_WATER_LIMIT:
             self.flow.pause_reading()
-        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The body is complete."""
@@ -259,8 +269,13 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether so many requests wait that no more are read."""
-        return len(self._behind) >= limits.PIPELINED_MAX or bool(self._held)
+        """Whether so many requests, or so much of a body, wait that no more is read."""
+        newest: Any = self.cycle
+        return (
+            len(self._behind) >= limits.PIPELINED_MAX
+            or bool(self._held)
+            or (newest is not None and newest.unread_bytes > HIGH_WATER_LIMIT)
+        )
 
     def on_response_complete(self) -> None:
         """The answer is written: the next request may begin."""
@@ -271,6 +286,9 @@ class Protocol(HttpToolsProtocol):
             return
         if self._behind:
             self._start(self._behind.popleft())
+        elif self._refusal is not None:
+            self._end_with(self._refusal)
+            return
         elif self._phase is Phase.ANSWERING:
             self._set(Phase.IDLE, limits.IDLE_S)
         if self._held:
@@ -297,9 +315,9 @@ class Protocol(HttpToolsProtocol):
         self.tasks.add(task)
 
     def _scope(self, version: str) -> Any:
-        url = httptools.parse_url(self.url)
-        raw_path = url.path
-        path = raw_path.decode("ascii")
+        check_coding(self.headers, version)
+        target = target_of(self.url, self.headers)
+        path = target.path.decode("ascii")
         if "%" in path:
             path = urllib.parse.unquote(path)
         return {
@@ -312,14 +330,14 @@ class Protocol(HttpToolsProtocol):
             "method": self.parser.get_method().decode("ascii"),
             "root_path": "",
             "path": path,
-            "raw_path": raw_path,
-            "query_string": url.query or b"",
-            "headers": self.headers,
+            "raw_path": target.path,
+            "query_string": target.query,
+            "headers": target.headers,
         }
 
     def _check_length(self) -> None:
         for name, value in self.headers:
-            if name == b"content-length" and int(value) > self._census.max_body_bytes:
+            if name == b"content-length" and length_of(value) > self._census.max_body_bytes:
                 raise _long(413, "body", self._census.max_body_bytes)
 
     def _feed(self, data: Any) -> None:
@@ -329,11 +347,11 @@ class Protocol(HttpToolsProtocol):
             return  # answered as a request without one, and closed behind it
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, Problem) else _malformed(error))
+            self._refuse(cause if isinstance(cause, Problem) else malformed(error))
             return
-        if self._phase is Phase.HEADERS:  # a name or value that does not end is in the parser
-            self._header_bytes += len(data)
-            if self._header_bytes > limits.HEADER_BYTES_MAX + len(data):
+        if self._phase in _PARSED:  # a name or value that does not end is in the parser
+            self._unparsed_bytes += len(data)
+            if self._unparsed_bytes > limits.HEADER_BYTES_MAX + len(data):
                 self._refuse(_long(431, "headers", limits.HEADER_BYTES_MAX))
 
     def _feed_held(self) -> None:
@@ -341,7 +359,7 @@ class Protocol(HttpToolsProtocol):
         held = memoryview(self._held)
         done = 0
         while done < len(held) and len(self._behind) < limits.PIPELINED_MAX:
-            if self._phase >= Phase.LINGERING or self.transport.is_closing():
+            if self._phase >= Phase.REFUSED or self.transport.is_closing():
                 return
             in_body = self._phase is Phase.BODY
             count = limits.BODY_PIECE_BYTES if in_body else limits.PIECE_BYTES
@@ -373,26 +391,34 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Answer a request that is not to be read further, and close the connection.
 
-        Where an answer is under way already, or that of a request before it is due, it is closed
-        alone: the refusal would be read as the answer to another request.
+        Those before it are answered first. Where its own answer is under way already, or was given
+        before its body had come, the connection is closed alone: the refusal would be read as the
+        answer to another request.
         """
         if self.transport.is_closing():
             return
+        in_body = self._phase is Phase.BODY
+        newest: Any = self.cycle
         answering = self._answering
+        self._held = b""
+        self._forget_body()
         if answering is None:
-            due = self._phase is not Phase.BODY  # else it was answered before its body had come
-        else:
-            newest: Any = self.cycle
-            in_its_body = answering is newest and self._phase is Phase.BODY
-            due = in_its_body and not answering.response_started
-        if due:
-            self.transport.write(_written(problem, self._state.lines))
-        if answering is not None:
+            self._end_with(None if in_body else problem)
+        elif answering is newest and in_body:
             answering.disconnect()
             self._answering = None
-        self._held = b""
-        self._behind.clear()
-        self._forget_body()
+            self._end_with(None if answering.response_started else problem)
+        else:
+            if in_body:
+                self._behind.pop().disconnect()  # it is the newest
+            self._refusal = problem
+            self._phase, self._deadline = Phase.REFUSED, math.inf
+            self.flow.resume_reading()  # what comes is left out; that the client leaves is not
+
+    def _end_with(self, problem: Problem | None) -> None:
+        """Write the last answer of the connection, if there is one, and close it."""
+        if problem is not None:
+            self.transport.write(_written(problem, self._state.lines))
         self._linger()
 
     def _close(self) -> None:
@@ -455,7 +481,3 @@ def _crowded() -> Problem:
         next="try again",
         headers=[(b"retry-after", b"1")],
     )
-
-
-def _malformed(why: object) -> Problem:
-    return Problem(400, "malformed", f"this is no HTTP/1.1: {why}", next="send HTTP/1.1")

@@ -41,8 +41,11 @@ async def readiness(context: Context, exchange: Exchange) -> None:
 
 
 async def login(context: Context, exchange: Exchange) -> None:
-    """`GET /login`: a link of `forebay serve` sets the cookie of a browser."""
-    key = one_value(exchange.query(), "key") or ""
+    """`GET /login`: a link of `forebay serve` sets the cookie of a browser.
+
+    HEAD does not use it: so ask programs that look at links which they have found in a text.
+    """
+    key = "" if exchange.method == "HEAD" else one_value(exchange.query(), "key") or ""
     headers = context.access.enter(exchange.scope["headers"], key)
     await exchange.answer(303, b"", [*headers, (b"location", b"/v1/info")])
 
@@ -64,7 +67,7 @@ async def metrics(context: Context, exchange: Exchange) -> None:
     told = await context.server.ask("metrics")
     context.metrics.connections = context.state.census.total
     merged = {kind: [*told.get(kind, ()), *own] for kind, own in context.metrics.figures().items()}
-    openmetrics = wants_openmetrics(exchange.headers.get(b"accept", b""))
+    openmetrics = wants_openmetrics((exchange.header(b"accept") or "").encode("latin-1"))
     kind = OPENMETRICS_TYPE if openmetrics else TEXT_TYPE
     text = render(merged, openmetrics=openmetrics)
     await exchange.answer(200, text, [(b"content-type", kind)])

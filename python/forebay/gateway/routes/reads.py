@@ -9,7 +9,6 @@ import msgspec
 from forebay.gateway.asgi.ids import is_beginning
 from forebay.gateway.http.limits import PAGE_MAX
 from forebay.gateway.problems import Problem
-from forebay.gateway.results import result_out
 from forebay.gateway.routes.waiting import one_value, wait_of
 
 if TYPE_CHECKING:
@@ -69,10 +68,14 @@ async def arguments(context: Context, exchange: Exchange) -> None:
     """`GET /v1/requests/{id}/arguments`: as they were submitted."""
     told = await context.server.ask("arguments", await _id(context, exchange))
     blob = told["arguments"]
-    told["arguments"] = (
-        msgspec.Raw(b"".join(result_out(blob, "application/json").parts)) if blob else {}
-    )
-    await exchange.json(told)
+    if not blob:
+        told["arguments"] = {}
+        await exchange.json(told)
+        return
+    async with context.conversions.made(exchange, blob, "application/json") as made:
+        (text,) = made.parts  # JSON is made whole
+        told["arguments"] = msgspec.Raw(text)
+        await exchange.json(told)
 
 
 def number_of(query: Mapping[str, list[str]], name: str, least: int, most: int) -> int | None:

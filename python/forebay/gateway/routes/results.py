@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay.executor._internal import file_of
 from forebay.gateway.http.limits import ANSWER_S
 from forebay.gateway.problems import Problem, problem_of_failure
-from forebay.gateway.results import Result, result_out
+from forebay.gateway.results import Result
 from forebay.gateway.routes.waiting import SOON_S, end_now, wait_of
 
 if TYPE_CHECKING:
@@ -74,11 +74,8 @@ async def send_end(
         failure = json.loads(bytes(payload))
         raise problem_of_failure(id_, failure)
     accept = exchange.header(b"accept")
-    if len(payload) > PIECE_BYTES:
-        made = await asyncio.to_thread(result_out, payload, accept)
-    else:
-        made = result_out(payload, accept)
-    is_whole = await _send(exchange, made, headers)
+    async with context.conversions.made(exchange, payload, accept) as made:
+        is_whole = await _send(exchange, made, headers)
     if is_file and is_whole:  # else the client comes again for it
         context.server.taken(id_)
 

@@ -121,7 +121,7 @@ async def submit_many(context: Context, exchange: Exchange) -> None:
 def _trace(exchange: Exchange, options: dict[str, Any]) -> None:
     """Keep the trace that a client names with the request."""
     if b"traceparent" in exchange.headers:
-        given = exchange.header(b"traceparent") or ""
+        given = exchange.headers[b"traceparent"].decode("latin-1")
         if _TRACEPARENT.fullmatch(given):
             options["traceparent"] = given
 

@@ -1,0 +1,1 @@
+../../../python/forebay/_failures.py
