@@ -44,9 +44,11 @@ def test_one_request_uses_every_kind_of_service(tmp_path: Path) -> None:
         assert len(first["scores"]) == COPIES
         assert first["array_sum"] == ARRAY_BYTES
         assert caller.run("sent") < 1000
+        there = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         again = caller.run("study", words=["dataclass", "wraps"], seed=1)
         assert again["scores"] == first["scores"]
-        assert again["services"] == first["services"]  # all three were warm
+        # All three were warm. The server and the first request may have started a notebook each.
+        assert set(again["services"]) <= there
         assert not set(again["copies"]) & set(first["copies"])
         assert until(lambda: not any(map(_lives, first["copies"])))
 
