@@ -213,6 +213,7 @@ HEADERS = [
     ({"Idempotency_Key": "k" * 256}, 422, "invalid", "Idempotency-Key"),
     ({"Idempotency_Key": "a\tb"}, 422, "invalid", "Idempotency-Key"),
     ({"Content_Type": "text/plain"}, 415, "media_type", "Content-Type"),
+    ({"Content_Encoding": "gzip"}, 415, "media_type", "Content-Encoding"),
 ]
 
 

@@ -93,7 +93,10 @@ class Exchange:
 
         Raises:
             GoneError: the client left before it was complete.
+            Problem: it is compressed.
         """
+        if b"content-encoding" in self.headers:
+            self._check_encoding(self.header(b"content-encoding") or "")
         message = await self._receive()
         if message["type"] != "http.request":
             raise GoneError
@@ -109,6 +112,20 @@ class Exchange:
                 raise GoneError
             whole += message["body"]
         return bytes(whole)
+
+    def _check_encoding(self, coding: str) -> None:
+        """Refuse a compressed body: a few bytes could be made gigabytes (RFC 9110, 12.5.3)."""
+        if coding.strip().lower() not in ("", "identity"):
+            raise Problem(
+                415,
+                "media_type",
+                f"Content-Encoding is {coding!r:.100}",
+                object="Content-Encoding",
+                limit="identity",
+                value=coding[:100],
+                next="send the body as it is",
+                headers=[(b"accept-encoding", b"identity")],
+            )
 
     def query(self) -> dict[str, list[str]]:
         """The values of the query, by name.
