@@ -367,6 +367,9 @@ impl Runs {
         };
         parts.queues.restored(entry);
         entry.restore(one.attempts, one.forgiven, one.deaths, one.wake_at);
+        if one.retried {
+            entry.was_retried();
+        }
         if one.status != Status::Running {
             // Its time was written by the clock of another boot.
             if one.rebooted && one.wake_at.is_some() {
