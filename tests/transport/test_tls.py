@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from forebay._core import transport_totals
 from forebay.errors import BrokenError, ConfigError, ProtocolError
 from forebay.transport import AsyncConnection, Tls, connect, listen
 from tests.loops import Run
@@ -56,6 +57,30 @@ async def refusal(server: Tls, client: Tls) -> str:
         except BrokenError as error:
             return str(error)
     return "let in"
+
+
+def test_a_connection_counts_from_its_handshake_on(run: Run, server: Tls) -> None:
+    """A flood of peers that begin none is seen nowhere."""
+
+    def open_ones() -> int:
+        return int(transport_totals()["connections"]["tls"])
+
+    async def count(wanted: int) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while open_ones() != wanted:  # noqa: ASYNC110 - the event is in the listener
+                await asyncio.sleep(0.01)
+
+    async def check() -> None:
+        before = open_ones()
+        async with listen(ANY, echo, tls=server) as listener:
+            port = int(listener.url.rpartition(":")[2])
+            silent = [socket.create_connection(("localhost", port)) for _ in range(3)]
+            await count(before + 3)
+            for one in silent:
+                one.close()
+            await count(before)
+
+    run(check())
 
 
 def test_messages_of_any_size_come_back_whole(run: Run, server: Tls, client: Tls) -> None:

@@ -26,6 +26,7 @@ pub mod message;
 pub mod nearest;
 pub mod news;
 pub mod op;
+mod private_file;
 pub mod request;
 pub mod schema;
 pub mod secret;

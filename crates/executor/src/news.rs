@@ -16,12 +16,12 @@ pub enum News {
         attempt: u32,
         reason: Cause,
     },
-    /// Its end is on disk. The times are those of its last run, and of the wait before that.
+    /// Its end is on disk. The times are those of its last run, and of the wait before that, as far as they are known.
     Ended {
         request: Arc<Request>,
         ending: Arc<Ending>,
-        queued_ms: u64,
-        run_ms: u64,
+        queued_ms: Option<u64>,
+        run_ms: Option<u64>,
     },
     /// An operator's retry is on disk.
     Retried(Arc<Request>),

@@ -100,6 +100,8 @@ pub struct Restored {
     pub attempts: u32,
     /// Of them, those before an operator's last retry, which count no more.
     pub forgiven: u32,
+    /// An operator has queued it again.
+    pub retried: bool,
     /// Of the later ones, those that ended by a death of their worker for which the request is blamed.
     pub deaths: u32,
     pub wake_at: Option<Millis>,

@@ -79,7 +79,7 @@ pub struct Options {
     pub by: Option<Arc<str>>,
     /// Some of its arguments are secret, and sealed.
     pub sealed: bool,
-    /// The most unfinished requests of its submitter, where the gateway said so; it is not stored.
+    /// The most unfinished requests of its submitter, where the gateway said so; for a retry too.
     pub quota: Option<u32>,
 }
 

@@ -461,11 +461,16 @@ fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
     let queued = reader.page(&queued, None, 9).expect("a page").requests;
     let queued: Vec<_> = queued.iter().map(|one| one.id).collect();
     assert_eq!(queued, ids[..1]);
-    assert!(retried(ids[0]).expect_err("it waits").contains("not ended"));
+    assert!(
+        retried(ids[0])
+            .expect_err("it waits")
+            .to_string()
+            .contains("not ended")
+    );
 
     std::fs::rename(state.join("requests.db"), state.join("moved.db")).expect("moved");
     for id in &ids[1..] {
-        let refused = retried(*id).expect_err("it is not on disk");
+        let refused = retried(*id).expect_err("it is not on disk").to_string();
         assert!(refused.contains("cannot be written"), "{refused}");
         assert!(refused.contains("was removed"), "{refused}");
     }

@@ -89,3 +89,72 @@ fn without_a_limit_there_is_none() {
         rig.submit_as("ann", "Long", later());
     }
 }
+
+#[test]
+fn a_retry_counts_as_a_submission_does() {
+    let mut rig = rig(1);
+    let first = rig.submit_as("ann", "Long", later());
+    rig.commit_all();
+    rig.machine.cancel(rig.now, first);
+    rig.commit_all();
+    let ended = rig.ended_as_restored(first);
+    let second = rig.submit_as("ann", "Long", later());
+    rig.commit_all();
+    let refusal = rig
+        .machine
+        .retry(rig.now, ended.clone())
+        .expect_err("taken");
+    assert_eq!(
+        (refusal.code, &*refusal.object),
+        ("limit", "submitter \"ann\"")
+    );
+    assert_eq!(
+        (&*refusal.limit, &*refusal.value),
+        ("max_queued_per_submitter", "2")
+    );
+    assert!(rig.machine.request(first).is_none(), "it has ended");
+    rig.machine.cancel(rig.now, second);
+    rig.commit_all();
+    assert_eq!(rig.machine.retry(rig.now, ended), Ok(true));
+    rig.machine.audit().expect("counters that agree");
+}
+
+#[test]
+fn a_retry_has_the_quota_of_its_submission() {
+    let mut rig = rig(1);
+    let first = rig.submit_as("ann", "Long", with_quota(2));
+    rig.commit_all();
+    rig.machine.cancel(rig.now, first);
+    rig.commit_all();
+    let ended = rig.ended_as_restored(first);
+    rig.submit_as("ann", "Long", with_quota(2));
+    let third = rig.submit_as("ann", "Long", with_quota(2));
+    rig.commit_all();
+    let refusal = rig
+        .machine
+        .retry(rig.now, ended.clone())
+        .expect_err("taken");
+    assert_eq!((&*refusal.limit, &*refusal.value), ("quota", "3"));
+    rig.machine.cancel(rig.now, third);
+    rig.commit_all();
+    assert_eq!(rig.machine.retry(rig.now, ended), Ok(true));
+}
+
+#[test]
+fn a_retry_finds_no_room_in_a_full_queue() {
+    let mut rig = Rig::new(Policy {
+        guaranteed: [0, 1, 0],
+        queued_max: 1,
+        ..Policy::default()
+    });
+    rig.workers_up(&[Lane::Long]);
+    let first = rig.submit("Long", later());
+    rig.commit_all();
+    rig.machine.cancel(rig.now, first);
+    rig.commit_all();
+    let ended = rig.ended_as_restored(first);
+    rig.submit("Long", later());
+    let refusal = rig.machine.retry(rig.now, ended).expect_err("taken");
+    assert_eq!((refusal.code, &*refusal.limit), ("limit", "max_queued"));
+    assert_eq!((&*refusal.object, &*refusal.value), ("Long", "2"));
+}

@@ -6,6 +6,7 @@ use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
 use forebay_executor::limit::RESULTS_WRITING_BYTES_MAX;
 use forebay_executor::machine::{Policy, Submitted};
+use forebay_executor::news::News;
 use forebay_executor::op::{Op, Restored};
 use forebay_executor::request::{Failure, Lane, Options, Outcome, Request, Status, Submission};
 
@@ -36,6 +37,7 @@ fn left(id: u64, status: Status, attempts: u32, options: Options) -> Restored {
         status,
         attempts,
         forgiven: 0,
+        retried: false,
         deaths: 0,
         wake_at: None,
         rebooted: false,
@@ -388,4 +390,47 @@ fn nothing_more_is_computed_while_results_of_many_bytes_wait_for_the_disk() {
     commits = rig.store_ops();
     rig.machine.committed(0, commits);
     assert_eq!(rig.dispatched()[0].1, ids[2]);
+}
+
+/// How long a request had waited and run when it was cancelled, before it ran again.
+fn took_at_its_cancel(rig: &mut Rig, id: RequestId) -> (Option<u64>, Option<u64>) {
+    rig.machine.keep_news();
+    rig.machine.cancel(rig.now, id);
+    rig.commit_all();
+    let ended = rig.machine.news().find_map(|news| match news {
+        News::Ended {
+            queued_ms, run_ms, ..
+        } => Some((queued_ms, run_ms)),
+        _ => None,
+    });
+    ended.expect("its end")
+}
+
+#[test]
+fn how_long_a_request_waited_is_known_unless_an_earlier_server_queued_it_again() {
+    let later = || options(|options| options.not_before = Some(u64::MAX));
+    let waits = |attempts, retried| Restored {
+        wake_at: Some(u64::MAX),
+        retried,
+        ..left(7, Status::Queued, attempts, later())
+    };
+    for (restored, queued_ms) in [
+        (waits(0, false), Some(5_000)),
+        (waits(0, true), None),
+        (waits(2, false), None),
+    ] {
+        let mut rig = rig();
+        rig.now = 5_000;
+        rig.machine
+            .restore(5_000, vec![restored], &[], &[], RequestId(50));
+        assert_eq!(
+            rig.machine.queued_at(RequestId(7)),
+            queued_ms.map(|_| 0),
+            "since its acceptance"
+        );
+        assert_eq!(
+            took_at_its_cancel(&mut rig, RequestId(7)),
+            (queued_ms, None)
+        );
+    }
 }

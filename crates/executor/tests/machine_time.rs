@@ -280,6 +280,7 @@ fn what_a_schedule_left_unfinished_at_a_restart_is_not_submitted_beside() {
         status: Status::Queued,
         attempts: 0,
         forgiven: 0,
+        retried: false,
         deaths: 0,
         wake_at: None,
         rebooted: false,

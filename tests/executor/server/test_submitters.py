@@ -15,6 +15,8 @@ import pytest
 from msgspec import msgpack
 
 from forebay import _core
+from forebay.errors import LimitError
+from forebay.executor.client.questions import check_retried
 from forebay.executor.wire.codec import encode
 from tests.executor.server.dispatching import (
     AppSupervisor,
@@ -249,6 +251,27 @@ def test_a_quota_is_refused_before_anything_is_written(directory: Path) -> None:
         with pytest.raises(RefusedError) as refused:
             submit_for(caller, "ann", quota=2, delay_s=60)
         assert (refused.value.told["limit"], refused.value.told["value"]) == ("quota", "3")
+
+
+def test_a_retry_is_refused_as_a_submission_is(directory: Path) -> None:
+    """Else who cancels and retries has as many unfinished requests as it likes."""
+    with dispatching(directory) as (dispatcher, _), calling(directory) as caller:
+        dispatcher.set_gateway(os.getpid())
+        first = submit_for(caller, "ann", quota=1, delay_s=60)
+        ask_for(caller, "ann", "cancel", first)
+        second = submit_for(caller, "ann", quota=1, delay_s=60)
+        number = number_of(directory, first)
+        (told,) = dispatcher.retry([number], "ann")
+        assert told["refused"].startswith('submitter "ann": quota is 1, this would make 2; wait')
+        refusal = told["refusal"]
+        assert (refusal["code"], refusal["object"]) == ("limit", 'submitter "ann"')
+        assert (refusal["limit"], refusal["value"]) == ("quota", "2")
+        with pytest.raises(LimitError, match="quota is 1") as raised:
+            check_retried([told, {"id": "03f14m722000", "refused": "there is no such request"}])
+        assert raised.value.limit == "quota"
+        assert "03f14m722000" in raised.value.__notes__[0]
+        ask_for(caller, "ann", "cancel", second)
+        assert dispatcher.retry([number], "ann") == [{"id": first, "status": "queued"}]
 
 
 def test_only_the_gateway_says_a_quota(caller: Caller) -> None:

@@ -124,6 +124,17 @@ def test_acquires_of_asynchronous_requests_are_counted(server: Serving) -> None:
         until(caller, ("forebay_pool_acquires_total", "server", "ok"), 1)
 
 
+@pytest.mark.parametrize("request_name", ["use_pool", "use_pool_async"])
+def test_a_worker_that_leaves_tells_what_is_pending(tmp_path: Path, request_name: str) -> None:
+    """Of workers that are replaced after a few runs, the use of the last second was lost."""
+    limits = {"short_workers": 1, "long_workers": 0, "max_workers": 3, "max_worker_uses": 2}
+    with Serving(tmp_path, SOURCE, **limits) as server, server.caller() as caller:
+        first = caller.run(request_name)
+        assert caller.run(request_name) == first, "told less than a second after the first one"
+        until(caller, ("forebay_pool_acquires_total", "server", "ok"), 2)
+        assert not Path(f"/proc/{first}").exists()
+
+
 def test_an_arena_goes_with_its_worker(server: Serving) -> None:
     """Memory of a worker that has died is shown for ever."""
     live = ("forebay_arena_bytes", "live")

@@ -15,7 +15,7 @@ import pytest
 from forebay.gateway.token import Role
 from forebay.gateway.token_file import add_token, remove_token
 from tests.executor.serving import until
-from tests.gateway.http.http_serving import APP, HttpServing, received
+from tests.gateway.http.http_serving import APP, Answer, HttpServing, received
 from tests.transport.certificates import Authority
 
 
@@ -68,14 +68,21 @@ def test_a_token_has_its_quota(serving: HttpServing, tmp_path: Path) -> None:
         _, text = add_token(serving.state / "tokens.json", "few", Role.SUBMIT, quota=2)
         body = {"path": str(tmp_path / "go")}
 
-        def hold() -> int:
-            return serving.call("POST", "/v1/requests/hold", body, token=text).status
+        def hold() -> Answer:
+            return serving.call("POST", "/v1/requests/hold", body, token=text)
 
-        assert until(lambda: hold() == 202)
-        assert hold() == 202
-        answer = serving.call("POST", "/v1/requests/hold", body, token=text)
-        assert (answer.status, answer.json["code"]) == (429, "limit")
-        assert "retry-after" in answer.headers
+        assert until(lambda: hold().status == 202)
+        last = hold()
+        assert last.status == 202
+        refused = hold()
+        one = f"/v1/requests/{last.json['id']}"
+        serving.call("POST", f"{one}/cancel", token=text)
+        assert until(lambda: hold().status == 202)  # in the place of the one that was cancelled
+        for answer in (refused, serving.call("POST", f"{one}/retry", token=text)):
+            assert (answer.status, answer.json["code"]) == (429, "limit")
+            assert answer.json["object"] == 'submitter "few"'
+            assert (answer.json["limit"], answer.json["value"]) == ("quota", 3)
+            assert "retry-after" in answer.headers
         (tmp_path / "go").touch()
 
 

@@ -5,21 +5,24 @@
 //! and a line says how many are missing. Lines survive the death of the server, not the loss of power: nothing waits for
 //! a sync.
 //!
+//! The file has whole lines alone: a full disk takes the beginning of a line, and a line that follows it would be joined
+//! to it. What was cut is removed after a failed write, and once more where the file is opened.
+//!
 //! At `audit_bytes_max` the file becomes `audit.log.1`, in place of the one of before.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions, rename};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::fs::OFlags;
-
 use crate::dispatcher::limit::{AUDIT_BYTES_MAX, AUDIT_LINES_MAX};
 use crate::id::RequestId;
+use crate::private_file::{PrivateFileError, open_private};
 use crate::request::Millis;
 
 /// One line.
@@ -57,10 +60,12 @@ impl AuditLine {
 pub struct AuditLog {
     path: PathBuf,
     writer: Option<Writer>,
-    /// Lines that found no room in the queue since the last one that did.
-    lost: u64,
+    lost: Lost,
     trouble: Arc<Mutex<Option<String>>>,
 }
+
+/// Lines that are missing, and for which no line stands yet.
+type Lost = Arc<AtomicU64>;
 
 #[derive(Debug)]
 struct Writer {
@@ -74,7 +79,7 @@ impl AuditLog {
         Self {
             path: state.join("audit.log"),
             writer: None,
-            lost: 0,
+            lost: Lost::default(),
             trouble: Arc::default(),
         }
     }
@@ -84,20 +89,9 @@ impl AuditLog {
         if self.writer.is_none() {
             self.writer = self.start();
         }
-        let Some(writer) = &self.writer else {
-            self.lost += 1;
-            return;
-        };
-        if self.lost > 0 {
-            let missing = missing(self.lost, line.at);
-            if writer.lines.try_send(missing).is_ok() {
-                self.lost = 0;
-            }
-        }
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            writer.lines.try_send(line)
-        {
-            self.lost += 1;
+        let writer = self.writer.as_ref();
+        if writer.is_none_or(|writer| writer.lines.try_send(line).is_err()) {
+            self.lost.fetch_add(1, Relaxed);
         }
     }
 
@@ -110,10 +104,11 @@ impl AuditLog {
 
     fn start(&self) -> Option<Writer> {
         let (lines, queue) = sync_channel(AUDIT_LINES_MAX);
-        let (path, trouble) = (self.path.clone(), Arc::clone(&self.trouble));
+        let (lost, trouble) = (Arc::clone(&self.lost), Arc::clone(&self.trouble));
+        let output = Output::new(self.path.clone(), lost, trouble);
         let thread = std::thread::Builder::new()
             .name("forebay-audit".into())
-            .spawn(move || Output::new(path, trouble).run(&queue))
+            .spawn(move || output.run(&queue))
             .ok()?;
         Some(Writer { lines, thread })
     }
@@ -132,17 +127,22 @@ impl Drop for AuditLog {
 /// What the thread owns.
 struct Output {
     path: PathBuf,
-    file: Option<(File, u64)>,
-    lost: u64,
+    file: Option<LogFile>,
+    lost: Lost,
+    /// The time of the newest line.
+    at: Millis,
+    is_failing: bool,
     trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl Output {
-    fn new(path: PathBuf, trouble: Arc<Mutex<Option<String>>>) -> Self {
+    fn new(path: PathBuf, lost: Lost, trouble: Arc<Mutex<Option<String>>>) -> Self {
         Self {
             path,
             file: None,
-            lost: 0,
+            lost,
+            at: 0,
+            is_failing: false,
             trouble,
         }
     }
@@ -150,49 +150,106 @@ impl Output {
     /// Write until the log is closed: all that has come meanwhile at once.
     fn run(mut self, queue: &Receiver<AuditLine>) {
         while let Ok(first) = queue.recv() {
-            let mut text = String::new();
-            if self.lost > 0 {
-                text += &missing(self.lost, first.at).to_json();
-            }
-            let mut count = 0;
-            for line in std::iter::once(first).chain(queue.try_iter().take(AUDIT_LINES_MAX)) {
-                text += &line.to_json();
-                count += 1;
-            }
-            match self.append(text.as_bytes()) {
-                Ok(()) => self.lost = 0,
-                Err(error) => self.fail(count, &error),
-            }
+            let more = queue.try_iter().take(AUDIT_LINES_MAX);
+            let lines: Vec<_> = std::iter::once(first).chain(more).collect();
+            self.at = lines.last().map_or(self.at, |line| line.at);
+            self.write(&lines);
+        }
+        if self.lost.load(Relaxed) > 0 {
+            self.write(&[]); // the disk may have room again
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.file.is_none() {
-            self.file = Some(open(&self.path)?);
-        }
-        let full = |size: u64| size > 0 && size + bytes.len() as u64 > AUDIT_BYTES_MAX;
-        if self.file.as_ref().is_some_and(|(_, size)| full(*size)) {
-            rename(&self.path, self.path.with_extension("log.1"))?;
-            self.file = Some(open(&self.path)?);
-        }
-        if let Some((file, size)) = &mut self.file {
-            file.write_all(bytes)?;
-            *size += bytes.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// The file is opened again for the next line: it may have been removed, or its disk be full for now.
-    fn fail(&mut self, count: u64, error: &io::Error) {
-        self.file = None;
-        if self.lost == 0 {
+    fn write(&mut self, lines: &[AuditLine]) {
+        let Err(error) = self.append(lines) else {
+            self.is_failing = false;
+            return;
+        };
+        self.lost.fetch_add(lines.len() as u64, Relaxed);
+        if !std::mem::replace(&mut self.is_failing, true) {
             let path = self.path.display();
             let why = format!("{path}: {error}; lines of the audit log are missing");
             let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
             *trouble = Some(why);
         }
-        self.lost += count;
     }
+
+    /// Append all of these lines, behind one that stands for those that are missing, or none.
+    ///
+    /// After a failure the file is opened again: it may have been removed, or its disk be full for now.
+    fn append(&mut self, lines: &[AuditLine]) -> Result<(), PrivateFileError> {
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => self.open()?,
+        };
+        let lost = self.lost.load(Relaxed);
+        let told = (lost > 0).then(|| missing(lost, self.at));
+        let text: String = told.iter().chain(lines).map(AuditLine::to_json).collect();
+        if file.is_full_with(text.len()) {
+            rename(&self.path, self.path.with_extension("log.1"))?;
+            file = self.open()?;
+        }
+        file.append(text.as_bytes())?;
+        self.lost.fetch_sub(lost, Relaxed);
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn open(&self) -> Result<LogFile, PrivateFileError> {
+        let (file, is_cut) = LogFile::open(&self.path)?;
+        self.lost.fetch_add(u64::from(is_cut), Relaxed);
+        Ok(file)
+    }
+}
+
+/// The file, which ends with a whole line.
+struct LogFile {
+    file: File,
+    bytes: u64,
+}
+
+impl LogFile {
+    /// Open it, and remove the beginning of a line at its end; whether there was one.
+    fn open(path: &Path) -> Result<(Self, bool), PrivateFileError> {
+        let mut options = OpenOptions::new();
+        let (file, found) = open_private(path, options.create(true).read(true).append(true))?;
+        let bytes = whole_lines(&file, found.len())?;
+        let is_cut = bytes < found.len();
+        if is_cut {
+            file.set_len(bytes)?;
+        }
+        Ok((Self { file, bytes }, is_cut))
+    }
+
+    fn is_full_with(&self, more: usize) -> bool {
+        self.bytes > 0 && self.bytes + more as u64 > AUDIT_BYTES_MAX
+    }
+
+    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(lines) {
+            // Where this fails too, the file is mended when it is opened again.
+            drop(self.file.set_len(self.bytes));
+            return Err(error);
+        }
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+}
+
+/// Bytes of a file up to the end of its last whole line.
+fn whole_lines(file: &File, bytes: u64) -> io::Result<u64> {
+    let mut part = [0; 4096];
+    let mut end = bytes;
+    while end > 0 {
+        let start = end.saturating_sub(part.len() as u64);
+        let length = usize::try_from(end - start).unwrap_or(part.len());
+        file.read_exact_at(&mut part[..length], start)?;
+        if let Some(at) = part[..length].iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 /// The line that stands for those that are missing.
@@ -204,19 +261,6 @@ fn missing(count: u64, at: Millis) -> AuditLine {
         id: None,
         object: format!("{count} lines").into(),
     }
-}
-
-/// The file, with its size; a link is not followed, and nobody else may read it.
-fn open(path: &Path) -> io::Result<(File, u64)> {
-    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(no_follow)
-        .open(path)?;
-    let size = file.metadata()?.len();
-    Ok((file, size))
 }
 
 #[cfg(test)]
@@ -277,7 +321,10 @@ mod tests {
         let path = directory.0.join("audit.log");
         for round in 1..=3 {
             let most = usize::try_from(AUDIT_BYTES_MAX).expect("a size");
-            fs::write(&path, vec![b'0' + round; most]).expect("a full log");
+            let mut full = vec![b'0' + round; most];
+            full[most - 1] = b'\n';
+            fs::write(&path, full).expect("a full log");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("closed");
             let mut log = AuditLog::new(&directory.0);
             log.write(line(u64::from(round)));
             drop(log);
@@ -316,5 +363,102 @@ mod tests {
             "{first}"
         );
         assert_eq!(text.lines().count(), 2);
+    }
+
+    /// The lines of a log, each of which must be an object, without their times.
+    fn told(path: &Path) -> Vec<(String, String)> {
+        let text = fs::read_to_string(path).expect("the log");
+        assert!(text.ends_with('\n'), "{text}");
+        let object = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("a whole line");
+            let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+            (text("act"), text("object"))
+        };
+        text.lines().map(object).collect()
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_removed_and_counted() {
+        let directory = Directory::new("cut");
+        let path = directory.0.join("audit.log");
+        let whole = line(1).to_json();
+        let submit = ("submit".to_owned(), "tune".to_owned());
+        let missing = ("missing".to_owned(), "1 lines".to_owned());
+        let longer = "x".repeat(10_000);
+        for (before, cut) in [
+            (whole.as_str(), "{\"at_ms\":2,\"act\":"),
+            (&whole, &longer),
+            ("", "{"),
+        ] {
+            fs::write(&path, format!("{before}{cut}")).expect("a log that was cut");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("closed");
+            let mut log = AuditLog::new(&directory.0);
+            log.write(line(3));
+            drop(log);
+            let mut expected = vec![submit.clone(); before.lines().count()];
+            expected.extend([missing.clone(), submit.clone()]);
+            assert_eq!(told(&path), expected);
+        }
+    }
+
+    #[test]
+    fn a_log_that_others_can_read_is_not_written() {
+        let directory = Directory::new("open");
+        let path = directory.0.join("audit.log");
+        fs::write(&path, "").expect("a log");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("open to others");
+        let mut log = AuditLog::new(&directory.0);
+        log.write(line(1));
+        let warning = loop {
+            if let Some(warning) = log.take_warning() {
+                break warning;
+            }
+            std::thread::yield_now();
+        };
+        assert!(warning.contains("other users can read"), "{warning}");
+        drop(log);
+        assert_eq!(fs::read(&path).expect("the log"), b"");
+    }
+
+    mod as_root {
+        use std::process::Command;
+
+        use super::*;
+
+        #[test]
+        #[ignore = "mounts a file system, which needs root: sudo make test"]
+        fn a_full_disk_cuts_no_line_and_the_missing_are_counted() {
+            let directory = Directory::new("disk");
+            let mount = |arguments: &[&str]| {
+                let mut command = Command::new(arguments[0]);
+                let status = command.args(&arguments[1..]).arg(&directory.0).status();
+                assert!(status.expect("a command").success(), "{arguments:?}");
+            };
+            mount(&["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"]);
+            let filler = directory.0.join("filler");
+            fs::write(&filler, vec![0; 40 * 1024]).expect("room for 24 KiB");
+            let path = directory.0.join("audit.log");
+            let mut log = AuditLog::new(&directory.0);
+            let mut sent = 0;
+            let warning = loop {
+                log.write(line(sent));
+                sent += 1;
+                if let Some(warning) = log.take_warning() {
+                    break warning;
+                }
+            };
+            assert!(warning.contains("No space left"), "{warning}");
+            fs::remove_file(&filler).expect("room again");
+            log.write(line(sent));
+            drop(log);
+            let lines = told(&path);
+            mount(&["umount", "--lazy"]);
+            let count = |(act, object): &(String, String)| match act.as_str() {
+                "missing" => object.trim_end_matches(" lines").parse().expect("a number"),
+                _ => 1,
+            };
+            assert!(lines.iter().any(|(act, _)| act == "missing"));
+            assert_eq!(lines.iter().map(count).sum::<u64>(), sent + 1);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::dispatcher::poll::Poll;
 use crate::dispatcher::supervisor::shared::Shared;
 use crate::error::Refusal;
-use crate::feed::{Feed, Happening, ServerState};
+use crate::feed::{Feed, Happening, ServerState, UNKNOWN_MS};
 use crate::id::RequestId;
 use crate::limit::OPTION_TEXT_BYTES_MAX;
 use crate::machine::{Machine, SCHEDULE_SUBMITTER};
@@ -74,8 +74,8 @@ impl Context {
 
     /// Append that a run was given to its worker.
     pub fn append_started(&mut self, request: &Request, attempt: u32, worker: u32) {
-        let queued_at = self.machine.queued_at(request.id).unwrap_or(self.now);
-        let queued_ms = short(self.now.saturating_sub(queued_at));
+        let queued_at = self.machine.queued_at(request.id);
+        let queued_ms = short(queued_at.map(|since| self.now.saturating_sub(since)));
         let started = Happening::Started {
             attempt,
             worker,
@@ -101,7 +101,7 @@ impl Context {
     }
 }
 
-fn ended(ending: &Ending, queued_ms: u64, run_ms: u64) -> Happening {
+fn ended(ending: &Ending, queued_ms: Option<u64>, run_ms: Option<u64>) -> Happening {
     Happening::Ended {
         status: ending.status,
         attempt: ending.attempts,
@@ -112,8 +112,10 @@ fn ended(ending: &Ending, queued_ms: u64, run_ms: u64) -> Happening {
 }
 
 /// A time of a request: one above 49 days counts as that.
-fn short(ms: u64) -> u32 {
-    u32::try_from(ms).unwrap_or(u32::MAX)
+fn short(ms: Option<u64>) -> u32 {
+    let longest = u64::from(UNKNOWN_MS - 1);
+    let known = ms.and_then(|ms| u32::try_from(ms.min(longest)).ok());
+    known.unwrap_or(UNKNOWN_MS)
 }
 
 fn cut(name: &str) -> &str {

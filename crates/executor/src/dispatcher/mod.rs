@@ -35,7 +35,7 @@ use crate::dispatcher::audit::AuditLine;
 use crate::dispatcher::driver::Driver;
 use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
 use crate::dispatcher::supervisor::shared::Shared;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
 use crate::machine::{Figures, Machine, ScheduleView, Why, WorkerView};
@@ -242,8 +242,8 @@ impl Dispatcher {
         self.ask(move |machine, now| machine.why(now, id))
     }
 
-    /// Run ended requests again, for this person if there is a name. Waits until that is on disk; an error says why one was refused or could not be
-    /// written.
+    /// Run ended requests again, for this person if there is a name. Waits until that is on disk; an error says why one
+    /// was refused or could not be written.
     ///
     /// All are sent before the first answer is awaited, so that they may share a commit.
     ///
@@ -253,7 +253,7 @@ impl Dispatcher {
         &self,
         ids: &[RequestId],
         by: &Arc<str>,
-    ) -> Result<Vec<std::result::Result<(), String>>> {
+    ) -> Result<Vec<std::result::Result<(), Box<Refusal>>>> {
         let ask = |id: &RequestId| {
             let (reply_to, done) = mpsc::channel();
             self.send(Command::Retry(*id, Arc::clone(by), reply_to))

@@ -6,6 +6,10 @@ use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::request::{Cause, Lane, Slot, Status};
 
+/// A time of a request that is not known: a server does not know how long one waited that an earlier server had queued
+/// again, and what ended while it waited had no run. An `Option` would make each event longer.
+pub const UNKNOWN_MS: u32 = u32::MAX;
+
 /// What happened, beside the number, the time, the request and the name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
@@ -19,6 +23,7 @@ pub enum Happening {
     Started {
         attempt: u32,
         worker: Slot,
+        /// Or [`UNKNOWN_MS`].
         queued_ms: u32,
     },
     /// Its function reports: a msgpack map.
@@ -32,7 +37,9 @@ pub enum Happening {
     Ended {
         status: Status,
         attempt: u32,
+        /// Or [`UNKNOWN_MS`].
         queued_ms: u32,
+        /// Or [`UNKNOWN_MS`].
         run_ms: u32,
         cause: Option<Cause>,
     },

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::event::{Happening, ServiceChange};
+use super::event::{Happening, ServiceChange, UNKNOWN_MS};
 use super::exposition::Exposition;
 use super::histogram::{Histogram, REQUEST_BOUNDS_MS};
 use crate::limit::METRIC_NAMES_MAX;
@@ -86,17 +86,10 @@ impl Metrics {
         };
         match happening {
             Happening::Accepted { .. } => counts.submitted += 1,
-            Happening::Started { queued_ms, .. } => counts.queue.observe(u64::from(*queued_ms)),
-            Happening::Ended {
-                status,
-                attempt,
-                run_ms,
-                ..
-            } => {
+            Happening::Started { queued_ms, .. } => observe(&mut counts.queue, *queued_ms),
+            Happening::Ended { status, run_ms, .. } => {
                 counts.finished[*status as usize] += 1;
-                if *attempt > 0 {
-                    counts.run.observe(u64::from(*run_ms));
-                }
+                observe(&mut counts.run, *run_ms);
             }
             _ => {}
         }
@@ -135,6 +128,13 @@ impl Metrics {
     /// A reader was told a gap.
     pub fn missed(&mut self) {
         self.gaps += 1;
+    }
+}
+
+/// Count a time, unless it is not known.
+fn observe(histogram: &mut Histogram, ms: u32) {
+    if ms != UNKNOWN_MS {
+        histogram.observe(u64::from(ms));
     }
 }
 
@@ -198,6 +198,36 @@ mod tests {
         assert_eq!(submitted.len(), METRIC_NAMES_MAX + 1);
         let others = submitted.iter().find(|one| one.labels[0].1 == "other");
         assert!((others.expect("the others").value - 5.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_time_that_is_not_known_is_not_observed() {
+        let mut metrics = Metrics::default();
+        let row = metrics.row(&"work".into());
+        for (queued_ms, run_ms) in [(UNKNOWN_MS, UNKNOWN_MS), (2_000, 4_000)] {
+            let (attempt, worker, cause) = (1, 1, None);
+            metrics.count(
+                row,
+                &Happening::Started {
+                    attempt,
+                    worker,
+                    queued_ms,
+                },
+            );
+            metrics.count(
+                row,
+                &Happening::Ended {
+                    status: Status::Cancelled,
+                    attempt,
+                    queued_ms,
+                    run_ms,
+                    cause,
+                },
+            );
+        }
+        let counts = &metrics.names[row as usize];
+        assert_eq!(counts.finished[Status::Cancelled as usize], 2);
+        assert_eq!((counts.queue.count(), counts.run.count()), (1, 1));
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod reader;
 mod requests;
 mod ring;
 
-pub use event::{Event, EventKind, Happening, ServerState, ServiceChange};
+pub use event::{Event, EventKind, Happening, ServerState, ServiceChange, UNKNOWN_MS};
 pub use exposition::{Distribution, Exposition, Labels, Sample, owned, sample};
 pub use histogram::{COMMIT_BOUNDS_US, Histogram};
 pub use metrics::Metrics;

@@ -93,11 +93,12 @@ pub(crate) struct Entry {
     due: Option<Millis>,
     /// Since when it is in its lane's queue.
     ready_at: Millis,
-    /// Since when it has waited for its next run: its acceptance, or the end of its last run.
-    queued_at: Millis,
-    /// How long it waited for its last run, and how long that took, once it ends.
-    queued_ms: u64,
-    run_ms: u64,
+    /// Since when it has waited for its next run: its acceptance, or the end of its last run. Of one that an earlier
+    /// server queued again it is not known.
+    queued_at: Option<Millis>,
+    /// How long it waited for its last run, and how long that took, once it ends, as far as that is known.
+    queued_ms: Option<u64>,
+    run_ms: Option<u64>,
     /// Cancelled while a change of it was being committed.
     cancelled: bool,
     /// Who cancelled it first is kept.
@@ -113,7 +114,7 @@ impl Entry {
     pub(crate) fn new(request: Arc<Request>, state: State, name: u32) -> Self {
         Self {
             not_before: request.submission.options.not_before,
-            queued_at: request.accepted_at,
+            queued_at: Some(request.accepted_at),
             request,
             state,
             attempts: 0,
@@ -125,8 +126,8 @@ impl Entry {
             dependents: Vec::new(),
             due: None,
             ready_at: 0,
-            queued_ms: 0,
-            run_ms: 0,
+            queued_ms: None,
+            run_ms: None,
             cancelled: false,
             cancel_kept: false,
             holds_key: false,
@@ -211,13 +212,13 @@ impl Entry {
         self.ready_at
     }
 
-    /// Since when it has waited for its next run.
-    pub(crate) fn queued_at(&self) -> Millis {
+    /// Since when it has waited for its next run, if that is known.
+    pub(crate) fn queued_at(&self) -> Option<Millis> {
         self.queued_at
     }
 
-    /// How long it waited for its last run, and how long that took, of one that ends.
-    pub(crate) fn took_ms(&self) -> (u64, u64) {
+    /// How long it waited for its last run, and how long that took, of one that ends: as far as that is known.
+    pub(crate) fn took_ms(&self) -> (Option<u64>, Option<u64>) {
         (self.queued_ms, self.run_ms)
     }
 
@@ -416,14 +417,15 @@ impl Entry {
 
     /// Its run has ended, and it waits for the next one from now on.
     pub(crate) fn queue_again(&mut self, now: Millis) {
-        self.queued_at = now;
+        self.queued_at = Some(now);
     }
 
     /// Its end is being written.
     pub(crate) fn end(&mut self, ending: Arc<Ending>) {
-        let began = self.run().map_or(ending.at, |run| run.began);
-        self.queued_ms = began.saturating_sub(self.queued_at);
-        self.run_ms = ending.at.saturating_sub(began);
+        let began = self.run().map(|run| run.began);
+        let waited = |since| began.unwrap_or(ending.at).saturating_sub(since);
+        self.queued_ms = self.queued_at.map(waited);
+        self.run_ms = began.map(|began| ending.at.saturating_sub(began));
         self.state = State::Ending(ending);
     }
 
@@ -448,10 +450,18 @@ impl Entry {
     ) {
         self.attempts = attempts;
         self.claimed = attempts;
+        if attempts > 0 {
+            self.queued_at = None; // it was queued again, and nobody has kept when
+        }
         self.forgiven = forgiven.min(attempts);
         self.deaths = deaths;
         // Its next run may be later than the options say, or its time may have passed: it began once.
         self.not_before = wake_at;
+    }
+
+    /// The last server has queued it again for an operator.
+    pub(crate) fn was_retried(&mut self) {
+        self.queued_at = None;
     }
 
     /// An operator's retry: earlier runs count no more.

@@ -160,9 +160,10 @@ impl Machine {
         })
     }
 
-    /// Since when an unfinished request has waited for its next run, or had waited for the one that it is in.
+    /// Since when an unfinished request has waited for its next run, or had waited for the one that it is in, if that is
+    /// known.
     pub fn queued_at(&self, id: RequestId) -> Option<Millis> {
-        self.parts.register.by_id(id).map(Entry::queued_at)
+        self.parts.register.by_id(id).and_then(Entry::queued_at)
     }
 
     /// Cost: a look at each worker.

@@ -293,7 +293,7 @@ impl Machine {
     /// `false`: it has not ended.
     ///
     /// # Errors
-    /// `store`: the change would be lost with the server.
+    /// `store`: the change would be lost with the server. `limit`: the queue is full, or its submitter's part of it.
     pub fn retry(&mut self, now: Millis, ended: Restored) -> Result<bool, Box<Refusal>> {
         let retried = self.runs.retry(&mut self.parts, now, ended)?;
         self.settle_if(retried, now);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Reader, Value, Writer, call};
 use crate::error::{Error, Refusal};
-use crate::feed::{Event, EventFilter, EventKind, Happening};
+use crate::feed::{Event, EventFilter, EventKind, Happening, UNKNOWN_MS};
 use crate::id::RequestId;
 use crate::limit::{FILTER_IDS_MAX, OPTION_TEXT_BYTES_MAX};
 use crate::request::{Cause, Lane, Status};
@@ -214,7 +214,7 @@ fn put_fields(writer: &mut Writer, event: &Event<'_>) {
         } => {
             put_number(writer, "attempt", *attempt);
             put_number(writer, "worker", *worker);
-            put_number(writer, "queued_ms", *queued_ms);
+            put_time(writer, "queued_ms", *queued_ms);
         }
         Happening::Progress(record) => {
             let mut reader = Reader::new(record);
@@ -235,8 +235,8 @@ fn put_fields(writer: &mut Writer, event: &Event<'_>) {
         } => {
             writer.text("status").text(status.word());
             put_number(writer, "attempt", *attempt);
-            put_number(writer, "queued_ms", *queued_ms);
-            put_number(writer, "run_ms", *run_ms);
+            put_time(writer, "queued_ms", *queued_ms);
+            put_time(writer, "run_ms", *run_ms);
             put_optional(writer, "cause", cause.map(Cause::word));
         }
         Happening::Refused(code) => {
@@ -278,6 +278,14 @@ fn put_worker(writer: &mut Writer, worker: u32, lane: Lane, pid: i32) {
 
 fn put_number(writer: &mut Writer, name: &str, value: u32) {
     writer.text(name).unsigned(u64::from(value));
+}
+
+/// A time of a request, which is nil where it is not known.
+fn put_time(writer: &mut Writer, name: &str, ms: u32) {
+    match ms {
+        UNKNOWN_MS => writer.text(name).nil(),
+        known => writer.text(name).unsigned(u64::from(known)),
+    };
 }
 
 fn put_optional(writer: &mut Writer, name: &str, value: Option<&str>) {

@@ -2,16 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ring::hmac::{self, HMAC_SHA256, Tag};
 use ring::rand::{SecureRandom, SystemRandom};
-use rustix::fs::OFlags;
-use rustix::process::geteuid;
 
 use super::KEY_NAME_LEN;
 use crate::error::{Error, Result};
+use crate::private_file::{PrivateFileError, open_private};
 
 const KEY_LEN: usize = 32;
 /// What the name of a key is derived from: nothing of the key can be seen in it.
@@ -70,24 +68,13 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
 }
 
 fn read(path: &Path) -> Result<Option<[u8; KEY_LEN]>> {
-    let what = || format!("open {}", path.display());
-    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(no_follow)
-        .open(path);
-    let mut file = match opened {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::system(what())(error)),
+    let (mut file, found) = match open_private(path, OpenOptions::new().read(true)) {
+        Ok(opened) => opened,
+        Err(PrivateFileError::System(error)) if error.kind() == ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error) => return Err(unusable(path, error)),
     };
-    let found = file.metadata().map_err(Error::system(what()))?;
-    if found.uid() != geteuid().as_raw() || found.mode() & 0o077 != 0 {
-        return Err(Error::Config(format!(
-            "{}: other users can read or write the key of secret arguments; remove it, and change the secrets",
-            path.display()
-        )));
-    }
     let mut bytes = [0; KEY_LEN];
     if found.len() != KEY_LEN as u64 || file.read_exact(&mut bytes).is_err() {
         return Err(Error::Config(format!(
@@ -104,17 +91,23 @@ fn make(state: &Path, path: &Path) -> Result<SecretKey> {
     let bytes = random::<KEY_LEN>()?;
     let fresh = path.with_extension("key.new");
     drop(fs::remove_file(&fresh)); // of a server that died
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)
-        .map_err(Error::system(what()))?;
+    let made = open_private(&fresh, OpenOptions::new().write(true).create_new(true));
+    let (mut file, _) = made.map_err(|error| unusable(&fresh, error))?;
     let written = file.write_all(&bytes).and_then(|()| file.sync_all());
     let renamed = written.and_then(|()| fs::rename(&fresh, path));
     let synced = renamed.and_then(|()| File::open(state)?.sync_all());
     synced.map_err(Error::system(what()))?;
     Ok(SecretKey::of(&bytes))
+}
+
+fn unusable(path: &Path, error: PrivateFileError) -> Error {
+    let path = path.display();
+    match error {
+        PrivateFileError::System(error) => Error::system(format!("open {path}"))(error),
+        error => Error::Config(format!(
+            "the key of secret arguments {path}: {error}, and change the secrets"
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use crate::request::{Blob, Lane, Options, Request, Status, Submission};
 
 /// The columns that [`Interned::row`] reads, in its order.
 pub(super) const COLUMNS: &str = "r.id, r.name, r.code, r.submitter, r.lane, r.priority, r.status, r.attempts, \
-    r.deaths, r.accepted_at, r.wake_at, r.idempotency, r.options, r.forgiven";
+    r.deaths, r.accepted_at, r.wake_at, r.idempotency, r.options, r.forgiven, \
+    r.retried > 0";
 
 /// Reads rows; texts that recur are kept once.
 #[derive(Debug, Default)]
@@ -57,6 +58,7 @@ impl Interned {
             status: status(row.get(6)?)?,
             attempts: row.get(7)?,
             forgiven: row.get(13)?,
+            retried: row.get(14)?,
             deaths: row.get(8)?,
             wake_at: row.get::<_, Option<i64>>(10)?.map(i64::cast_unsigned),
             ending: None,

@@ -68,6 +68,7 @@ impl Pairs {
             ("timeout_ms", options.timeout_ms),
             ("memory_bytes", options.memory_bytes),
             ("not_before", options.not_before),
+            ("quota", options.quota.map(u64::from)),
         ] {
             if let Some(value) = value {
                 self.put(name).unsigned(value);
@@ -113,6 +114,7 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
             "timeout_ms" => options.timeout_ms = Some(reader.unsigned()?),
             "memory_bytes" => options.memory_bytes = Some(reader.unsigned()?),
             "not_before" => options.not_before = Some(reader.unsigned()?),
+            "quota" => options.quota = Some(small(&mut reader)?),
             "idempotent" => options.idempotent = reader.boolean()?,
             "sealed" => options.sealed = reader.boolean()?,
             "key" => options.key = Some(reader.text()?.into()),
@@ -189,6 +191,7 @@ mod tests {
             not_before: Some(1_800_000_000_000),
             traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
             parent: Some(RequestId(1 << 59)),
+            quota: Some(40),
             ..Options::default()
         };
         let mut back = Options::default();

@@ -141,12 +141,12 @@ fn unfinished(
     let mut rows = statement.query([])?;
     let mut room = queue_bytes_max;
     while let Some(row) = rows.next()? {
-        let bytes: Option<i64> = row.get(14)?;
+        let bytes: Option<i64> = row.get(15)?;
         let bytes = bytes.map_or(0, i64::cast_unsigned);
         // Oldest first, as they will run; a large one that does not fit leaves room for smaller ones.
         let arguments = if bytes <= room {
             room -= bytes;
-            Blob::from(row.get_ref(15)?.as_blob_or_null()?.unwrap_or_default())
+            Blob::from(row.get_ref(16)?.as_blob_or_null()?.unwrap_or_default())
         } else {
             Vec::new().into()
         };
@@ -157,7 +157,7 @@ fn unfinished(
         }
         let mut restored = found.restored();
         // Also a request that an earlier server of this boot found waiting.
-        restored.rebooted = recovery.rebooted || row.get(16)?;
+        restored.rebooted = recovery.rebooted || row.get(17)?;
         recovery.restored.push(restored);
     }
     Ok(())

@@ -13,6 +13,8 @@ pub struct Row {
     pub attempts: u32,
     /// As of [`Restored::forgiven`].
     pub forgiven: u32,
+    /// As of [`Restored::retried`].
+    pub retried: bool,
     /// As of [`Restored::deaths`].
     pub deaths: u32,
     pub wake_at: Option<Millis>,
@@ -28,6 +30,7 @@ impl Row {
             status: self.status,
             attempts: self.attempts,
             forgiven: self.forgiven,
+            retried: self.retried,
             deaths: self.deaths,
             wake_at: self.wake_at,
             rebooted: false,

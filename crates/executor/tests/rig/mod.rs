@@ -241,6 +241,7 @@ impl Rig {
             status: ending.status,
             attempts: ending.attempts,
             forgiven: 0,
+            retried: false,
             deaths: 0,
             wake_at: None,
             rebooted: false,

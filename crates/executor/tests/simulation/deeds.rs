@@ -280,7 +280,8 @@ impl World {
         let Some(row) = self.disk.read(id) else {
             return Ok(());
         };
-        if self.machine.request(id).is_none() && !self.model.is_down() {
+        let is_taken = !self.model.is_down() && !self.model.is_full();
+        if self.machine.request(id).is_none() && is_taken {
             self.law.retried(id);
             if !self.policy.durable {
                 self.disk.apply(Op::Retry { id, at: self.now });

@@ -188,6 +188,7 @@ fn restored(row: &Row, rebooted: bool) -> Restored {
         status: row.status,
         attempts: row.attempts,
         forgiven: row.forgiven,
+        retried: row.forgiven > 0,
         deaths: row.deaths,
         wake_at: row.wake_at,
         rebooted,

@@ -109,6 +109,30 @@ fn a_filter_that_fits_little_takes_many_bounded_pages() {
 }
 
 #[test]
+fn what_runs_is_found_without_a_walk_over_what_waits() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let waiting = (1..=25_000).map(|id| given(id, "work", "ann", Lane::Long, 1_760_000_000_000));
+    driven.commit(waiting.collect());
+    driven.commit(vec![claim(2, 1), claim(12_500, 1), claim(3, 1)]);
+    driven.commit(vec![end(3)]);
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let running = |submitter: &str| Filter {
+        statuses: vec![Status::Running],
+        submitter: Some(submitter.into()),
+        ..Filter::default()
+    };
+    // Each page looks at 10,000 rows at most.
+    assert_eq!(listed(&reader, &running("ann"), 100), (vec![12_500, 2], 1));
+    assert_eq!(listed(&reader, &running("bob"), 100), (vec![], 1));
+    let either = Filter {
+        statuses: vec![Status::Running, Status::Failed],
+        ..Filter::default()
+    };
+    assert_eq!(listed(&reader, &either, 1), (vec![12_500, 2], 2));
+}
+
+#[test]
 fn times_are_found_without_a_walk_over_what_came_before_and_after() {
     let directory = Directory::new();
     let (mut driven, _) = Driven::open(directory.path());

@@ -245,7 +245,8 @@ impl PyDispatcher {
         let by = by.into();
         let done = py.detach(|| self.core.retry(&ids, &by))?;
         let retried = ids.iter().zip(&done);
-        let retried = retried.map(|(id, done)| seen::retried(py, *id, done.as_ref().err()));
+        let retried =
+            retried.map(|(id, done)| seen::retried(py, *id, done.as_ref().err().map(|it| &**it)));
         Ok(retried.collect::<PyResult<_>>()?)
     }
 

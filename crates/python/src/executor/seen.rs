@@ -1,5 +1,6 @@
 //! What the machine looks like, as dicts.
 
+use forebay_executor::error::Refusal;
 use forebay_executor::feed::{Distribution, Exposition, Labels, Sample};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
@@ -109,12 +110,17 @@ pub fn schedule<'py>(py: Python<'py>, seen: &ScheduleView) -> PyResult<Bound<'py
 pub fn retried<'py>(
     py: Python<'py>,
     id: RequestId,
-    refused: Option<&String>,
+    refused: Option<&Refusal>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("id", id.to_string())?;
     match refused {
-        Some(why) => dict.set_item("refused", why)?,
+        Some(refusal) => {
+            dict.set_item("refused", refusal.to_string())?;
+            let members = PyDict::new(py);
+            set_items!(members, refusal; code message object limit value next);
+            dict.set_item("refusal", members)?;
+        }
         None => dict.set_item("status", "queued")?,
     }
     Ok(dict)

@@ -331,6 +331,8 @@ class Client:
         Raises:
             ConfigError: one of them is in no such state, or that it is queued could not be
                 written to the disk; the others were queued.
+            LimitError: one of them found no room in the queue, as a submission does: `max_queued`
+                or the quota of its submitter; the others were queued.
         """
         check_retried(self.ask("retry", ids_of(ids)))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from forebay.config import parse_timeout
 from forebay.errors import ConfigError, Error
+from forebay.executor.wire.errors import refusal_error
 
 __all__ = [
     "ONCE",
@@ -71,12 +72,21 @@ def check_retried(answers: list[dict[str, Any]]) -> None:
     """Look at what became of each request that was to be queued again.
 
     Raises:
-        ConfigError: one of them was not; the message names each that was not, and why.
+        LimitError: one of them found no room in the queue, as a submission does.
+        ConfigError: one of them was not queued for another reason. The message, or a note, names
+            each that was not, and why.
     """
     refused = [one for one in answers if one.get("refused")]
-    if refused:
-        told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
+    if not refused:
+        return
+    told = "; ".join(f"{one['id']}: {one['refused']}" for one in refused)
+    refusals = [one.get("refusal", {}) for one in refused]
+    limits = [one for one in refusals if one.get("code") == "limit"]
+    if not limits:
         raise ConfigError(f"not queued again: {told}")
+    error = refusal_error(limits[0])
+    error.add_note(f"not queued again: {told}")
+    raise error
 
 
 def raise_first(refused: Sequence[Error]) -> None:

@@ -69,8 +69,12 @@ def serve_async(
         Terminated: SIGTERM came while requests ran.
     """
     write_lines_as(log_format, running_request)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(AsyncLoop(connection, entries, side, results).serve())
+    requests = AsyncLoop(connection, entries, side, results)
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(requests.serve())
+    finally:
+        requests.tell_last_usage()  # of what the end of the loop has cancelled too
 
 
 def _span(run: Run, entry: Entry) -> AbstractContextManager[None]:
@@ -269,6 +273,10 @@ class AsyncLoop(ProgressTeller):
         if not usage.pending and usage.due > (now := time.monotonic()):
             self._loop.call_later(usage.due - now, usage.tell)
         usage.run_ended()
+
+    def tell_last_usage(self) -> None:
+        """Report what is pending, which has no later moment."""
+        self._usage.tell()
 
     async def _answer(
         self, run: Run, entry: Entry, blob: Any, context: Context | None

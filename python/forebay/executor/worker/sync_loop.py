@@ -151,6 +151,7 @@ class SyncLoop(ProgressTeller):
             sys.unraisablehook = sys.__unraisablehook__
             find_by()
             self._isolation.close()
+            self._usage.tell()  # what is pending has no later moment
 
     def _next(self) -> Any:
         """The next call; if none comes for `IDLE_S`, garbage is collected first."""

@@ -1,7 +1,8 @@
 """Reporting to the server what a worker has used of pool, tensor, blockio, arena and transport.
 
-After a run, at most once a second, the figures that have changed are sent as they are now: one that
-is lost is made good by the next. A worker that uses nothing sends nothing.
+After a run, at most once a second, and once before it leaves, the figures that have changed are
+sent as they are now: one that is lost is made good by the next. A worker that uses nothing sends
+nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import msgspec
 from forebay.config import parse_timeout
 from forebay.errors import ConfigError
 from forebay.executor._internal import prune_rule
-from forebay.gateway.problems import Problem, refused_value
+from forebay.gateway.problems import Problem, problem_of_refusal, refused_value
 from forebay.gateway.reading import read_as
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ async def retry(context: Context, exchange: Exchange) -> None:
     """`POST /v1/requests/{id}/retry`."""
     id_ = await context.server.resolve(exchange.part)
     answer = (await context.server.ask("retry", [id_], by=exchange.holder.name))[0]
+    refusal = answer.get("refusal", {})
+    if refusal.get("code") in ("limit", "store"):
+        raise problem_of_refusal(refusal)
     if answer.get("refused"):
         raise Problem(409, "invalid_state", f"{id_}: {answer['refused']}", object=id_)
     await exchange.json({"schema": 1, "id": id_, "status": "queued"}, 202)

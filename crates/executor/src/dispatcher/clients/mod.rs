@@ -11,6 +11,7 @@ mod actor;
 mod admin_calls;
 mod answers;
 mod calls;
+mod client;
 mod connections;
 mod following;
 mod refused;

@@ -18,10 +18,12 @@ use std::time::Instant;
 
 use crate::dispatcher::commits::pending_writes::PendingWrites;
 use crate::dispatcher::commits::purpose::{PendingRun, Purpose};
-use crate::dispatcher::commits::refusals::{pruned_unread, unknown, unreadable};
+use crate::dispatcher::commits::refusals::{
+    NO_STORE, has_no_store, has_not_ended, has_succeeded, pruned_unread, unknown, unreadable,
+};
 use crate::dispatcher::context::Context;
 use crate::dispatcher::poll::{Poll, Source, watch_only};
-use crate::dispatcher::supervisor::protocol::ReplyTo;
+use crate::dispatcher::supervisor::protocol::{ReplyTo, RetryReplyTo};
 use crate::error::{self, Refusal};
 use crate::feed::Exposition;
 use crate::id::RequestId;
@@ -29,8 +31,6 @@ use crate::machine::{Machine, Submitted};
 use crate::op::{Act, Op};
 use crate::request::{Ending, Millis, Status, Submission};
 use crate::store::{Answer, Fetched, PruneRule, Pruned, Question, StoreConfig, Unread};
-
-const NO_STORE: &str = "the server stores no requests: it has no state directory";
 
 /// The store, if there is one, and what waits for it.
 pub struct Commits {
@@ -134,7 +134,7 @@ impl Commits {
     pub fn retried(&mut self, id: RequestId, done: Result<(), Arc<Refusal>>) {
         let pending = self.pending.as_mut();
         if let Some(reply_to) = pending.and_then(|pending| pending.take_retry(id)) {
-            let done = done.map_err(|refusal| refusal.to_string());
+            let done = done.map_err(|refusal| Box::new((*refusal).clone()));
             let _ = reply_to.send(done); // fails if the caller no longer waits
         }
     }
@@ -239,10 +239,10 @@ impl Commits {
 /// Orders of an operator.
 impl Commits {
     /// Run an ended request again.
-    pub fn retry(&mut self, id: RequestId, by: Arc<str>, reply_to: ReplyTo<()>) {
+    pub fn retry(&mut self, id: RequestId, by: Arc<str>, reply_to: RetryReplyTo) {
         match &mut self.pending {
             Some(pending) => pending.fetch(id, Question::Row, Purpose::Retry(by, reply_to)),
-            None => drop(reply_to.send(Err(NO_STORE.into()))),
+            None => drop(reply_to.send(Err(has_no_store(id).into()))),
         }
     }
 
@@ -252,7 +252,7 @@ impl Commits {
         cx: &mut Context,
         id: RequestId,
         found: Fetched,
-        (by, reply_to): (Arc<str>, ReplyTo<()>),
+        (by, reply_to): (Arc<str>, RetryReplyTo),
     ) {
         let Some(pending) = &mut self.pending else {
             return;
@@ -303,27 +303,22 @@ fn restart(
     cx: &mut Context,
     id: RequestId,
     found: Fetched,
-) -> Result<(), String> {
+) -> Result<(), Box<Refusal>> {
     let row = match found {
         Fetched::Row(row) => *row,
-        Fetched::Failed(why) => return Err(unreadable(id, &why).to_string()),
-        _ => return Err(unknown(id).to_string()),
+        Fetched::Failed(why) => return Err(unreadable(id, &why).into()),
+        _ => return Err(unknown(id).into()),
     };
     if row.status == Status::Succeeded {
-        return Err(format!(
-            "request {id} succeeded; to run it once more, submit it again"
-        ));
+        return Err(has_succeeded(id).into());
     }
     let ended = row.status.has_ended();
     let mut again = row.restored();
     let submission = &mut again.request.submission;
     let bytes = submission.arguments.len();
     let detached = pending.arguments().detach(submission);
-    let reply_to = |refusal: Box<Refusal>| refusal.to_string();
-    if !ended || !cx.machine.retry(cx.now, again).map_err(reply_to)? {
-        return Err(format!(
-            "request {id} has not ended; wait for it, or cancel it"
-        ));
+    if !ended || !cx.machine.retry(cx.now, again)? {
+        return Err(has_not_ended(id).into());
     }
     match detached {
         Some(_) => pending.arguments_mut().keep_on_disk(id),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::dispatcher::commits::arguments::Arguments;
 use crate::dispatcher::commits::purpose::{PendingRun, Purpose};
 use crate::dispatcher::limit::STORE_AGAIN_MS;
-use crate::dispatcher::supervisor::protocol::ReplyTo;
+use crate::dispatcher::supervisor::protocol::RetryReplyTo;
 use crate::feed::{COMMIT_BOUNDS_US, Histogram};
 use crate::hash::ByNumber;
 use crate::id::RequestId;
@@ -32,7 +32,7 @@ pub struct PendingWrites {
     commit_times: Histogram,
     purposes: ByNumber<u64, Purpose>,
     /// The callers of `retry`, until their retry is on disk.
-    retries: ByNumber<RequestId, ReplyTo<()>>,
+    retries: ByNumber<RequestId, RetryReplyTo>,
     last_ticket: u64,
     arguments: Arguments,
     /// Idempotency keys of the requests in the store.
@@ -118,12 +118,12 @@ impl PendingWrites {
     }
 
     /// Remember the caller of a retry that the machine has accepted.
-    pub fn add_retry(&mut self, id: RequestId, reply_to: ReplyTo<()>) {
+    pub fn add_retry(&mut self, id: RequestId, reply_to: RetryReplyTo) {
         self.retries.insert(id, reply_to);
     }
 
     /// The caller of a retry that is on disk or could not be written; `None` if it was answered already.
-    pub fn take_retry(&mut self, id: RequestId) -> Option<ReplyTo<()>> {
+    pub fn take_retry(&mut self, id: RequestId) -> Option<RetryReplyTo> {
         self.retries.remove(&id)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::dispatcher::clients::streams::{StreamKey, Topic};
 use crate::dispatcher::clients::waiters::Waiter;
-use crate::dispatcher::supervisor::protocol::ReplyTo;
+use crate::dispatcher::supervisor::protocol::{ReplyTo, RetryReplyTo};
 use crate::id::RequestId;
 use crate::request::{Slot, Submission};
 use crate::store::Pruned;
@@ -40,6 +40,6 @@ pub enum Purpose {
     Run(PendingRun),
     After(Box<LateSubmission>),
     /// Somebody retries it.
-    Retry(Arc<str>, ReplyTo<()>),
+    Retry(Arc<str>, RetryReplyTo),
     Prune(ReplyTo<Pruned>),
 }

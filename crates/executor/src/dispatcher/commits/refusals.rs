@@ -4,6 +4,8 @@ use crate::error::Refusal;
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
 
+pub const NO_STORE: &str = "the server stores no requests: it has no state directory";
+
 /// The refusal for an id that no request has.
 pub fn unknown(id: RequestId) -> Refusal {
     let next = "see `forebay ps --all`; ended requests are pruned after a while";
@@ -33,5 +35,34 @@ pub fn unreadable(id: RequestId, why: &str) -> Refusal {
         limit: String::new(),
         value: String::new(),
         next: "see the disk of the state directory".into(),
+    }
+}
+
+/// The refusal of a retry where nothing is stored.
+pub fn has_no_store(id: RequestId) -> Refusal {
+    let message = format!("request {id} cannot be queued again: {NO_STORE}");
+    no_retry(id, message, "submit it again")
+}
+
+/// The refusal of a retry of what has succeeded.
+pub fn has_succeeded(id: RequestId) -> Refusal {
+    let next = "to run it once more, submit it again";
+    no_retry(id, format!("request {id} succeeded"), next)
+}
+
+/// The refusal of a retry of what waits or runs.
+pub fn has_not_ended(id: RequestId) -> Refusal {
+    let next = "wait for it, or cancel it";
+    no_retry(id, format!("request {id} has not ended"), next)
+}
+
+fn no_retry(id: RequestId, message: String, next: &str) -> Refusal {
+    Refusal {
+        code: "invalid",
+        message,
+        object: id.to_string(),
+        limit: String::new(),
+        value: String::new(),
+        next: next.into(),
     }
 }

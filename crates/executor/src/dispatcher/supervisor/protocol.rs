@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use forebay_transport::calls::Connection;
 
 use crate::dispatcher::audit::AuditLine;
-use crate::error::Result;
+use crate::error::{Refusal, Result};
 use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
 use crate::machine::Machine;
@@ -19,6 +19,9 @@ use crate::store::{PruneRule, Pruned};
 
 /// Where the outcome of an order to the store is sent.
 pub type ReplyTo<T> = Sender<std::result::Result<T, String>>;
+
+/// Where the outcome of a retry is sent.
+pub type RetryReplyTo = Sender<std::result::Result<(), Box<Refusal>>>;
 
 /// A question to the machine, at the time of the turn; it sends its own answer.
 pub type AskMachine = Box<dyn FnOnce(&mut Machine, Millis) + Send>;
@@ -54,7 +57,7 @@ pub enum Command {
     Failed(Slot, Arc<str>),
     Died(Slot, Death),
     /// Run an ended request again, for this person.
-    Retry(RequestId, Arc<str>, ReplyTo<()>),
+    Retry(RequestId, Arc<str>, RetryReplyTo),
     Prune(PruneRule, ReplyTo<Pruned>),
     Install(Arc<Manifest>, Sender<Result<()>>),
     /// Watch these source files.

@@ -166,19 +166,7 @@ impl Runs {
         if let Some(down) = self.ledger.down() {
             return Err(Box::new(store::store_refusal(&submission.name, down)));
         }
-        let most = u64::from(parts.policy.queued_max);
-        let unfinished = parts.register.len() as u64;
-        if unfinished >= most {
-            let next = "submit more slowly, or raise executor.max_queued";
-            return Err(Box::new(Refusal::limit(
-                &submission.name,
-                "max_queued",
-                most,
-                unfinished + 1,
-                next,
-            )));
-        }
-        check_quota(parts, submission)?;
+        check_room(parts, submission)?;
         for id in &submission.options.after {
             if parts.register.key(*id).is_none() && self.recent.get(*id).is_none() {
                 let next = "name requests that this server has";
@@ -690,7 +678,23 @@ impl Runs {
     }
 }
 
-/// Refuses a submission beyond what its submitter may have unfinished. Schedules have one request each at a time.
+/// Refuses one more unfinished request, submitted or retried, beyond `max_queued` or what its submitter may have.
+fn check_room(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal>> {
+    let most = u64::from(parts.policy.queued_max);
+    let unfinished = parts.register.len() as u64;
+    if unfinished < most {
+        return check_quota(parts, submission);
+    }
+    Err(Box::new(Refusal::limit(
+        &submission.name,
+        "max_queued",
+        most,
+        unfinished + 1,
+        "submit more slowly, or raise executor.max_queued",
+    )))
+}
+
+/// Refuses a request beyond what its submitter may have unfinished. Schedules have one request each at a time.
 fn check_quota(parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal>> {
     let usual = parts.policy.queued_per_submitter_max;
     let (limit, most) = match submission.options.quota {

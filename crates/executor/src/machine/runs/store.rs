@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::Runs;
 use super::ledger::Written;
+use super::{Runs, check_room};
 use crate::action::Action;
 use crate::error::Refusal;
 use crate::id::RequestId;
@@ -367,6 +367,9 @@ impl Runs {
         };
         parts.queues.restored(entry);
         entry.restore(one.attempts, one.forgiven, one.deaths, one.wake_at);
+        if one.retried {
+            entry.was_retried();
+        }
         if one.status != Status::Running {
             // Its time was written by the clock of another boot.
             if one.rebooted && one.wake_at.is_some() {
@@ -446,6 +449,7 @@ impl Runs {
         if let Some(down) = self.ledger.down() {
             return Err(Box::new(retry_refusal(id, down)));
         }
+        check_room(parts, &ended.request.submission)?;
         let key = self.enter(parts, Arc::new(ended.request), State::Retrying);
         if let Some(entry) = parts.register.get_mut(key) {
             entry.retry(ended.attempts);

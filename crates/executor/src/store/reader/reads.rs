@@ -4,7 +4,7 @@
 //!
 //! **Each read is bounded.** What belongs to one request is found by its id; of its runs the caller says how many it
 //! takes. A page is assembled from *sources*, each a walk down an index, the newest first: the unfinished requests, those
-//! of one unsuccessful status, those of one name, or all of them. What no source restricts (submitter, lane, times) is
+//! that run, those of one unsuccessful status, those of one name, or all of them. What no source restricts (submitter, lane, times) is
 //! compared row by row, and a page ends after [`LOOKED_MAX`] rows with a cursor, however few of them fitted: a filter
 //! that fits one row in a million costs its caller many pages and nobody else a long read.
 //!
@@ -338,9 +338,13 @@ impl<'a> Source<'a> {
 fn sources(filter: &Filter) -> Vec<Source<'_>> {
     let statuses = &filter.statuses;
     if !statuses.is_empty() && !statuses.contains(&Status::Succeeded) {
-        let unfinished = statuses.iter().any(|status| !status.has_ended());
-        let unfinished =
-            unfinished.then(|| Source::new("INDEXED BY unfinished", "ended_at IS NULL AND ", None));
+        let unfinished = match [Status::Queued, Status::Running].map(|one| statuses.contains(&one))
+        {
+            [true, _] => Some(("INDEXED BY unfinished", "ended_at IS NULL AND ")),
+            [false, true] => Some(("INDEXED BY running", "status = 1 AND ")),
+            [false, false] => None,
+        };
+        let unfinished = unfinished.map(|(index, walked)| Source::new(index, walked, None));
         let unsuccessful = [Status::Failed, Status::Cancelled, Status::Dead];
         let unsuccessful = unsuccessful
             .into_iter()

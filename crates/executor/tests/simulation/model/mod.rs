@@ -118,6 +118,11 @@ impl Model {
         self.ledger.is_down
     }
 
+    /// There is no room for one more unfinished request.
+    pub fn is_full(&self) -> bool {
+        self.requests.len() >= self.policy.queued_max as usize
+    }
+
     /// The greatest id that was given.
     pub fn last(&self) -> RequestId {
         self.last

@@ -28,14 +28,13 @@ impl Model {
             };
             return;
         }
-        let is_full = self.requests.len() >= self.policy.queued_max as usize;
         let is_there =
             |id: &RequestId| self.requests.contains_key(id) || self.ended.contains_key(id);
         let refusal = if self.is_draining {
             Some(self.refusal("draining", ""))
         } else if self.ledger.is_down {
             Some(self.refusal("store", ""))
-        } else if is_full {
+        } else if self.is_full() {
             Some(self.refusal("limit", &(self.requests.len() + 1).to_string()))
         } else if !options.after.iter().all(is_there) {
             Some(self.refusal("unknown", ""))
@@ -105,6 +104,8 @@ impl Model {
         self.answer = Answer::Retried(is_new);
         if is_new && self.ledger.is_down {
             self.answer = self.refusal("store", "");
+        } else if is_new && self.is_full() {
+            self.answer = self.refusal("limit", &(self.requests.len() + 1).to_string());
         } else if is_new {
             let mut known = Known::new(ended.request.submission.clone(), Place::Retrying);
             (known.attempts, known.forgiven) = (ended.attempts, ended.attempts);
