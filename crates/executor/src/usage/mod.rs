@@ -102,10 +102,10 @@ fn distribution(
     values: &[f64],
 ) -> Distribution {
     let (counts, sum) = values.split_at(values.len() - 1);
-    let mut count = 0;
+    let mut count = 0_u64; // a worker may report more than 64 bits hold
     let mut buckets = Vec::with_capacity(BUCKETS.len());
     for (at, value) in counts.iter().enumerate() {
-        count += *value as u64;
+        count = count.saturating_add(*value as u64);
         buckets.extend(BUCKETS.get(at).map(|bound| (*bound, count)));
     }
     Distribution {
