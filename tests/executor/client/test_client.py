@@ -76,7 +76,10 @@ def test_submitting_many_raises_the_first_refusal(connect: Connect, transport: s
     count = 600 if transport == "unix" else 100  # of which the small server asks for each
     with connect() as client:
         requests = client.submit_many("echo", [{"index": at} for at in range(count)])
-        assert [one.id for one in requests] == [f"{at:012d}" for at in range(1, count + 1)]
+        ids = [one.id for one in requests]
+        if transport != "unix":  # threads of the small server take the gateway's calls in any order
+            ids.sort()
+        assert ids == [f"{at:012d}" for at in range(1, count + 1)]
         assert [one.result(timeout=20)["index"] for one in requests] == list(range(count))
         with pytest.raises(LimitError) as caught:
             client.submit_many("refuse", [{}] * 3)
