@@ -67,13 +67,17 @@ class Protocol(HttpToolsProtocol):
     """One connection of a client.
 
     Loop affinity: the gateway's.
+
+    Args:
+        counted_as: the address by which the census has the connection already, if so.
     """
 
-    def __init__(self, config: Config, state: State) -> None:
+    def __init__(self, config: Config, state: State, *, counted_as: str | None = None) -> None:
         super().__init__(config, state, {})
         self._state = state
         self._census = state.census
-        self._address = UNKNOWN
+        self._is_counted = counted_as is not None
+        self._address = counted_as or UNKNOWN
         self._phase = Phase.SILENT
         self._deadline = math.inf
         self._unread_deadline = math.inf
@@ -99,9 +103,7 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = Flow(self, transport)
         transport.set_write_buffer_limits(high=limits.UNREAD_BYTES)
-        if self.client is not None:
-            self._address = self.client[0]
-        exceeded = self._census.enter(self._address)
+        exceeded = None if self._is_counted else self._enter()
         if exceeded is not None:
             self._turn_away(exceeded)
         else:
@@ -374,6 +376,11 @@ class Protocol(HttpToolsProtocol):
     def _forget_body(self) -> None:
         self._census.body_bytes -= self._body_bytes
         self._body_bytes = 0
+
+    def _enter(self) -> str | None:
+        if self.client is not None:
+            self._address = self.client[0]
+        return self._census.enter(self._address)
 
     def _turn_away(self, limit: str) -> None:
         """Answer a connection that is one too many, and close it."""

@@ -32,7 +32,6 @@ from forebay.gateway.access import Access, Address
 from forebay.gateway.asgi.application import Application
 from forebay.gateway.asgi.context import Context
 from forebay.gateway.asgi.server_link import ServerLink
-from forebay.gateway.http import limits
 from forebay.gateway.http.census import Census
 from forebay.gateway.http.protocol import Protocol
 from forebay.gateway.http.state import State
@@ -40,6 +39,7 @@ from forebay.gateway.login import Sessions
 from forebay.gateway.process.certificate import Certificate
 from forebay.gateway.process.listening import BACKLOG
 from forebay.gateway.process.settings import Settings
+from forebay.gateway.process.tls_listener import TlsListener
 from forebay.gateway.routes.every import TABLE
 from forebay.gateway.routes.rates import Rates
 from forebay.gateway.tokens import Tokens
@@ -106,14 +106,14 @@ async def _listen(
     gateway: _Gateway, listener: socket.socket, ending: asyncio.Future[float]
 ) -> None:
     """Serve connections until the gateway is to end, and end them."""
-    server = await gateway.listen(listener)
+    accepting = await gateway.listen(listener)
     _log.info("serving at %s", gateway.context.url)
     ticking = asyncio.ensure_future(gateway.tick())
     try:
         seconds = await ending
     finally:
         ticking.cancel()
-        server.close()
+        accepting.close()
     await gateway.end(seconds)
 
 
@@ -144,7 +144,7 @@ class _Gateway:
             address.url, server, access, self._tokens, self._state, Rates(settings.rates)
         )
 
-    async def listen(self, listener: socket.socket) -> asyncio.AbstractServer:
+    async def listen(self, listener: socket.socket) -> asyncio.AbstractServer | TlsListener:
         """Accept connections."""
         config = Config(
             Application(self.context, TABLE),
@@ -158,14 +158,17 @@ class _Gateway:
             proxy_headers=False,
         )
         config.load()
-        certificate = self._certificate
-        return await asyncio.get_running_loop().create_server(
-            lambda: Protocol(config, self._state),
-            sock=listener,
-            backlog=BACKLOG,
-            ssl=None if certificate is None else certificate.context,
-            ssl_handshake_timeout=None if certificate is None else limits.HANDSHAKE_S,
-            ssl_shutdown_timeout=None if certificate is None else limits.LINGER_S,
+        if self._certificate is None:
+            return await asyncio.get_running_loop().create_server(
+                lambda: Protocol(config, self._state), sock=listener, backlog=BACKLOG
+            )
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+        return TlsListener(
+            listener,
+            self._certificate.context,
+            self._state.census,
+            lambda host: Protocol(config, self._state, counted_as=host),
         )
 
     async def tick(self) -> None:
