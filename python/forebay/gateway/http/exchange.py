@@ -103,9 +103,8 @@ class Exchange:
         body: bytes = message["body"]
         if not message["more_body"]:
             return body
-        whole = bytearray(
-            body
-        )  # not a list: who sends two bytes at a time has objects made of them
+        # Not a list of pieces: who sends two bytes at a time has an object made of each.
+        whole = bytearray(body)
         while message["more_body"]:
             message = await self._receive()
             if message["type"] != "http.request":
