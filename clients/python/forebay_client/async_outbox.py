@@ -15,6 +15,7 @@ from forebay_client.outbox import (
     UNACCEPTED_MAX,
     Sent,
     not_accepted,
+    settled,
     unexpected,
     unseen,
 )
@@ -119,10 +120,7 @@ class AsyncOutbox:
 
     async def _settle(self, some: Sequence[Sent], outcomes: Sequence[str | Error]) -> None:
         async with self._changed:
-            for sent, outcome in zip(some, outcomes, strict=True):
-                sent.outcome = outcome
-                if isinstance(outcome, Error):
-                    self._refused.append(sent)
+            self._refused += settled(some, outcomes)
             self._under_way = 0
             self._changed.notify_all()
 

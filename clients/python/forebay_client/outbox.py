@@ -21,6 +21,7 @@ __all__ = [
     "Outbox",
     "Sent",
     "not_accepted",
+    "settled",
     "unexpected",
     "unseen",
 ]
@@ -144,10 +145,7 @@ class Outbox:
         while some := self._take():
             outcomes = self._outcomes(some)
             with self._changed:
-                for sent, outcome in zip(some, outcomes, strict=True):
-                    sent.outcome = outcome
-                    if isinstance(outcome, Error):
-                        self._refused.append(sent)
+                self._refused += settled(some, outcomes)
                 self._under_way = 0
                 self._changed.notify_all()
 
@@ -166,6 +164,13 @@ class Outbox:
             some = [self._waiting.popleft() for _ in range(min(GATHERED_MAX, len(self._waiting)))]
             self._under_way = len(some)
             return some
+
+
+def settled(some: Sequence[Sent], outcomes: Sequence[str | Error]) -> list[Sent]:
+    """Note what became of submissions; those that were refused."""
+    for sent, outcome in zip(some, outcomes, strict=True):
+        sent.outcome = outcome
+    return [sent for sent in some if isinstance(sent.outcome, Error)]
 
 
 def not_accepted(sent: Sent, timeout: float | None) -> DeadlineError:

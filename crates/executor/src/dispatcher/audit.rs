@@ -345,12 +345,7 @@ mod tests {
         fs::create_dir(&path).expect("in its place");
         let mut log = AuditLog::new(&directory.0);
         log.write(line(1));
-        let warning = loop {
-            if let Some(warning) = log.take_warning() {
-                break warning;
-            }
-            std::thread::yield_now();
-        };
+        let warning = warning_of(&mut log);
         assert!(warning.contains("audit.log"), "{warning}");
         assert_eq!(log.take_warning(), None);
         fs::remove_dir(&path).expect("out of its place");
@@ -363,6 +358,16 @@ mod tests {
             "{first}"
         );
         assert_eq!(text.lines().count(), 2);
+    }
+
+    /// What a log warns of, which its thread tells after a while.
+    fn warning_of(log: &mut AuditLog) -> String {
+        loop {
+            if let Some(warning) = log.take_warning() {
+                return warning;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// The lines of a log, each of which must be an object, without their times.
@@ -409,12 +414,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("open to others");
         let mut log = AuditLog::new(&directory.0);
         log.write(line(1));
-        let warning = loop {
-            if let Some(warning) = log.take_warning() {
-                break warning;
-            }
-            std::thread::yield_now();
-        };
+        let warning = warning_of(&mut log);
         assert!(warning.contains("other users can read"), "{warning}");
         drop(log);
         assert_eq!(fs::read(&path).expect("the log"), b"");

@@ -87,8 +87,7 @@ class TlsListener:
                 ssl_handshake_timeout=limits.HANDSHAKE_S,
                 ssl_shutdown_timeout=limits.LINGER_S,
             )
-        except OSError:  # TLS's errors are some of these; the peer is told by an alert
+        except Exception as error:
             self._census.leave(host)
-        except Exception:
-            self._census.leave(host)
-            _log.exception("a handshake with %s failed", host)
+            if not isinstance(error, OSError):  # TLS's errors are; an alert tells the peer
+                _log.exception("a handshake with %s failed", host)
