@@ -226,7 +226,7 @@ $(BIN)/python:
 	@echo "==> virtual environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(STAMPS)/group-build: | $(BIN)/python
+$(STAMPS)/group-build: pyproject.toml | $(BIN)/python
 	@echo "==> build tools"
 	@$(PIP) install --quiet 'pip>=25.1'
 	@$(PIP) install --group build

@@ -51,6 +51,10 @@ class SharedAcquire(Acquire[S]):
 
     __slots__ = ("_shared",)
 
+    _kind: Any
+    _pool: Any
+    """The link, which lends as a pool does; none until it is entered."""
+
     def __init__(self, shared: SharedPool, kind: Any, timeout: str | float | None) -> None:
         super().__init__(NO_LINK, kind, timeout)
         self._shared = shared
@@ -70,7 +74,7 @@ class SharedAcquire(Acquire[S]):
     def _begin(self, patience: float, *, on_loop: bool) -> SharedBorrow:
         if self._lease is not None:
             self._refuse()
-        link, kind = self._shared.link(), cast("SharedKind | SharedCommandKind", self._kind)
+        link, kind = self._shared.link(), self._kind
         if link.watchful:
             link.look()
         borrow = SharedBorrow(link, kind, self._timeout, on_loop=on_loop)
@@ -79,19 +83,19 @@ class SharedAcquire(Acquire[S]):
         except BrokenError:
             # The lender of this link has ended; another one may have been started since.
             borrow = SharedBorrow(self._shared.link(), kind, self._timeout, on_loop=on_loop)
-        self._pool = cast("Any", borrow.link)
+        self._pool = borrow.link
         return borrow
 
     def _lent(self, made: type[Lease], borrow: SharedBorrow) -> Any:
-        self._lease = lease = made(self._pool, cast("Any", borrow.record))
-        link, shared, kind = borrow.link, self._shared, cast("Any", self._kind)
+        link, kind, record = borrow.link, self._kind, borrow.record
+        self._lease = lease = made(self._pool, record)
         if kind.max_leases > 1:
-            link.open(cast("Any", borrow.record))
+            link.open(record)
         if link.watchful:
-            link.attend(borrow.record)
+            link.attend(record)
         if link.terms.min_idle:
-            shared.keep_as_told(kind, link.terms.min_idle)
-        return self._kind.proxy(lease)
+            self._shared.keep_as_told(kind, link.terms.min_idle)
+        return kind.proxy(lease)
 
 
 class SharedProgramAcquire(ProgramAcquire, SharedAcquire[Any]):
