@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
 use crate::id::RequestId;
 use crate::request::{Cause, Lane, Slot, Status};
 
@@ -94,14 +93,10 @@ impl ServiceChange {
         }
     }
 
-    /// The change that an event of this word tells.
-    ///
-    /// # Errors
-    /// `Config`: it tells none.
-    pub fn of_word(word: &str) -> Result<Self> {
+    /// The change that an event of this word tells; `None`: it tells none.
+    pub fn of_word(word: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
-        let found = all.find(|change| change.kind().word() == word);
-        found.ok_or_else(|| Error::Config(format!("there is no event {word:?} of a service")))
+        all.find(|change| change.kind().word() == word)
     }
 }
 

@@ -182,13 +182,14 @@ impl PyDispatcher {
 
     #[pyo3(signature = (event, *, service, pid, cause = None))]
     fn note_event(&self, event: &str, service: &str, pid: i32, cause: Option<&str>) -> Result<()> {
-        let happening = ServiceChange::of_word(event).map(|change| Happening::Service {
-            change,
+        let change = ServiceChange::of_word(event);
+        let unknown = || Error::Config(format!("there is no event {event:?} of a service"));
+        Ok(self.core.note(Happening::Service {
+            change: change.ok_or_else(unknown)?,
             service: service.into(),
             pid,
             cause: cause.map(Cause::of_death),
-        })?;
-        Ok(self.core.note(happening)?)
+        })?)
     }
 
     fn usage<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
