@@ -266,6 +266,88 @@ fn who_was_to_join_a_service_that_settles_waits_for_it() {
 }
 
 #[test]
+fn who_leaves_a_further_lease_leaves_the_service_to_its_holder() {
+    let (mut machine, slot) = granted_unseen();
+    let mut actions = Vec::new();
+    machine.leave(2, &mut actions);
+    assert_eq!(actions, []);
+    assert!(
+        !machine.release_shared(slot, false, &mut actions),
+        "its only lease"
+    );
+}
+
+#[test]
+fn a_service_whose_holder_left_before_its_last_caller_ends_with_that_caller() {
+    let (mut machine, slot) = granted_unseen();
+    let mut actions = Vec::new();
+    assert!(machine.release_shared(slot, false, &mut actions));
+    assert_eq!(actions, []);
+    machine.leave(2, &mut actions);
+    assert_eq!(actions, [Action::Evict(slot)], "nobody has reset it");
+}
+
+#[test]
+fn who_was_in_a_hurry_is_patient_again_where_its_service_died_before_it_looked() {
+    let mut machine = Machine::new(2, 2);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot: settling }) = machine.ask(1, 0, 0, &mut actions) else {
+        panic!("room")
+    };
+    machine.release(settling, false, &mut actions);
+    assert_eq!(machine.ask(2, 0, 0, &mut actions), None, "one settles");
+    machine.hurry(2, &mut actions);
+    let [Action::Wake(2, Grant::Start { slot })] = actions[..] else {
+        panic!("{actions:?}")
+    };
+    actions.clear();
+    machine.lose(slot, &mut actions);
+    assert_eq!(actions, [], "it waits for the one that settles");
+    machine.readable(settling, &mut actions);
+    let settled = false;
+    let taken = Grant::Take {
+        slot: settling,
+        settled,
+    };
+    assert_eq!(actions, [Action::Wake(2, taken)]);
+}
+
+/// A service that its group may share three times, with two leases.
+fn joined() -> (Machine, u32) {
+    let mut machine = Machine::new(2, 2);
+    machine.share(0, 3);
+    let mut actions = Vec::new();
+    let Some(Grant::Start { slot }) = machine.ask(1, 0, 0, &mut actions) else {
+        panic!("room")
+    };
+    machine.open(slot, &mut actions);
+    assert_eq!(machine.join(0, 0), Some(slot));
+    assert_eq!(actions, []);
+    (machine, slot)
+}
+
+#[test]
+fn a_further_lease_that_never_began_does_not_count() {
+    let (mut machine, slot) = joined();
+    let mut actions = Vec::new();
+    machine.lose(slot, &mut actions);
+    machine.unjoin(slot);
+    assert!(
+        !machine.release_shared(slot, true, &mut actions),
+        "one is left"
+    );
+}
+
+#[test]
+fn a_service_that_one_of_its_holders_closed_is_joined_no_more() {
+    let (mut machine, slot) = joined();
+    let mut actions = Vec::new();
+    assert!(machine.release_shared(slot, true, &mut actions));
+    assert_eq!(machine.join(0, 0), None);
+    assert_eq!(actions, []);
+}
+
+#[test]
 fn a_key_is_refilled_up_to_what_it_is_to_have_and_no_further() {
     let mut machine = Machine::new(4, 4);
     let mut actions = Vec::new();

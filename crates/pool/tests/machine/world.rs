@@ -511,6 +511,9 @@ impl World {
         assert_eq!(machine.idle(), self.idle_slots().count(), "idle ones");
         assert_eq!(machine.settling(), self.settling.len(), "settling ones");
         assert_eq!(machine.waiters(), self.waiting.len(), "waiters");
+        let idle = self.idle_slots().map(|(_, slot)| slot);
+        let unlent: BTreeSet<Slot> = idle.chain(self.settling.keys().copied()).collect();
+        assert!(machine.unlent().eq(unlent), "those that are not lent");
         let occupied = live + self.copies_lent() + self.dying.len();
         assert_eq!(
             machine.occupied().count(),
