@@ -24,7 +24,6 @@ from forebay.executor.client.links import Links
 from forebay.executor.client.outstanding import Outstanding
 from forebay.executor.client.questions import (
     ONCE,
-    Rows,
     check_retried,
     filters,
     ids_of,
@@ -34,6 +33,7 @@ from forebay.executor.client.questions import (
 )
 from forebay.executor.client.remote import check_local, client_class, remote_url
 from forebay.executor.client.request import Request
+from forebay.executor.client.shown import Rows
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -176,7 +176,9 @@ class Client:
         outstanding = self._outstanding
         token = outstanding.next_token()
         frame = submission("run", name, blob, wire, token)
-        channel = self._links.current or self._links.get(application_of(target))
+        channel = self._links.current or self._links.get(
+            application_of(target, named=self._links.is_named)
+        )
         sent = outstanding.send(channel, frame, token, repeatable=repeatable)
         return Request(self, sent, None, name, result_type(target))
 
@@ -261,7 +263,7 @@ class Client:
         has not ended, did not succeed, or is of one name.
         """
         wanted = filters(status, name, submitter, lane, since, until)
-        rows: Rows = []
+        rows = Rows()
         while True:
             page = self.ask("list", wanted, limit - len(rows), before)
             rows += page["requests"]
@@ -438,6 +440,11 @@ class Client:
             self.close()
         except Error as other:
             error.add_note(f"and a submission failed: {other}")
+
+    def _another(self) -> Client:
+        """A client of the same server with a connection of its own, made by its first use."""
+        self._channel()
+        return Client(self._links.where, timeout=self.timeout)
 
     def _channel(self, until: float | None = None) -> Answers:
         return self._links.current or self._links.get(until=until)
