@@ -10,11 +10,11 @@ import pytest
 from tests.notebooks.kernel import Kernel
 from tests.notebooks.scenario import alive, in_kernel, owned_by, wait_gone
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
 GREETER = """
 import dataclasses, os
 import forebay
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 GREETING = "hello"
 

@@ -11,11 +11,11 @@ import pytest
 from tests.notebooks.kernel import Kernel
 from tests.notebooks.scenario import directories_in, in_kernel, owned_by, wait_gone
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
 OWNS = """
 import os, time
 import forebay
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 class Kept(forebay.Service):
     def __init__(self):

@@ -12,6 +12,8 @@ import pytest
 from tests.notebooks.kernel import Cell, Kernel
 from tests.notebooks.scenario import in_kernel
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
 LONG_S = 30
 """What the cells wait for."""
 
@@ -24,9 +26,6 @@ ROUNDS = 2
 BEGIN = """
 import os, threading, time
 import forebay
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
 class Slow(forebay.Service):
     def sleep(self, seconds):
         time.sleep(seconds)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.notebooks.kernel import Kernel
-from tests.notebooks.scenario import in_kernel
+from tests.notebooks.scenario import alive, in_kernel, owned_by
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 APP = """%%writefile hedge.py
 import os, time
@@ -30,8 +32,6 @@ def fail(text: str) -> None:
 CLIENT = """
 import forebay
 import hedge
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 client = forebay.Client(app="hedge.py")
 """
 
@@ -142,6 +142,7 @@ def test_a_request_whose_server_is_gone_is_still_shown(cells_of_app) -> None:
         shown = await kernel.expect("request")
         assert "<td>work</td>" in shown.html[0]
         assert "<td>succeeded</td>" in shown.html[0]
+        assert not [pid for pid in owned_by(kernel.pid) if alive(pid)], "a look started a server"
 
     cells_of_app(cells)
 

@@ -15,7 +15,6 @@ from tests.notebooks.kernel import ROOT, Kernel, kernel
 from tests.notebooks.scenario import in_kernel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
 EXAMPLE = ROOT / "examples" / "notebook.ipynb"
 GUIDE = ROOT / "docs" / "guides" / "notebooks.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -12,7 +12,7 @@ from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor.client.follow import Progress, events, log_bytes, text_of
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
-from forebay.executor.wire.frames import message, value_of
+from forebay.executor.wire.frames import message, returned, value_of
 from forebay.executor.wire.parts import decode_result
 
 if TYPE_CHECKING:
@@ -224,13 +224,18 @@ class Request:
             self._client._outstanding.drop(self._sent)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the server knows, if it answers within a second."""
+        """What a notebook shows: what the server knows, if it answers within a second.
+
+        A server that is gone is not waited for, nor started again.
+        """
         from forebay.executor.client.shown import request_table
 
         known: dict[str, Any] = {"id": self._id, "name": self.name, "status": self._status}
+        channel = self._client._links.current
         with contextlib.suppress(Error):
-            if self._id is not None:
-                known |= self._client.ask("status", self._id, timeout=SHOWN_WAIT_S)
+            if self._id is not None and channel is not None:
+                told = channel.call("status", (self._id,), timeout=SHOWN_WAIT_S)
+                known |= returned(value_of(told, channel.name))
         return request_table(known)
 
     def _wait(self, timeout: float | None) -> None:
