@@ -26,6 +26,7 @@ ROUNDS = 2
 BEGIN = """
 import os, threading, time
 import forebay
+
 class Slow(forebay.Service):
     def sleep(self, seconds):
         time.sleep(seconds)
