@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.notebooks.kernel import Kernel
-from tests.notebooks.scenario import alive, in_kernel, owned_by
+from tests.notebooks.scenario import in_kernel, owned_by, wait_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -142,7 +142,7 @@ def test_a_request_whose_server_is_gone_is_still_shown(cells_of_app) -> None:
         shown = await kernel.expect("request")
         assert "<td>work</td>" in shown.html[0]
         assert "<td>succeeded</td>" in shown.html[0]
-        assert not [pid for pid in owned_by(kernel.pid) if alive(pid)], "a look started a server"
+        assert not wait_gone(owned_by(kernel.pid)), "a look started a server"
 
     cells_of_app(cells)
 
