@@ -29,9 +29,9 @@ def test_a_pool_that_is_closed_is_shown_too(pool: Any) -> None:
 
 def test_a_long_table_says_how_many_more_there_are() -> None:
     """A page of a thousand requests does not fill the notebook."""
-    from forebay.executor.client.shown import Rows
+    from forebay.executor.client.shown import RequestRows
 
-    rows = Rows({"id": f"{number:012}", "name": "x" * 1000} for number in range(60))
+    rows = RequestRows({"id": f"{number:012}", "name": "x" * 1000} for number in range(60))
     shown = rows._repr_html_()
     assert shown.count("<tr>") == 52
     assert '<td colspan="7">and 10 more</td>' in shown

@@ -27,6 +27,7 @@ from forebay.executor.client.follow import Following, async_items
 from forebay.executor.client.links import Links
 from forebay.executor.client.questions import (
     ONCE,
+    Rows,
     check_retried,
     filters,
     ids_of,
@@ -35,7 +36,7 @@ from forebay.executor.client.questions import (
     raise_first,
 )
 from forebay.executor.client.remote import check_local, client_class, remote_url
-from forebay.executor.client.shown import Rows
+from forebay.executor.client.shown import RequestRows
 from forebay.executor.wire.frames import Message, message, returned, submission
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -200,13 +201,13 @@ class AsyncClient:
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
         wanted = filters(status, name, submitter, lane, since, until)
-        rows = Rows()
+        rows: Rows = []
         while True:
             page = await self.ask("list", wanted, limit - len(rows), before)
             rows += page["requests"]
             before = page.get("next")  # a server of protocol 1 looks at everything in one answer
             if before is None or len(rows) >= limit:
-                return rows
+                return RequestRows(rows)
 
     async def wait(
         self, requests: Iterable[AsyncRequest], timeout: float | None = None

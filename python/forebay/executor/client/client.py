@@ -24,6 +24,7 @@ from forebay.executor.client.links import Links
 from forebay.executor.client.outstanding import Outstanding
 from forebay.executor.client.questions import (
     ONCE,
+    Rows,
     check_retried,
     filters,
     ids_of,
@@ -33,7 +34,7 @@ from forebay.executor.client.questions import (
 )
 from forebay.executor.client.remote import check_local, client_class, remote_url
 from forebay.executor.client.request import Request
-from forebay.executor.client.shown import Rows
+from forebay.executor.client.shown import RequestRows
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -263,13 +264,13 @@ class Client:
         has not ended, did not succeed, or is of one name.
         """
         wanted = filters(status, name, submitter, lane, since, until)
-        rows = Rows()
+        rows: Rows = []
         while True:
             page = self.ask("list", wanted, limit - len(rows), before)
             rows += page["requests"]
             before = page.get("next")  # a server of protocol 1 looks at everything in one answer
             if before is None or len(rows) >= limit:
-                return rows
+                return RequestRows(rows)
 
     def wait(
         self, requests: Iterable[Request], timeout: float | None = None

@@ -11,6 +11,7 @@ from forebay.executor.wire.errors import refusal_error
 
 __all__ = [
     "ONCE",
+    "Rows",
     "check_retried",
     "filters",
     "ids_of",
@@ -21,6 +22,9 @@ __all__ = [
 
 ONCE = frozenset({"retry", "stop", "reload"})
 """Methods that are not sent again where it is not known whether they were heard."""
+
+Rows = list[dict[str, Any]]
+"""What a server tells of requests."""
 
 
 def filters(

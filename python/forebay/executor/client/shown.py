@@ -8,14 +8,14 @@ from forebay._failures import failure_text
 from forebay._html import table
 from forebay._units import duration, since, size
 
-__all__ = ["Rows", "request_table", "why_of"]
+__all__ = ["RequestRows", "request_table", "why_of"]
 
 WHY_CHARS_MAX = 80
 
 _HEAD = ("id", "name", "status", "age", "ran", "peak", "why")
 
 
-class Rows(list[dict[str, Any]]):
+class RequestRows(list[dict[str, Any]]):
     """What a server tells of requests: a list of maps, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
