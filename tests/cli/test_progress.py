@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from forebay._pace import Pace
 from forebay.cli import progress
 from forebay.cli.display import display
-from forebay.cli.progress import JsonDisplay, LineDisplay, Pace
+from forebay.cli.progress import JsonDisplay, LineDisplay
 
 
 def step(done: float, total: float | None = 100, **more: Any) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def test_a_line_stands_for_half_a_minute_where_it_is_slow(
 ) -> None:
     """And it tells count, rate and message."""
     now = [0.0]
-    monkeypatch.setattr("forebay.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("forebay._pace.time.monotonic", lambda: now[0])
     shown = LineDisplay()
     for done in range(7):
         shown.event("id", "", step(done, None, unit="files", message="reading"))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.tidy.tree import CRATES_BESIDE_SYSTEMS, ROOT, SYSTEMS, complain, files, name, text
 
-TESTS_BESIDE_SYSTEMS = frozenset({"client", "docs", "tidy", "wheel"})
+TESTS_BESIDE_SYSTEMS = frozenset({"client", "docs", "notebooks", "tidy", "wheel"})
+PAGES_BESIDE_SYSTEMS = frozenset({"notebooks"})
 BINDING_BESIDE_SYSTEMS = frozenset({"lib", "error", "fields", "sys"})
 
 
@@ -43,7 +44,7 @@ def test_every_folder_carries_the_word_of_a_system():
         "crates/": folders_with_files("crates/") - CRATES_BESIDE_SYSTEMS,
         "python/forebay/": folders_with_files("python/forebay/"),
         "tests/": folders_with_files("tests/") - TESTS_BESIDE_SYSTEMS - examples,
-        "docs/concepts/": pages,
+        "docs/concepts/": pages - PAGES_BESIDE_SYSTEMS,
         "crates/python/src/": binding - BINDING_BESIDE_SYSTEMS,
     }
     strange = [f"{place}{word}" for place, words in places.items() for word in words - SYSTEMS]

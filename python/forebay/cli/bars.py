@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from forebay._pace import Pace
 from forebay.cli.output import harmless
-from forebay.cli.progress import Display, Pace
+from forebay.cli.progress import Display
 
 MESSAGE_CHARS_MAX = 60
 

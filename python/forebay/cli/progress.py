@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from types import TracebackType
 from typing import Any, Final
 
+from forebay._pace import Pace
 from forebay.cli.output import SCHEMA, murmur, note
-from forebay.cli.units import duration
 
-__all__ = ["Display", "JsonDisplay", "LineDisplay", "Pace"]
-
-LINE_FRACTION: Final = 0.1
-LINE_S: Final = 30.0
-"""Without a terminal, a line is printed for this part of the work, or after this many seconds."""
+__all__ = ["Display", "JsonDisplay", "LineDisplay"]
 
 REASON_S: Final = 1.0
 """Seconds before a reason to wait is printed: a start of a worker ends before anyone reads it."""
@@ -164,60 +159,3 @@ class LineDisplay(Display):
 def called(id_: str, name: str) -> str:
     """The name of a request in a line."""
     return f"{name} {id_}" if name else id_
-
-
-class Pace:
-    """How far a request is, how fast, and when that was last printed."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._told_at = self._began
-        self._told_step = 0
-        self._first: float | None = None
-        self.done: float = 0
-        self.total: float | None = None
-        self.message = ""
-        self.unit = ""
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Learn from an event."""
-        self.done = event.get("done") or 0
-        self.total = event.get("total") or None
-        self.message = event.get("message") or ""
-        self.unit = event.get("unit") or ""
-        if self._first is None:
-            self._first = self.done
-
-    def is_due(self) -> bool:
-        """Whether a line is to be printed; if so, it counts as printed."""
-        now = time.monotonic()
-        step = int(self.done / self.total / LINE_FRACTION + 1e-9) if self.total else 0
-        if step <= self._told_step and now - self._told_at < LINE_S:
-            return False
-        self._told_at, self._told_step = now, max(step, self._told_step)
-        return True
-
-    def text(self) -> str:
-        """The text of a line: part, count, rate, time left, message."""
-        parts = []
-        if self.total:
-            parts.append(f"{self.done / self.total:.0%} ({self.done:g} of {self._count()})")
-        else:
-            parts.append(f"{self.done:g} {self.unit}".rstrip())
-        rate = self.rate()
-        if rate:
-            parts.append(f"{rate:.3g} {self.unit or 'steps'}/s")
-            if self.total:
-                parts.append(f"{duration(max(0.0, self.total - self.done) / rate)} left")
-        if self.message:
-            parts.append(self.message)
-        return ", ".join(parts)
-
-    def rate(self) -> float | None:
-        """Steps per second since the first event; None before there are any."""
-        elapsed = time.monotonic() - self._began
-        moved = self.done - (self._first or 0)
-        return moved / elapsed if moved > 0 and elapsed > 0 else None
-
-    def _count(self) -> str:
-        return f"{self.total:g} {self.unit}".rstrip()

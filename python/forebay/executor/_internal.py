@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from forebay.executor.client.questions import prune_rule as prune_rule
     from forebay.executor.client.remote import remote_url as remote_url
     from forebay.executor.client.result_file import file_of as file_of
+    from forebay.executor.client.shown import why_of as why_of
     from forebay.executor.client.token import token_for as token_for
     from forebay.executor.server.server import Server as Server
     from forebay.executor.wire.array_layout import MAGIC as MAGIC
@@ -67,6 +68,7 @@ __getattr__, __dir__ = lazy(
         "client.questions": ("ONCE", "prune_rule"),
         "client.remote": ("remote_url",),
         "client.result_file": ("file_of",),
+        "client.shown": ("why_of",),
         "client.token": ("token_for",),
         "server.server": ("Server",),
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),

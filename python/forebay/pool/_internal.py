@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from forebay.pool.service.application import MAIN_ALIAS as MAIN_ALIAS
     from forebay.pool.service.application import Application as Application
     from forebay.pool.service.application import refuse_in_template as refuse_in_template
+    from forebay.pool.service.by_value import Values as Values
+    from forebay.pool.service.by_value import received as received
+    from forebay.pool.service.by_value import value_of as value_of
     from forebay.pool.shared.path import VARIABLE as VARIABLE
     from forebay.pool.shared.path import shared_path as shared_path
     from forebay.pool.watch.death import KEEPER_WAIT as KEEPER_WAIT
@@ -41,6 +44,7 @@ __getattr__, __dir__ = lazy(
         "lend.unsettled": ("BLAMELESS", "TRIES"),
         "lend.wait": ("THREADS", "Deadline"),
         "service.application": ("Application", "MAIN_ALIAS", "refuse_in_template"),
+        "service.by_value": ("Values", "received", "value_of"),
         "shared.path": ("VARIABLE", "shared_path"),
         "watch.death": ("KEEPER_WAIT", "Told", "died_error"),
     },

@@ -22,8 +22,8 @@ MARK = "FOREBAY_TESTING_MARK"
 """Variable that identifies processes which have lost their parent."""
 
 SHARED_MEMORY = Path("/dev/shm")
-NAMED = re.compile(r"\.?forebay(?!-keeper-)")
-MADE_BY = re.compile(r"forebay-executor-(\d+)-")
+NAMED = re.compile(r"\.?forebay(?!-keeper-\d+-\d+$)")
+MADE_BY = re.compile(r"\.?forebay-keeper-(\d+)-executor-")
 POLL_S = 0.01
 
 Inventory = dict[str, str]

@@ -184,3 +184,17 @@ def test_a_wrong_argument_is_refused_before_anything_starts(wrong: dict[str, obj
     with pytest.raises(forebay.ConfigError) as raised:
         forebay.Executor(**wrong)  # type: ignore[arg-type]
     assert isinstance(raised.value, ValueError)
+
+
+def test_functions_that_no_worker_can_import_go_by_value():
+    """A closure with its variables, in `submit` and in `map`; the error says how otherwise."""
+    pytest.importorskip(
+        "cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle"
+    )
+    factor = 6
+    with forebay.Executor(1, by_value=True) as executor:
+        assert executor.submit(lambda number: factor * number, 7).result(WAIT_S) == 42
+        assert list(executor.map(lambda number: factor + number, range(3))) == [6, 7, 8]
+        with pytest.raises(forebay.ConfigError, match=r"what was passed cannot go by value"):
+            executor.submit(functions.double, threading.Lock()).result(WAIT_S)
+        assert executor.submit(functions.double, 21).result(WAIT_S) == 42

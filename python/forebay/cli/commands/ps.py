@@ -79,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
 
 def listing(rows: list[dict[str, Any]], *, color: bool) -> str:
     """Requests as a table."""
+    from forebay.executor._internal import why_of
+
     head = ("id", "name", "status", "age", "ran", "peak", "why")
     return table(
         head,
@@ -90,18 +92,8 @@ def listing(rows: list[dict[str, Any]], *, color: bool) -> str:
                 duration(since(row.get("accepted_at"))),
                 duration(row.get("run_s")),
                 size(row.get("peak_bytes")),
-                _why(row),
+                why_of(row),
             )
             for row in rows
         ],
     )
-
-
-def _why(row: dict[str, Any]) -> str:
-    """Why it waits, or what it failed with, in a few words."""
-    failure = row.get("failure")
-    if row["status"] in ("failed", "dead") and failure:
-        from forebay._failures import failure_text
-
-        return failure_text(failure).partition("\n")[0][:80]
-    return str(row.get("reason") or "")[:80]

@@ -239,6 +239,13 @@ class App:
             )
         return tuple(found)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels with a request's function by value: neither the module nor other requests.
+
+        The module may be a notebook, with everything that it has.
+        """
+        return self.__dict__ | {"_module": {}, "_requests": {}, "_services": []}
+
     def __repr__(self) -> str:
         return f"<App {self.name!r} with {len(self._requests)} requests>"
 

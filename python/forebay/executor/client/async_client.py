@@ -36,6 +36,7 @@ from forebay.executor.client.questions import (
     raise_first,
 )
 from forebay.executor.client.remote import check_local, client_class, remote_url
+from forebay.executor.client.shown import RequestRows
 from forebay.executor.wire.frames import Message, message, returned, submission
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -111,7 +112,7 @@ class AsyncClient:
         Cancellation: the request may be accepted nevertheless.
         """
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
-        id_ = await self._submit(frame, repeatable, application_of(target))
+        id_ = await self._submit(frame, repeatable, target)
         return AsyncRequest(self, id_, name, result_type(target))
 
     async def submit_nowait(
@@ -137,7 +138,7 @@ class AsyncClient:
         Cost: a task. Once 4,096 are not accepted, the next one waits for the oldest.
         """
         name, frame, repeatable = await self._submission(target, args, kwargs, options, arguments)
-        submission = self._submit(frame, repeatable, application_of(target))
+        submission = self._submit(frame, repeatable, target)
         task = await self._accepting.start(submission)
         return AsyncRequest(self, task, name, result_type(target))
 
@@ -206,7 +207,7 @@ class AsyncClient:
             rows += page["requests"]
             before = page.get("next")  # a server of protocol 1 looks at everything in one answer
             if before is None or len(rows) >= limit:
-                return rows
+                return RequestRows(rows)
 
     async def wait(
         self, requests: Iterable[AsyncRequest], timeout: float | None = None
@@ -357,8 +358,9 @@ class AsyncClient:
         repeatable = options is not None and options.idempotency is not None
         return name, submission("submit", name, blob, options_of(target, options), None), repeatable
 
-    async def _submit(self, frame: Message, repeatable: bool, application: str | None) -> str:
+    async def _submit(self, frame: Message, repeatable: bool, target: Target) -> str:
         """Send a submission until a server answers it; the id of the request."""
+        application = application_of(target, named=self._links.is_named)
         answer = await self._calls.send(frame, None, repeatable=repeatable, application=application)
         id_: str = answer[1]
         return id_

@@ -96,6 +96,18 @@ class AsyncRequest:
             raise self._error
         return self._value
 
+    async def watch(self, timeout: float | None = None) -> Any:
+        """Await as `result` does, while its output and its progress are shown; see `Request.watch`.
+
+        Cancellation: the request goes on, and may be awaited again.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        if self._status is None:
+            from forebay.executor.client.async_watch import watch
+
+            await watch(self, timeout)
+        return await self.result(None if until is None else max(0.0, until - time.monotonic()))
+
     async def exception(self, timeout: float | None = None) -> Error | None:
         """Await its end, and return what `result` would raise; None where it succeeded."""
         await self._wait(timeout)
@@ -162,6 +174,12 @@ class AsyncRequest:
     def __repr__(self) -> str:
         id_ = self._id or "not yet known"
         return f"<AsyncRequest {id_} {self.name} {self._status or ''}".rstrip() + ">"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what this program knows, since a server is asked by `await`."""
+        from forebay.executor.client.shown import request_table
+
+        return request_table({"id": self._id, "name": self.name, "status": self._status})
 
     async def _await_acceptance(self, timeout: float | None) -> bool:
         """Whether it was accepted; else why it was not is its end."""

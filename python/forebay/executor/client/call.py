@@ -64,12 +64,36 @@ def bind(
         raise ConfigError(f"request {name_of(target)!r}: {error}") from error
 
 
-def application_of(target: Target) -> str | None:
-    """The source file of a function's application, for a client that knows of no server yet."""
+def application_of(target: Target, *, named: bool) -> str | None:
+    """The source file of a function's application, for a client that knows of no server yet.
+
+    Args:
+        target: what is submitted.
+        named: whether something else says which server is meant.
+
+    Raises:
+        ConfigError: it has no source file, and no setting names a server.
+    """
     module = getattr(target, "__module__", None)
-    if isinstance(target, str) or module is None:
+    if named or isinstance(target, str) or module is None:
         return None
-    return getattr(sys.modules.get(module), "__file__", None)
+    file: str | None = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        _expect_server(target)
+    return file
+
+
+def _expect_server(target: Target) -> None:
+    from forebay.configuration import find_configuration
+
+    configuration = find_configuration()
+    if configuration.value("url") is None and configuration.value("app") is None:
+        name = getattr(target, "__name__", name_of(target))
+        raise ConfigError(
+            f"request {name_of(target)!r} was typed into an interactive session, and a server "
+            "imports its application from a file; in a notebook begin the cell that defines it "
+            f"with  %%writefile app.py  and submit it after  from app import {name}"
+        )
 
 
 def options_of(target: Target, options: Submit | None) -> dict[str, Any] | None:

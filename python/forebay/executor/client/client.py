@@ -34,6 +34,7 @@ from forebay.executor.client.questions import (
 )
 from forebay.executor.client.remote import check_local, client_class, remote_url
 from forebay.executor.client.request import Request
+from forebay.executor.client.shown import RequestRows
 from forebay.executor.wire.frames import Answers, returned, submission, value_of
 from forebay.executor.wire.ids import ID_CHARS
 from forebay.rpc._internal import no_reply
@@ -176,7 +177,9 @@ class Client:
         outstanding = self._outstanding
         token = outstanding.next_token()
         frame = submission("run", name, blob, wire, token)
-        channel = self._links.current or self._links.get(application_of(target))
+        channel = self._links.current or self._links.get(
+            application_of(target, named=self._links.is_named)
+        )
         sent = outstanding.send(channel, frame, token, repeatable=repeatable)
         return Request(self, sent, None, name, result_type(target))
 
@@ -267,7 +270,7 @@ class Client:
             rows += page["requests"]
             before = page.get("next")  # a server of protocol 1 looks at everything in one answer
             if before is None or len(rows) >= limit:
-                return rows
+                return RequestRows(rows)
 
     def wait(
         self, requests: Iterable[Request], timeout: float | None = None
@@ -438,6 +441,11 @@ class Client:
             self.close()
         except Error as other:
             error.add_note(f"and a submission failed: {other}")
+
+    def _another(self) -> Client:
+        """A client of the same server with a connection of its own, made by its first use."""
+        self._channel()
+        return Client(self._links.where, timeout=self.timeout)
 
     def _channel(self, until: float | None = None) -> Answers:
         return self._links.current or self._links.get(until=until)

@@ -128,6 +128,11 @@ class Links:
             delivered="no",
         )
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it is known which server is meant."""
+        return self._url is not None or self._app is not None or self.current is not None
+
     def tell_taken(self, id_: str) -> None:
         """Let the server remove the file of a result that was read; an untold one keeps it."""
         channel = self.current

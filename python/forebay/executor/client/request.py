@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay._failures import failure_error
 from forebay.errors import BrokenError, DeadlineError, Error, RemoteError
 from forebay.executor.client.follow import Progress, events, log_bytes, text_of
 from forebay.executor.client.links import not_accepted, ran_out
 from forebay.executor.client.result_file import file_of
-from forebay.executor.wire.frames import message, value_of
+from forebay.executor.wire.frames import message, returned, value_of
 from forebay.executor.wire.parts import decode_result
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Request"]
 
 _UNSET: Any = object()
+
+SHOWN_WAIT_S: Final = 1.0
+"""The longest wait for a server's answer before a notebook shows a request without it."""
 
 
 class Request:
@@ -110,6 +114,32 @@ class Request:
             raise self._error
         return self._value
 
+    def watch(self, timeout: float | None = None) -> Any:
+        """Wait as `result` does, while its output and its progress are shown here.
+
+        In a notebook the progress is a bar that is updated in place, elsewhere a line on stderr for
+        each tenth of the work, or each 30 seconds.
+
+        Args:
+            timeout: seconds; past them the request goes on, and may be waited for again.
+
+        Raises:
+            what `result` raises.
+
+        Interrupting leaves the request running; the exception has a note that says how to go on.
+        Cost: a connection and two threads, until it returns.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        if self._status is None:
+            from forebay.executor.client.watch import watch
+
+            try:
+                watch(self, timeout)
+            except KeyboardInterrupt as interrupt:
+                interrupt.add_note(self._goes_on())
+                raise
+        return self.result(None if until is None else max(0.0, until - time.monotonic()))
+
     def exception(self, timeout: float | None = None) -> Error | None:
         """Wait for its end, and return what `result` would raise; None where it succeeded.
 
@@ -193,7 +223,38 @@ class Request:
         if self._sent is not None:
             self._client._outstanding.drop(self._sent)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what the server knows, if it answers within a second.
+
+        A server that is gone is not waited for, nor started again.
+        """
+        from forebay.executor.client.shown import request_table
+
+        known: dict[str, Any] = {"id": self._id, "name": self.name, "status": self._status}
+        channel = self._client._links.current
+        with contextlib.suppress(Error):
+            if self._id is not None and channel is not None:
+                told = channel.call("status", (self._id,), timeout=SHOWN_WAIT_S)
+                known |= returned(value_of(told, channel.name))
+        return request_table(known)
+
     def _wait(self, timeout: float | None) -> None:
+        """Learn its end; an interrupt says that the request goes on, and how to wait again."""
+        try:
+            self._learn_end(timeout)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(self._goes_on())
+            raise
+
+    def _goes_on(self) -> str:
+        id_ = self._id or (self._sent and self._sent.id)
+        if not id_:
+            return f"request {self.name!r} may have been accepted; to see: client.list()"
+        from forebay.executor.client.face import going_on
+
+        return going_on(id_)
+
+    def _learn_end(self, timeout: float | None) -> None:
         """Learn its end; raises where it is not known whether it has one."""
         until = None if timeout is None else time.monotonic() + timeout
         while self._status is None:

@@ -19,7 +19,7 @@ from forebay.executor.futures import shutdown
 from forebay.executor.futures.answer import ERROR, unsendable
 from forebay.executor.futures.future import CallFuture
 from forebay.executor.futures.mapping import Mapping, chunks_of, flattened, results_of, run_chunk
-from forebay.pool._internal import refuse_in_template
+from forebay.pool._internal import Values, refuse_in_template, value_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,6 +52,8 @@ class Executor(concurrent.futures.Executor):
             broken.
         initargs: its arguments.
         max_tasks_per_child: calls after which a worker is replaced; default: any number.
+        by_value: send functions, arguments and `initializer` themselves, with the variables that
+            their code uses (by cloudpickle), where a worker cannot import them, as in a notebook.
 
     Raises:
         ConfigError: an argument is wrong. It is also a ValueError.
@@ -66,6 +68,7 @@ class Executor(concurrent.futures.Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
         max_tasks_per_child: int | None = None,
+        by_value: bool = False,
     ) -> None:
         if max_workers is not None and max_workers <= 0:
             raise ConfigError(f"max_workers must be greater than 0; it is {max_workers}")
@@ -79,6 +82,7 @@ class Executor(concurrent.futures.Executor):
         self._initializer = initializer
         self._initargs = initargs
         self._initializer_blob = b""
+        self._values = Values() if by_value else None
         self._calls: Calls | None = None
         """Made by the first call, whose module the template imports."""
         self._shut_down = False
@@ -103,14 +107,14 @@ class Executor(concurrent.futures.Executor):
             RuntimeError: the executor or the interpreter is shutting down.
             BrokenProcessPool: no worker can be started; the message says why.
             ConfigError: after a fork, in a main module without a guard, or for a function that
-                was typed into an interactive session.
+                was typed into an interactive session, without `by_value`.
 
         Cost: one pickling and one message to the dispatcher's thread.
         """
         calls = self._calls or self._start(fn)
         future: CallFuture[T] = CallFuture(calls)
         try:
-            call = pickle.dumps(self._call(fn, args, kwargs), PROTOCOL)
+            call = self._pickled(fn, args, kwargs)
         except Exception as error:
             self._check(calls)
             future.put(0, ERROR, unsendable(error))
@@ -171,7 +175,7 @@ class Executor(concurrent.futures.Executor):
         calls = mapping.calls
         for args in arguments:
             try:
-                call = pickle.dumps(self._call(fn, args, {}), PROTOCOL)
+                call = self._pickled(fn, args, {})
             except Exception as error:
                 self._check(calls)
                 mapping.add_failed(unsendable(error))
@@ -226,26 +230,40 @@ class Executor(concurrent.futures.Executor):
             self.shutdown()
         return False
 
-    def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+    def _pickled(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> bytes:
         """What a worker runs."""
-        if self._initializer is None:
-            return fn, args, kwargs
-        from forebay.executor.futures.worker import initialised
+        call: tuple[Any, Any, Any] = fn, args, kwargs
+        if self._values is not None:
+            from forebay.executor.futures.worker import called_by_value
 
-        return initialised, (self._initializer_blob, fn, args, kwargs), {}
+            data = self._values.of(fn).data
+            call = called_by_value, (data, value_of((args, kwargs)).data), {}
+        if self._initializer is not None:
+            from forebay.executor.futures.worker import initialised
+
+            call = initialised, (self._initializer_blob, *call), {}
+        return pickle.dumps(call, PROTOCOL)
+
+    def _pickled_initializer(self) -> bytes:
+        made = self._initializer, self._initargs
+        if self._values is None:
+            return pickle.dumps(made, PROTOCOL)
+        from forebay.executor.futures.worker import initialise_by_value
+
+        return pickle.dumps((initialise_by_value, (value_of(made).data,)), PROTOCOL)
 
     def _start(self, fn: Callable[..., Any]) -> Calls:
         """Begin with the template; returns at once."""
         from forebay.executor.futures import start
 
         refuse_in_template()
-        start.refuse_unimportable(fn)
+        if self._values is None:
+            start.refuse_unimportable(fn)
         with self._start_lock:
             if self._calls is None:
                 self._check(None)
                 if self._initializer is not None:
-                    made = pickle.dumps((self._initializer, self._initargs), PROTOCOL)
-                    self._initializer_blob = made
+                    self._initializer_blob = self._pickled_initializer()
                 self._calls = calls = start.start(
                     fn,
                     max_workers=self._max_workers,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ from msgspec import msgpack
 from forebay import _core
 from forebay.errors import ConfigError
 from forebay.executor.futures.calls import CALL, Calls
+from forebay.executor.futures.folder import Folder
 from forebay.executor.futures.output import OutputDoor
 from forebay.executor.futures.worker import CallWorker, manifest
 from forebay.executor.server.plan import Plan
@@ -76,7 +75,8 @@ def refuse_unimportable(function: Callable[..., Any]) -> None:
         name = getattr(function, "__qualname__", repr(function))
         raise ConfigError(
             f"function {name} is defined in an interactive session, in python -c or in the "
-            "__main__.py of a package, where a worker cannot find it; put it into a module"
+            "__main__.py of a package, where a worker cannot find it; put it into a module, or "
+            "make the executor with by_value=True"
         )
 
 
@@ -131,8 +131,8 @@ def start(
         memory_bytes: what one call needs at most, if that is known.
         uses_max: calls after which a worker is replaced.
     """
-    folder = tempfile.mkdtemp(prefix=f"forebay-executor-{os.getpid()}-")
-    side, output = os.path.join(folder, "side"), os.path.join(folder, "output")
+    folder = Folder()
+    side, output = os.path.join(folder.path, "side"), os.path.join(folder.path, "output")
     told = manifest(CALL)
     dispatcher = _core.Dispatcher(_settings(side, max_workers, uses_max))
     dispatcher.install(told)
@@ -147,7 +147,7 @@ def start(
         supervisor.close()
         dispatcher.close()
         door.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
 
     each_bytes = UNKNOWN_BYTES if memory_bytes is None else memory_bytes
     options = msgpack.encode({"memory_bytes": each_bytes})

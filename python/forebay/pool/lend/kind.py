@@ -48,9 +48,11 @@ class PythonKind:
         acquires: how one is acquired.
         limits: what the keeper enforces on each process; None: nothing.
         call_timeout: seconds that a call may take unless its caller says otherwise; None: for ever.
+        is_replaced: whether its class goes by value and was defined again since; see `Definitions`.
     """
 
     acquires: type[Acquire[Any]] = Acquire
+    is_replaced = False
 
     def __init__(
         self,
@@ -170,6 +172,7 @@ class CommandKind:
 
     methods: frozenset[str] = frozenset()
     max_leases = 1
+    is_replaced = False
     proxy: type[Any] = Backend
     acquires: type[Acquire[Any]] = ProgramAcquire
 

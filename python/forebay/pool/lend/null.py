@@ -8,6 +8,7 @@ from typing import Any
 from forebay.pool.lend.kind import Kind
 from forebay.pool.lend.pool import ServicePool
 from forebay.pool.programs.command import Command
+from forebay.pool.service.by_value import Value
 from forebay.pool.service.reset import Reset
 from forebay.pool.service.spec import Spec
 
@@ -22,8 +23,8 @@ class NullPool(ServicePool):
     def __repr__(self) -> str:
         return f"<NullPool {self.name!r}, at most {self.config.max_size} services>"
 
-    def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
-        kind = copy.copy(super()._new_kind(spec, by_value=by_value))
+    def _new_kind(self, spec: Spec[Any] | Command, value: Value | None) -> Kind:
+        kind = copy.copy(super()._new_kind(spec, value))
         kind.resets = Reset.NEVER
         kind.max_leases = 1
         return kind

@@ -26,9 +26,11 @@ from forebay.pool.lend.wait import Deadline, LoopWaiter, LoopWaiters
 from forebay.pool.programs.backend import ProgramAcquire
 from forebay.pool.programs.command import Command
 from forebay.pool.service import application
+from forebay.pool.service.by_value import Value, Values, made_by_value
 from forebay.pool.service.reset import ENDED, Reset
 from forebay.pool.service.spec import S, Spec
 from forebay.pool.watch.death import KEEPER_WAIT, DeathNotice, LastWords, died_error
+from forebay.pool.watch.definitions import Definitions
 from forebay.pool.watch.events import Events, Journal
 from forebay.pool.watch.follow import LOOK_AGAIN, Follow, NewOutput, Output
 from forebay.pool.watch.watched import Watched
@@ -126,6 +128,9 @@ class ServicePool:
         self._templates = Templates(self.core, self.config.spares)
         self._numbered: list[Kind] = []
         """The kinds by their key."""
+        self._values = Values()
+        self._definitions = Definitions(self)
+        """Of classes that go by value."""
         self._records: dict[int, Record] = {}
         self.watched = Watched(self, self.config.leak_after)
         """Leases that last too long, or that were collected before they were ended."""
@@ -166,15 +171,18 @@ class ServicePool:
             what: a service class, a spec of one, a factory, or a Command.
             timeout: seconds, or text such as "5s", to wait for a service, starting one included;
                 None waits for ever.
-            by_value: send the class itself (by cloudpickle) where it cannot be imported, as in a
-                notebook.
+            by_value: send the class itself, with the variables that its code uses (by
+                cloudpickle), where it cannot be imported, as in a notebook. Once a cell has defined
+                one of them again, the next acquire uses that, and services of the older definition
+                are ended.
 
         Returns:
             A context manager that gives a proxy of the service; nothing happens before it is
             entered.
 
         Raises:
-            ConfigError: this cannot be a service; the message says why.
+            ConfigError: this cannot be a service, or cannot go by value; the message says why.
+            LimitError: it is too long to go by value.
 
         Entering raises DeadlineError (nobody was free in time), RemoteError (the constructor
         raised), DiedError (the service ended before it was ready), ConfigError (its module cannot
@@ -187,11 +195,14 @@ class ServicePool:
         kind = kind or self._kind_of(what, by_value=by_value)
         return kind.acquires(self, kind, timeout)
 
-    def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
+    def warm(
+        self, what: type[S] | Spec[S] | Command, min_idle: int = 1, *, by_value: bool = False
+    ) -> None:
         """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
 
         It returns at once: services start in the background, as far as `max_size` has room, and
         those that are taken or end are replaced. An acquire that comes earlier waits for them.
+        `by_value`: as of `acquire`; a class that is defined again is kept ready by another call.
 
         Raises:
             ConfigError: this cannot be a service.
@@ -204,7 +215,7 @@ class ServicePool:
                 limit=self.config.max_size,
                 value=min_idle,
             )
-        self._keep(self._kind_of(what, by_value=False), min_idle)
+        self._keep(self._kind_of(what, by_value=by_value), min_idle)
         self.refill()
 
     def stats(self) -> dict[str, Any]:
@@ -284,6 +295,11 @@ class ServicePool:
     def __repr__(self) -> str:
         return f"<ServicePool {self.name!r}, at most {self.config.max_size} services>"
 
+    def _repr_html_(self) -> str:
+        from forebay.pool.watch.shown import pool_table
+
+        return pool_table(self)
+
     # What follows is for the modules of this package.
 
     def attend(self, record: Record) -> None:
@@ -319,6 +335,11 @@ class ServicePool:
     def is_over(self) -> bool:
         """Whether no further try can get a service: never, since another keeper is started."""
         return False
+
+    def stop_keeping(self, kind: Kind) -> None:
+        """Keep no idle services of a kind ready any more."""
+        if kind in self._warm:
+            self._keep(kind, 0)
 
     def refill(self) -> None:
         """Start what is missing of the kinds that are kept ready, and leave it to settle."""
@@ -387,7 +408,7 @@ class ServicePool:
         """Give a service back whose last lease has ended, or have it ended."""
         resets = record.kind.resets
         try:
-            if dirty or resets in ENDED or not record.idle():
+            if dirty or resets in ENDED or record.kind.is_replaced or not record.idle():
                 self.discard(record, "discarded" if dirty or not record.idle() else "returned")
             elif self._canary_every and isinstance(record, PythonRecord):
                 self._release_checked(record, self._canary_every)
@@ -492,12 +513,13 @@ class ServicePool:
     def _kind_of(self, what: Any, *, by_value: bool) -> Kind:
         application.refuse_in_template()
         spec = spec_of(what)
+        value = self._values.of(spec.service) if by_value and isinstance(spec, Spec) else None
         with self._lock:
             # A class that is sent by value may be defined again under its name.
-            key = (spec.key, by_value and getattr(spec, "service", None))
+            key = (spec.key, None if value is None else value.data)
             kind = self._kinds.get(key)
             if kind is None:
-                kind = self._kinds[key] = self._new_kind(spec, by_value=by_value)
+                kind = self._kinds[key] = self._new_kind(spec, value)
                 self._numbered.append(kind)
                 if kind.max_leases > 1:
                     self.core.share(kind.key, kind.max_leases)
@@ -505,14 +527,18 @@ class ServicePool:
                     self._keep(kind, self.config.min_idle)
             if not by_value and not isinstance(what, Command):
                 self._kinds[what] = kind
+        if value is not None:
+            self._definitions.use(kind, value)
         return kind
 
-    def _new_kind(self, spec: Spec[Any] | Command, *, by_value: bool) -> Kind:
+    def _new_kind(self, spec: Spec[Any] | Command, value: Value | None) -> Kind:
         number = len(self._numbered)
         if isinstance(spec, Command):
             return CommandKind(number, spec)
-        imported = application.application_of(spec.service, by_value=by_value)
-        make = (application.reference_of(spec.service, by_value=by_value), spec.arguments)
+        imported = application.application_of(spec.service, by_value=value is not None)
+        make: tuple[Any, bytes] = (application.reference_of(spec.service), spec.arguments)
+        if value is not None:
+            make = made_by_value(value, spec.args, spec.kwargs)
         per_lease = spec.resets is Reset.FORK
         template = self._templates.number(imported, make if per_lease else None)
         canary = self.config.canary_every > 0

@@ -73,25 +73,13 @@ def application_of(service: type, *, by_value: bool) -> Application:
     return Application("path", os.path.abspath(path))
 
 
-def reference_of(service: type, *, by_value: bool) -> tuple[str, str] | bytes:
-    """How a service process finds the class: module and qualified name, or the class itself."""
-    if not by_value:
-        return service.__module__, service.__qualname__
-    try:
-        import cloudpickle  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError as error:
-        raise ConfigError(
-            "by_value=True needs the package cloudpickle: pip install cloudpickle"
-        ) from error
-    return bytes(cloudpickle.dumps(service))
+def reference_of(service: type) -> tuple[str, str]:
+    """How a service process finds a class that it can import: by module and qualified name."""
+    return service.__module__, service.__qualname__
 
 
-def resolve(reference: tuple[str, str] | bytes) -> Any:
+def resolve(reference: tuple[str, str]) -> Any:
     """The class behind a reference, in a service process."""
-    if isinstance(reference, bytes):
-        import pickle
-
-        return pickle.loads(reference)  # from a process of this user, which asked for it by name
     module, qualified_name = reference
     found: Any = sys.modules[module]
     try:

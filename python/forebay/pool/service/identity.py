@@ -24,6 +24,8 @@ IGNORED_VARIABLES = frozenset(
         "HISTSIZE",
         "INVOCATION_ID",
         "JOURNAL_STREAM",
+        "JPY_PARENT_PID",
+        "JPY_SESSION_NAME",
         "LINES",
         "LS_COLORS",
         "MAKEFLAGS",

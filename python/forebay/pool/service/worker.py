@@ -142,8 +142,13 @@ class Target:
 
 def make(reference: tuple[str, str] | bytes, arguments: bytes) -> Any:
     """Make a service. Its arguments are unpickled here, where its module is imported."""
-    service = resolve(reference)
-    args, kwargs = pickle.loads(arguments)  # from the process of this user that owns this one
+    if isinstance(reference, bytes):
+        from forebay.pool.service.by_value import received
+
+        service, (args, kwargs) = received(reference), received(arguments)
+    else:
+        service = resolve(reference)
+        args, kwargs = pickle.loads(arguments)  # from the process of this user that owns this one
     return service(*args, **dict(kwargs))
 
 

@@ -21,6 +21,7 @@ from forebay.pool.lend.kind import CommandKind, PythonKind
 from forebay.pool.programs.command import Command
 from forebay.pool.service import identity, template
 from forebay.pool.service.application import Application, application_of, reference_of
+from forebay.pool.service.by_value import made_by_value, value_of
 from forebay.pool.service.limits import Terms
 from forebay.pool.service.reset import Reset
 from forebay.pool.service.spec import Spec
@@ -55,7 +56,9 @@ class SharedKind(PythonKind):
     def __init__(self, spec: Spec[Any], *, by_value: bool) -> None:
         service = spec.service
         application = application_of(service, by_value=by_value)
-        made = (reference_of(service, by_value=by_value), spec.arguments)
+        made: tuple[Any, bytes] = (reference_of(service), spec.arguments)
+        if by_value:
+            made = made_by_value(value_of(service), spec.args, spec.kwargs)
         super().__init__(NO_NUMBER, spec, made, NO_NUMBER)
         in_template = made if spec.resets is Reset.FORK else None
         launch = (template.command_line(), _environment(template_variables(os.environ)), _here())

@@ -86,12 +86,15 @@ class SharedPool:
         kind = kind or self._kind_of(what, by_value=by_value)
         return kind.acquires(self, kind, timeout)
 
-    def warm(self, what: type[S] | Spec[S] | Command, min_idle: int = 1) -> None:
+    def warm(
+        self, what: type[S] | Spec[S] | Command, min_idle: int = 1, *, by_value: bool = False
+    ) -> None:
         """Keep `min_idle` idle services of a kind ready from now on; 0: no longer.
 
         It waits for the lender's answer alone: the lender says when one is missing, whatever
         program took it, and a thread of this program starts it, until this pool is closed or gone.
         Of several programs, the one that wants most decides on the number.
+        `by_value`: as of `acquire`.
 
         Raises:
             ConfigError: this cannot be a service, or a program that no other program could use.
@@ -100,7 +103,7 @@ class SharedPool:
         application.refuse_in_template()
         if min_idle < 0:
             raise ConfigError(f"min_idle is {min_idle}; give 0 or more")
-        kind = self._kind_of(what, by_value=False)
+        kind = self._kind_of(what, by_value=by_value)
         maximum = self.stats()["max_size"] if min_idle else 0
         if min_idle > maximum:
             raise LimitError(
@@ -191,6 +194,11 @@ class SharedPool:
 
     def __repr__(self) -> str:
         return f"<SharedPool at {self.path}>"
+
+    def _repr_html_(self) -> str:
+        from forebay.pool.watch.shown import pool_table
+
+        return pool_table(self)
 
     # What follows is for the modules of this package.
 

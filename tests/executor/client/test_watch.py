@@ -1,0 +1,89 @@
+"""Watching a request from a program: its output, lines of progress, its end, an interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from forebay.errors import DeadlineError, RemoteError
+from forebay.executor import AsyncClient, Client
+from tests.executor.client_fixtures import client_of_serving, serving
+from tests.executor.serving import Serving
+
+__all__ = ["client_of_serving", "serving"]
+
+APP = """
+import time
+import forebay
+
+app = forebay.App("watched")
+
+@app.request()
+def work(ctx: forebay.Context, steps: int = 4, pause_s: float = 0.15, fail: bool = False) -> int:
+    for step in ctx.progress(range(steps), unit="steps"):
+        print("step", step, flush=True)
+        time.sleep(pause_s)
+    if fail:
+        raise ValueError("no luck")
+    return steps
+"""
+
+STEPS = "".join(f"step {number}\n" for number in range(4))
+
+
+def test_output_and_progress_are_shown_until_the_end(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Output on stdout, progress on stderr, the result as from `result`."""
+    request = client.submit("work")
+    assert request.watch() == 4
+    shown = capsys.readouterr()
+    assert shown.out == STEPS
+    lines = shown.err.splitlines()
+    assert lines[-1].startswith(f"work {request.id}: 100% (4 of 4 steps)")
+    assert request.watch() == 4, "it has ended, and there is nothing to show"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_it_is_awaited_alike(serving: Serving, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a loop."""
+
+    async def watch() -> int:
+        async with AsyncClient(f"unix://{serving.socket}", timeout=20.0) as client:
+            request = await client.submit("work")
+            with pytest.raises(DeadlineError):
+                await request.watch(timeout=0.05)
+            return int(await request.watch())
+
+    assert asyncio.run(watch()) == 4
+    assert "100% (4 of 4 steps)" in capsys.readouterr().err
+
+
+def test_its_errors_are_those_of_the_result(client: Client) -> None:
+    """A failure raises, a deadline leaves it running."""
+    with pytest.raises(RemoteError, match="no luck"):
+        client.submit("work", steps=1, fail=True).watch()
+    request = client.submit("work", steps=8)
+    with pytest.raises(DeadlineError, match="goes on"):
+        request.watch(timeout=0.2)
+    assert request.watch() == 8
+
+
+@pytest.mark.parametrize("wait", ["watch", "result"])
+def test_an_interrupt_says_that_the_request_goes_on(wait: str, client: Client) -> None:
+    """As the command line does: what to type to wait again, and to cancel."""
+    request = client.submit("work", steps=100)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        getattr(request, wait)()
+    timer.join()
+    (note,) = interrupted.value.__notes__
+    assert f"request {request.id} goes on" in note
+    assert f"client.get('{request.id}').watch()" in note
+    assert request.status() == "running"
+    request.cancel()

@@ -1,0 +1,149 @@
+"""What goes by value, and how it is noticed that it has changed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay.pool.service import by_value
+from forebay.pool.service.by_value import KEPT_MAX, Values, received, value_of
+
+pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
+
+FACTORY = """
+def scaled(number):
+    return FACTOR * number + len(TABLE)
+"""
+
+
+@pytest.fixture
+def cell() -> dict[str, Any]:
+    """The variables of a cell, in no module."""
+    names: dict[str, Any] = {"__name__": "cell_of_a_test", "FACTOR": 6, "TABLE": []}
+    exec(FACTORY, names)
+    return names
+
+
+def test_what_was_sent_is_what_it_was(cell: dict[str, Any]) -> None:
+    """The receiver's variables are the sender's, as they were."""
+    sent = value_of(cell["scaled"])
+    cell["FACTOR"] = 1
+    assert received(sent.data)(7) == 42
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "current"),
+    [
+        ("FACTOR", 7, False),
+        ("FACTOR", 6.0, False),
+        ("FACTOR", 6, True),
+        ("TABLE", [], False),
+        ("OTHER", 1, True),
+    ],
+)
+def test_an_assigned_variable_is_noticed(
+    name: str, value: Any, current: bool, cell: dict[str, Any]
+) -> None:
+    """One that the code uses; equal numbers and texts are the same."""
+    values = Values()
+    before = values.of(cell["scaled"])
+    cell[name] = value
+    assert before.is_current() is current
+    assert (values.of(cell["scaled"]) is before) is current
+
+
+def test_a_variable_of_an_enclosing_function_is_noticed_too() -> None:
+    """A closure that was given another value is sent again."""
+    factor = 6
+
+    def scaled(number: int) -> int:
+        return factor * number
+
+    sent = value_of(scaled)
+    assert sent.is_current()
+    factor = 7
+    assert not sent.is_current()
+
+
+def test_the_same_again_has_the_same_bytes(cell: dict[str, Any]) -> None:
+    """So that services stay where a cell ran again and changed nothing."""
+    before = value_of(cell["scaled"])
+    cell["TABLE"] = []
+    assert not before.is_current()
+    assert value_of(cell["scaled"]).data == before.data
+
+
+def test_a_bounded_number_is_kept(cell: dict[str, Any]) -> None:
+    """A notebook that runs for a month does not grow with each cell."""
+    values = Values()
+    first = values.of(cell["scaled"])
+    for number in range(KEPT_MAX):
+        values.of(lambda number=number: number)
+    assert values.of(cell["scaled"]) is not first
+    assert len(values._kept) == KEPT_MAX
+
+
+def test_the_limit_of_bytes_names_the_largest(
+    cell: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sends a data set with each service without knowing."""
+    monkeypatch.setattr(by_value, "BYTES_MAX", 10_000)
+    cell["TABLE"] = bytes(20_000)
+    with pytest.raises(forebay.LimitError, match=r"'TABLE', which scaled uses") as refused:
+        value_of(cell["scaled"])
+    assert refused.value.limit == 10_000
+
+
+def test_a_variable_of_an_enclosing_function_is_named() -> None:
+    """A closure has variables too."""
+    guard = threading.Lock()
+
+    def locked() -> bool:
+        return guard.locked()
+
+    with pytest.raises(forebay.ConfigError, match=r"locked uses 'guard', a _thread\.lock"):
+        value_of(locked)
+
+
+def test_a_service_by_value_is_lent_again(pool: forebay.ServicePool) -> None:
+    """The same class has the same bytes each time, also in a shared pool, and for `warm`."""
+
+    class Local(forebay.Service):
+        def pid(self) -> int:
+            return os.getpid()
+
+    pids = set()
+    for _ in range(3):
+        with pool.acquire(Local, by_value=True) as local:
+            pids.add(local.pid())
+    assert len(pids) == 1
+    pool.warm(Local, 1, by_value=True)
+    with pool.acquire(Local, by_value=True) as local:
+        assert {local.pid()} == pids
+    pool.warm(Local, 0, by_value=True)
+
+
+def test_a_class_that_is_forked_for_each_lease_goes_by_value(pool: forebay.ServicePool) -> None:
+    """Made once in its template; what is too long for the message to that is refused."""
+    table = bytes(1000)
+
+    class Forked(forebay.Service):
+        resets = forebay.Reset.FORK
+
+        def __init__(self) -> None:
+            self.uses = 0
+
+        def use(self) -> tuple[int, int]:
+            self.uses += 1
+            return self.uses, len(table)
+
+    for _ in range(2):
+        with pool.acquire(Forked, by_value=True) as forked:
+            assert forked.use() == (1, 1000)
+    table = bytes(1 << 20)
+    with pytest.raises(forebay.LimitError), pool.acquire(Forked, by_value=True):
+        pass
