@@ -1,8 +1,11 @@
 /** Charts over time, with units and axes; uPlot draws them. */
 import { html, useEffect, useRef } from "../core/elements.js";
+import { count } from "../core/format.js";
 import { colorOf, isDark } from "../core/theme.js";
 import { useSignal } from "../core/signal.js";
 
+/** Steps of an axis that counts things. */
+const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap((step) => [step, 2 * step, 5 * step]);
 const FONT = "12px system-ui, sans-serif";
 
 /**
@@ -89,21 +92,22 @@ function axis() {
 }
 
 function timeAxis() {
-  return { ...axis(), grid: { show: false }, space: 70, values: clockTimes, size: 28 };
+  return { ...axis(), grid: { show: false }, space: 70, values: clockTimes, size: 22, gap: 4 };
 }
 
 function clockTimes(plot, moments) {
   return moments.map((moment) => {
     const at = new Date(moment * 1000);
     const [hour, minute, second] = [at.getHours(), at.getMinutes(), at.getSeconds()];
-    const text = `${hour}:${String(minute).padStart(2, "0")}`;
+    const text = `${String(hour).padStart(2, "0")}:${String(minute).padStart(2, "0")}`;
     return second ? `${text}:${String(second).padStart(2, "0")}` : text;
   });
 }
 
 function valueAxis(format) {
   const values = (plot, numbers) => numbers.map((number) => format(number));
-  return { ...axis(), values, size: 64, space: 36, gap: 6 };
+  const incrs = format === count ? WHOLE : undefined;
+  return { ...axis(), values, incrs, size: 64, space: 36, gap: 6 };
 }
 
 /** The values under the pointer. */

@@ -44,7 +44,7 @@ export class RequestRow extends Component {
       <span role="gridcell" class="cell-waited number"><${Waited} row=${row} /></span>
       <span role="gridcell" class="cell-ran number"><${Ran} row=${row} /></span>
       <span role="gridcell" class="cell-peak number">${bytes(row.peak_bytes)}</span>
-      <span role="gridcell" class="cell-submitter">${row.submitter ?? "–"}</span>
+      <span role="gridcell" class="cell-submitter">${row.submitter || "–"}</span>
       <span role="gridcell" class="cell-accepted number"><${Ago} at=${row.accepted_at} /></span>
     </div>`;
   }

@@ -1,6 +1,6 @@
 /** How the server is, at a glance. */
 import { html } from "../core/elements.js";
-import { bytes, count, percent, seconds } from "../core/format.js";
+import { bytes, count, counted, percent, seconds } from "../core/format.js";
 import { linkTo } from "../core/router.js";
 import { useSignal } from "../core/signal.js";
 import { figures } from "../data/figures.js";
@@ -24,7 +24,7 @@ const WAITS = {
   request: "another request",
   time: "a time",
   key: "a key",
-  name: "others of their name",
+  name: "others of its name",
 };
 
 /** The figures of now, and of the last hour. */
@@ -72,7 +72,7 @@ function Stats({ overview }) {
       note=${`of ${count(now.accepted)} accepted`} />
     <${Stat} name="Failed" value=${count(bad)} testid="stat-failed" kind=${bad ? "bad" : ""}
       href=${linkTo("requests", null, { status: "failed,dead" })}
-      note=${`${count(now.deaths)} deaths of workers`} />
+      note=${`${counted(now.deaths, "death")} of workers`} />
   </dl>`;
 }
 
