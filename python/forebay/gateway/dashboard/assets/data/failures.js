@@ -25,23 +25,28 @@ const KINDS = {
   after: (failure) => `${failure.id} did not succeed`,
   unkept: (failure) => `${CAUSES.unkept}: ${firstLine(failure.message)}`,
   refused: (failure) => `${CAUSES.refused}: ${firstLine(failure.message)}`,
-  cause: (failure) => CAUSES[failure.cause] ?? failure.cause,
+  cause: (failure) => causeWords(failure.cause),
 };
+
+/** What the cause of an end means, in a few words. */
+export function causeWords(cause) {
+  return CAUSES[cause] ?? cause;
+}
 
 /** One line; null where nothing failed. */
 export function failureShort(failure) {
   if (!failure) return null;
-  return KINDS[failure.kind]?.(failure) ?? CAUSES[failure.kind] ?? failure.kind;
+  return KINDS[failure.kind]?.(failure) ?? causeWords(failure.kind);
 }
 
 /** The figures of a death, as pairs of a name and a text. */
 export function deathFacts(failure) {
-  const facts = [["Cause of death", CAUSES[failure.cause] ?? failure.cause]];
+  const facts = [["Cause", causeWords(failure.cause)]];
   if (failure.signal) facts.push(["Signal", `${failure.signal} (${signalName(failure.signal)})`]);
   if (failure.exit_code) facts.push(["Exit code", String(failure.exit_code)]);
   if (failure.pid) facts.push(["Process", String(failure.pid)]);
-  if (failure.peak_bytes) facts.push(["Memory at its end", bytes(failure.peak_bytes)]);
-  if (failure.limit_bytes) facts.push(["Limit of memory", bytes(failure.limit_bytes)]);
+  if (failure.peak_bytes) facts.push(["Its memory", bytes(failure.peak_bytes)]);
+  if (failure.limit_bytes) facts.push(["The limit", bytes(failure.limit_bytes)]);
   return facts;
 }
 
@@ -49,7 +54,7 @@ function deathShort(failure) {
   if (failure.cause === "signal") return `died: ${signalName(failure.signal)}`;
   if (failure.cause === "exit") return `died: exit code ${failure.exit_code}`;
   if (failure.cause === "memory") return `died: memory (${bytes(failure.peak_bytes)})`;
-  return `died: ${CAUSES[failure.cause] ?? failure.cause}`;
+  return `died: ${causeWords(failure.cause)}`;
 }
 
 function firstLine(text = "") {

@@ -1,15 +1,8 @@
 /** What an event of the feed does to a row of the list of requests. */
+import { causeWords } from "./failures.js";
 
 export const STATUSES = ["queued", "running", "succeeded", "failed", "cancelled", "dead"];
 export const ENDED = new Set(["succeeded", "failed", "cancelled", "dead"]);
-
-const REASONS = {
-  worker: "waiting: for a worker",
-  request: "waiting: for another request",
-  time: "waiting: for its time",
-  key: "waiting: its key is held",
-  name: "waiting: enough of its name run",
-};
 
 /**
  * The row after an event.
@@ -51,7 +44,7 @@ const CHANGES = {
     status: "queued",
     attempts: event.attempt,
     started_at: null,
-    reason: REASONS[event.reason] ?? `waiting: ${event.reason}`,
+    reason: `to run again: ${causeWords(event.reason)}`,
     progress: null,
   }),
   retried: () => ({

@@ -10,9 +10,9 @@ export function askToCancel(rows, onDone) {
   const words = `Cancel ${howMany(wanted)}`;
   ask({
     title: `${words}?`,
-    text: "Those that wait will not run. Those that run are ended, and what they have not kept is lost.",
+    text: "What waits will not run. What runs is ended, and what it has not kept is lost.",
     verb: words,
-    keep: "Keep them",
+    keep: wanted.length === 1 ? "Keep it" : "Keep them",
     isDanger: true,
     acts: wanted.map((row) => actOf(row, "cancel")),
     onDone,
@@ -27,7 +27,7 @@ export function askToRetry(rows, onDone) {
     title: `${words}?`,
     text: "Each is queued again with the same arguments, and its earlier result is given up.",
     verb: words,
-    keep: "Leave them",
+    keep: wanted.length === 1 ? "Leave it" : "Leave them",
     isDanger: false,
     acts: wanted.map((row) => actOf(row, "retry")),
     onDone,

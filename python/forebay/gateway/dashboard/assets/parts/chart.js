@@ -65,7 +65,7 @@ function options({ series, format, height, width, zeroTop }) {
     height,
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
-    padding: [8, 8, 0, 0],
+    padding: [8, 28, 0, 0],
     scales: { y: { range: (plot, least, most) => [0, Math.max(zeroTop, (most ?? 0) * 1.08)] } },
     series: [{}, ...series.map(seriesOptions)],
     axes: [timeAxis(), valueAxis(format)],

@@ -7,8 +7,9 @@ import { Panel } from "./panel.js";
 /** @param {{failure: object}} props as `show` tells it */
 export function Failure({ failure }) {
   return html`<${Panel} title=${failureTitle(failure)} kind="failure" testid="panel-failure">
-    <p class="failure-text">${failure.message || failureShort(failure)}</p>
-    ${failure.kind === "died" && html`<${Death} failure=${failure} />`}
+    ${failure.kind === "died"
+      ? html`<${Death} failure=${failure} />`
+      : html`<p class="failure-text">${failure.message || failureShort(failure)}</p>`}
     ${failure.trace && html`<${Text} title="Traceback" text=${failure.trace} />`}
     ${failure.last_output && html`<${Text} title="Its last output" text=${failure.last_output} />`}
   <//>`;

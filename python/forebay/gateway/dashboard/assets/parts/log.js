@@ -10,6 +10,9 @@ import { Loading, Nothing } from "./notices.js";
 import { scrollToRow, VirtualList } from "./virtual-list.js";
 
 const LINE_PX = 20;
+const HIGHEST = "max(60vh, 240px)";
+/** Room for the bar that scrolls sideways. */
+const BAR_PX = 16;
 const END_PX = 4;
 
 /** @param {{id: string, life: number, isOver: boolean}} props `life`: how often it was retried */
@@ -42,6 +45,7 @@ function Shown({ stream, version, id, isOver }) {
       id=${id} phase=${phase} />
     ${lines.dropped > 0 && html`<${Dropped} count=${lines.dropped} id=${id} />`}
     <${VirtualList} class="log" data-testid="log" role="region" aria-label="Log" tabindex="0"
+      style=${{ height: `min(${lines.length * LINE_PX + BAR_PX}px, ${HIGHEST})` }}
       count=${lines.length} rowHeight=${LINE_PX} row=${row} box=${box} />`;
 }
 

@@ -32,12 +32,11 @@ export function Refusal({ problem, what, onClose }) {
   </div>`;
 }
 
-/** The next step; a command in it can be copied. */
+/** The next step; a command at its end can be copied. */
 export function NextStep({ text }) {
-  const at = text.search(/\bforebay [a-z]/);
-  if (at < 0) return html`<span>Next: ${text}</span>`;
-  const before = text.slice(0, at).replace(/:\s*$/, "").trim();
-  return html`<span>Next: ${before} <${Command} text=${text.slice(at)} /></span>`;
+  const found = text.match(/^(.*?):? ?(forebay [a-z][^,;]*)$/s);
+  if (!found) return html`<span>Next: ${text}</span>`;
+  return html`<span>Next: ${found[1]} <${Command} text=${found[2]} /></span>`;
 }
 
 /** A value in place of another while there is none: what state an answer is in. */

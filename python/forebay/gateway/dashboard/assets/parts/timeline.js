@@ -24,12 +24,12 @@ function Row({ segment, from, whole }) {
   const words = `${exact(segment.from)} to ${isOpen ? "now" : exact(segment.to)}`;
   return html`<li class="timeline-row" title=${words}>
     <span class="timeline-title">${title}</span>
+    <span class="timeline-note clip" title=${note}>${note}</span>
+    <span class="timeline-span number">${seconds((segment.to - segment.from) / 1000)}</span>
     <span class="timeline-track" aria-hidden="true">
       <span class=${`bar bar-${kind} ${outcome ? `bar-${outcome}` : ""} ${isOpen ? "open" : ""}`}
         style=${place}></span>
     </span>
-    <span class="timeline-span number">${seconds((segment.to - segment.from) / 1000)}</span>
-    <span class="timeline-note">${note}</span>
   </li>`;
 }
 
@@ -37,8 +37,6 @@ function Row({ segment, from, whole }) {
 function Axis({ whole }) {
   const parts = [0, 0.25, 0.5, 0.75, 1];
   return html`<div class="timeline-axis" aria-hidden="true">
-    <span class="timeline-scale">
-      ${parts.map((part) => html`<span>${part ? seconds((part * whole) / 1000) : "0"}</span>`)}
-    </span>
+    ${parts.map((part) => html`<span>${part ? seconds((part * whole) / 1000) : "0"}</span>`)}
   </div>`;
 }

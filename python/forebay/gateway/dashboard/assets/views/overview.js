@@ -141,7 +141,7 @@ function Waits({ waits }) {
   const isAny = Object.values(waits).some(Boolean);
   return html`<${Panel} title="What waits, and for what" testid="panel-waits">
     ${!isAny && html`<p class="quiet">Nothing waits.</p>`}
-    <ul class="waits">
+    ${isAny && html`<ul class="waits">
       ${Object.entries(WAITS).map(([reason, words]) => html`<li class=${waits[reason] ? "" : "quiet"}>
         <span>${words}</span>
         <span class="waits-track" aria-hidden="true">
@@ -149,7 +149,7 @@ function Waits({ waits }) {
         </span>
         <span class="number">${count(waits[reason] ?? 0)}</span>
       </li>`)}
-    </ul>
+    </ul>`}
   <//>`;
 }
 

@@ -8,7 +8,7 @@ import { Loading, Nothing } from "../parts/notices.js";
 import { Panel, Table } from "../parts/panel.js";
 
 const STATES = ["idle", "leased", "starting", "settling"];
-const POOLS = [["Service"], ...STATES.map((state) => [state, "number"]), ["All", "number"], ["Parts"]];
+const POOLS = [["Service"], ...STATES.map((state) => [capital(state), "number"]), ["All", "number"], ["Parts"]];
 const LEASES = [["Service"], ["Process", "number"], ["Holder"], ["Runs"], ["Held for", "number"]];
 
 /** By class of service. */
@@ -48,7 +48,8 @@ function Pool({ name, services }) {
     <td class="number">${count(services.length)}</td>
     <td>
       <span class="parts" aria-hidden="true">
-        ${STATES.map((state, at) => html`<span class=${`part part-${state}`} style=${part(counts[at])}></span>`)}
+        ${STATES.map((state, at) => counts[at] > 0 &&
+          html`<span class=${`part-${state}`} style=${part(counts[at])}></span>`)}
       </span>
     </td>
   </tr>`;
@@ -80,4 +81,8 @@ function Lease({ lease, worker }) {
     </td>
     <td class="number">${seconds(lease.age_s)}</td>
   </tr>`;
+}
+
+function capital(word) {
+  return word.charAt(0).toUpperCase() + word.slice(1);
 }

@@ -11,7 +11,7 @@ import { segmentsOf } from "../data/segments.js";
 import { askToCancel, askToRetry } from "../parts/acts.js";
 import { Button } from "../parts/button.js";
 import { Children } from "../parts/children.js";
-import { Copy } from "../parts/copy.js";
+import { Command, Copy } from "../parts/copy.js";
 import { Failure } from "../parts/failure.js";
 import { Icon } from "../parts/icons.js";
 import { Log } from "../parts/log.js";
@@ -54,16 +54,16 @@ function Whole({ shown, progress, renew }) {
     <${Why} shown=${shown} progress=${isOver ? null : progress} />
     ${shown.failure && html`<${Failure} failure=${shown.failure} />`}
     <div class="columns">
-      <${Life} shown=${shown} />
+      <div class="stack">
+        <${Life} shown=${shown} />
+        <${Arguments} id=${shown.id} />
+      </div>
       <${Facts} shown=${shown} />
     </div>
     <${Panel} title="Log" testid="panel-log">
       <${Log} id=${shown.id} life=${shown.retried} isOver=${isOver} />
     <//>
-    <div class="columns even">
-      <${Arguments} id=${shown.id} />
-      <${Children} id=${shown.id} />
-    </div>`;
+    <${Children} id=${shown.id} />`;
 }
 
 function Heading({ shown, renew }) {
@@ -93,6 +93,8 @@ function Why({ shown, progress }) {
     ${shown.reason && html`<p role="status">${sentence(shown.reason)}</p>`}
     ${progress && html`<${Progress} progress=${progress} />`}
     ${shown.next && html`<p><${NextStep} text=${shown.next} /></p>`}
+    ${shown.failure?.kind === "raised" &&
+    html`<p>Again, in the foreground: <${Command} text=${`forebay replay ${shown.id} --pdb`} /></p>`}
   </section>`;
 }
 
@@ -125,12 +127,12 @@ function Facts({ shown }) {
     ["Result", shown.status === "succeeded" ? html`<${Result} shown=${shown} />` : "–"],
     ["Attempts", attempts(shown)],
     ["Lane", shown.lane],
-    ["Submitter", html`<a href=${linkTo("requests", null, { submitter: shown.submitter })}>${shown.submitter}</a>`],
+    ["Submitter", shown.submitter && html`<${Submitter} name=${shown.submitter} />`],
     ["Priority", String(shown.priority)],
     ["Parent", shown.parent && html`<a href=${linkTo("requests", shown.parent)}><code>${shown.parent}</code></a>`],
     ["Code", html`<code>${(shown.code ?? "").slice(0, 12)}</code>`],
     ["Trace", shown.traceparent && html`<code>${shown.traceparent}</code>`],
-    ...Object.entries(shown.options).map(([name, value]) => [name, html`<${Value} value=${value} />`]),
+    ...Object.entries(shown.options).map(option),
   ];
   return html`<${Panel} title="Facts" testid="panel-facts">
     <dl class="facts">
@@ -139,6 +141,18 @@ function Facts({ shown }) {
       )}
     </dl>
   <//>`;
+}
+
+function Submitter({ name }) {
+  return html`<a href=${linkTo("requests", null, { submitter: name })}>${name}</a>`;
+}
+
+/** An option of its submission, with its unit read off its name. */
+function option([name, value]) {
+  const words = sentence(name.replaceAll("_", " "));
+  if (words.endsWith(" bytes")) return [words.slice(0, -6), bytes(value)];
+  if (words.endsWith(" ms")) return [words.slice(0, -3), seconds(value / 1000)];
+  return [words, html`<${Value} value=${value} />`];
 }
 
 function Result({ shown }) {

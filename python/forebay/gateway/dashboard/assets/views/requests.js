@@ -167,7 +167,8 @@ function useGridKeys({ list, active, go, selection, box }) {
   const at = active === null ? -1 : list.indexOf(active);
   const isOnPage = (event) => !event.target.closest?.("a, button, select, input");
   const step = (by, event) => {
-    if (event.shiftKey) selection.extendTo(Math.max(0, Math.min(list.length - 1, at + by)), at);
+    const isExtending = event.shiftKey || "JK".includes(event.key);
+    if (isExtending) selection.extendTo(Math.max(0, Math.min(list.length - 1, at + by)), at);
     go(at + by);
   };
   const page = () => Math.floor(box.current.clientHeight / ROW_PX) - 1;
