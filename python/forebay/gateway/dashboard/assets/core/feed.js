@@ -10,6 +10,8 @@ const KINDS = [
   "worker_ended", "service_leased", "service_returned", "service_ended", "schedule", "server",
 ];
 const PAUSE_MS_MAX = 15_000;
+/** Between two batches: more often than that nobody reads, and each is drawn. */
+const BATCH_MS = 100;
 
 class Feed {
   /** "off", "opening" or "live". */
@@ -22,6 +24,7 @@ class Feed {
   #batch = [];
   #isMissing = false;
   #frame = 0;
+  #flushedAt = 0;
   #watchers = new Set();
 
   /** Begin, for as long as the page lives. */
@@ -31,7 +34,7 @@ class Feed {
   }
 
   /**
-   * Hear of what happens, once a frame.
+   * Hear of what happens, in batches, each before a frame.
    * @param {(events: object[], isMissing: boolean) => void} told `isMissing`: others happened
    *     before these that nobody tells, so what is shown has to be read again
    * @returns {() => void} ends it
@@ -99,12 +102,19 @@ class Feed {
   #mark(event) {
     this.#failures = 0;
     if (event.lastEventId) this.#cursor = event.lastEventId;
-    if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#flush());
+    this.#frame ||= requestAnimationFrame((now) => this.#flushIfDue(now));
+  }
+
+  #flushIfDue(now) {
+    const isDue = now - this.#flushedAt >= BATCH_MS;
+    this.#frame = isDue ? 0 : requestAnimationFrame((later) => this.#flushIfDue(later));
+    if (!isDue) return;
+    this.#flushedAt = now;
+    this.#flush();
   }
 
   #flush() {
     const [events, isMissing] = [this.#batch, this.#isMissing];
-    this.#frame = 0;
     this.#batch = [];
     this.#isMissing = false;
     for (const told of [...this.#watchers]) told(events, isMissing);

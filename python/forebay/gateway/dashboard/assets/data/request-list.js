@@ -17,8 +17,6 @@ export class RequestList {
   version = new Signal(0);
   /** "loading", "ready" or a `Problem`. */
   state = "loading";
-  /** Rows that came in at the top since the beginning, by which a list scrolls on. */
-  added = 0;
   /** Where the reader was, for the next time that this list is shown. */
   scrollTop = 0;
   #filter;
@@ -28,6 +26,8 @@ export class RequestList {
   #isReading = false;
   #renewal = null;
   #meanwhile = [];
+  #isHeld = false;
+  #held = [];
   #isStale = false;
 
   /** @param {object} filter of the link: status, name, submitter, lane, since */
@@ -47,6 +47,20 @@ export class RequestList {
   /** Whether there are older ones, and the list takes no more. */
   get isFull() {
     return this.#next !== null && this.#ids.length >= ROWS_MAX;
+  }
+
+  /** How many newer ones are held back while the reader looks at older ones. */
+  get held() {
+    return this.#held.length;
+  }
+
+  /** Hold newer ones back, so that what the reader sees stays in place; or let them in. */
+  hold(isHeld) {
+    if (isHeld === this.#isHeld) return;
+    this.#isHeld = isHeld;
+    if (isHeld || !this.#held.length) return;
+    this.#insert(this.#held.splice(0));
+    this.#changed();
   }
 
   get isReading() {
@@ -129,7 +143,7 @@ export class RequestList {
       if (event.id && this.#applyOne(event, fresh, gone)) isChanged = true;
     }
     if (!isChanged) return;
-    if (gone.size) this.#ids = this.#ids.filter((id) => !gone.has(id));
+    if (gone.size) this.#drop(gone);
     this.#insert(fresh.filter((id) => !gone.has(id)));
     this.#changed();
   }
@@ -155,17 +169,25 @@ export class RequestList {
     return this.#next === null || !this.#ids.length || id > this.#ids.at(-1);
   }
 
+  #drop(gone) {
+    this.#ids = this.#ids.filter((id) => !gone.has(id));
+    this.#held = this.#held.filter((id) => !gone.has(id));
+  }
+
   #insert(ids) {
     if (!ids.length) return;
     const newest = this.#ids[0] ?? "";
     const sorted = [...new Set(ids)].sort().reverse();
-    const isOnTop = sorted.at(-1) > newest;
-    this.#ids = isOnTop ? sorted.concat(this.#ids) : [...this.#ids, ...sorted].sort().reverse();
-    this.added += sorted.filter((id) => id > newest).length;
+    const newer = sorted.filter((id) => id > newest);
+    const among = sorted.slice(newer.length);
+    if (among.length) this.#ids = [...this.#ids, ...among].sort().reverse();
+    if (this.#isHeld && this.#ids.length) this.#held.push(...newer);
+    else this.#ids = newer.concat(this.#ids);
     this.#cut();
   }
 
   #cut() {
+    for (const id of this.#held.splice(0, this.#held.length - ROWS_MAX)) this.#rows.delete(id);
     if (this.#ids.length <= ROWS_MAX) return;
     for (const id of this.#ids.splice(ROWS_MAX)) this.#rows.delete(id);
     this.#next = this.#ids.at(-1);
@@ -173,6 +195,7 @@ export class RequestList {
 
   #replace(rows, next) {
     this.#ids = rows.map((row) => row.id);
+    this.#held = [];
     this.#rows = new Map(rows.map((row) => [row.id, this.#withProgress(row)]));
     this.#next = next;
   }

@@ -1,7 +1,7 @@
 /** A list of which those rows are drawn that can be seen, and some around them. */
-import { html, useLayoutEffect, useRef, useState } from "../core/elements.js";
+import { html, useLayoutEffect, useState } from "../core/elements.js";
 
-const BESIDE = 10;
+const BESIDE = 6;
 
 /**
  * Rows of one height in an element that scrolls.
@@ -9,19 +9,18 @@ const BESIDE = 10;
  * @param {number} props.count
  * @param {number} props.rowHeight in pixels
  * @param {(index: number) => object} props.row draws one
- * @param {number} [props.added] rows that came in at the top: what the reader sees stays in place
  * @param {{current: HTMLElement|null}} props.box of the element that scrolls
  * @param {string} [props.rowsRole] the role of what holds the rows
- * @param {(range: {first: number, last: number, isAtEnd: boolean}) => void} [props.onRange]
+ * @param {(seen: {isAtTop: boolean, isAtEnd: boolean}) => void} [props.onRange]
  */
-export function VirtualList({ count, rowHeight, row, added = 0, box, onRange, rowsRole, ...rest }) {
+export function VirtualList({ count, rowHeight, row, box, onRange, rowsRole, ...rest }) {
   const [range, draw] = useState({ top: 0, height: 600 });
   useViewport(box, draw, rowHeight);
-  useStaying(box, added, rowHeight);
   const first = Math.max(0, Math.floor(range.top / rowHeight) - BESIDE);
   const last = Math.min(count, Math.ceil((range.top + range.height) / rowHeight) + BESIDE);
   useLayoutEffect(() => {
-    onRange?.({ first, last, isAtEnd: range.top + range.height >= (count - 2) * rowHeight });
+    const isAtEnd = range.top + range.height >= (count - 2) * rowHeight;
+    onRange?.({ isAtTop: range.top < rowHeight, isAtEnd });
   });
   const rows = [];
   for (let index = first; index < last; index += 1) rows.push(row(index));
@@ -72,15 +71,4 @@ function useViewport(box, draw, rowHeight) {
       element.removeEventListener("scroll", soon);
     };
   }, [rowHeight]);
-}
-
-/** Keep what the reader sees in place when rows come in above it. */
-function useStaying(box, added, rowHeight) {
-  const before = useRef(added);
-  useLayoutEffect(() => {
-    const element = box.current;
-    const moved = (added - before.current) * rowHeight;
-    before.current = added;
-    if (moved && element.scrollTop > rowHeight) element.scrollTop += moved;
-  }, [added, rowHeight]);
 }

@@ -96,15 +96,21 @@ function Grid({ list }) {
     return html`<${RequestRow} key=${one.id} row=${one} index=${index} isActive=${one.id === active}
       isSelected=${selection.has(one.id)} onSelect=${selection.onSelect} onPress=${onPress} />`;
   };
-  const onRange = ({ isAtEnd }) => isAtEnd && list.readMore();
-  return html`<${Toolbar} list=${list} selection=${selection} />
+  const onRange = ({ isAtTop, isAtEnd }) => {
+    list.hold(!isAtTop);
+    if (isAtEnd) list.readMore();
+  };
+  const toTop = () => {
+    box.current.scrollTop = 0;
+  };
+  return html`<${Toolbar} list=${list} selection=${selection} toTop=${toTop} />
     <div class="grid" role="grid" tabindex="0" aria-label="Requests" aria-multiselectable="true"
       aria-rowcount=${list.hasMore ? -1 : list.length + 1} data-testid="requests-grid"
       aria-activedescendant=${isDrawn(active) ? `row-${active}` : undefined}
       onFocus=${() => active ?? setActive(list.at(0)?.id ?? null)}>
       <${Head} selection=${selection} list=${list} />
       <${VirtualList} class="grid-body" role="presentation" rowsRole="rowgroup" count=${list.length}
-        rowHeight=${rowHeight} row=${row} added=${list.added} box=${box} onRange=${onRange} />
+        rowHeight=${rowHeight} row=${row} box=${box} onRange=${onRange} />
     </div>`;
 }
 
@@ -123,18 +129,23 @@ function Head({ selection, list }) {
 const CELLS = ["status", "name", "what", "waited", "ran", "peak", "submitter", "accepted"];
 
 /** How many there are, and what can be done to those that are selected. */
-function Toolbar({ list, selection }) {
+function Toolbar({ list, selection, toTop }) {
   const rows = selection.rows();
-  const clear = () => selection.clear();
-  if (!rows.length) return html`<div class="toolbar"><${Count} list=${list} /></div>`;
   return html`<div class="toolbar" data-testid="toolbar">
+    ${rows.length ? html`<${Acts} rows=${rows} clear=${() => selection.clear()} />` : html`<${Count} list=${list} />`}
+    ${list.held > 0 &&
+    html`<${Button} kind="held" data-testid="show-newer" onPress=${toTop}>${count(list.held)} newer<//>`}
+  </div>`;
+}
+
+function Acts({ rows, clear }) {
+  return html`
     <span class="number" role="status">${count(rows.length)} selected</span>
     <${Button} needs="submit" kind="danger-text" because=${noneToCancel(rows)}
       data-testid="cancel-selected" onPress=${() => askToCancel(rows, clear)}>Cancel<//>
     <${Button} needs="submit" because=${noneToRetry(rows)} data-testid="retry-selected"
       onPress=${() => askToRetry(rows, clear)}>Retry<//>
-    <${Button} kind="plain" onPress=${clear}>Select none<//>
-  </div>`;
+    <${Button} kind="plain" onPress=${clear}>Select none<//>`;
 }
 
 function Count({ list }) {
