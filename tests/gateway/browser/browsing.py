@@ -93,6 +93,10 @@ FRAMES = """
 """Milliseconds from each frame to the next."""
 
 
+PATIENCE_MS = 60_000
+"""For what has to come; the machine may have other things to do."""
+
+
 @dataclass
 class Opened:
     """A page that is open, and what went wrong in it.
@@ -170,7 +174,7 @@ def opened(
         options: of the browser's context, such as `color_scheme` and `viewport`.
     """
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(RECORDED)
     try:
         page = context.new_page()
@@ -199,6 +203,7 @@ def expect(what: Any) -> Any:
     """Playwright's assertions, which wait; it is there wherever the browser is."""
     from playwright.sync_api import expect as of_playwright
 
+    of_playwright.set_options(timeout=PATIENCE_MS)
     return of_playwright(what)
 
 

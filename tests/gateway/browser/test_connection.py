@@ -73,7 +73,7 @@ def test_a_server_that_is_away_is_said_so_and_back(chromium: Any, own: HttpServi
         expect(it.part("stat-failed")).to_be_visible()
         expect(it.part("view-overview")).to_have_class(re.compile("stale"))
         own.start()
-        expect(it.part("view-login")).to_be_visible(timeout=30_000)
+        expect(it.part("view-login")).to_be_visible()
         log_in(it, own.token)
         expect(it.part("view-overview")).to_be_visible()
         expect(bar).to_have_count(0)
