@@ -12,7 +12,7 @@ STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
-TEST_PACKAGES := strace
+TEST_PACKAGES := chromium strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
 BENCH_PACKAGES := fio openssl postgresql redis-server wrk
 

@@ -1,0 +1,225 @@
+"""A real browser at a real gateway: pages that are open, and what they did that they should not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from forebay.gateway.login import new_link
+from tests.gateway.http.http_serving import HttpServing
+
+APP = '''
+import os
+import sys
+import time
+
+import forebay
+
+app = forebay.App("shown")
+
+
+@app.request(lane="short", retries=0)
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.request(lane="short", retries=0)
+def say(text: str) -> str:
+    """A text everywhere where a user may put one."""
+    return text
+
+
+@app.request(lane="long", retries=0)
+def tell(ctx: forebay.Context, text: str, path: str) -> None:
+    """The same in a log, a progress message and an error."""
+    print(text, flush=True)
+    ctx.tell(1, 2, text, text)
+    until = time.monotonic() + 60
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+    raise ValueError(text)
+
+
+@app.request(lane="short", retries=0)
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+@app.request(lane="long", retries=0)
+def hold(path: str) -> str:
+    """Wait until a file is there, or for 120 s."""
+    until = time.monotonic() + 120
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+    return "held"
+
+
+@app.request(lane="long", retries=0)
+def shout(count: int) -> None:
+    sys.stdout.write("".join(f"line {number} of {count}\\n" for number in range(1, count + 1)))
+
+
+@app.request(lane="short", cron="0 0 1 1 *")
+def yearly() -> None:
+    pass
+'''
+
+RECORDED = """
+window.recorded = {violations: [], frames: []};
+document.addEventListener("securitypolicyviolation", (event) => {
+  recorded.violations.push(`${event.violatedDirective}: ${event.blockedURI}`);
+});
+"""
+"""Runs in each page before its own scripts."""
+
+FRAMES = """
+(ms) => new Promise((resolve) => {
+  const frames = [];
+  let before = performance.now();
+  const until = before + ms;
+  const frame = (now) => {
+    frames.push(now - before);
+    before = now;
+    if (now < until) requestAnimationFrame(frame);
+    else resolve(frames.slice(1));
+  };
+  requestAnimationFrame(frame);
+})
+"""
+"""Milliseconds from each frame to the next."""
+
+
+@dataclass
+class Opened:
+    """A page that is open, and what went wrong in it.
+
+    Attributes:
+        page: of Playwright.
+        serving: whose dashboard it is.
+        faults: errors of its scripts, what the console has of them, and dialogs.
+    """
+
+    page: Any
+    serving: HttpServing
+    faults: list[str] = field(default_factory=list)
+
+    def go(self, view: str) -> None:
+        """To a view, such as `requests?status=failed`, as a link of the page does."""
+        self.page.evaluate("(view) => { location.hash = `#/${view}`; }", view)
+
+    def part(self, testid: str) -> Any:
+        """A part of the page by its `data-testid`."""
+        return self.page.get_by_test_id(testid)
+
+    def row(self, id_: str) -> Any:
+        """A request in the list."""
+        return self.page.locator(f'[data-testid=request-row][data-id="{id_}"]')
+
+    def press(self, *keys: str) -> None:
+        """Keys, one after the other."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def frames_ms(self, seconds: float) -> list[float]:
+        """How long each frame took in so much time."""
+        frames: list[float] = self.page.evaluate(FRAMES, seconds * 1000)
+        return frames
+
+    def violations(self) -> list[str]:
+        """What the Content-Security-Policy has refused."""
+        found: list[str] = self.page.evaluate("recorded.violations")
+        return found
+
+    def text(self) -> str:
+        """All text that is shown."""
+        shown: str = self.page.locator("body").inner_text()
+        return shown
+
+    def check(self) -> None:
+        """That nothing went wrong.
+
+        Raises:
+            AssertionError: something did.
+        """
+        assert self.violations() == []
+        assert self.faults == []
+
+
+@contextmanager
+def opened(
+    chromium: Any,
+    serving: HttpServing,
+    view: str = "",
+    *,
+    log_in: bool = True,
+    checks: bool = True,
+    **options: Any,
+) -> Iterator[Opened]:
+    """A page of the dashboard in a context of its own.
+
+    Args:
+        chromium: the browser.
+        serving: whose dashboard.
+        view: that it begins with.
+        log_in: whether by the link of `forebay serve`.
+        checks: whether nothing may have gone wrong at the end.
+        options: of the browser's context, such as `color_scheme` and `viewport`.
+    """
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
+    context.set_default_timeout(15_000)
+    context.add_init_script(RECORDED)
+    try:
+        page = context.new_page()
+        it = Opened(page, serving)
+        page.on("pageerror", lambda error: it.faults.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: _refuse(it, dialog))
+        page.on("console", lambda message: _note(it, message))
+        if log_in:
+            enter(it)
+        page.goto(f"{serving.url}/ui/#/{view}")
+        yield it
+        if checks:
+            it.check()
+    finally:
+        context.close()
+
+
+def enter(it: Opened, name: str = "local") -> None:
+    """Use a link, which sets the cookie; the page is not opened."""
+    link = new_link(it.serving.state, it.serving.url, name)
+    answer = it.page.context.request.get(link, max_redirects=0)
+    assert answer.status == 303
+
+
+def expect(what: Any) -> Any:
+    """Playwright's assertions, which wait; it is there wherever the browser is."""
+    from playwright.sync_api import expect as of_playwright
+
+    return of_playwright(what)
+
+
+def _refuse(it: Opened, dialog: Any) -> None:
+    it.faults.append(f"dialog: {dialog.message}")
+    dialog.dismiss()
+
+
+def _note(it: Opened, message: Any) -> None:
+    # What a route refuses, or nobody answers, is the page's to show: tests look there.
+    is_of_network = message.text.startswith("Failed to load resource")
+    if message.type in ("error", "warning") and not is_of_network:
+        it.faults.append(f"console: {message.text}")
+
+
+def launched(playwright: Any) -> Any:
+    """Debian's Chromium; Playwright's own builds are not fetched."""
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which that share of them is."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
