@@ -32,6 +32,6 @@ function Text({ title, text }) {
       <h3>${title}</h3>
       <${Copy} text=${text} label=${`Copy: ${title}`} />
     </div>
-    <pre tabindex="0" role="region" aria-label=${title} data-testid="traceback">${text}</pre>
+    <pre tabindex="0" role="group" aria-label=${title} data-testid="traceback">${text}</pre>
   </div>`;
 }

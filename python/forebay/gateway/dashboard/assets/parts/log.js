@@ -44,7 +44,7 @@ function Shown({ stream, version, id, isOver }) {
   return html`<${Bar} search=${search} follows=${follows} setFollows=${setFollows} lines=${lines}
       id=${id} phase=${phase} />
     ${lines.dropped > 0 && html`<${Dropped} count=${lines.dropped} id=${id} />`}
-    <${VirtualList} class="log" data-testid="log" role="region" aria-label="Log" tabindex="0"
+    <${VirtualList} class="log" data-testid="log" role="group" aria-label="Lines" tabindex="0"
       style=${{ height: `min(${lines.length * LINE_PX + BAR_PX}px, ${HIGHEST})` }}
       count=${lines.length} rowHeight=${LINE_PX} row=${row} box=${box} />`;
 }

@@ -15,7 +15,7 @@ export function Panel({ title, aside, testid, kind = "", children }) {
 
 /** A table that scrolls sideways by itself where it is too wide. */
 export function Table({ label, head, testid, children }) {
-  return html`<div class="table-scroll" role="region" aria-label=${label} tabindex="0">
+  return html`<div class="table-scroll" role="group" aria-label=${label} tabindex="0">
     <table data-testid=${testid} aria-label=${label}>
       <thead>
         <tr>

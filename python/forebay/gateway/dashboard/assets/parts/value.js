@@ -11,5 +11,5 @@ export function Value({ value }) {
   const text = typeof value === "string" ? value : JSON.stringify(value);
   if (text.length <= SHORT) return html`<code>${text}</code>`;
   const lines = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  return html`<pre tabindex="0" role="region" aria-label="Value">${lines}</pre>`;
+  return html`<pre tabindex="0" role="group" aria-label="Value">${lines}</pre>`;
 }

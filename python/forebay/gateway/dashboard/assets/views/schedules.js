@@ -11,7 +11,8 @@ import { Panel, Table } from "../parts/panel.js";
 
 const PERIOD_MS = 5000;
 const HEAD = [["Schedule"], ["Pattern (UTC)"], ["State"], ["Last", "number"], ["Next", "number"],
-  ["Skipped", "number"], ["Newest request"], [""]];
+  ["Skipped", "number"], ["Newest request"],
+  [html`<span class="unseen">Acts</span>`]];
 
 /** All of them. */
 export function SchedulesView() {
