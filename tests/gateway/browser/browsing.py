@@ -34,12 +34,14 @@ def say(text: str) -> str:
 
 
 @app.request(lane="long", retries=0)
-def tell(ctx: forebay.Context, text: str, path: str) -> None:
-    """The same in a log, a progress message and an error."""
+def tell(ctx: forebay.Context, text: str, path: str, each_s: float = 0.5) -> None:
+    """The same in a log, in progress that is told again and again, and in an error."""
     print(text, flush=True)
-    ctx.tell(1, 2, text, text)
-    until = time.monotonic() + 60
+    until, told = time.monotonic() + 600, 0.0
     while not os.path.exists(path) and time.monotonic() < until:
+        if time.monotonic() - told >= each_s:
+            told = time.monotonic()
+            ctx.tell(1, 2, text, text)
         time.sleep(0.01)
     raise ValueError(text)
 
@@ -51,8 +53,8 @@ def fail(text: str) -> None:
 
 @app.request(lane="long", retries=0)
 def hold(path: str) -> str:
-    """Wait until a file is there, or for 120 s."""
-    until = time.monotonic() + 120
+    """Wait until a file is there, or for ten minutes."""
+    until = time.monotonic() + 600
     while not os.path.exists(path) and time.monotonic() < until:
         time.sleep(0.01)
     return "held"
