@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 import forebay
 
@@ -34,8 +34,8 @@ FOREBAY = [sys.executable, "-m", "forebay.cli"]
 COLOURS = 128
 PICTURE_BYTES_MAX = 150_000
 STOP_S = 20.0
-WIDE = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Picture:
     name: str
     link: str
     dark: bool = False
-    size: dict[str, int] | None = None
+    size: ViewportSize | None = None
     prepare: Callable[[Page], None] | None = None
 
 
@@ -127,10 +127,8 @@ def submit_turn(client: forebay.Client, turn: int) -> None:
 
 def new_link() -> str:
     """A link that opens a session."""
-    made = subprocess.run(
-        [*FOREBAY, "token", "link", "--app", str(APP)], stdout=subprocess.PIPE, text=True, check=True
-    )
-    return made.stdout.strip()
+    command = [*FOREBAY, "token", "link", "--app", str(APP)]
+    return subprocess.check_output(command, text=True).strip()
 
 
 def take(browser: Browser, picture: Picture, url: str, ids: dict[str, str]) -> bytes:

@@ -125,6 +125,7 @@ function useSearch(lines, version, box) {
     if (!found.length) return;
     const next = (at + step + found.length) % found.length;
     setAt(next);
+    box.current.scrollIntoView({ block: "nearest" });
     scrollToRow(box.current, found[next], LINE_PX, LINE_PX * 2);
   };
   const onKeyDown = (event) => {
