@@ -89,8 +89,9 @@ def test_a_network_that_is_away_costs_no_session(chromium: Any, serving: HttpSer
         expect(it.part("live")).to_have_text("lost")
         id_ = serving.submit("add", a=1)
         serving.result(id_)
-        it.page.context.set_offline(False)
         it.part("try-now").click()
+        expect(it.part("connection-bar")).to_be_visible()
+        it.page.context.set_offline(False)
         expect(it.part("connection-bar")).to_have_count(0)
         expect(it.row(id_).get_by_test_id("status")).to_have_text("succeeded")
 
