@@ -34,12 +34,14 @@ def say(text: str) -> str:
 
 
 @app.request(lane="long", retries=0)
-def tell(ctx: forebay.Context, text: str, path: str) -> None:
-    """The same in a log, a progress message and an error."""
+def tell(ctx: forebay.Context, text: str, path: str, each_s: float = 0.5) -> None:
+    """The same in a log, in progress that is told again and again, and in an error."""
     print(text, flush=True)
-    ctx.tell(1, 2, text, text)
-    until = time.monotonic() + 60
+    until, told = time.monotonic() + 600, 0.0
     while not os.path.exists(path) and time.monotonic() < until:
+        if time.monotonic() - told >= each_s:
+            told = time.monotonic()
+            ctx.tell(1, 2, text, text)
         time.sleep(0.01)
     raise ValueError(text)
 
@@ -51,8 +53,8 @@ def fail(text: str) -> None:
 
 @app.request(lane="long", retries=0)
 def hold(path: str) -> str:
-    """Wait until a file is there, or for 120 s."""
-    until = time.monotonic() + 120
+    """Wait until a file is there, or for ten minutes."""
+    until = time.monotonic() + 600
     while not os.path.exists(path) and time.monotonic() < until:
         time.sleep(0.01)
     return "held"
@@ -91,6 +93,10 @@ FRAMES = """
 })
 """
 """Milliseconds from each frame to the next."""
+
+
+PATIENCE_MS = 60_000
+"""For what has to come; the machine may have other things to do."""
 
 
 @dataclass
@@ -170,7 +176,7 @@ def opened(
         options: of the browser's context, such as `color_scheme` and `viewport`.
     """
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(RECORDED)
     try:
         page = context.new_page()
@@ -199,6 +205,7 @@ def expect(what: Any) -> Any:
     """Playwright's assertions, which wait; it is there wherever the browser is."""
     from playwright.sync_api import expect as of_playwright
 
+    of_playwright.set_options(timeout=PATIENCE_MS)
     return of_playwright(what)
 
 

@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.needs("chromium"))
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(180))
+            item.add_marker(pytest.mark.timeout(300))
             item.add_marker(pytest.mark.leaks(reason="the browser stays for the module's tests"))
 
 

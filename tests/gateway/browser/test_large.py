@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ import pytest
 from tests.executor.serving import until
 from tests.gateway.browser.browsing import APP, Opened, expect, opened, percentile
 from tests.gateway.http.http_serving import HttpServing
+
+_log = logging.getLogger(__name__)
+"""What was measured: pytest -o log_cli=true --log-cli-level=INFO shows it."""
 
 PAINT_MS = 1000
 PAGE_BYTES = 200_000
@@ -39,16 +43,14 @@ LOADED = """
 """
 
 
-def test_the_page_is_there_within_a_second_and_200_kb(
-    chromium: Any, serving: HttpServing, record_property: Any
-) -> None:
+def test_the_page_is_there_within_a_second_and_200_kb(chromium: Any, serving: HttpServing) -> None:
     """With an empty cache, the data of its first view included."""
     found = []
     for _ in range(3):
         with opened(chromium, serving) as it:
             expect(it.part("view-overview").locator(".stat-value").first).to_be_visible()
             found.append(it.page.evaluate(LOADED))
-    record_property("loaded", found)
+    _log.info("loaded: %s", found)
     assert min(one["paint_ms"] for one in found) < PAINT_MS
     assert max(one["bytes"] for one in found) < PAGE_BYTES
 
@@ -64,13 +66,13 @@ def test_a_page_that_is_opened_again_costs_little(chromium: Any, serving: HttpSe
         assert again["bytes"] < first["bytes"] / 3, (first, again)
 
 
-def test_a_log_of_100_000_lines(chromium: Any, serving: HttpServing, record_property: Any) -> None:
+def test_a_log_of_100_000_lines(chromium: Any, serving: HttpServing) -> None:
     """All of it is there, is searched, and scrolls."""
     id_ = serving.submit("shout", count=LINES)
     serving.result(id_)
     with opened(chromium, serving, f"requests/{id_}") as it:
         began = time.monotonic()
-        expect(it.part("panel-log")).to_contain_text(f"{LINES:,} lines", timeout=60_000)
+        expect(it.part("panel-log")).to_contain_text(f"{LINES:,} lines")
         took = time.monotonic() - began
         assert it.part("log-line").count() < 200
         it.part("log-search").fill(f"line 77777 of {LINES}")
@@ -79,7 +81,7 @@ def test_a_log_of_100_000_lines(chromium: Any, serving: HttpServing, record_prop
         expect(it.part("log").get_by_text(f"line 77777 of {LINES}")).to_be_in_viewport()
         it.part("log-search").fill("")
         frames = scrolled(it, "[data-testid=log]")
-        record_property("log", {"seconds": took, "p95_ms": percentile(frames, 0.95)})
+        _log.info("a log after %.1f s, p95 of a frame %.0f ms", took, percentile(frames, 0.95))
         assert percentile(frames, 0.95) < FRAME_MS_P95
 
 
@@ -149,9 +151,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServing]:
         yield running
 
 
-def test_10_000_rows_under_1_000_events_a_second(
-    chromium: Any, full: HttpServing, record_property: Any
-) -> None:
+def test_10_000_rows_under_1_000_events_a_second(chromium: Any, full: HttpServing) -> None:
     """The list moves at each frame, and each frame comes in time."""
     with opened(chromium, full, "requests") as it:
         expect(it.part("request-row").first).to_be_visible()
@@ -175,7 +175,7 @@ def test_10_000_rows_under_1_000_events_a_second(
                     "p95_ms": percentile(frames, 0.95),
                     "max_ms": max(frames),
                 }
-        record_property("frames", found)
+        _log.info("frames: %s", found)
         for how, one in found.items():
             assert one["events_s"] >= EVENTS_S, (how, found)
             assert one["p95_ms"] < FRAME_MS_P95, (how, found)

@@ -17,9 +17,13 @@ HOME: Final = b"ui/"
 
 POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    b" base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    b" base-uri 'none'; form-action 'self'; frame-ancestors 'none';"
+    b" require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""What the page may do (Content Security Policy level 3): nothing but use this server."""
+"""What the page may do (Content Security Policy level 3): nothing but use this server.
+
+The last two refuse every text that is set as markup (Trusted Types), whoever sets it.
+"""
 
 PROTECTIVE: Final = (
     (b"content-security-policy", POLICY),
