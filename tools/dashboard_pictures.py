@@ -29,7 +29,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 import forebay
 
 ROOT = Path(__file__).resolve().parents[1]
-APP = ROOT / "tools" / "pictured_app.py"
+APP = ROOT / "tools/pictured_app.py"
 FOREBAY = [sys.executable, "-m", "forebay.cli"]
 COLOURS = 128
 PICTURE_BYTES_MAX = 150_000
