@@ -12,7 +12,7 @@ STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian packages that some tests use; without them those tests are skipped.
-TEST_PACKAGES := strace
+TEST_PACKAGES := chromium strace
 # Debian packages that some of the benchmarks' peers are or need; without them those rows are skipped.
 BENCH_PACKAGES := fio openssl postgresql redis-server wrk
 
@@ -150,11 +150,12 @@ wheel: $(STAMPS)/group-build  ## build the abi3 wheel and that of the client ove
 	$(BIN)/maturin build --release --locked --out dist
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist clients/python
 
-picture:  ## draw the README's picture from a real run of the demo
+picture:  ## draw the pictures of README and docs from real runs (needs chromium)
 	@$(SETUP) $(STAMPS)/package $(STAMPS)/group-picture
 	@$(BIN)/python -m tools.picture docs/pictures/demo.svg --columns 104 --rows 74 \
 		--title 'make demo, two of its programs' -- \
 		$(BIN)/python -m examples.gcc_tuning --programs lz,sorting
+	@$(BIN)/python -m tools.dashboard_pictures
 
 clean:  ## remove what was built; keeps nothing but the sources
 	rm -rf $(VENV) $(BENCH_VENVS) $(LIBRARIES_VENV) $(OPENAPI_VENV) target dist build python/forebay/*.so

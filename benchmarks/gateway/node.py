@@ -3,8 +3,9 @@
 The case of `benchmarks.executor.node` (0.5 CPU, 750 MB, 30 requests of 60 MB beside 110 MB of
 imports), submitted and looked at over HTTP, and once more while 100 readers follow.
 Then the memory of the processes while one request prints a line each second: without a gateway,
-with it, and with 1, 10 and 100 readers of server-sent events, each with a stream of the feed that
-the server filters and one of the log. Exit status 1 where a bound is broken.
+with it, with 1 and 20 open dashboards, each with a stream of all events and a question for the
+overview each 2 s, and with 1, 10 and 100 readers of server-sent events, each with a stream of the
+feed that the server filters and one of the log. Exit status 1 where a bound is broken.
 Needs the right to make control groups.
 """
 
@@ -36,10 +37,12 @@ from benchmarks.executor.node import (
     submitted,
 )
 from benchmarks.gateway.address import Address, free_port
+from benchmarks.gateway.dashboards import Dashboards
 from benchmarks.gateway.readers import Readers
 from benchmarks.table import aligned
 
 READERS = (1, 10, 100)
+DASHBOARDS = (1, 20)
 REST_S = 5.0
 """Until what was needed to open the streams has been given back."""
 LINES = 100_000
@@ -88,8 +91,17 @@ def with_gateway() -> dict[str, Any]:
             found: dict[str, Any] = {"burst": submitted(client, group)}
             id_ = local.submit(FOLLOWED, lines=LINES).id
             rows = [{"readers": "gateway, none", "served": 0, "asked": 0, **rest(local, pid)}]
+            for count in DASHBOARDS:
+                with Dashboards(feed, count) as pages:
+                    served = pages.served()
+                    row = {"readers": f"dashboards, {count}", "served": served, "asked": count}
+                    rows.append(row | rest(local, pid))
+            streams = {
+                f"/v1/events?names={FOLLOWED}&cursor=0": feed,
+                f"/v1/requests/{id_}/logs": log,
+            }
             for count in READERS:
-                with Readers(feed, log, count, FOLLOWED, id_) as readers:
+                with Readers(streams, count) as readers:
                     served = readers.served()
                     row = {"readers": f"gateway, {count}", "served": served, "asked": count}
                     rows.append(row | rest(local, pid))
@@ -144,7 +156,7 @@ def bounds(found: dict[str, Any]) -> list[Bound]:
     ]
     for row in found["rows"]:
         if row["asked"]:
-            what = f"readers of {row['asked']} that were served"
+            what = f"{row['readers']}: that were served"
             asked.append(Bound(what, row["served"], row["asked"], "", at_least=True))
     asked.append(
         Bound("the same after the burst", *(found["served after it"], READERS[-1], ""), True)

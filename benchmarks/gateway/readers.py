@@ -1,4 +1,4 @@
-"""Readers of server-sent events, all in one thread: two streams each, of the feed and of a log."""
+"""Readers of server-sent events, all in one thread, each with the same streams."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -44,21 +45,19 @@ class Stream:
 
 
 class Readers:
-    """So many readers of one request and its name, which read what comes until the block ends.
+    """So many readers, which read what comes until the block ends.
 
     Args:
-        feed: the gateway, with the token of the streams of the feed.
-        log: the same with the token of those of logs: a token may have 100 streams.
+        paths: of the streams of each reader, with the gateway and the token that a stream is opened
+            with: one token may have 100 streams.
         count: of readers.
-        name: of the request, by which the server filters the feed.
-        id_: of the request.
     """
 
-    def __init__(self, feed: Address, log: Address, count: int, name: str, id_: str) -> None:
+    def __init__(self, paths: Mapping[str, Address], count: int) -> None:
+        self._of_each = len(paths)
         self._selector = selectors.DefaultSelector()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._read)
-        paths = {f"/v1/events?names={name}&cursor=0": feed, f"/v1/requests/{id_}/logs": log}
         self._streams = [
             _opened(address, path) for _ in range(count) for path, address in paths.items()
         ]
@@ -82,15 +81,17 @@ class Readers:
         self._selector.close()
 
     def served(self) -> int:
-        """Readers both of whose streams are open and have had an event; waits for that a while."""
+        """Readers whose streams are all open and have had an event; waits for that a while."""
         deadline = time.monotonic() + COME_S
-        while (count := self._served()) < len(self._streams) // 2 and time.monotonic() < deadline:
+        asked = len(self._streams) // self._of_each
+        while (count := self._served()) < asked and time.monotonic() < deadline:
             time.sleep(LOOK_S)
         return count
 
     def _served(self) -> int:
         well = [stream.events > 0 and not stream.ended for stream in self._streams]
-        return sum(map(all, zip(well[::2], well[1::2], strict=True)))
+        streams = range(self._of_each)
+        return sum(map(all, zip(*(well[one :: self._of_each] for one in streams), strict=True)))
 
     def _read(self) -> None:
         while not self._ending.is_set():

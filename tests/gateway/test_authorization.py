@@ -39,6 +39,7 @@ MATRIX: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/requests/{}/cancel"): SUBMIT,
     ("POST", "/v1/requests/{}/retry"): SUBMIT,
     ("GET", "/v1/events"): READ,
+    ("GET", "/v1/overview"): READ,
     ("GET", "/v1/workers"): READ,
     ("GET", "/v1/services"): READ,
     ("GET", "/v1/schedules"): READ,
@@ -54,24 +55,36 @@ MATRIX: Final[dict[tuple[str, str], Role | None]] = {
     ("GET", "/healthz"): None,
     ("GET", "/readyz"): None,
     ("GET", "/login"): None,
+    ("POST", "/login"): None,
+    ("POST", "/logout"): READ,
+    ("GET", "/"): None,
+    ("GET", "/ui"): None,
+    ("GET", "/ui/"): None,
+    ("GET", "/ui/{}"): None,
 }
 """What each route needs."""
 
 BODIES: Final = {"/v1/stop": b'{"grace": "soon"}', "/v1/prune": b'{"dry_run": true}'}
 """So that who may does not end the server of the other rows."""
 
-OWN_CHECKS: Final = {"/login": 401}
+OWN_CHECKS: Final = {("GET", "/login"): 401, ("POST", "/login"): 403}
 """Routes that need no token, and what they answer to a request without anything."""
 
 pytestmark = pytest.mark.leaks(reason="the server of the module is there until its last test")
 
 
 class Door(NamedTuple):
-    """A server with a token of each role, one that has expired, and a session of a browser."""
+    """A server with a token of each role, one that has expired, and sessions of browsers."""
 
     serving: HttpServing
     tokens: dict[str, str]
-    cookie: str
+
+    def cookie(self) -> str:
+        """Of a session that has begun now."""
+        link = new_link(self.serving.state, self.serving.url, "admin")
+        answer = self.serving.call("GET", link.removeprefix(self.serving.url), token=None)
+        assert answer.status == 303
+        return answer.headers["set-cookie"].partition(";")[0]
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +95,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
         tokens["expired"] = add_token(path, "expired", Role.ADMIN, expires_s=0.001)[1]
         tokens["wrong"] = "fb_" + "x" * 43
         until_known(serving, tokens["admin"])
-        link = new_link(serving.state, serving.url, "admin")
-        cookie = serving.call("GET", link.removeprefix(serving.url), token=None)
-        assert cookie.status == 303
-        yield Door(serving, tokens, cookie.headers["set-cookie"].partition(";")[0])
+        yield Door(serving, tokens)
 
 
 def until_known(serving: HttpServing, token: str) -> None:
@@ -147,7 +157,7 @@ def test_a_route_is_open_to_its_role_and_those_above(door: Door, route: Any) -> 
             headers = {"Authorization": f"Bearer {door.tokens[name]}"} if name else {}
             found = status(door, method, route.path, **headers)
             if needed is None:
-                expected = OWN_CHECKS.get(route.path)
+                expected = OWN_CHECKS.get((route.method, route.path))
                 assert found == expected if expected else found not in (401, 403), name
             elif name in ("", "wrong", "expired"):
                 assert found == 401, name
@@ -166,8 +176,9 @@ def test_a_browser_changes_nothing_for_another_page(door: Door, route: Any) -> N
     port = door.serving.port
     own = f"http://127.0.0.1:{port}"
     others = ("", "null", "http://evil.example", f"http://127.0.0.1:{port + 1}", own + "0")
-    for origin in (own, *others):
-        headers = {"Cookie": door.cookie} | ({"Origin": origin} if origin else {})
+    cookie = door.cookie()
+    for origin in (*others, own):  # the last of them may end the session
+        headers = {"Cookie": cookie} | ({"Origin": origin} if origin else {})
         found = status(door, route.method, route.path, **headers)
         if route.method == "GET" or origin == own:
             assert found not in (401, 403, 421), (origin, found)
@@ -181,5 +192,5 @@ def test_another_host_gets_nothing(door: Door, route: Any) -> None:
     """Not even with the token of an administrator, which a page has not; probes have any Host."""
     token = f"Bearer {door.tokens['admin']}"
     found = status(door, route.method, route.path, Host="evil.example", Authorization=token)
-    is_open = route.role is None and route.path not in OWN_CHECKS
+    is_open = route.role is None and (route.method, route.path) not in OWN_CHECKS
     assert found != 421 if is_open else found == 421, found

@@ -146,10 +146,10 @@ def test_the_options_are_those_of_submit():
     assert query == list(OPTIONS)
 
 
-def test_only_health_needs_no_token():
+def test_only_health_and_the_page_need_no_token():
     """A description that says otherwise would make clients leave the token out."""
     open_ = {path for (_, path), one in operations(described()).items() if one["security"] == []}
-    assert open_ == {"/healthz", "/readyz", "/login"}
+    assert open_ == {"/healthz", "/readyz", "/login", "/", "/ui", "/ui/", "/ui/{file}"}
 
 
 def test_names_of_operations_are_unique():

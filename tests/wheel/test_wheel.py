@@ -91,6 +91,14 @@ def test_the_wheel_carries_what_type_checkers_need(wheel: Path):
     assert "forebay/py.typed" in zipfile.ZipFile(wheel).namelist()
 
 
+def test_the_wheel_carries_the_page_of_the_dashboard(wheel: Path):
+    """A gateway that was installed from it serves every file that a checkout's does."""
+    folder = ROOT / "python/forebay/gateway/dashboard/assets"
+    files = {path.relative_to(ROOT / "python").as_posix() for path in folder.rglob("*.*")}
+    assert "forebay/gateway/dashboard/assets/index.html" in files
+    assert files <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_it_imports_without_a_toolchain(installed: Environment, tmp_path: Path):
     """Everything that the extension links against is inside it or part of the system."""
     script = "import forebay, forebay._core; print(forebay._core.__file__)"

@@ -138,9 +138,45 @@ class Access:
                 "the link is unknown, was used, or is older than five minutes",
                 "make another one with: forebay token link",
             )
-        attributes = f"Path=/; Max-Age={SESSION_S:.0f}; HttpOnly; SameSite=Strict"
-        cookie = f"{self._cookie.decode()}={session}; {attributes}{self._attributes}"
         # The key has been used; that it stays in the address line and in histories harms nobody.
+        return self._cookie_set(session, SESSION_S)
+
+    def check_own_page(self, headers: Headers) -> None:
+        """Refuse who is no page of this server, on a route that gives a cookie.
+
+        Else another page could log a browser in as somebody else, whose user would then act for a
+        stranger without seeing it.
+
+        Raises:
+            Problem: 421 `host`, or 403 `forbidden`.
+        """
+        shown = _shown(headers)
+        self._check_host(shown)
+        self._check_origin(shown)
+
+    def enter_by_token(self, text: str) -> list[tuple[bytes, bytes]]:
+        """Begin a session with the rights of a token; returns the headers of the answer.
+
+        Nothing limits how often it is tried: nobody guesses 256 random bits.
+
+        Raises:
+            Problem: 401; the token is unknown, was removed, or has expired.
+        """
+        token = self._tokens.find(text.strip().encode(errors="replace"))
+        if token is None:
+            raise _unknown_token()
+        return self._cookie_set(self._sessions.begin(token), SESSION_S)
+
+    def leave(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """End the session of a request, if it has one; returns the headers of the answer."""
+        session = _cookie(_shown(headers).get(b"cookie"), self._cookie)
+        if session is not None:
+            self._sessions.end(session)
+        return self._cookie_set("", 0)
+
+    def _cookie_set(self, session: str, age_s: float) -> list[tuple[bytes, bytes]]:
+        attributes = f"Path=/; Max-Age={age_s:.0f}; HttpOnly; SameSite=Strict"
+        cookie = f"{self._cookie.decode()}={session}; {attributes}{self._attributes}"
         return [(b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
 
     def _check_host(self, shown: dict[bytes, bytes | None]) -> None:
@@ -183,7 +219,7 @@ class Access:
             raise _unauthenticated("there is no token", "send Authorization: Bearer TOKEN")
         token = self._tokens.find(presented.strip())
         if token is None:
-            raise _unauthenticated("the token is unknown, was removed, or has expired", MAKE_ONE)
+            raise _unknown_token()
         return token
 
     def _check_origin(self, shown: dict[bytes, bytes | None]) -> None:
@@ -243,6 +279,10 @@ def _cookie(header: bytes | None, name: bytes) -> bytes | None:
     pairs = (part.strip().partition(b"=") for part in (header or b"").split(b";"))
     values = [value for key, _, value in pairs if key == name]
     return values[0] if len(values) == 1 else None
+
+
+def _unknown_token() -> Problem:
+    return _unauthenticated("the token is unknown, was removed, or has expired", MAKE_ONE)
 
 
 def _unauthenticated(why: str, next_step: str) -> Problem:

@@ -114,8 +114,10 @@ class Sessions:
     def open(self, key: str) -> str | None:
         """Use a link: the text of the session that it opens; None: it is used, over or unknown."""
         token = self._use(key)
-        if token is None:
-            return None
+        return None if token is None else self.begin(token)
+
+    def begin(self, token: Token) -> str:
+        """The text of a new session with the rights of a token that is in force."""
         if len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
         text = secrets.token_urlsafe(32)
@@ -134,6 +136,10 @@ class Sessions:
             del self._sessions[digest]
             return None
         return session.token
+
+    def end(self, text: bytes) -> None:
+        """End a session. Idempotent; of what is none, nothing happens."""
+        self._sessions.pop(digest_of(text), None)
 
     def _use(self, key: str) -> Token | None:
         if _KEY.fullmatch(key) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from forebay.gateway.asgi.fresh import Fresh
+from forebay.gateway.dashboard.overview import Overview
 from forebay.gateway.forms import Forms
 from forebay.gateway.metrics.answered import HttpMetrics
 from forebay.gateway.routes.conversions import Conversions
@@ -37,6 +38,7 @@ class Context:
         streams: the open streams.
         conversions: of results into other forms.
         info: of the server, not older than a second.
+        overview: of the server, for people.
         metrics: of the answers.
     """
 
@@ -59,6 +61,7 @@ class Context:
         self.streams = Streams(tokens)
         self.conversions = Conversions()
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
+        self.overview = Overview(server)
         self.metrics = HttpMetrics()
         self._manifest: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("manifest"))
         self._forms: tuple[dict[str, Any], Forms] | None = None

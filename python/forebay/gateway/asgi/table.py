@@ -20,13 +20,17 @@ Handler = Callable[["Context", "Exchange"], Awaitable[None]]
 PART: Final = 3
 """Where a path may have its parameter: "", "v1", "requests", and then the parameter."""
 
+BELOW: Final = 2
+"""Where the parameter of a path may begin that takes all which follows: "", "ui", and then that."""
+
 
 class Route(NamedTuple):
     """One method of one path.
 
     Attributes:
         method: GET answers HEAD too.
-        path: with `{}` where its parameter is.
+        path: with `{}` where its parameter is. Behind one other piece, as in `/ui/{}`, the
+            parameter is all that follows, with its slashes.
         role: what a token must have; None: no token is needed.
         handler: it answers.
     """
@@ -43,9 +47,13 @@ class Table:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._plain: dict[tuple[str, ...], dict[str, Route]] = {}
         self._with_part: dict[tuple[str, ...], dict[str, Route]] = {}
+        self._below: dict[tuple[str, ...], dict[str, Route]] = {}
         for route in routes:
-            paths = self._with_part if "{}" in route.path else self._plain
-            methods = paths.setdefault(tuple(route.path.split("/", PART + 1)), {})
+            pieces = tuple(route.path.split("/", PART + 1))
+            paths = self._plain
+            if "{}" in pieces:
+                paths = self._with_part if pieces.index("{}") == PART else self._below
+            methods = paths.setdefault(pieces, {})
             methods[route.method] = route
             if route.method == "GET":
                 methods["HEAD"] = route
@@ -66,10 +74,7 @@ class Table:
             pieces = [unquote(piece) for piece in raw_path.decode("ascii").split("/", PART + 1)]
         else:
             pieces = path.split("/", PART + 1)
-        part, methods = "", self._plain.get(tuple(pieces))
-        if methods is None and len(pieces) > PART and pieces[PART]:
-            part, pieces[PART] = pieces[PART], "{}"
-            methods = self._with_part.get(tuple(pieces))
+        part, methods = self._found(pieces)
         if methods is None:
             raise _unknown(path)
         route = methods.get(method)
@@ -86,6 +91,19 @@ class Table:
                 headers=[(b"allow", allowed.encode())],
             )
         return route, part
+
+    def _found(self, pieces: list[str]) -> tuple[str, dict[str, Route] | None]:
+        """The parameter of a path, and the methods that it has."""
+        plain = self._plain.get(tuple(pieces))
+        if plain is not None:
+            return "", plain
+        if len(pieces) > PART and pieces[PART]:
+            methods = self._with_part.get((*pieces[:PART], "{}", *pieces[PART + 1 :]))
+            if methods is not None:
+                return pieces[PART], methods
+        if len(pieces) > BELOW:
+            return "/".join(pieces[BELOW:]), self._below.get((*pieces[:BELOW], "{}"))
+        return "", None
 
 
 def _unknown(path: str) -> Problem:

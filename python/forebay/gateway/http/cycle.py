@@ -20,6 +20,9 @@ __all__ = ["Cycle", "Flow"]
 
 _log = logging.getLogger(__name__)
 
+BODILESS: Final = frozenset({204, 304})
+"""Answers without a body, which have no length either (RFC 9110, section 6.4.1)."""
+
 _FAULT: Final = (
     b'{"type":"/problems/internal","title":"Internal Server Error","status":500,"code":"internal",'
     b'"message":"the gateway failed; see its log"}'
@@ -172,7 +175,7 @@ class Cycle:
         if self.waiting_for_100_continue:
             self.keep_alive = False  # whether its body comes nevertheless, nobody knows
         lines = [STATUS_LINE[status], self._state.lines]
-        chunked = True
+        chunked = status not in BODILESS
         for name, value in headers:
             if name == b"content-length":
                 chunked = False

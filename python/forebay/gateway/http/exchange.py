@@ -19,7 +19,7 @@ __all__ = ["JSON", "Exchange", "GoneError"]
 
 JSON: Final = (b"content-type", b"application/json")
 
-_LISTS: Final = frozenset({b"accept", b"prefer"})
+_LISTS: Final = frozenset({b"accept", b"accept-encoding", b"if-none-match", b"prefer"})
 """Headers that may come in several lines, which are one list."""
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -88,12 +88,15 @@ class Exchange:
             raise Problem(400, "malformed", told, object=text, next="give it once")
         return b", ".join(values)
 
-    async def body(self) -> bytes:
+    async def body(self, bytes_max: int | None = None) -> bytes:
         """The whole body.
+
+        Args:
+            bytes_max: how long it may be; None: as long as the gateway takes bodies at all.
 
         Raises:
             GoneError: the client left before it was complete.
-            Problem: it is compressed.
+            Problem: it is compressed, or longer.
         """
         if b"content-encoding" in self.headers:
             self._check_encoding(self.header(b"content-encoding") or "")
@@ -101,6 +104,7 @@ class Exchange:
         if message["type"] != "http.request":
             raise GoneError
         body: bytes = message["body"]
+        _check_length(len(body), bytes_max)
         if not message["more_body"]:
             return body
         # Not a list of pieces: who sends two bytes at a time has an object made of each.
@@ -110,6 +114,7 @@ class Exchange:
             if message["type"] != "http.request":
                 raise GoneError
             whole += message["body"]
+            _check_length(len(whole), bytes_max)
         return bytes(whole)
 
     def _check_encoding(self, coding: str) -> None:
@@ -170,6 +175,11 @@ class Exchange:
             body = b""
         await self._send({"type": "http.response.body", "body": body})
 
+    async def empty(self, status: int, headers: Headers = ()) -> None:
+        """Answer 204 or 304, which have no body and no length (RFC 9110, section 8.6)."""
+        await self.begin(status, headers)
+        await self.piece(b"", more=False)
+
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer whose body comes in pieces, by `piece`."""
         self.answered = status
@@ -206,3 +216,10 @@ class Exchange:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+def _check_length(length: int, bytes_max: int | None) -> None:
+    """Refuse a body that is longer than its route takes; the rest of it is not read."""
+    if bytes_max is not None and length > bytes_max:
+        told = f"the body has more than {bytes_max} bytes"
+        raise Problem(413, "limit", told, object="body", limit=bytes_max, next="send a shorter one")

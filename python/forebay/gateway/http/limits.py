@@ -56,5 +56,8 @@ WAIT_S_MAX: Final = 60.0
 
 BATCH_MAX: Final = 1000
 PAGE_MAX: Final = 1000
+LOGIN_BYTES_MAX: Final = 1024
+"""Of a body that has a token alone."""
+
 KEY_CHARS_MAX: Final = 255
 """Of an `Idempotency-Key`."""

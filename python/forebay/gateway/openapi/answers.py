@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from forebay.gateway.arrays import DIMENSIONS_MAX, DTYPE_PATTERN
+from forebay.gateway.dashboard.history import FIGURES
 from forebay.gateway.problems import TITLES
+from forebay.gateway.token import Role
 
 __all__ = ["ARRAY", "SCHEMAS", "reference"]
 
@@ -16,6 +18,7 @@ Schema = dict[str, Any]
 
 STATUSES: Final = ["queued", "running", "succeeded", "failed", "cancelled", "dead"]
 LANES: Final = ["short", "long", "async"]
+ROLES: Final = [role.word for role in Role]
 BATCH_MAX: Final = 1000
 KEY_CHARS_MAX: Final = 255
 
@@ -230,6 +233,29 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "ForebayInfo": _map({"schema": _FORM, "version": _or_null(_TEXT), "figures": _ANY_MAP}),
+    "ForebayOverview": _map(
+        {
+            "schema": _FORM,
+            "at": _TIME,
+            "info": _ANY_MAP,
+            "figures": _ANY_MAP,
+            "waits": _ANY_MAP,
+            "workers": _list(_map(_WORKER)),
+            "services": _list(_ANY_MAP),
+            "me": _map({"name": _TEXT, "role": {"type": "string", "enum": ROLES}}),
+            "history": _map(
+                {
+                    "every_s": _WHOLE,
+                    "first": _WHOLE,
+                    "next": {"type": "integer", "description": "since of the next question"},
+                    "until": _or_null(_TIME),
+                    **{name: _list(_or_null(_WHOLE)) for name in FIGURES},
+                    "workers": _ANY_MAP,
+                }
+            ),
+        }
+    ),
+    "ForebayLogin": {**_map({"token": _TEXT}), "additionalProperties": False},
     "ForebayRule": {
         **_map(
             {

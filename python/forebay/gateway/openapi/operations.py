@@ -10,6 +10,7 @@ from typing import Any, Final
 from forebay.executor._internal import LANES
 from forebay.gateway.media import BYTES, JSON, MSGPACK, NPY
 from forebay.gateway.openapi.answers import STATUSES
+from forebay.gateway.openapi.browsers import BROWSERS
 from forebay.gateway.openapi.operation import (
     ADMIN,
     SUBMIT,
@@ -279,6 +280,21 @@ SHARED: Final = (
             *_FOLLOWED,
         ),
     ),
+    Operation(
+        method="GET",
+        path="/v1/overview",
+        name="get_overview",
+        summary="The figures of the dashboard, now and in the last hour",
+        answers={200: json_answer("ForebayOverview", "the figures")},
+        problems=(422,),
+        parameters=(
+            query(
+                "since",
+                {"type": "integer", "minimum": 0, "maximum": 2**53},
+                "history.next of the answer before: the history begins there",
+            ),
+        ),
+    ),
     _read("/v1/workers", "list_workers", "The workers", "ForebayWorkers"),
     _read("/v1/services", "list_services", "The services that are warm", "ForebayServices"),
     _read("/v1/schedules", "list_schedules", "What runs by the clock", "ForebaySchedules"),
@@ -337,24 +353,7 @@ SHARED: Final = (
             }
         },
     ),
-    Operation(
-        method="GET",
-        path="/login",
-        name="login",
-        summary="Use the link of a browser, which sets a cookie",
-        answers={
-            303: {
-                "description": "go on there",
-                "headers": {
-                    "Location": described_header("where to", {"type": "string"}),
-                    "Set-Cookie": described_header("the session", {"type": "string"}),
-                },
-            }
-        },
-        problems=(401, 422),
-        parameters=(query("key", {"type": "string"}, "of the link"),),
-        role=None,
-    ),
+    *BROWSERS,
     Operation(
         method="GET",
         path="/healthz",

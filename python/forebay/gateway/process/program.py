@@ -108,11 +108,12 @@ async def _listen(
     """Serve connections until the gateway is to end, and end them."""
     accepting = await gateway.listen(listener)
     _log.info("serving at %s", gateway.context.url)
-    ticking = asyncio.ensure_future(gateway.tick())
+    beside = [asyncio.ensure_future(work) for work in (gateway.tick(), gateway.sample())]
     try:
         seconds = await ending
     finally:
-        ticking.cancel()
+        for task in beside:
+            task.cancel()
         accepting.close()
     await gateway.end(seconds)
 
@@ -181,6 +182,10 @@ class _Gateway:
             self.context.streams.tick(TICK_S)
             if self._certificate is not None:
                 self._certificate.look()
+
+    async def sample(self) -> None:
+        """Keep the history of the server's figures."""
+        await self.context.overview.keep()
 
     def reload(self) -> None:
         """Read the files again."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay.errors import Error
-from forebay.gateway.routes.waiting import one_value
+from forebay.gateway.http.exchange import JSON
+from forebay.gateway.routes.reads import number_of
 
 if TYPE_CHECKING:
     from forebay.gateway.asgi.context import Context
@@ -15,15 +16,18 @@ if TYPE_CHECKING:
 __all__ = [
     "health",
     "info",
-    "login",
     "manifest",
     "metrics",
     "openapi",
+    "overview",
     "readiness",
     "schedules",
     "services",
     "workers",
 ]
+
+SINCE_MAX: Final = 2**53
+"""The largest whole number that a page in JavaScript writes as such."""
 
 
 async def health(context: Context, exchange: Exchange) -> None:
@@ -38,16 +42,6 @@ async def readiness(context: Context, exchange: Exchange) -> None:
     except Error:
         ready = False
     await exchange.json({"ready": ready}, 200 if ready else 503)
-
-
-async def login(context: Context, exchange: Exchange) -> None:
-    """`GET /login`: a link of `forebay serve` sets the cookie of a browser.
-
-    HEAD does not use it: so ask programs that look at links which they have found in a text.
-    """
-    key = "" if exchange.method == "HEAD" else one_value(exchange.query(), "key") or ""
-    headers = context.access.enter(exchange.scope["headers"], key)
-    await exchange.answer(303, b"", [*headers, (b"location", b"/v1/info")])
 
 
 async def openapi(context: Context, exchange: Exchange) -> None:
@@ -76,6 +70,13 @@ async def metrics(context: Context, exchange: Exchange) -> None:
 async def info(context: Context, exchange: Exchange) -> None:
     """`GET /v1/info`."""
     await exchange.json(await context.server.ask("info"))
+
+
+async def overview(context: Context, exchange: Exchange) -> None:
+    """`GET /v1/overview`: the figures of the dashboard, now and in the last hour."""
+    since = number_of(exchange.query(), "since", 0, SINCE_MAX)
+    body = await context.overview.body(since, exchange.holder)
+    await exchange.answer(200, body, (JSON, (b"cache-control", b"no-store")))
 
 
 async def manifest(context: Context, exchange: Exchange) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from forebay.gateway.asgi.table import Route, Table
-from forebay.gateway.routes import about, admin, following, reads, results, submit
+from forebay.gateway.routes import (
+    about,
+    admin,
+    following,
+    pages,
+    reads,
+    results,
+    sessions,
+    submit,
+)
 from forebay.gateway.tokens import Role
 
 __all__ = ["ROUTES", "TABLE"]
@@ -27,6 +36,7 @@ ROUTES: Final = (
     Route("POST", "/v1/requests/{}/cancel", Role.SUBMIT, admin.cancel),
     Route("POST", "/v1/requests/{}/retry", Role.SUBMIT, admin.retry),
     Route("GET", "/v1/events", Role.READ, following.feed),
+    Route("GET", "/v1/overview", Role.READ, about.overview),
     Route("GET", "/v1/workers", Role.READ, about.workers),
     Route("GET", "/v1/services", Role.READ, about.services),
     Route("GET", "/v1/schedules", Role.READ, about.schedules),
@@ -39,7 +49,13 @@ ROUTES: Final = (
     Route("POST", "/v1/stop", Role.ADMIN, admin.stop),
     Route("GET", "/openapi.json", Role.READ, about.openapi),
     Route("GET", "/metrics", Role.READ, about.metrics),
-    Route("GET", "/login", None, about.login),
+    Route("GET", "/login", None, sessions.by_link),
+    Route("POST", "/login", None, sessions.by_token),
+    Route("POST", "/logout", Role.READ, sessions.leave),
+    Route("GET", "/", None, pages.home),
+    Route("GET", "/ui", None, pages.home),
+    Route("GET", "/ui/", None, pages.index),
+    Route("GET", "/ui/{}", None, pages.file),
 )
 
 TABLE: Final = Table(ROUTES)

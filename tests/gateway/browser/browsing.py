@@ -1,0 +1,264 @@
+"""A real browser at a real gateway: pages that are open, and what they did that they should not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from forebay.gateway.login import new_link
+from tests.gateway.http.http_serving import HttpServing
+
+APP = '''
+import os
+import sys
+import time
+
+import forebay
+
+app = forebay.App("shown")
+
+
+@app.request(lane="short", retries=0)
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.request(lane="short", retries=0)
+def say(text: str) -> str:
+    """A text everywhere where a user may put one."""
+    return text
+
+
+@app.request(lane="long", retries=0)
+def tell(ctx: forebay.Context, text: str, path: str, each_s: float = 0.5) -> None:
+    """The same in a log, in progress that is told again and again, and in an error."""
+    print(text, flush=True)
+    until, told = time.monotonic() + 600, 0.0
+    while not os.path.exists(path) and time.monotonic() < until:
+        if time.monotonic() - told >= each_s:
+            told = time.monotonic()
+            ctx.tell(1, 2, text, text)
+        time.sleep(0.01)
+    raise ValueError(text)
+
+
+@app.request(lane="short", retries=0)
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+@app.request(lane="long", retries=0)
+def hold(path: str) -> str:
+    """Wait until a file is there, or for ten minutes."""
+    until = time.monotonic() + 600
+    while not os.path.exists(path) and time.monotonic() < until:
+        time.sleep(0.01)
+    return "held"
+
+
+@app.request(lane="long", retries=0)
+def shout(count: int) -> None:
+    sys.stdout.write("".join(f"line {number} of {count}\\n" for number in range(1, count + 1)))
+
+
+@app.request(lane="short", cron="0 0 1 1 *")
+def yearly() -> None:
+    pass
+'''
+
+RECORDED = """
+window.recorded = {violations: [], frames: []};
+document.addEventListener("securitypolicyviolation", (event) => {
+  recorded.violations.push(`${event.violatedDirective}: ${event.blockedURI}`);
+});
+"""
+"""Runs in each page before its own scripts."""
+
+FRAMES = """
+(ms) => new Promise((resolve) => {
+  const frames = [];
+  let before = performance.now();
+  const until = before + ms;
+  const frame = (now) => {
+    frames.push(now - before);
+    before = now;
+    if (now < until) requestAnimationFrame(frame);
+    else resolve(frames.slice(1));
+  };
+  requestAnimationFrame(frame);
+})
+"""
+"""Milliseconds from each frame to the next."""
+
+
+PATIENCE_MS = 60_000
+"""For what has to come; the machine may have other things to do."""
+
+
+class Frames(NamedTuple):
+    """The frames of a while, in milliseconds from each to the next.
+
+    Attributes:
+        count: of them.
+        p50: the median.
+        p95: what 95 of 100 do not exceed.
+        most: the longest.
+        busy: processor time of the page's main thread for each of them, whatever else the machine
+            had to do.
+    """
+
+    count: int
+    p50: float
+    p95: float
+    most: float
+    busy: float
+
+
+@dataclass
+class Opened:
+    """A page that is open, and what went wrong in it.
+
+    Attributes:
+        page: of Playwright.
+        serving: whose dashboard it is.
+        faults: errors of its scripts, what the console has of them, and dialogs.
+    """
+
+    page: Any
+    serving: HttpServing
+    faults: list[str] = field(default_factory=list)
+
+    def go(self, view: str) -> None:
+        """To a view, such as `requests?status=failed`, as a link of the page does."""
+        self.page.evaluate("(view) => { location.hash = `#/${view}`; }", view)
+
+    def part(self, testid: str) -> Any:
+        """A part of the page by its `data-testid`."""
+        return self.page.get_by_test_id(testid)
+
+    def row(self, id_: str) -> Any:
+        """A request in the list."""
+        return self.page.locator(f'[data-testid=request-row][data-id="{id_}"]')
+
+    def press(self, *keys: str) -> None:
+        """Keys, one after the other."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def frames(self, seconds: float) -> Frames:
+        """The frames of so much time."""
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before = _task_s(session)
+        frames: list[float] = self.page.evaluate(FRAMES, seconds * 1000)
+        busy_ms = (_task_s(session) - before) * 1000 / len(frames)
+        session.detach()
+        return Frames(
+            len(frames), percentile(frames, 0.5), percentile(frames, 0.95), max(frames), busy_ms
+        )
+
+    def violations(self) -> list[str]:
+        """What the Content-Security-Policy has refused."""
+        found: list[str] = self.page.evaluate("recorded.violations")
+        return found
+
+    def text(self) -> str:
+        """All text that is shown."""
+        shown: str = self.page.locator("body").inner_text()
+        return shown
+
+    def check(self) -> None:
+        """That nothing went wrong.
+
+        Raises:
+            AssertionError: something did.
+        """
+        assert self.violations() == []
+        assert self.faults == []
+
+
+@contextmanager
+def opened(
+    chromium: Any,
+    serving: HttpServing,
+    view: str = "",
+    *,
+    log_in: bool = True,
+    checks: bool = True,
+    **options: Any,
+) -> Iterator[Opened]:
+    """A page of the dashboard in a context of its own.
+
+    Args:
+        chromium: the browser.
+        serving: whose dashboard.
+        view: that it begins with.
+        log_in: whether by the link of `forebay serve`.
+        checks: whether nothing may have gone wrong at the end.
+        options: of the browser's context, such as `color_scheme` and `viewport`.
+    """
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
+    context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(RECORDED)
+    try:
+        page = context.new_page()
+        it = Opened(page, serving)
+        page.on("pageerror", lambda error: it.faults.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: _refuse(it, dialog))
+        page.on("console", lambda message: _note(it, message))
+        if log_in:
+            enter(it)
+        page.goto(f"{serving.url}/ui/#/{view}")
+        yield it
+        if checks:
+            it.check()
+    finally:
+        context.close()
+
+
+def enter(it: Opened, name: str = "local") -> None:
+    """Use a link, which sets the cookie; the page is not opened."""
+    link = new_link(it.serving.state, it.serving.url, name)
+    answer = it.page.context.request.get(link, max_redirects=0)
+    assert answer.status == 303
+
+
+def expect(what: Any) -> Any:
+    """Playwright's assertions, which wait; it is there wherever the browser is."""
+    from playwright.sync_api import expect as of_playwright
+
+    of_playwright.set_options(timeout=PATIENCE_MS)
+    return of_playwright(what)
+
+
+def _task_s(session: Any) -> float:
+    """Processor time of the page's main thread so far."""
+    told = session.send("Performance.getMetrics")["metrics"]
+    return next(float(one["value"]) for one in told if one["name"] == "TaskDuration")
+
+
+def _refuse(it: Opened, dialog: Any) -> None:
+    it.faults.append(f"dialog: {dialog.message}")
+    dialog.dismiss()
+
+
+def _note(it: Opened, message: Any) -> None:
+    # What a route refuses, or nobody answers, is the page's to show: tests look there.
+    is_of_network = message.text.startswith("Failed to load resource")
+    if message.type in ("error", "warning") and not is_of_network:
+        it.faults.append(f"console: {message.text}")
+
+
+def launched(playwright: Any) -> Any:
+    """Debian's Chromium; Playwright's own builds are not fetched."""
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which that share of them is."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -1,0 +1,113 @@
+"""Sessions and connections of the dashboard: begun, lost, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.gateway.login import new_link
+from tests.gateway.browser.browsing import APP, Opened, expect, opened
+from tests.gateway.http.http_serving import HttpServing
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[HttpServing]:
+    """A server that the test may end."""
+    with HttpServing(tmp_path, APP) as running:
+        yield running
+
+
+def log_in(it: Opened, token: str) -> None:
+    """As somebody does who has a token."""
+    it.part("login-token").fill(token)
+    it.part("login-submit").click()
+
+
+def test_the_link_of_serve_opens_the_page(chromium: Any, serving: HttpServing) -> None:
+    """It is what a terminal shows, and what is clicked there."""
+    with opened(chromium, serving, log_in=False) as it:
+        it.page.goto(new_link(serving.state, serving.url, "local"))
+        assert it.page.url == f"{serving.url}/ui/"
+        expect(it.part("view-overview")).to_be_visible()
+
+
+def test_without_a_session_a_token_is_asked_for(chromium: Any, serving: HttpServing) -> None:
+    """A wrong one is refused beside the field, and the right one leads to where the link led."""
+    with opened(chromium, serving, "workers", log_in=False) as it:
+        expect(it.part("view-login")).to_contain_text("forebay token link")
+        log_in(it, "fb_" + "x" * 43)
+        expect(it.part("refusal")).to_contain_text("unknown")
+        log_in(it, serving.token)
+        expect(it.part("view-workers")).to_be_visible()
+        kept = it.page.evaluate("JSON.stringify([{...localStorage}, document.cookie])")
+        assert "fb_" not in kept  # no script can read the session
+
+
+def test_a_gateway_that_is_killed_is_back_and_asks_again(chromium: Any, own: HttpServing) -> None:
+    """Its sessions were in its memory; the page goes on where it was."""
+    id_ = own.submit("fail", text="before")
+    own.result(id_)
+    with opened(chromium, own, "requests?status=failed") as it:
+        expect(it.row(id_)).to_be_visible()
+        own.kill_gateway()
+        expect(it.part("view-login")).to_be_visible()
+        log_in(it, own.token)
+        expect(it.row(id_)).to_be_visible()
+        expect(it.part("live")).to_have_text("live")
+        later = own.submit("fail", text="after")
+        expect(it.row(later)).to_be_visible()
+
+
+def test_a_server_that_is_away_is_said_so_and_back(chromium: Any, own: HttpServing) -> None:
+    """Figures stay with their age, and the next try is told."""
+    with opened(chromium, own) as it:
+        expect(it.part("stat-failed")).to_be_visible()
+        own.kill()
+        bar = it.part("connection-bar")
+        expect(bar).to_contain_text("The connection is lost")
+        expect(bar).to_contain_text(re.compile(r"Next try in \d+ s|Trying"))
+        expect(it.part("stat-failed")).to_be_visible()
+        expect(it.part("view-overview")).to_have_class(re.compile("stale"))
+        own.start()
+        expect(it.part("view-login")).to_be_visible()
+        log_in(it, own.token)
+        expect(it.part("view-overview")).to_be_visible()
+        expect(bar).to_have_count(0)
+        expect(it.part("live")).to_have_text("live")
+
+
+def test_a_network_that_is_away_costs_no_session(chromium: Any, serving: HttpServing) -> None:
+    """A laptop that was closed goes on by itself, and misses nothing."""
+    with opened(chromium, serving, "requests?name=add") as it:
+        expect(it.part("live")).to_have_text("live")
+        it.page.context.set_offline(True)
+        expect(it.part("connection-bar")).to_be_visible()
+        expect(it.part("live")).to_have_text("lost")
+        id_ = serving.submit("add", a=1)
+        serving.result(id_)
+        it.part("try-now").click()
+        expect(it.part("connection-bar")).to_be_visible()
+        it.page.context.set_offline(False)
+        expect(it.part("connection-bar")).to_have_count(0)
+        expect(it.row(id_).get_by_test_id("status")).to_have_text("succeeded")
+
+
+def test_a_page_that_nobody_sees_gives_its_stream_up(chromium: Any, serving: HttpServing) -> None:
+    """Six connections are all that a browser has for one server."""
+    with opened(chromium, serving, "requests?name=add") as it:
+        expect(it.part("live")).to_have_text("live")
+        hide = """(is) => {
+          Object.defineProperty(document, "visibilityState", {value: is, configurable: true});
+          document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+        it.page.evaluate(hide, "hidden")
+        expect(it.part("live")).not_to_have_text("live")
+        id_ = serving.submit("add", a=2)
+        serving.result(id_)
+        it.page.evaluate(hide, "visible")
+        expect(it.part("live")).to_have_text("live")
+        expect(it.row(id_).get_by_test_id("status")).to_have_text("succeeded")
