@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay.gateway.login import new_link
 from tests.gateway.http.http_serving import HttpServing
@@ -99,6 +99,25 @@ PATIENCE_MS = 60_000
 """For what has to come; the machine may have other things to do."""
 
 
+class Frames(NamedTuple):
+    """The frames of a while, in milliseconds from each to the next.
+
+    Attributes:
+        count: of them.
+        p50: the median.
+        p95: what 95 of 100 do not exceed.
+        most: the longest.
+        busy: processor time of the page's main thread for each of them, whatever else the machine
+            had to do.
+    """
+
+    count: int
+    p50: float
+    p95: float
+    most: float
+    busy: float
+
+
 @dataclass
 class Opened:
     """A page that is open, and what went wrong in it.
@@ -130,10 +149,17 @@ class Opened:
         for key in keys:
             self.page.keyboard.press(key)
 
-    def frames_ms(self, seconds: float) -> list[float]:
-        """How long each frame took in so much time."""
+    def frames(self, seconds: float) -> Frames:
+        """The frames of so much time."""
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before = _task_s(session)
         frames: list[float] = self.page.evaluate(FRAMES, seconds * 1000)
-        return frames
+        busy_ms = (_task_s(session) - before) * 1000 / len(frames)
+        session.detach()
+        return Frames(
+            len(frames), percentile(frames, 0.5), percentile(frames, 0.95), max(frames), busy_ms
+        )
 
     def violations(self) -> list[str]:
         """What the Content-Security-Policy has refused."""
@@ -207,6 +233,12 @@ def expect(what: Any) -> Any:
 
     of_playwright.set_options(timeout=PATIENCE_MS)
     return of_playwright(what)
+
+
+def _task_s(session: Any) -> float:
+    """Processor time of the page's main thread so far."""
+    told = session.send("Performance.getMetrics")["metrics"]
+    return next(float(one["value"]) for one in told if one["name"] == "TaskDuration")
 
 
 def _refuse(it: Opened, dialog: Any) -> None:
