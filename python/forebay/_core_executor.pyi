@@ -34,6 +34,7 @@ class StoreReader:
         lane: str | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
+        parent: int | None = None,
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Requests behind the cursor, the newest first, and the cursor of the next page.
 
