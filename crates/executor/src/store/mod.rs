@@ -25,6 +25,7 @@
 //! Why not a log of our own: the listing, pruning and recovery of requests need an index over them, and a power failure
 //! in the middle of any of it is what `SQLite` is tested for.
 
+mod backup;
 mod boot;
 mod config;
 mod directory;
@@ -56,6 +57,7 @@ use std::thread::JoinHandle;
 
 use forebay_base::Queue;
 
+pub use backup::{Contents, CopyLimits, DatabaseCopy, copy_database, sync_file_system};
 pub use config::{StoreConfig, Synchronous};
 pub use ending::{Payload, StoredEnding};
 pub use error::{Result, StoreError};
