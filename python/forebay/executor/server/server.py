@@ -192,6 +192,7 @@ class Server:
             "pool_socket": str(self.paths.pool_socket),
             "http": self._http,
             "synchronous": self._config.synchronous,
+            "retention_s": self._config.retention_age,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
             "draining": self._asked_to_stop > 0,
