@@ -11,7 +11,14 @@ from forebay._core_blockio import (
     blockio_totals,
     record_checksums,
 )
-from forebay._core_executor import Dispatcher, StoreReader, cron_fault
+from forebay._core_executor import (
+    Dispatcher,
+    StoreBackup,
+    StoreReader,
+    copy_log,
+    cron_fault,
+    sync_file_system,
+)
 from forebay._core_memory import Arena, Buffer, Rows, Window
 from forebay._core_pool import (
     Borrower,
@@ -97,6 +104,7 @@ __all__ = [
     "PreforkLoop",
     "Rows",
     "Selector",
+    "StoreBackup",
     "StoreReader",
     "TensorBatch",
     "TensorHandle",
@@ -112,6 +120,7 @@ __all__ = [
     "begin_all",
     "blockio_totals",
     "connect_unix",
+    "copy_log",
     "cron_fault",
     "gather_all",
     "limit_process",
@@ -122,6 +131,7 @@ __all__ = [
     "run_keeper",
     "stop_listening",
     "sweep_lent",
+    "sync_file_system",
     "tensor_hello",
     "transport_totals",
 ]

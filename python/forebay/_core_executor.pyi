@@ -3,7 +3,7 @@
 Documented in crates/executor/src/dispatcher.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from forebay._core_transport import Connection
@@ -34,6 +34,7 @@ class StoreReader:
         lane: str | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
+        parent: int | None = None,
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Requests behind the cursor, the newest first, and the cursor of the next page.
 
@@ -44,6 +45,36 @@ class StoreReader:
     def arguments(self, id: int) -> bytes | None: ...
     def options(self, id: int) -> bytes | None:
         """What differs from the defaults, in msgpack."""
+
+@final
+class StoreBackup:
+    """The database of a backup. Any thread, one call at a time. Ids are numbers."""
+
+    def __new__(cls, directory: str) -> StoreBackup:
+        """Open one that is complete, read-only; no database: BrokenError."""
+    @staticmethod
+    def copy(directory: str, target: str, told: Callable[[int, int], object]) -> StoreBackup:
+        """Copy the database of a state directory into a new file, and have the copy for changes.
+
+        `told` gets the bytes that are copied and those of all, after each step; what it raises ends
+        the copy, and is raised here. Nothing is synced. A full disk: BrokenError, whose cause is an
+        OSError; a database of a later version: ConfigError.
+        """
+    def contents(self) -> tuple[int, int, int, int | None]:
+        """Version, requests, those of them that have not ended, the newest one."""
+    def results(self, behind: int, count_max: int) -> list[tuple[int, int]]:
+        """Requests whose results are files, with their lengths, the oldest first."""
+    def has(self, id: int) -> bool: ...
+    def forget(self, ids: Sequence[int]) -> None:
+        """Remove these requests."""
+    def faults(self) -> list[str]:
+        """What SQLite finds wrong with it; empty: it is sound."""
+
+def copy_log(source: str, target: str) -> int:
+    """Copy a log with its holes into a new file; returns the length of the copy. OSError."""
+
+def sync_file_system(folder: str) -> None:
+    """Have what its file system was given on the disk; BrokenError, whose cause is an OSError."""
 
 @final
 class Dispatcher:

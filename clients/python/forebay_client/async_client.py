@@ -158,11 +158,12 @@ class AsyncClient:
         lane: str | None = None,
         since: str | float | None = None,
         until: str | float | None = None,
+        parent: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        wanted = filters(status, name, submitter, lane, since, until)
+        wanted = filters(status, name, submitter, lane, since, until, parent)
         return await self.perform(self.calls.list(wanted, limit, before))
 
     def follow(

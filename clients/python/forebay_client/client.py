@@ -205,6 +205,7 @@ class Client:
         lane: str | None = None,
         since: str | float | None = None,
         until: str | float | None = None,
+        parent: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
@@ -218,10 +219,11 @@ class Client:
             since: only those that were accepted at this time or later: seconds since 1970, or text
                 as of RFC 3339.
             until: only those that were accepted before it.
+            parent: only those that this request submitted.
             limit: at most so many.
             before: only those older than this id, for the next page.
         """
-        wanted = filters(status, name, submitter, lane, since, until)
+        wanted = filters(status, name, submitter, lane, since, until, parent)
         return self.perform(self.calls.list(wanted, limit, before))
 
     def follow(

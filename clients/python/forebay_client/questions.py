@@ -67,10 +67,11 @@ def filters(
     lane: str | None,
     since: str | float | None,
     until: str | float | None,
+    parent: str | None,
 ) -> dict[str, Any]:
     """What a listing leaves out, of what was given."""
     given: dict[str, Any] = {"status": listed(status), "name": name, "submitter": submitter}
-    given |= {"lane": lane, "since": _moment(since), "until": _moment(until)}
+    given |= {"lane": lane, "since": _moment(since), "until": _moment(until), "parent": parent}
     return {key: value for key, value in given.items() if value is not None}
 
 

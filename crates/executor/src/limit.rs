@@ -34,6 +34,13 @@ pub const UNREAD_RETENTION_TIMES: u64 = 4;
 /// Unread results that the retention keeps at once, each counted for every client that has not read it: about 50 bytes
 /// each, here and with the client, so 13 MiB.
 pub const UNREAD_RESULTS_MAX: usize = 1 << 18;
+/// Pages that a backup copies between two looks at the log of the store: 4 MiB, some milliseconds
+/// (`backup_step_pages`).
+pub const BACKUP_STEP_PAGES: u16 = 1_024;
+/// Bytes that the log of the store may grow by while a backup reads one moment of it (`backup_log_growth_max`).
+pub const BACKUP_LOG_GROWTH_MAX: u64 = 256 << 20;
+/// Moments that a backup begins with before it gives up (`backup_moments_max`).
+pub const BACKUP_MOMENTS_MAX: u32 = 3;
 /// Output that is kept of one request: head and tail (`log_bytes_max`).
 pub const LOG_BYTES_MAX: u64 = 10_000_000;
 /// Of that, the size of its beginning; a constant of the file format, because the marker follows it.

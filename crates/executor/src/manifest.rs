@@ -45,6 +45,8 @@ pub struct Described {
     /// How many may run at once, or of one key.
     pub concurrency: Option<u32>,
     pub cron: Option<String>,
+    /// How long it is kept once it has ended; `None`: as the server's settings say.
+    pub retention_ms: Option<u64>,
     /// The parameter whose values are counted apart.
     key: Option<usize>,
     parameters: Vec<Field>,
@@ -67,6 +69,12 @@ impl Manifest {
     /// The requests, in their order.
     pub fn requests(&self) -> &[Described] {
         &self.requests
+    }
+
+    /// How long ended requests are kept, of those names that say so.
+    pub fn ages(&self) -> HashMap<Arc<str>, u64> {
+        let own = |request: &Described| Some((Arc::clone(&request.name), request.retention_ms?));
+        self.requests.iter().filter_map(own).collect()
     }
 
     /// Whether a request has secret parameters.

@@ -157,7 +157,8 @@ impl From<Store> for Error {
         let message = error.to_string();
         match error {
             Store::InUse { .. } | Store::Newer { .. } | Store::Network { .. } => config(message),
-            // `Damaged`, `Database`, `File` and `Start`: the disk or the system failed, and nothing was changed.
+            Store::File { source, .. } => broken_by(source.raw_os_error().unwrap_or(0), message),
+            // `Damaged`, `Database`, `Outrun` and `Start`: the disk or the system failed, and nothing was changed.
             _ => broken(message),
         }
     }
@@ -342,7 +343,7 @@ fn protocol(message: String, peer: &str, offset: u64) -> Error {
     })
 }
 
-fn internal(message: &str) -> Error {
+pub(crate) fn internal(message: &str) -> Error {
     let advice = "this is a fault of Forebay, please report it";
     plain("InternalError", format!("{message}; {advice}"))
 }

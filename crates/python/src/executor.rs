@@ -1,5 +1,6 @@
 //! The executor for Python: its dispatcher, and the reader of its store.
 
+mod backup;
 mod dispatcher;
 mod reader;
 mod seen;
@@ -12,6 +13,9 @@ use pyo3::prelude::*;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<reader::PyStoreReader>()?;
+    module.add_class::<backup::PyStoreBackup>()?;
+    module.add_function(wrap_pyfunction!(backup::copy_log, module)?)?;
+    module.add_function(wrap_pyfunction!(backup::sync_file_system, module)?)?;
     module.add_function(wrap_pyfunction!(cron_fault, module)?)
 }
 

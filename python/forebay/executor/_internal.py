@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from forebay.executor.app.sources import sources_of as sources_of
     from forebay.executor.app.target import looks_like_target as looks_like_target
     from forebay.executor.app.target import parse_target as parse_target
+    from forebay.executor.backup.checking import check_backup as check_backup
+    from forebay.executor.backup.copying import back_up as back_up
     from forebay.executor.client.async_links import AsyncLinks as AsyncLinks
     from forebay.executor.client.follow import item_of as item_of
     from forebay.executor.client.links import Links as Links
@@ -61,6 +63,8 @@ __getattr__, __dir__ = lazy(
         "app.secret": ("is_secret",),
         "app.sources": ("code_of", "sources_of"),
         "app.target": ("looks_like_target", "parse_target"),
+        "backup.checking": ("check_backup",),
+        "backup.copying": ("back_up",),
         "client.async_links": ("AsyncLinks",),
         "client.follow": ("item_of",),
         "client.links": ("Links",),

@@ -103,6 +103,8 @@ def test_lane_is_long_unless_the_function_is_async():
         ({"cron": "*/5 * * * * *"}, "it has 6 fields, not five"),
         ({"cron": "61 * * * *"}, 'minute "61" is not within 0 to 59'),
         ({"ahead": 65}, "ahead=65"),
+        ({"retention": "soon"}, "retention='soon'"),
+        ({"retention": "11000d"}, "retention='11000d'"),
         ({"cron": "* * * * *"}, "'value'"),
         ({"name": "no spaces"}, "'no spaces'"),
     ],

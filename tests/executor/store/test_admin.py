@@ -239,10 +239,24 @@ class TestPages:
         found, _ = rows.page({"until": text}, 9, None)
         assert [row["id"] for row in found] == numbers[1::-1]
 
+    def test_children_are_listed_by_their_parent(self, store: Store, rows: Rows) -> None:
+        """What a request submitted is found after the request itself was pruned, too."""
+        parent = store.add()
+        options = msgspec.msgpack.encode({"retries": 1, "parent": parent})
+        children = [store.add(options=options) for _ in range(2)]
+        store.add(options=msgspec.msgpack.encode({"parent": children[0]}))
+        for said in (text_of(parent), parent):
+            found, _ = rows.page({"parent": said}, 9, None)
+            assert [row["id"] for row in found] == children[::-1]
+        store.run("DELETE FROM requests WHERE id = ?", parent)
+        found, _ = rows.page({"parent": text_of(parent)}, 9, None)
+        assert [row["id"] for row in found] == children[::-1]
+
     @pytest.mark.parametrize(
         ("filters", "limit"),
         [
             ({"state": "failed"}, 1),
+            ({"parent": "no id"}, 1),
             ({"status": "done"}, 1),
             ({"status": []}, 1),
             ({"lane": "fast"}, 1),

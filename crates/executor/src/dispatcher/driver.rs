@@ -270,7 +270,11 @@ impl Driver {
             Command::Retry(id, by, reply_to) => commits.retry(id, by, reply_to),
             Command::Prune(rule, reply_to) => commits.prune(rule, reply_to),
             Command::Install(manifest, answer) => {
+                let ages = manifest.ages();
                 let installed = reload.install(cx, manifest);
+                if installed.is_ok() {
+                    commits.retain(ages);
+                }
                 drop(answer.send(installed.map(|parked| self.take_parked(parked))));
             }
             Command::Watch(paths, answer) => drop(answer.send(reload.watch(cx, paths))),

@@ -220,7 +220,8 @@ fn cut(path: &Path, old: &File, marker: Option<Marker>, tail: u64) -> io::Result
     OpenOptions::new().append(true).read(true).open(path)
 }
 
-fn copy(from: &File, part: std::ops::Range<u64>, to: &mut File) -> io::Result<()> {
+/// Copy a part of a file to where another one is.
+pub(super) fn copy(from: &File, part: std::ops::Range<u64>, to: &mut File) -> io::Result<()> {
     let mut bytes = vec![0; COPY_BYTES];
     let mut at = part.start;
     while at < part.end {

@@ -5,6 +5,7 @@
 //! behind the head says how much is missing; a reader at a discarded offset gets what follows it. Logging is best
 //! effort: on a full disk the request continues, and a line says later how much is missing.
 
+mod copy;
 mod log;
 mod marker;
 mod read;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+pub use copy::copy_log;
 pub use log::Log;
 pub use read::Piece;
 

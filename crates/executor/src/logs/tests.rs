@@ -224,3 +224,62 @@ fn a_limit_without_room_for_head_and_tail_is_refused() {
     let error = Logs::open(&std::env::temp_dir(), LIMIT - 1).expect_err("too small");
     assert!(error.to_string().starts_with("max_log_bytes is"), "{error}");
 }
+
+/// Copies the log of [`ID`] to another folder, where it can be read.
+fn copy_of(fixture: &Fixture) -> Fixture {
+    let other = Fixture::new();
+    let name = format!("{ID}.log");
+    let bytes = copy_log(&fixture.directory.join(&name), &other.directory.join(&name));
+    let found = std::fs::metadata(other.directory.join(&name)).expect("there");
+    assert_eq!(bytes.expect("copied"), found.len());
+    other
+}
+
+#[test]
+fn a_copy_of_a_log_reads_as_the_log_and_takes_no_more_room() {
+    let fixture = Fixture::new();
+    let mut log = fixture.logs.log(ID);
+    fill(&mut log, 0..100);
+    assert_eq!(copy_of(&fixture).all(), fixture.all());
+    // Twenty times the limit: most of the file is a hole.
+    fill(&mut log, 100..200_000);
+    let copy = copy_of(&fixture);
+    assert_eq!(copy.all(), fixture.all());
+    let name = format!("{ID}.log");
+    let blocks = |of: &Fixture| {
+        std::fs::metadata(of.directory.join(&name))
+            .expect("there")
+            .blocks()
+    };
+    assert!(
+        blocks(&copy) <= blocks(&fixture) + 16,
+        "{} blocks",
+        blocks(&copy)
+    );
+    assert!(copy_log(Path::new("/nonexistent.log"), &copy.directory.join("x")).is_err());
+}
+
+#[test]
+fn a_log_that_is_copied_while_it_is_written_has_no_line_that_was_not_written() {
+    let fixture = Fixture::new();
+    let mut log = fixture.logs.log(ID);
+    fill(&mut log, 0..10_000);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut at = 10_000;
+            while !done.load(Ordering::Relaxed) {
+                fill(&mut log, at..at + 4_000);
+                at += 4_000;
+            }
+        });
+        for _ in 0..50 {
+            let pieces = copy_of(&fixture).all();
+            let text: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.bytes).collect();
+            let text = String::from_utf8(text).expect("text, and no zeros");
+            let strange = text.lines().find(|line| line.contains('\0'));
+            assert_eq!(strange, None);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}

@@ -111,6 +111,7 @@ fn described<'a>(request: &Part<'a>, compiler: &mut Compiler<'a>) -> Result<Desc
         options: Arc::new(options(request, concurrency)?),
         concurrency,
         cron: request.optional_text("cron")?.map(Into::into),
+        retention_ms: request.millis("retention_s")?,
         key: key.transpose()?,
         parameters,
         required,

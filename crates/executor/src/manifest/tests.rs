@@ -10,7 +10,7 @@ const TEXT: &str = r##"{"schema":1,"app":"digits","target":"digits.py:app","code
 "requests":[
  {"name":"classify","doc":"","lane":"short","priority":2,"timeout_s":1.5,"retries":3,"backoff_s":1.0,
   "backoff_max_s":300.0,"idempotent":true,"memory_bytes":100000000,"cpu":0.5,"concurrency":4,
-  "concurrency_key":"user","cron":null,"result":null,
+  "concurrency_key":"user","cron":null,"result":null,"retention_s":2.5,
   "parameters":[
    {"name":"index","doc":"","required":true,"annotation":"int","schema":{"type":"integer","minimum":0}},
    {"name":"user","doc":"","required":false,"default":"me","annotation":"str","schema":{"type":"string"}},
@@ -38,6 +38,12 @@ fn refused(count: usize, fill: impl FnOnce(&mut Writer) -> &mut Writer) -> Refus
     manifest()
         .check("classify", &arguments)
         .expect_err("refused")
+}
+
+#[test]
+fn a_request_may_be_kept_for_a_time_of_its_own() {
+    let ages = manifest().ages();
+    assert_eq!(ages, [("classify".into(), 2_500)].into_iter().collect());
 }
 
 #[test]

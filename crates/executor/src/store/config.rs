@@ -34,8 +34,10 @@ pub struct StoreConfig {
     pub result_bytes_max: u64,
     /// Bytes of arguments of unfinished requests that are read at the open; further ones stay on disk.
     pub queue_bytes_max: u64,
-    /// Ended requests are removed after this.
+    /// Ended requests are removed after this, where their name has no age of its own.
     pub retention_age_ms: u64,
+    /// Nothing is removed for its age before [`super::Store::retain`] has said which names have one.
+    pub awaits_ages: bool,
     /// The oldest ended requests are removed while database, results and logs take more.
     pub retention_bytes: u64,
     /// Time between two checks of the retention.
@@ -57,6 +59,7 @@ impl StoreConfig {
             result_bytes_max: 1_000_000,
             queue_bytes_max: 64 << 20,
             retention_age_ms: 7 * 86_400_000,
+            awaits_ages: false,
             retention_bytes: 1_000_000_000,
             retention_every_ms: 60_000,
             // Half as many again as an asynchronous worker runs at once (`async_at_once`); 256 KiB.

@@ -36,6 +36,16 @@ pub enum StoreError {
     /// The file belongs to something else, or is broken.
     #[error("{path}: {what}; move it away to begin anew, or restore it")]
     Damaged { path: PathBuf, what: String },
+    /// While it was copied, it was written to faster.
+    #[error(
+        "the store in {directory} is written to faster than it is copied: {moments} times its log grew by {growth} bytes \
+        before the copy was complete; back up when the server has less to do, or to a faster disk"
+    )]
+    Outrun {
+        directory: PathBuf,
+        moments: u32,
+        growth: u64,
+    },
     /// `SQLite` reported an error.
     #[error("{what}: {source}")]
     Database {

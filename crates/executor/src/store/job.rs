@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::fetch::Question;
-use super::prune::PruneRule;
+use super::prune::{PruneRule, RetentionAges};
 use crate::id::RequestId;
 use crate::op::Op;
 use crate::request::Ending;
@@ -38,6 +38,8 @@ pub(super) enum ReadJob {
         rule: PruneRule,
         ticket: u64,
     },
+    /// These names have ages of their own, and no others.
+    Retain(RetentionAges),
     /// From the writer: what it removed of the last step, or why it removed nothing.
     Deleted(Result<Vec<RequestId>, String>),
 }

@@ -25,6 +25,7 @@
 //! Why not a log of our own: the listing, pruning and recovery of requests need an index over them, and a power failure
 //! in the middle of any of it is what `SQLite` is tested for.
 
+mod backup;
 mod boot;
 mod config;
 mod directory;
@@ -56,11 +57,12 @@ use std::thread::JoinHandle;
 
 use forebay_base::Queue;
 
+pub use backup::{Contents, CopyLimits, DatabaseCopy, copy_database, sync_file_system};
 pub use config::{StoreConfig, Synchronous};
 pub use ending::{Payload, StoredEnding};
 pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Question};
-pub use prune::{PruneRule, Pruned};
+pub use prune::{PruneRule, Pruned, RetentionAges};
 pub use reader::{DatabaseReader, Filter, Listed, Page, PastRun};
 pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
@@ -216,6 +218,13 @@ impl Store {
     /// Remove ended requests with their results and logs; the answer carries the ticket.
     pub fn prune(&self, rule: PruneRule, ticket: u64) {
         self.reads.push(ReadJob::Prune { rule, ticket });
+    }
+
+    /// Keep ended requests of these names for so many milliseconds, and those of all others as the settings say.
+    ///
+    /// Never blocks. In force at the next check of the retention, also for requests that have ended before.
+    pub fn retain(&self, ages: RetentionAges) {
+        self.reads.push(ReadJob::Retain(ages));
     }
 
     /// The queue of answers; its descriptor is readable while there are some.

@@ -134,6 +134,18 @@ pub(super) fn decode(stored: &[u8], options: &mut Options) -> crate::error::Resu
     reader.end()
 }
 
+/// The request that submitted one with these stored options; `None` for none, and for options that cannot be read.
+pub(super) fn parent(stored: Option<&[u8]>) -> Option<RequestId> {
+    let mut reader = Reader::new(stored?);
+    for _ in 0..reader.map_or_nil().ok()?? {
+        if reader.text().ok()? == "parent" {
+            return reader.unsigned().ok().map(RequestId);
+        }
+        reader.skip().ok()?;
+    }
+    None
+}
+
 /// Stored options with one more text, which replaces one of the same name.
 pub(super) fn with_text(
     stored: Option<&[u8]>,
@@ -195,8 +207,21 @@ mod tests {
             ..Options::default()
         };
         let mut back = Options::default();
-        decode(&encode(&options).unwrap(), &mut back).unwrap();
+        let stored = encode(&options).unwrap();
+        decode(&stored, &mut back).unwrap();
         assert_eq!(back, options);
+        assert_eq!(parent(Some(&stored)), options.parent);
+    }
+
+    #[test]
+    fn a_request_without_a_parent_has_none() {
+        let options = Options {
+            retries: 1,
+            ..Options::default()
+        };
+        assert_eq!(parent(encode(&options).as_deref()), None);
+        assert_eq!(parent(None), None);
+        assert_eq!(parent(Some(&[0x81])), None, "cut off");
     }
 
     #[test]

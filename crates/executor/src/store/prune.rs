@@ -1,9 +1,10 @@
 //! Chooses the ended requests to remove.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::config::StoreConfig;
 use super::directory::{LOGS, RESULTS};
@@ -16,6 +17,9 @@ use crate::request::{Millis, Status};
 const STEP_MAX: usize = 256;
 /// What a row takes besides its blobs, approximately: the row, its arguments' row and its index entries.
 const ROW_BYTES: u64 = 256;
+
+/// How long ended requests of some names are kept, in milliseconds.
+pub type RetentionAges = HashMap<Arc<str>, u64>;
 
 /// Which ended requests to remove. An unset field does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub(super) struct Plan {
     ids: VecDeque<RequestId>,
     /// Every id up to here was looked at.
     cursor: u64,
+    /// One name after the other, if their ages differ.
+    names: Option<Names>,
     /// Stop when database, results and logs take no more than this.
     kept_bytes_max: Option<u64>,
     /// Stop when this much is freed: `kept_bytes_max` relative to what was measured.
@@ -80,6 +86,7 @@ impl Plan {
             rule,
             ids: VecDeque::new(),
             cursor: 0,
+            names: None,
             kept_bytes_max: None,
             goal_bytes: None,
             spares_unread: ticket.is_none(), // a person may want them removed
@@ -96,6 +103,23 @@ impl Plan {
             ..PruneRule::default()
         };
         Self::of(rule, None)
+    }
+
+    /// Requests that ended longer ago than requests of their name are kept.
+    ///
+    /// By name, of each the oldest first: what is kept for longer is not looked at.
+    pub fn by_ages(now: Millis, usual_ms: u64, own: Arc<RetentionAges>) -> Self {
+        let names = Names {
+            now,
+            usual_ms,
+            own,
+            last: String::new(),
+            is_begun: false,
+        };
+        Self {
+            names: Some(names),
+            ..Self::of(PruneRule::default(), None)
+        }
     }
 
     /// The oldest ended, until database, results and logs take no more than `bytes`.
@@ -166,6 +190,15 @@ impl Plan {
 
     /// The next in the order of acceptance, which is about that of their ends, and needs no index.
     fn walk(&mut self, connection: &Connection, now: Millis) -> rusqlite::Result<Vec<Candidate>> {
+        if let Some(names) = &mut self.names
+            && !names.is_begun
+        {
+            let Some(before) = names.begin_next(connection)? else {
+                self.finished = true;
+                return Ok(Vec::new());
+            };
+            (self.rule.ended_before, self.cursor) = (Some(before), 0);
+        }
         // A request that was accepted later has not ended earlier, unless the clock was once ahead of what it is now.
         let newest = connection.query_row("SELECT max(id) FROM requests", [], |row| {
             row.get::<_, Option<i64>>(0)
@@ -175,7 +208,12 @@ impl Plan {
         let before = self.rule.ended_before.filter(|_| in_order);
         let last = before.map_or(i64::MAX.cast_unsigned(), |at| RequestId::first_at(at).0);
         let found = self.select(connection, (self.cursor, last))?;
-        self.finished = found.len() < STEP_MAX;
+        if found.len() < STEP_MAX {
+            match &mut self.names {
+                Some(names) => names.is_begun = false,
+                None => self.finished = true,
+            }
+        }
         if let Some(candidate) = found.last() {
             self.cursor = candidate.id.0;
         }
@@ -190,20 +228,26 @@ impl Plan {
         let statuses = self.rule.statuses.iter();
         let mask = statuses.fold(0_u32, |mask, status| mask | 1 << *status as u32);
         let mask = if mask == 0 { u32::MAX } else { mask };
-        let mut statement = connection.prepare(
+        let name = self.names.as_ref().map(|names| &*names.last);
+        let (index, named) = match name {
+            Some(_) => ("INDEXED BY names", "r.name = ?6"),
+            None => ("", "?6 IS NULL"),
+        };
+        let mut statement = connection.prepare(&format!(
             "SELECT r.id, r.idempotency IS NOT NULL, coalesce(r.result_bytes, 0) + \
              coalesce(length(r.failure), 0) + coalesce(length(a.blob), 0) \
-             FROM requests r LEFT JOIN arguments a ON a.id = r.id \
-             WHERE r.id > ?1 AND r.id <= ?2 AND r.ended_at < ?3 AND (?4 >> r.status) & 1 \
-             ORDER BY r.id LIMIT ?5",
-        )?;
+             FROM requests r {index} LEFT JOIN arguments a ON a.id = r.id \
+             WHERE {named} AND r.id > ?1 AND r.id <= ?2 AND r.ended_at < ?3 AND (?4 >> r.status) & 1 \
+             ORDER BY r.id LIMIT ?5"
+        ))?;
         let before = self.rule.ended_before.map_or(i64::MAX, u64::cast_signed);
         let limits = params![
             behind.cast_signed(),
             last.cast_signed(),
             before,
             mask,
-            STEP_MAX.cast_signed()
+            STEP_MAX.cast_signed(),
+            name
         ];
         let rows = statement.query_map(limits, |row| {
             Ok(Candidate {
@@ -213,6 +257,36 @@ impl Plan {
             })
         })?;
         rows.collect()
+    }
+}
+
+/// The names in the database, one after the other, with the time before which their requests are too old.
+#[derive(Debug)]
+struct Names {
+    now: Millis,
+    usual_ms: u64,
+    own: Arc<RetentionAges>,
+    /// The one that was begun last; none has an empty name.
+    last: String,
+    is_begun: bool,
+}
+
+impl Names {
+    /// Begin with the next name, and give its time; `None`: that was the last.
+    fn begin_next(&mut self, connection: &Connection) -> rusqlite::Result<Option<Millis>> {
+        let next = connection
+            .query_row(
+                "SELECT name FROM requests INDEXED BY names WHERE name > ?1 ORDER BY name LIMIT 1",
+                [&self.last],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let Some(next) = next else {
+            return Ok(None);
+        };
+        (self.last, self.is_begun) = (next, true);
+        let age = self.own.get(&*self.last).copied();
+        Ok(Some(self.now.saturating_sub(age.unwrap_or(self.usual_ms))))
     }
 }
 

@@ -13,7 +13,7 @@ use super::config::StoreConfig;
 use super::fetch::{Fetched, Question, fetch};
 use super::inbox::{Inbox, Seen};
 use super::job::{ReadJob, WriteJob};
-use super::prune::{Candidate, Plan};
+use super::prune::{Candidate, Plan, RetentionAges};
 use super::reader::DatabaseReader;
 use super::results::{self, Unfiled};
 use super::statements;
@@ -45,6 +45,8 @@ pub(super) struct ReadThread {
     /// Requests that were read as a whole, and when.
     spared: VecDeque<(Instant, RequestId)>,
     retention_at: Instant,
+    /// RetentionAges of some names; `None`: they are not known yet.
+    ages: Option<Arc<RetentionAges>>,
     /// Until then nothing is removed for its age.
     ages_from: Instant,
     /// Files of an earlier server that may belong to no request, while there are any left to look at.
@@ -68,6 +70,7 @@ impl ReadThread {
         } else {
             Duration::ZERO
         };
+        let ages = (!config.awaits_ages).then(Arc::default);
         Self {
             config,
             connection: reader.into_inner(),
@@ -80,6 +83,7 @@ impl ReadThread {
             asked: HashMap::new(),
             spared: VecDeque::new(),
             retention_at: Instant::now(),
+            ages,
             ages_from: Instant::now() + grace,
             orphans: Some(orphans),
         }
@@ -143,6 +147,7 @@ impl ReadThread {
                     self.follow();
                 }
             }
+            ReadJob::Retain(ages) => self.ages = Some(Arc::new(ages)),
             ReadJob::Deleted(Ok(ids)) => {
                 self.remove_files(&ids);
                 self.follow();
@@ -263,9 +268,15 @@ impl ReadThread {
         // Ends are stored by this clock. The wall clock may have been corrected backwards since, so the earlier of both
         // counts.
         let now = config.clock.now().min(config.clock.wall());
-        if Instant::now() >= self.ages_from {
-            let before = now.saturating_sub(config.retention_age_ms);
-            self.plans.push_back(Plan::by_age(before));
+        if Instant::now() >= self.ages_from
+            && let Some(ages) = &self.ages
+        {
+            let usual_ms = config.retention_age_ms;
+            self.plans.push_back(if ages.is_empty() {
+                Plan::by_age(now.saturating_sub(usual_ms))
+            } else {
+                Plan::by_ages(now, usual_ms, Arc::clone(ages))
+            });
         }
         self.plans.push_back(Plan::by_bytes(config.retention_bytes));
         // Only unread results can have kept the previous plan above its limit.

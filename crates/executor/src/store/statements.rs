@@ -44,7 +44,7 @@ const FREE_KEY: &str = "UPDATE requests SET idempotency = NULL WHERE idempotency
 const TRIM_PEAKS: &str = "DELETE FROM peaks WHERE name = ?1 AND code = ?2 AND rowid NOT IN \
     (SELECT rowid FROM peaks WHERE name = ?1 AND code = ?2 ORDER BY rowid DESC LIMIT ?3)";
 /// The largest id outlives its request, so that no id is given twice.
-const KEEP_LAST: &str = "INSERT INTO facts(name, value) SELECT 'last', max(id) FROM requests WHERE true \
+pub(super) const KEEP_LAST: &str = "INSERT INTO facts(name, value) SELECT 'last', max(id) FROM requests WHERE true \
     ON CONFLICT(name) DO UPDATE SET value = max(value, excluded.value)";
 const FIRED: &str = "INSERT INTO schedules(name, fired_at) VALUES(?1, ?2) \
     ON CONFLICT(name) DO UPDATE SET fired_at = excluded.fired_at";

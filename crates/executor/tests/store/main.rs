@@ -1,6 +1,7 @@
 //! The store with real files, real threads and processes that are killed.
 
 mod as_root;
+mod backup;
 mod clock;
 mod given;
 mod journal;

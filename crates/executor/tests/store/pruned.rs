@@ -1,9 +1,13 @@
 //! What is given up: by rule, by age, by size.
 
+use std::sync::Arc;
+
 use forebay_executor::id::{EPOCH_MS, RequestId, SEQUENCE_BITS};
 use forebay_executor::op::Op;
-use forebay_executor::request::{Failure, Options, Outcome, Status};
-use forebay_executor::store::{Answer, Fetched, PruneRule, Pruned, Question, StoreConfig};
+use forebay_executor::request::{Ending, Failure, Options, Outcome, Request, Status};
+use forebay_executor::store::{
+    Answer, Fetched, PruneRule, Pruned, Question, RetentionAges, StoreConfig,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
@@ -264,4 +268,97 @@ fn the_oldest_go_when_there_is_too_much() {
     let left = ids(&directory);
     assert!(left.len() > 100, "{} are left", left.len());
     assert_eq!(left.last(), Some(&400), "the newest stay");
+}
+
+/// A request of this name and its end, so many milliseconds ago.
+fn ended(id: u64, name: &str, ago_ms: u64) -> [Op; 2] {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = u64::try_from(now.expect("after 1970").as_millis()).expect("a time");
+    let at = now - ago_ms;
+    let id = ((at - EPOCH_MS) << SEQUENCE_BITS) + id;
+    let mut given = Request::clone(&request(id, *b"\x80", Options::default()));
+    (given.submission.name, given.accepted_at) = (name.into(), at);
+    let Op::End {
+        ending,
+        deaths,
+        claimed,
+        ..
+    } = end(id)
+    else {
+        unreachable!("an end")
+    };
+    let ending = Arc::new(Ending {
+        at,
+        ..Ending::clone(&ending)
+    });
+    let end = Op::End {
+        id: RequestId(id),
+        ending,
+        deaths,
+        claimed,
+    };
+    [Op::Accept(Arc::new(given)), end]
+}
+
+fn names(directory: &Directory) -> Vec<String> {
+    let database = rusqlite::Connection::open(directory.path().join("requests.db"));
+    let database = database.expect("opens");
+    let mut names = database
+        .prepare("SELECT name || ' ' || count(*) FROM requests GROUP BY name ORDER BY name")
+        .expect("a statement");
+    let names = names.query_map([], |row| row.get(0)).expect("rows");
+    names.map(|name| name.expect("a name")).collect()
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+#[test]
+fn names_have_ages_of_their_own() {
+    let directory = Directory::new();
+    let config = StoreConfig {
+        retention_every_ms: 20,
+        retention_age_ms: 24 * HOUR_MS,
+        awaits_ages: true,
+        ..given::config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config);
+    let (mut accepts, mut ends) = (Vec::new(), Vec::new());
+    // More of each than one step removes; a day and an hour, half a day, and half an hour old.
+    for number in 0..600 {
+        for (name, at) in [("brief", 0), ("kept", 1), ("other", 2), ("unnamed", 3)] {
+            for (age, ago) in [25 * HOUR_MS, 12 * HOUR_MS, HOUR_MS / 2]
+                .into_iter()
+                .enumerate()
+            {
+                let number = number * 12 + age as u64 * 4 + at;
+                let [accept, end] = ended(number, name, ago);
+                accepts.push(accept);
+                ends.push(end);
+            }
+        }
+    }
+    driven.commit(accepts);
+    driven.commit(ends);
+    // Whatever the default says, until it is known who has an age of its own.
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        driven.store.fetch(RequestId(0), Question::Ending, 9);
+        assert!(matches!(driven.answer(), Answer::Fetched { .. }));
+    }
+    assert_eq!(ids(&directory).len(), 7_200);
+    let ages = [("brief", HOUR_MS), ("kept", 48 * HOUR_MS), ("other", 0)];
+    let ages = ages.map(|(name, age)| (name.into(), age));
+    driven.store.retain(ages.into_iter().collect());
+    settled(&mut driven, &directory, 600 + 1_800 + 1_200);
+    assert_eq!(
+        names(&directory),
+        ["brief 600", "kept 1800", "unnamed 1200"]
+    );
+    // Without ages of their own all are kept as the settings say.
+    driven.store.retain(RetentionAges::default());
+    settled(&mut driven, &directory, 600 + 1_200 + 1_200);
+    assert_eq!(
+        names(&directory),
+        ["brief 600", "kept 1200", "unnamed 1200"]
+    );
 }

@@ -25,6 +25,17 @@ fn given(id: u64, name: &str, submitter: &str, lane: Lane, accepted_at: u64) -> 
     Op::Accept(Arc::new(given))
 }
 
+/// The same, submitted by that request.
+fn child(accept: Op, parent: Option<RequestId>) -> Op {
+    let Op::Accept(request) = accept else {
+        panic!("no accept: {accept:?}");
+    };
+    let mut request = Request::clone(&request);
+    let options = Options::clone(&request.submission.options);
+    request.submission.options = Arc::new(Options { parent, ..options });
+    Op::Accept(Arc::new(request))
+}
+
 /// The ids of all pages, one after another, and how many pages there were.
 fn listed(reader: &DatabaseReader, filter: &Filter, most: usize) -> (Vec<u64>, usize) {
     let (mut ids, mut cursor, mut pages) = (Vec::new(), None, 0);
@@ -106,6 +117,27 @@ fn a_filter_that_fits_little_takes_many_bounded_pages() {
         ..Filter::default()
     };
     assert_eq!(listed(&reader, &by_name, 100), (rare, 1));
+}
+
+#[test]
+fn children_are_looked_for_behind_their_parent_alone() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    let rows = (1..=25_000).map(|id| {
+        let parent = [14_000, 22_000]
+            .into_iter()
+            .find(|one| id == one + 7 || id == one + 90);
+        child(accept(id), parent.map(RequestId))
+    });
+    driven.commit(rows.collect());
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let of = |parent| Filter {
+        parent: Some(RequestId(parent)),
+        ..Filter::default()
+    };
+    assert_eq!(listed(&reader, &of(22_000), 9), (vec![22_090, 22_007], 1));
+    assert_eq!(listed(&reader, &of(14_000), 9), (vec![14_090, 14_007], 2));
+    assert_eq!(listed(&reader, &of(24_999), 9), (vec![], 1));
 }
 
 #[test]
@@ -217,6 +249,12 @@ fn word(number: u8) -> String {
     format!("w{number}")
 }
 
+/// Each sixth request has no parent, the others have one of the first five.
+fn parent_of(id: u64) -> Option<RequestId> {
+    let parent = id % 6;
+    (0 < parent && parent < id).then_some(RequestId(parent))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -228,6 +266,7 @@ proptest! {
         submitter in prop::option::of(0..2_u8),
         lane in prop::option::of(0..3_u8),
         times in (prop::option::of(0..45_u64), prop::option::of(0..45_u64)),
+        parent in prop::option::of(1..6_u64),
         most in 1..7_usize,
     ) {
         let directory = Directory::new();
@@ -237,7 +276,8 @@ proptest! {
         let numbered = || rows.iter().enumerate().map(|(at, row)| (at as u64 + 1, *row));
         let mut ops = Vec::new();
         for (id, (name, submitter, lane, status)) in numbered() {
-            ops.push(given(id, &word(name), &word(submitter), lanes[usize::from(lane)], id));
+            let row = given(id, &word(name), &word(submitter), lanes[usize::from(lane)], id);
+            ops.push(child(row, parent_of(id)));
             match all[usize::from(status)] {
                 Status::Queued => {}
                 Status::Running => ops.push(claim(id, 1)),
@@ -253,6 +293,7 @@ proptest! {
             lane: lane.map(|lane| lanes[usize::from(lane)]),
             since: times.0,
             until: times.1,
+            parent: parent.map(RequestId),
         };
         let fits = |(id, (of, by, place, status)): &(u64, Given)| {
             (statuses.is_empty() || statuses.contains(status))
@@ -261,6 +302,7 @@ proptest! {
                 && lane.is_none_or(|lane| lane == *place)
                 && times.0.is_none_or(|since| *id >= since)
                 && times.1.is_none_or(|until| *id < until)
+                && parent.is_none_or(|parent| parent_of(*id) == Some(RequestId(parent)))
         };
         let mut wanted: Vec<_> = numbered().filter(fits).map(|(id, _)| id).collect();
         wanted.reverse();

@@ -48,7 +48,7 @@ impl PyStoreReader {
         Ok(Some(found.into_iter().map(|id| id.0).collect()))
     }
 
-    #[pyo3(signature = (count_max, cursor = None, *, status = Vec::new(), name = None, submitter = None, lane = None, since_ms = None, until_ms = None))]
+    #[pyo3(signature = (count_max, cursor = None, *, status = Vec::new(), name = None, submitter = None, lane = None, since_ms = None, until_ms = None, parent = None))]
     #[allow(clippy::too_many_arguments)] // they are Python's
     fn page<'py>(
         &self,
@@ -61,6 +61,7 @@ impl PyStoreReader {
         lane: Option<String>,
         since_ms: Option<u64>,
         until_ms: Option<u64>,
+        parent: Option<u64>,
     ) -> Result<(Vec<Bound<'py, PyDict>>, Option<u64>)> {
         let statuses = status.iter().map(|word| status_of(word));
         let filter = Filter {
@@ -70,6 +71,7 @@ impl PyStoreReader {
             lane: lane.as_deref().map(lane_of).transpose()?,
             since: since_ms,
             until: until_ms,
+            parent: parent.map(RequestId),
         };
         let cursor = cursor.map(RequestId);
         let page = py.detach(|| self.0.page(&filter, cursor, count_max))?;

@@ -45,6 +45,10 @@ COMMANDS: Final = {
     "prune": Command(
         "forebay.cli.commands.prune", "remove ended requests with their results and logs"
     ),
+    "backup": Command(
+        "forebay.cli.commands.store.backup",
+        "copy a store into a directory that a server can start from",
+    ),
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
     "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),

@@ -17,6 +17,7 @@ EXAMPLES = """\
   forebay ps --failed --json        an object a line
   forebay ps --name tune -n 100
   forebay ps --since 2026-01-31T12:00:00Z
+  forebay ps --parent ID            what a request submitted
   forebay ps --before ID            the next page"""
 
 STATES = ("queued", "running", "succeeded", "failed", "cancelled", "dead")
@@ -42,6 +43,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--since", metavar="TIME", help="only those accepted at this time or later")
     parser.add_argument("--until", metavar="TIME", help="only those accepted before it")
+    parser.add_argument("--parent", metavar="ID", help="only those that this request submitted")
     parser.add_argument("-n", "--limit", type=int, default=ROWS, metavar="N", help=f"rows ({ROWS})")
     parser.add_argument("--before", metavar="ID", help="only those that are older")
 
@@ -53,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         states = [*states, "dead"]  # set aside, after it had failed
     with session(options) as client:
         before = options.before and client.get(options.before).id
+        parent = options.parent and client.get(options.parent).id
         rows = client.list(
             status=states,
             name=options.name,
@@ -60,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
             lane=options.lane,
             since=options.since,
             until=options.until,
+            parent=parent,
             limit=options.limit,
             before=before,
         )

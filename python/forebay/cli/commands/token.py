@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli.commands import COMMANDS
+from forebay.cli.commands.store.state import state_of
 from forebay.cli.exit_codes import NoSuchThingError
 from forebay.cli.output import note, say, say_json, table
 from forebay.cli.parser import Parser, common, seconds
@@ -73,26 +74,8 @@ def _part(
         help="whose server: tune.py:app, package.module:app (default: FOREBAY_APP, forebay.toml,"
         " the server that was started last)",
     )
-    parser.set_defaults(run=lambda options: run(_state(options.app), options))
+    parser.set_defaults(run=lambda options: run(state_of(options.app), options))
     return parser
-
-
-def _state(app: str | None) -> Path:
-    """The state directory of the server that is meant."""
-    from forebay.configuration import find_configuration
-    from forebay.executor._internal import home_of, newest
-
-    configuration = find_configuration({"app": app})
-    named = configuration.value("app")
-    if named is not None:
-        return home_of(named, configuration).paths.state
-    found = newest()
-    if found is None:
-        raise NoSuchThingError(
-            "no server runs and nothing names an application; give --app FILE.py, or set "
-            "FOREBAY_APP"
-        )
-    return Path(found.state)
 
 
 def _add(state: Path, options: argparse.Namespace) -> int:

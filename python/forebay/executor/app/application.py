@@ -116,6 +116,7 @@ class App:
         concurrency_key: str | None = None,
         cron: str | None = None,
         ahead: int = 0,
+        retention: str | float | None = None,
     ) -> Decorator: ...
 
     def request(
@@ -135,6 +136,7 @@ class App:
         concurrency_key: str | None = None,
         cron: str | None = None,
         ahead: int = 0,
+        retention: str | float | None = None,
     ) -> Any:
         """Make a function a request; it can still be called and imported as before.
 
@@ -160,26 +162,18 @@ class App:
             ahead: further requests of its name that a worker may get while it runs one, 0 to 64;
                 for short work without `await`, which then costs half as much. One that waits behind
                 a run of over 25 ms is queued again, unless that run is busy outside Python.
+            retention: how long it is kept once it has ended, as in "30d" or "1h", in the place of
+                the server's `retention_age`; the server looks once a minute.
 
         Raises:
             ConfigError: an option is wrong, the name is taken, or the type of a parameter is not
                 data. An annotation that names something defined later is checked at use.
         """
-        given = {
-            "lane": lane,
-            "priority": priority,
-            "timeout": timeout,
-            "retries": retries,
-            "backoff": backoff,
-            "max_backoff": max_backoff,
-            "idempotent": idempotent,
-            "memory": memory,
-            "cpu": cpu,
-            "concurrency": concurrency,
-            "concurrency_key": concurrency_key,
-            "cron": cron,
-            "ahead": ahead,
-        }
+        given: dict[str, Any] = {"lane": lane, "priority": priority, "timeout": timeout}
+        given |= {"retries": retries, "backoff": backoff, "max_backoff": max_backoff}
+        given |= {"idempotent": idempotent, "memory": memory, "cpu": cpu, "cron": cron}
+        given |= {"concurrency": concurrency, "concurrency_key": concurrency_key}
+        given |= {"ahead": ahead, "retention": retention}
 
         if callable(name):
             return self._add(name, None, given)

@@ -38,6 +38,7 @@ class RequestOptions:
         concurrency_key: a parameter, each value of which is counted separately; None: all together.
         cron: when it is submitted by the server itself; None: never.
         ahead: further requests of its name that a worker may get while it runs one.
+        retention_s: seconds that it is kept once it has ended; None: as the server keeps others.
     """
 
     lane: Lane
@@ -53,6 +54,7 @@ class RequestOptions:
     concurrency_key: str | None
     cron: str | None
     ahead: int
+    retention_s: float | None
 
     @classmethod
     def checked(cls, what: str, *, is_async: bool, **given: Any) -> RequestOptions:
@@ -93,6 +95,7 @@ class RequestOptions:
             concurrency_key=key,
             cron=_cron(what, given["cron"]),
             ahead=_ahead(what, given["ahead"], is_async=is_async),
+            retention_s=_seconds(what, "retention", given["retention"]),
         )
 
 

@@ -196,11 +196,12 @@ class AsyncClient:
         lane: str | None = None,
         since: str | float | None = None,
         until: str | float | None = None,
+        parent: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
         """What the server knows of its requests; arguments as of `Client.list`."""
-        wanted = filters(status, name, submitter, lane, since, until)
+        wanted = filters(status, name, submitter, lane, since, until, parent)
         rows: Rows = []
         while True:
             page = await self.ask("list", wanted, limit - len(rows), before)

@@ -244,6 +244,7 @@ class Client:
         lane: str | None = None,
         since: str | float | None = None,
         until: str | float | None = None,
+        parent: str | None = None,
         limit: int = 100,
         before: str | None = None,
     ) -> Rows:
@@ -257,13 +258,14 @@ class Client:
             since: only those that were accepted at this time or later: seconds since 1970, or text
                 as of RFC 3339.
             until: only those that were accepted before it.
+            parent: only those that this request submitted.
             limit: at most so many.
             before: only those older than this id, for the next page.
 
         Cost: an answer for each 10,000 requests that the server looks at, which are few for what
         has not ended, did not succeed, or is of one name.
         """
-        wanted = filters(status, name, submitter, lane, since, until)
+        wanted = filters(status, name, submitter, lane, since, until, parent)
         rows: Rows = []
         while True:
             page = self.ask("list", wanted, limit - len(rows), before)

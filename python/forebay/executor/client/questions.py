@@ -34,6 +34,7 @@ def filters(
     lane: str | None,
     since: str | float | None,
     until: str | float | None,
+    parent: str | None,
 ) -> dict[str, Any]:
     """What a listing leaves out, of what was given."""
     given: dict[str, Any] = {
@@ -43,6 +44,7 @@ def filters(
         "lane": lane,
         "since": since,
         "until": until,
+        "parent": parent,
     }
     return {key: value for key, value in given.items() if value is not None}
 

@@ -297,9 +297,16 @@ class Admin:
             "traceparent": options.pop("traceparent", None),
             "arguments": _readable(self._rows.arguments(number)),
             "options": options,
+            "retention_s": self._retention_s(row["name"]),
             "runs": self._rows.runs(number),
             **{key: it for key, it in self._why(row).items() if key in ("next", "decisions")},
         }
+
+    def _retention_s(self, name: str) -> float | None:
+        """How long a request of that name is kept once it has ended."""
+        requests = self._house.manifest.get("requests", ())
+        own = next((it.get("retention_s") for it in requests if it["name"] == name), None)
+        return own if own is not None else self._house.facts().get("retention_s")
 
     def why(self, id: object) -> dict[str, Any]:
         """Why a request waits, is slow, or ended as it did."""

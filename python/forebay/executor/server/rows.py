@@ -42,7 +42,7 @@ NUMBER_MAX = 2**63 - 1
 MOMENT_MAX_S = 253_402_300_799
 """The end of the year 9999, behind which Python has no dates."""
 
-FILTERS: Final = ("status", "name", "submitter", "lane", "since", "until")
+FILTERS: Final = ("status", "name", "submitter", "lane", "since", "until", "parent")
 """What a page may leave out."""
 
 Row = dict[str, Any]
@@ -71,6 +71,7 @@ class Reader(Protocol):
         lane: str | None = None,
         since_ms: int | None = None,
         until_ms: int | None = None,
+        parent: int | None = None,
     ) -> tuple[list[Row], int | None]:
         """The newest behind the cursor, and the next cursor."""
 
@@ -142,8 +143,8 @@ class Rows:
         few of those that were looked at.
 
         Args:
-            filters: any of `status` (words), `name`, `submitter`, `lane`, and `since` and `until`,
-                times of acceptance in seconds since 1970 or as RFC 3339 text.
+            filters: any of `status` (words), `name`, `submitter`, `lane`, `parent` (an id), and
+                `since` and `until`, times of acceptance in seconds since 1970 or as RFC 3339 text.
             limit: most requests, up to `PAGE_MAX`.
             cursor: of the page before, or the id behind which to go on.
 
@@ -154,15 +155,17 @@ class Rows:
         if not isinstance(limit, int) or not 1 <= limit <= PAGE_MAX:
             raise invalid("limit", f"a number between 1 and {PAGE_MAX}", limit)
         checked = _checked(checked_map("filters", filters))
-        behind = None if cursor is None else self._behind(cursor)
+        if "parent" in checked:
+            checked["parent"] = self._number(checked["parent"])
+        behind = None if cursor is None else self._number(cursor)
         return self._reader.page(limit, behind, **checked)
 
-    def _behind(self, cursor: object) -> int:
-        """The number behind which a page begins; its request may have been pruned meanwhile."""
-        if isinstance(cursor, str):
+    def _number(self, id: object) -> int:
+        """The number of an id whose request may have been pruned; else as `resolve`."""
+        if isinstance(id, str):
             with contextlib.suppress(ValueError):
-                return number_of(cursor)
-        return self.resolve(cursor)
+                return number_of(id)
+        return self.resolve(id)
 
     def runs(self, number: int) -> list[Row]:
         """Runs of a request that did not end it, oldest first; of many, the newest."""
@@ -220,6 +223,8 @@ def _checked(filters: dict[str, Any]) -> dict[str, Any]:
             checked[name] = _word(name, value, LANES)
         elif name in ("since", "until"):
             checked[f"{name}_ms"] = _milliseconds(name, value)
+        elif name == "parent":
+            checked[name] = value
         else:
             checked[name] = str(value)
     return checked

@@ -29,6 +29,7 @@ from forebay._runtime_directory import make_private, open_private
 from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ClosedError, ConfigError, Error, InternalError
 from forebay.executor.app.sources import code_of
+from forebay.executor.backup.layout import refuse_other
 from forebay.executor.server.admin import SLOW, Admin
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
@@ -191,6 +192,7 @@ class Server:
             "pool_socket": str(self.paths.pool_socket),
             "http": self._http,
             "synchronous": self._config.synchronous,
+            "retention_s": self._config.retention_age,
             "reloads": self._reloads,
             "idle_end_s": self._config.idle_timeout if self._ends_when_idle else None,
             "draining": self._asked_to_stop > 0,
@@ -222,6 +224,7 @@ class Server:
     def _build(self, parts: contextlib.ExitStack) -> tuple[_core.Dispatcher, Supervisor]:
         """Make the parts; `parts` closes them in the reverse order."""
         paths = self.paths
+        refuse_other(paths.state)
         self._lock = lock = StateLock(paths.state)
         parts.callback(lock.close)
         make_private(paths.socket.parent)

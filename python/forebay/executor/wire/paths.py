@@ -16,7 +16,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -115,6 +115,11 @@ def paths_of(target: Target, *, state_dir: str | os.PathLike[str] | None = None)
     socket = runtime_root() / f"{called}{_LONGEST_SUFFIX}"
     check_socket_path(socket)
     return ServerPaths(name=name, state=root / name, socket=socket)
+
+
+def main_of(name: str, sources: Iterable[str]) -> str | None:
+    """Which of an application's source files its state directory is called after; None: none."""
+    return next((source for source in sources if name.endswith(f"-{_digest(source)}")), None)
 
 
 def check_socket_path(path: Path) -> None:

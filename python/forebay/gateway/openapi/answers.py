@@ -201,11 +201,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "options": _ANY_MAP,
             "parent": _or_null(_ID),
             "traceparent": _or_null(_TEXT),
+            "retention_s": _or_null(_NUMBER),
             "runs": _list(_ANY_MAP),
             "next": _or_null(_TEXT),
             "decisions": _WHY["decisions"],
         },
-        _OPTIONAL | {"next", "decisions", "parent", "traceparent"},
+        _OPTIONAL | {"next", "decisions", "parent", "retention_s", "traceparent"},
     ),
     "ForebayWhy": _map(_WHY),
     "ForebayArguments": _map(

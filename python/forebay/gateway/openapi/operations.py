@@ -185,6 +185,7 @@ SHARED: Final = (
             query("lane", {"type": "string", "enum": list(LANES)}),
             query("since", _TIME, "accepted at this time or later"),
             query("until", _TIME, "accepted before this time"),
+            query("parent", {"type": "string"}, "submitted by the request of this id"),
             query("limit", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
             query("cursor", {"type": "string"}, "next of the page before"),
         ),

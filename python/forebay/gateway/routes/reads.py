@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["arguments", "listing", "number_of", "show", "status", "why"]
 
 PAGE_DEFAULT: Final = 100
-_FILTERS: Final = ("name", "submitter", "lane", "since", "until")
+_FILTERS: Final = ("name", "submitter", "lane", "since", "until", "parent")
 _KNOWN: Final = frozenset({*_FILTERS, "status", "limit", "cursor"})
 
 

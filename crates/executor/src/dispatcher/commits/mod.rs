@@ -30,7 +30,9 @@ use crate::id::RequestId;
 use crate::machine::{Machine, Submitted};
 use crate::op::{Act, Op};
 use crate::request::{Ending, Millis, Status, Submission};
-use crate::store::{Answer, Fetched, PruneRule, Pruned, Question, StoreConfig, Unread};
+use crate::store::{
+    Answer, Fetched, PruneRule, Pruned, Question, RetentionAges, StoreConfig, Unread,
+};
 
 /// The store, if there is one, and what waits for it.
 pub struct Commits {
@@ -276,6 +278,13 @@ impl Commits {
                 pending.store().prune(rule, ticket);
             }
             None => drop(reply_to.send(Err(NO_STORE.into()))),
+        }
+    }
+
+    /// Keep ended requests of these names for so long.
+    pub fn retain(&self, ages: RetentionAges) {
+        if let Some(pending) = &self.pending {
+            pending.store().retain(ages);
         }
     }
 

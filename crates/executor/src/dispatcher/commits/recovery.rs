@@ -21,6 +21,10 @@ pub fn open(
     now: Millis,
 ) -> Result<(PendingWrites, Millis)> {
     let directory = config.directory.clone();
+    let config = StoreConfig {
+        awaits_ages: true, // the manifest has them
+        ..config
+    };
     let (store, recovery) = Store::open(config)?;
     let reader = DatabaseReader::open(&directory)?;
     // Before the restore, which fails requests whose predecessor did not succeed.

@@ -4,14 +4,17 @@
 //!
 //! **Each read is bounded.** What belongs to one request is found by its id; of its runs the caller says how many it
 //! takes. A page is assembled from *sources*, each a walk down an index, the newest first: the unfinished requests, those
-//! that run, those of one unsuccessful status, those of one name, or all of them. What no source restricts (submitter, lane, times) is
-//! compared row by row, and a page ends after [`LOOKED_MAX`] rows with a cursor, however few of them fitted: a filter
+//! that run, those of one unsuccessful status, those of one name, or all of them. What no source restricts (submitter, lane, parent,
+//! times) is compared row by row, and a page ends after [`LOOKED_MAX`] rows with a cursor, however few of them fitted: a filter
 //! that fits one row in a million costs its caller many pages and nobody else a long read.
 //!
 //! **Times are found by bisection.** Requests are in the order of their acceptance, and their times are too, but for
 //! corrections of the clock between two servers. So the walk begins and ends at the ids that bisection over the times
 //! gives, [`CORRECTED_MS`] farther out, and each row's time is compared as well. A clock that was wrong by more than
 //! that, as one without a battery after a loss of power, may hide requests of before from a listing by time.
+//!
+//! **Children are younger than their parent**, so a walk for those of one ends at it. No column has the parent, which few
+//! requests have: it is read out of the options of the rows that all else lets through.
 //!
 //! A page compares small columns, which lie before the failure and the result of a row, and reads whole rows only of
 //! what fits. `INDEXED BY` makes a source that lost its index an error instead of a walk over everything.
@@ -26,6 +29,7 @@ use crate::id::RequestId;
 use crate::request::{Lane, Millis, Status};
 use crate::store::error::Result;
 use crate::store::interned::{lane, status};
+use crate::store::options;
 
 /// Rows that are compared for one page: some 10 ms. A constant of the reads, which no other module needs
 /// (`rows_looked_max`).
@@ -36,7 +40,7 @@ const CORRECTED_MS: Millis = 86_400_000;
 const COLUMNS: &str = "id, name, code, submitter, lane, priority, status, attempts, deaths, retried, accepted_at, \
     claimed_at, ended_at, wake_at, peak_bytes, result_bytes, failure";
 /// What a page compares.
-const COMPARED: &str = "id, status, lane, accepted_at, name, submitter";
+const COMPARED: &str = "id, status, lane, accepted_at, name, submitter, options";
 
 /// A request as listings show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub struct Filter {
     pub since: Option<Millis>,
     /// Accepted before this time.
     pub until: Option<Millis>,
+    /// Submitted by this request.
+    pub parent: Option<RequestId>,
 }
 
 /// A part of a listing, the newest first.
@@ -297,6 +303,9 @@ fn bounds(
     let since = filter.since.map(|since| since.saturating_sub(CORRECTED_MS));
     let until = filter.until.map(|until| until.saturating_add(CORRECTED_MS));
     let first = since.map_or(Ok(0), |since| first_since(connection, since))?;
+    let first = filter
+        .parent
+        .map_or(first, |parent| first.max(key(parent).saturating_add(1)));
     let end = until.map_or(Ok(i64::MAX), |until| first_since(connection, until))?;
     Ok((first, cursor.map_or(end, |cursor| end.min(key(cursor)))))
 }
@@ -423,7 +432,9 @@ fn fits(row: &Row<'_>, filter: &Filter) -> rusqlite::Result<bool> {
             && is(&filter.submitter, submitter)
             && filter.lane.is_none_or(|wanted| wanted == lane)
             && filter.since.is_none_or(|since| accepted_at >= since)
-            && filter.until.is_none_or(|until| accepted_at < until),
+            && filter.until.is_none_or(|until| accepted_at < until)
+            && (filter.parent.is_none()
+                || filter.parent == options::parent(row.get_ref(6)?.as_blob_or_null()?)),
     )
 }
 

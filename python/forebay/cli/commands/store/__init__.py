@@ -1,0 +1,1 @@
+"""Commands about the store of a server as a whole."""

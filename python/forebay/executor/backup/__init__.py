@@ -1,0 +1,1 @@
+"""Backups: folders that a server can start from."""

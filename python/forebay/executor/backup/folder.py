@@ -1,0 +1,147 @@
+"""The folder that a backup is written into, until it gets its name.
+
+It is written as `DIR.partial-XXXXXXXX`, which its command holds locked, and renamed once all of it
+is on the disk. A partial one that nobody holds was left by a command that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from forebay import _core
+from forebay._working_directory import working_directory
+from forebay.errors import ConfigError
+
+__all__ = ["made"]
+
+_PARTIAL: Final = ".partial-"
+
+
+@contextlib.contextmanager
+def made(target: Path, source: Path) -> Iterator[Path]:
+    """The partial folder, which gets its name at the end of the block; an error removes it.
+
+    Args:
+        target: DIR; it does not exist, or is empty.
+        source: the state directory that is copied.
+
+    Raises:
+        ConfigError: DIR cannot be made there.
+    """
+    target = Path(os.path.normpath(working_directory() / target))
+    _check(target, source)
+    _remove_left(target)
+    partial, lock = _lock_new(target)
+    try:
+        yield partial
+        _core.sync_file_system(os.fspath(partial))
+        _rename(partial, target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _check(target: Path, source: Path) -> None:
+    real, state = Path(os.path.realpath(target)), Path(os.path.realpath(source))
+    if real == state or state in real.parents:
+        raise ConfigError(
+            f"{target} is inside of the state directory {source}, which a backup is a copy of; "
+            "name a directory elsewhere"
+        )
+    if not target.parent.is_dir():
+        raise ConfigError(
+            f"{target.parent} does not exist, so no backup can be made in it; make it, or mount "
+            "its disk"
+        )
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise ConfigError(f"{target} is no directory; name one that does not exist, or is empty")
+    if os.path.ismount(target):
+        raise ConfigError(
+            f"{target} is the root of a disk, which cannot be renamed; name a directory in it, as "
+            f"in {target / 'backup'}"
+        )
+    if next(os.scandir(target), None) is not None:
+        raise _taken(target)
+
+
+def _taken(target: Path) -> ConfigError:
+    return ConfigError(
+        f"{target} is not empty, and a backup is never written over another; name a directory that "
+        "does not exist, or is empty"
+    )
+
+
+def _remove_left(target: Path) -> None:
+    """Remove partial folders of the same name whose commands were killed."""
+    for left in target.parent.glob(f"{_escaped(target.name)}{_PARTIAL}*"):
+        with contextlib.suppress(OSError):
+            lock = _locked(left)
+            try:
+                shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _escaped(name: str) -> str:
+    import glob
+
+    return glob.escape(name)
+
+
+def _lock_new(target: Path) -> tuple[Path, int]:
+    """A new partial folder, for this user alone, and the descriptor that holds its lock."""
+    while True:
+        try:
+            made = tempfile.mkdtemp(prefix=f"{target.name}{_PARTIAL}", dir=target.parent)
+        except OSError as error:
+            raise ConfigError(
+                f"nothing can be made in {target.parent}: {error.strerror}; name a directory of "
+                "yours, on a disk with room"
+            ) from error
+        partial = Path(made)
+        # Another command may take it for a left one until it is locked.
+        with contextlib.suppress(OSError):
+            lock = _locked(partial)
+            if partial.is_dir():
+                return partial, lock
+            os.close(lock)
+
+
+def _locked(partial: Path) -> int:
+    """The descriptor that holds the lock of a partial folder.
+
+    Raises:
+        OSError: another one has it, or there is none.
+    """
+    lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _rename(partial: Path, target: Path) -> None:
+    try:
+        os.rename(partial, target)
+    except OSError as error:
+        if target.is_dir() and next(os.scandir(target), None) is not None:
+            raise _taken(target) from error  # by another backup meanwhile
+        raise
+    parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
