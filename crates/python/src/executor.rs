@@ -1,6 +1,7 @@
 //! The executor for Python: its dispatcher, and the reader of its store.
 
 mod dispatcher;
+mod outbox;
 mod reader;
 mod seen;
 mod settings;
@@ -11,6 +12,7 @@ use pyo3::prelude::*;
 /// Add the classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dispatcher::PyDispatcher>()?;
+    module.add_class::<outbox::PyHookOutbox>()?;
     module.add_class::<reader::PyStoreReader>()?;
     module.add_function(wrap_pyfunction!(cron_fault, module)?)
 }
