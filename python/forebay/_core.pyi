@@ -11,7 +11,7 @@ from forebay._core_blockio import (
     blockio_totals,
     record_checksums,
 )
-from forebay._core_executor import Dispatcher, StoreReader, cron_fault
+from forebay._core_executor import Dispatcher, HookOutbox, StoreReader, cron_fault
 from forebay._core_memory import Arena, Buffer, Rows, Window
 from forebay._core_pool import (
     Borrower,
@@ -81,6 +81,7 @@ __all__ = [
     "Dispatcher",
     "Frame",
     "Handle",
+    "HookOutbox",
     "ItemReader",
     "ItemWriter",
     "KeeperLink",
