@@ -75,13 +75,13 @@ class Command:
     async def _end_of(self, pid: int, output: int) -> None:
         """Wait for the end of a process, and read what it writes meanwhile."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_future()
+        ended = asyncio.Event()
         os.set_blocking(output, False)
         pidfd = os.pidfd_open(pid)
         try:
-            loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
+            loop.add_reader(pidfd, ended.set)
             loop.add_reader(output, lambda: self._read(output) or loop.remove_reader(output))
-            await ended
+            await ended.wait()
         finally:
             loop.remove_reader(pidfd)
             loop.remove_reader(output)

@@ -131,15 +131,12 @@ class Hooks:
     def figures(self) -> dict[str, list[Any]]:
         """Tries, and what waits, as metrics."""
         waiting = sum(one["waiting"] for one in self._reader.outbox())
-        tries = [
+        counters: list[tuple[str, dict[str, str], int]] = [
             ("forebay_hook_deliveries_total", {"hook": hook, "outcome": outcome}, count)
             for (hook, outcome), count in list(self._ended.items())
         ]
-        dropped = ("forebay_hooks_dropped_total", {}, self.outbox.dropped())
-        return {
-            "counters": [*tries, dropped],
-            "gauges": [("forebay_hooks_waiting", {}, waiting)],
-        }
+        counters.append(("forebay_hooks_dropped_total", {}, self.outbox.dropped()))
+        return {"counters": counters, "gauges": [("forebay_hooks_waiting", {}, waiting)]}
 
     def log(self, count: int) -> list[dict[str, Any]]:
         """The last lines of the log, the oldest first."""
