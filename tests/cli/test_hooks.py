@@ -70,7 +70,7 @@ def test_hooks_are_listed_called_and_their_log_is_shown(
     assert main(["hooks", *url, "log"]) == 0
     line = capsys.readouterr().out
     assert f"ops failed failed {id} fails: try 1" in line
-    assert "500 Internal Server Error: no room; again in" in line
+    assert "500 Internal Server Error: no room; again at" in line
     assert main(["hooks", *url, "log", "--json"]) == 0
     (told,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (told["hook"], told["outcome"], told["id"], told["schema"]) == ("ops", "failed", id, 1)

@@ -49,7 +49,8 @@ COMMANDS: Final = {
     "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
     "hooks": Command(
-        "forebay.cli.commands.hooks", "what a server calls when a request is dead, and how it went"
+        "forebay.cli.commands.server.hooks",
+        "what a server calls when a request is dead, and how it went",
     ),
     "token": Command(
         "forebay.cli.commands.token", "who may call a server over HTTP, and what", is_local=True

@@ -8,7 +8,6 @@ from typing import Any, Final
 from forebay.cli.output import say, say_json, table
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session, tell
-from forebay.cli.units import duration, since
 
 EXAMPLES = """\
   forebay hooks                 which there are, what waits, the last error
@@ -98,8 +97,7 @@ def _line(one: dict[str, Any]) -> str:
     if one["outcome"] == "dropped":
         return f"{one['at']} dropped {one['count']} calls, since more than 10,000 waited"
     what = " ".join(it for it in (one["event"], one["id"], one["name"]) if it)
-    following = since(one["next_at"])
-    again = "" if following is None else f"; again in {duration(max(0.0, -following))}"
+    again = "" if one["next_at"] is None else f"; again at {one['next_at']}"
     return (
         f"{one['at']} {one['hook']} {one['outcome']} {what}: try {one['try']},"
         f" {one['seconds']:g} s, {one['said']}{again}"
