@@ -13,6 +13,7 @@ from forebay._core_blockio import (
 )
 from forebay._core_executor import (
     Dispatcher,
+    HookOutbox,
     StoreBackup,
     StoreReader,
     copy_log,
@@ -88,6 +89,7 @@ __all__ = [
     "Dispatcher",
     "Frame",
     "Handle",
+    "HookOutbox",
     "ItemReader",
     "ItemWriter",
     "KeeperLink",

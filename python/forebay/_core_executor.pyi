@@ -42,6 +42,10 @@ class StoreReader:
         """
     def runs(self, id: int, count_max: int) -> list[dict[str, Any]]:
         """Runs that did not end it, the oldest first; of many, the newest."""
+    def deliveries(self, hook: str, count_max: int) -> list[dict[str, Any]]:
+        """Calls of a hook that wait, the first due at the front."""
+    def outbox(self) -> list[dict[str, Any]]:
+        """How many calls wait and were given up, of each hook that has some."""
     def arguments(self, id: int) -> bytes | None: ...
     def options(self, id: int) -> bytes | None:
         """What differs from the defaults, in msgpack."""
@@ -75,6 +79,33 @@ def copy_log(source: str, target: str) -> int:
 
 def sync_file_system(folder: str) -> None:
     """Have what its file system was given on the disk; BrokenError, whose cause is an OSError."""
+@final
+class HookOutbox:
+    """Calls of hooks, for a dispatcher's setting `hooks`. Any thread; nothing waits for the disk.
+
+    A rule is a hook's name, whether it wants what is dead and what failed, and names of requests.
+    """
+
+    def __new__(cls, rules: list[tuple[str, bool, bool, list[str]]]) -> HookOutbox: ...
+    def add(self, hook: str, event: str, at: int, detail: str) -> None:
+        """A call that no request is the reason of."""
+    def answered(self, number: int, token: str) -> None:
+        """Remove a row."""
+    def tried(self, number: int, token: str, tries: int, due_at: int | None, error: str) -> None:
+        """A try failed; None: it was the last one."""
+    def expire(self, before: int) -> None:
+        """Remove what was given up and is older."""
+    def write(self) -> None:
+        """Have the writer try what is not on disk."""
+    def reports(self) -> int:
+        """How many of these are not on disk."""
+    def dropped(self) -> int:
+        """Rows that were too many."""
+    def fileno(self) -> int:
+        """Readable when rows have changed, until `clear`; stays the outbox's."""
+    def clear(self) -> None: ...
+    def wake(self) -> None:
+        """Make it readable."""
 
 @final
 class Dispatcher:

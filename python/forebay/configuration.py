@@ -17,6 +17,8 @@ A file has the general settings at its top and a table for each system:
     [executor]
     max_workers = 8
     retention_age = "2d"
+
+Hooks are a list of tables, or JSON in the variable `FOREBAY_HOOKS`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from forebay._configuration_place import nearest, users
+from forebay._hook_config import HookConfig, hooks_of, placed
 from forebay.config import (
     KINDS,
     BlockioConfig,
@@ -43,12 +46,24 @@ from forebay.errors import ConfigError
 
 __all__ = ["Configuration", "Setting", "find_configuration"]
 
-GENERAL: Final = ("app", "url", "token", "token_file", "state_dir", "log_level", "log_format")
+GENERAL: Final = (
+    "app",
+    "url",
+    "token",
+    "token_file",
+    "state_dir",
+    "log_level",
+    "log_format",
+    "hooks",
+)
 """Settings that belong to no system; their variables are FOREBAY_APP and so on."""
 
 CREDENTIALS: Final = ("token", "token_file")
 """What a client shows to a server. A file of settings that was found, not named, cannot say it: who
 wrote that file may be the author of a project that was cloned, and could name any file to send."""
+
+UNTRUSTED: Final = (*CREDENTIALS, "hooks")
+"""What such a file cannot say. A hook runs a command, or sends names and errors of requests."""
 
 HIDDEN: Final = frozenset({"token"})
 """Settings whose values are shown nowhere."""
@@ -84,7 +99,9 @@ class Setting(NamedTuple):
 
     @property
     def shown(self) -> Any:
-        """The value for people; that of a token stays hidden."""
+        """The value for people; that of a token stays hidden, and of hooks there are names."""
+        if self.name == "hooks" and self.value is not None:
+            return ", ".join(hook.name for hook in self.value)
         return "<hidden>" if self.name in HIDDEN and self.value is not None else self.value
 
     def __repr__(self) -> str:
@@ -110,6 +127,12 @@ class Configuration:
     def value(self, name: str) -> Any:
         """The value of a setting, such as "app" or "executor.drain_grace"."""
         return self.settings[name].value
+
+    @property
+    def hooks(self) -> tuple[HookConfig, ...]:
+        """What is called when a request is dead, or a limit is near."""
+        hooks: tuple[HookConfig, ...] = self.value("hooks") or ()
+        return hooks
 
     @property
     def pool(self) -> PoolConfig:
@@ -202,6 +225,8 @@ def _read(name: str, value: Any, origin: str) -> Any:
     system, _, field = name.rpartition(".")
     kind = KINDS[system][field] if system else "word"
     try:
+        if name == "hooks":
+            return hooks_of(value)
         if kind == "count":
             if isinstance(value, bool) or not isinstance(value, int | str):
                 raise ConfigError(f"{value!r} is no whole number")
@@ -267,18 +292,21 @@ def _from_file(path: Path) -> _Source:
     for name in ("state_dir", "token_file"):
         if isinstance(flat.get(name), str):
             flat[name] = str(path.parent / Path(flat[name]).expanduser())
+    if "hooks" in flat:
+        flat["hooks"] = placed(flat["hooks"], path.parent)
     found = {name: (value, str(path)) for name, value in flat.items()}
     return _Source(found, _unknown(found, str(path)))
 
 
 def _without_credentials(path: Path) -> _Source:
-    """What a file says that was found; see `CREDENTIALS`."""
+    """What a file says that was found; see `CREDENTIALS` and `UNTRUSTED`."""
     source = _from_file(path)
-    for name in CREDENTIALS:
+    for name in UNTRUSTED:
         if source.found.pop(name, None) is not None:
             source.warnings.append(
                 f"{path}: {name} is not read from a file that was found; set {_variable(name)}, or"
-                " write it into the file of the user"
+                " write it into the file of the user (~/.config/forebay/forebay.toml), or name"
+                f" this file: FOREBAY_CONFIG={path}"
             )
     return source
 

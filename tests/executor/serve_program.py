@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any
 
+from forebay._hook_config import HookConfig, hooks_of
 from forebay.config import ExecutorConfig
 from forebay.configuration import find_configuration
 from forebay.errors import Error
@@ -31,6 +32,16 @@ def _look_often(retention_every_ms: int) -> None:
     server.settings_of = settings_of
 
 
+def _hooks(settings: dict[str, Any]) -> tuple[HookConfig, ...]:
+    """Hooks, and what is no setting of theirs: the times of their tries."""
+    from forebay.executor.server.hooks import driver
+
+    for name in ("WAITS_S", "TRY_S", "LOOK_S"):
+        value = settings.pop(f"hook_{name.lower()}", getattr(driver, name))
+        setattr(driver, name, tuple(value) if isinstance(value, list) else value)
+    return hooks_of(settings.pop("hooks"))
+
+
 def main() -> int:
     """Serve the target of the first argument with the settings of the second, a JSON object."""
     faulthandler.register(signal.SIGUSR2)  # where it hangs, for who looks
@@ -39,6 +50,7 @@ def main() -> int:
     ends_when_idle = settings.pop("ends_when_idle", False)
     log_format = settings.pop("log_format", None)
     pool = find_configuration({"pool.max_size": settings.pop("pool_max_size", None)}).pool
+    hooks = _hooks(settings) if "hooks" in settings else ()
     if "retention_every_ms" in settings:
         _look_often(settings.pop("retention_every_ms"))
     try:
@@ -49,6 +61,7 @@ def main() -> int:
             reloads=reloads,
             ends_when_idle=ends_when_idle,
             log_format=log_format,
+            hooks=hooks,
             report=_print,
         )
         return server.run()

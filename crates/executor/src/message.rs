@@ -20,7 +20,7 @@ pub use call::{Call, Submit};
 pub use event::{
     FeedItem, filter, followed, is_record, missed, progressed, reasoned, status_event,
 };
-pub use failure::{cause_json, failure_json};
+pub use failure::{cause_json, failure_json, summary_json};
 pub use options::{RequestedOptions, options};
 pub use reader::{Reader, Value};
 pub use work::{RunMessage, WorkerReply, leave, pickled, run};

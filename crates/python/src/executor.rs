@@ -2,6 +2,7 @@
 
 mod backup;
 mod dispatcher;
+mod outbox;
 mod reader;
 mod seen;
 mod settings;
@@ -12,6 +13,7 @@ use pyo3::prelude::*;
 /// Add the classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dispatcher::PyDispatcher>()?;
+    module.add_class::<outbox::PyHookOutbox>()?;
     module.add_class::<reader::PyStoreReader>()?;
     module.add_class::<backup::PyStoreBackup>()?;
     module.add_function(wrap_pyfunction!(backup::copy_log, module)?)?;

@@ -64,6 +64,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             state_dir=configuration.value("state_dir"),
             http=None if gateway is None else gateway.url,
             log_format=log_format,
+            hooks=configuration.hooks,
             report=report,
         )
         number = server.run()

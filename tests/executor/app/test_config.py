@@ -169,3 +169,78 @@ def test_every_setting_of_a_server_is_documented() -> None:
     page = Path(__file__).resolve().parents[3] / "docs/guides/serving.md"
     rows = {line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")}
     assert rows == set(KINDS["executor"])
+
+
+HOOK = '[[hooks]]\nname = "ops"\non = ["dead"]\ncommand = ["./told", "x"]\n'
+
+
+def test_hooks_of_a_file_that_was_found_are_left_out_with_a_warning(tmp_path: Path) -> None:
+    """The author of a cloned project would have code run, or be sent what requests raise."""
+    project = write(tmp_path / "project/forebay.toml", HOOK + "[executor]\nmax_deaths = 2\n")
+    found = configured(tmp_path)
+    assert found.hooks == ()
+    assert found.executor.max_deaths == 2
+    (warning,) = found.warnings
+    assert str(project) in warning
+    assert f"FOREBAY_CONFIG={project}" in warning
+    assert "FOREBAY_HOOKS" in warning
+    assert "~/.config/forebay/forebay.toml" in warning
+
+
+def test_hooks_are_read_from_where_their_user_wrote_them(tmp_path: Path) -> None:
+    """The file of the user, one that is named, and the environment."""
+    users = write(tmp_path / "home/forebay/forebay.toml", HOOK)
+    (hook,) = configured(tmp_path).hooks
+    assert hook.command == (str(users.parent / "told"), "x")
+    assert (hook.name, hook.on, hook.names, hook.above, hook.free) == (
+        "ops",
+        ("dead",),
+        (),
+        0.9,
+        10**9,
+    )
+    named = write(
+        tmp_path / "named.toml",
+        '[[hooks]]\nname = "a"\nurl = "https://a.org/x"\nsecret_file = "s"\nfree = "2GB"\n'
+        'on = ["disk", "failed"]\nnames = ["tune"]\nabove = 0.5\n',
+    )
+    (hook,) = configured(tmp_path, {"FOREBAY_CONFIG": str(named)}).hooks
+    assert (hook.secret_file, hook.free, hook.above) == (str(tmp_path / "s"), 2 * 10**9, 0.5)
+    assert (hook.on, hook.names) == (("disk", "failed"), ("tune",))
+    text = '[{"name": "b", "url": "http://localhost:8000/x"}, {"name": "c", "command": ["true"]}]'
+    found = configured(tmp_path, {"FOREBAY_HOOKS": text})
+    assert [hook.name for hook in found.hooks] == ["b", "c"]
+    assert found.settings["hooks"].shown == "b, c"
+    assert "localhost:8000/x" not in repr(found.settings["hooks"])
+    assert found.hooks[0].target == "http://localhost:8000"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{}", "no list of hooks"),
+        ("[", "no JSON"),
+        ('[{"on": ["dead"]}]', "a table with at least name"),
+        ('[{"name": "a b", "url": "https://a"}]', "a name has 1 to 64 letters"),
+        ('[{"name": "a"}]', "neither or both of command and url"),
+        ('[{"name": "a", "url": "https://a", "command": ["b"]}]', "neither or both"),
+        ('[{"name": "a", "url": "http://a.org/"}]', "to another machine"),
+        ('[{"name": "a", "url": "ftp://a.org/"}]', "none of https://host/path"),
+        ('[{"name": "a", "url": "https://a:x/"}]', "cannot be read"),
+        ('[{"name": "a", "url": "https://u:p@a/"}]', "has a user"),
+        ('[{"name": "a", "url": "https://a/ b"}]', "a space"),
+        ('[{"name": "a", "command": "rm -rf /"}]', "no list of texts"),
+        ('[{"name": "a", "command": ["b"], "secret_file": "s"}]', "a command is not signed"),
+        ('[{"name": "a", "url": "https://a", "on": ["died"]}]', "give some of dead, failed"),
+        ('[{"name": "a", "url": "https://a", "on": []}]', "on is empty"),
+        ('[{"name": "a", "url": "https://a", "above": 90}]', "a part of the limit"),
+        ('[{"name": "a", "url": "https://a", "free": "much"}]', "cannot be read"),
+        ('[{"name": "a", "url": "https://a", "secret": "s"}]', "'secret' is none of"),
+        ('[{"name": "a", "url": "https://a"}, {"name": "a", "url": "https://b"}]', "two hooks"),
+    ],
+)
+def test_what_is_wrong_with_a_hook_is_said(tmp_path: Path, text: str, complaint: str) -> None:
+    """Before the server runs, not when the first request is dead."""
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        configured(tmp_path, {"FOREBAY_HOOKS": text})
+    assert "FOREBAY_HOOKS" in str(caught.value)

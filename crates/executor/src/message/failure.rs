@@ -42,9 +42,60 @@ fn death_json(death: &Death) -> String {
         .close()
 }
 
+/// Characters of the line about a failure in its summary.
+const SUMMARY_CHARS_MAX: usize = 500;
+
+/// The kind of an end without success and one line about it, for readers outside of the server: without the traceback
+/// and the last output. `withheld`: also without messages, since one may quote a secret argument.
+pub fn summary_json(outcome: &Outcome, withheld: bool) -> String {
+    let (kind, line) = match outcome {
+        Outcome::Succeeded(_) | Outcome::InFile(_) => return "null".into(),
+        Outcome::Cancelled => ("cancelled", String::new()),
+        Outcome::Failed(failure) => summary(failure, withheld),
+    };
+    let line = line.lines().next().unwrap_or_default();
+    let line: String = line.chars().take(SUMMARY_CHARS_MAX).collect();
+    Object::of_named("cause", kind)
+        .text("message", &line)
+        .close()
+}
+
+fn summary(failure: &Failure, withheld: bool) -> (&'static str, String) {
+    let open = |message: &str| if withheld { "" } else { message }.to_owned();
+    match failure {
+        Failure::Raised(described) => {
+            let [_, name, message, _] = raised_texts(described);
+            let message = open(message);
+            let colon = if message.is_empty() { "" } else { ": " };
+            ("raised", format!("{name}{colon}{message}"))
+        }
+        Failure::Died(death) => ("died", death_line(death)),
+        #[allow(clippy::cast_precision_loss)] // exact up to 285,000 years
+        Failure::TimedOut { timeout_ms } => {
+            let seconds = *timeout_ms as f64 / 1e3;
+            ("timed_out", format!("it ran for {seconds} s"))
+        }
+        Failure::After(id) => ("after", format!("request {id} did not succeed")),
+        Failure::OutcomeUnknown => ("outcome_unknown", String::new()),
+        Failure::Unkept(message) => ("unkept", open(message)),
+        Failure::Refused(message) => ("refused", open(message)),
+    }
+}
+
+fn death_line(death: &Death) -> String {
+    let cause = &death.cause;
+    match (death.signal, death.exit_code) {
+        (Some(signal), _) => format!("{cause}, signal {signal}"),
+        (None, Some(code)) => format!("{cause}, exit code {code}"),
+        (None, None) => cause.to_string(),
+    }
+}
+
+/// Fields of what was raised.
+const FIELDS: [&str; 4] = ["builtin", "name", "message", "trace"];
+
 /// From the worker's map; a missing field stays empty.
-fn raised_json(described: &[u8]) -> String {
-    const FIELDS: [&str; 4] = ["builtin", "name", "message", "trace"];
+fn raised_texts(described: &[u8]) -> [&str; 4] {
     let mut values = ["Exception", "Exception", "", ""];
     let mut reader = Reader::new(described);
     let pairs = reader.map_or_nil().ok().flatten().unwrap_or(0);
@@ -61,8 +112,12 @@ fn raised_json(described: &[u8]) -> String {
             break;
         }
     }
+    values
+}
+
+fn raised_json(described: &[u8]) -> String {
     let mut object = Object::of("raised");
-    for (name, value) in FIELDS.into_iter().zip(values) {
+    for (name, value) in FIELDS.into_iter().zip(raised_texts(described)) {
         object = object.text(name, value);
     }
     object.close()
@@ -73,7 +128,12 @@ struct Object(String);
 
 impl Object {
     fn of(kind: &str) -> Self {
-        Self(format!("{{\"kind\":\"{kind}\""))
+        Self::of_named("kind", kind)
+    }
+
+    /// With its first field, a word.
+    fn of_named(name: &str, word: &str) -> Self {
+        Self(format!("{{\"{name}\":\"{word}\""))
     }
 
     fn text(mut self, name: &str, value: &str) -> Self {
@@ -195,5 +255,44 @@ mod tests {
             r#"{"kind":"refused","message":"no"}"#
         );
         assert_eq!(cause_json(&Outcome::Cancelled), r#"{"kind":"cancelled"}"#);
+    }
+
+    #[test]
+    fn a_summary_is_one_line_without_trace_and_output() {
+        let json = |failure, withheld| summary_json(&Outcome::Failed(failure), withheld);
+        let mut writer = Writer::default();
+        writer.map(3).text("name").text("app.Bad");
+        let long = format!("password \"x\" {}\nsecond", "é".repeat(600));
+        writer.text("message").text(&long);
+        writer.text("trace").text("File x");
+        let raised = Failure::Raised(writer.into_bytes().into());
+        let told = json(raised.clone(), false);
+        assert!(told.starts_with(r#"{"cause":"raised","message":"app.Bad: password \"x\" éé"#));
+        assert!(told.chars().count() < 550 && !told.contains("second") && !told.contains("File"));
+        assert_eq!(
+            json(raised, true),
+            r#"{"cause":"raised","message":"app.Bad"}"#
+        );
+        let death = Death {
+            cause: "memory".into(),
+            pid: 7,
+            exit_code: None,
+            signal: Some(9),
+            peak_bytes: None,
+            limit_bytes: None,
+            last_output: "password".into(),
+        };
+        assert_eq!(
+            json(Failure::Died(death), true),
+            r#"{"cause":"died","message":"memory, signal 9"}"#
+        );
+        assert_eq!(
+            json(Failure::Refused("secret".into()), true),
+            r#"{"cause":"refused","message":""}"#
+        );
+        assert_eq!(
+            summary_json(&Outcome::Cancelled, false),
+            r#"{"cause":"cancelled","message":""}"#
+        );
     }
 }

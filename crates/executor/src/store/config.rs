@@ -1,7 +1,9 @@
 //! The settings that a store is opened with.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::outbox::HookOutbox;
 use crate::clock::Clock;
 
 /// What a commit survives.
@@ -48,6 +50,8 @@ pub struct StoreConfig {
     pub locked_ms_max: u64,
     /// The clock of all stored times, the same as the driver's.
     pub clock: Clock,
+    /// Where calls of hooks wait; `None`: there are no hooks.
+    pub outbox: Option<Arc<HookOutbox>>,
 }
 
 impl StoreConfig {
@@ -67,6 +71,7 @@ impl StoreConfig {
             // No other process should write; a reader's recovery may hold the lock for a moment.
             locked_ms_max: 5_000,
             clock: Clock::new(),
+            outbox: None,
         }
     }
 }

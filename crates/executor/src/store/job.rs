@@ -14,6 +14,8 @@ pub(super) enum WriteJob {
     Ops(Vec<Op>),
     /// Remove these ended requests, and report to the reading thread which are gone.
     Delete(Vec<RequestId>),
+    /// Write what the outbox has waiting.
+    Outbox,
 }
 
 /// A job of the reading thread.

@@ -37,6 +37,7 @@ mod inbox;
 mod interned;
 mod job;
 mod options;
+mod outbox;
 mod prune;
 mod read_thread;
 mod reader;
@@ -62,8 +63,9 @@ pub use config::{StoreConfig, Synchronous};
 pub use ending::{Payload, StoredEnding};
 pub use error::{Result, StoreError};
 pub use fetch::{Fetched, Question};
+pub use outbox::{HookOutbox, HookRule, OutboxReport};
 pub use prune::{PruneRule, Pruned, RetentionAges};
-pub use reader::{DatabaseReader, Filter, Listed, Page, PastRun};
+pub use reader::{DatabaseReader, Delivery, Filter, Listed, OutboxCount, Page, PastRun};
 pub use recovery::{Keyed, Learnt, Recovery};
 pub use row::Row;
 pub use schema::VERSION;
@@ -147,6 +149,10 @@ impl Store {
         // Not bounded: there are at most as many answers as changes and questions that the driver has given, and those
         // have their own limits (`queued_max`).
         let answers = Arc::new(Queue::new(usize::MAX)?);
+        if let Some(outbox) = &config.outbox {
+            let writes = Arc::clone(&writes);
+            outbox.bind(move || writes.push(WriteJob::Outbox));
+        }
         let writing = write_thread::WriteThread::new(
             Arc::clone(&config),
             Arc::clone(&journal),

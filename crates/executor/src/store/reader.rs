@@ -1,5 +1,6 @@
 //! Reads the database beside its writer.
 
+mod outbox;
 mod reads;
 
 use std::path::Path;
@@ -10,9 +11,10 @@ use rusqlite::{Connection, OpenFlags};
 use super::directory::DATABASE;
 use super::error::{Result, StoreError};
 
+pub use outbox::{Delivery, OutboxCount};
 pub use reads::{Filter, Listed, Page, PastRun};
 
-/// A read-only connection. Any thread may use it, one at a time; what it reads is in [`reads`].
+/// A read-only connection. Any thread may use it, one at a time; what it reads is in [`reads`] and [`outbox`].
 ///
 /// A read sees what was committed when it began, and blocks on the disk. Within the server's process this is the only way to read: see the
 /// design note of the store.

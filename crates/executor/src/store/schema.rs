@@ -10,12 +10,13 @@ use super::error::{Result, StoreError};
 use super::shrink;
 
 /// The migration to version n from version n - 1, at index n - 1. A released one is never changed.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migration_1.sql"),
     include_str!("migration_2.sql"),
     include_str!("migration_3.sql"),
     include_str!("migration_4.sql"),
     include_str!("migration_5.sql"),
+    include_str!("migration_6.sql"),
 ];
 /// The version that this code reads and writes.
 #[allow(clippy::cast_possible_wrap)] // a handful

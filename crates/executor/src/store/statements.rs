@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 
 use super::fold::{Change, Claim, End};
 use super::options;
+use super::outbox::OutboxRows;
 use crate::id::RequestId;
 use crate::message::cause_json;
 use crate::op::{Act, Op};
@@ -81,6 +82,7 @@ pub(super) struct Statements<'c> {
     set_options: Statement<'c>,
     delete: [Statement<'c>; 3],
     delete_ended: Statement<'c>,
+    pub outbox: OutboxRows<'c>,
     /// Peaks of each name and code since they were trimmed.
     peaks: HashMap<(Arc<str>, Arc<str>), u32>,
 }
@@ -116,21 +118,23 @@ impl<'c> Statements<'c> {
                 prepare("DELETE FROM runs WHERE id = ?1")?,
             ],
             delete_ended: prepare("DELETE FROM requests WHERE id = ?1 AND ended_at IS NOT NULL")?,
+            outbox: OutboxRows::prepare(connection)?,
             peaks: HashMap::new(),
         })
     }
 
-    /// Apply one change. `in_file`: the result of this end is a file already.
-    pub fn apply(&mut self, change: &Change<'_>, in_file: bool, now: Millis) -> Result<()> {
+    /// Apply one change; whether it has ended a request. `in_file`: the result of this end is a file already.
+    pub fn apply(&mut self, change: &Change<'_>, in_file: bool, now: Millis) -> Result<bool> {
         match change {
-            Change::Accept(request, claim) => self.accept(request, claim.as_ref()),
+            Change::Accept(request, claim) => self.accept(request, claim.as_ref())?,
             Change::Claim(id, claim) => {
                 let row = params![key(*id), claim.attempt, time(claim.at)];
-                self.claim.execute(row).map(drop)
+                self.claim.execute(row)?;
             }
-            Change::End(end, claim) => self.end(end, claim.as_ref(), in_file),
-            Change::Other(op) => self.other(op, now),
+            Change::End(end, claim) => return self.end(end, claim.as_ref(), in_file),
+            Change::Other(op) => self.other(op, now)?,
         }
+        Ok(false)
     }
 
     fn accept(&mut self, request: &Request, claim: Option<&Claim>) -> Result<()> {
@@ -164,7 +168,8 @@ impl<'c> Statements<'c> {
             .map(drop)
     }
 
-    fn end(&mut self, end: &End<'_>, claim: Option<&Claim>, in_file: bool) -> Result<()> {
+    /// Whether the end counts.
+    fn end(&mut self, end: &End<'_>, claim: Option<&Claim>, in_file: bool) -> Result<bool> {
         let ending = end.ending;
         let (kind, bytes, result) = match &ending.outcome {
             Outcome::Succeeded(result) => {
@@ -190,7 +195,7 @@ impl<'c> Statements<'c> {
             failure,
             result,
         ];
-        self.end.execute(row).map(drop)
+        self.end.execute(row).map(|changed| changed > 0)
     }
 
     fn other(&mut self, op: &Op, now: Millis) -> Result<()> {

@@ -17,6 +17,7 @@ use super::error::StoreError;
 use super::fold::{Change, fold};
 use super::inbox::{Inbox, Seen};
 use super::job::{ReadJob, WriteJob};
+use super::outbox::OutboxWritten;
 use super::reserve::Reserve;
 use super::results::{self, Unfiled};
 use super::schema;
@@ -38,6 +39,15 @@ const IDLE: Duration = Duration::from_secs(2);
 struct Batch {
     ops: Vec<Op>,
     deletes: Vec<RequestId>,
+}
+
+/// What a transaction has done besides the changes of its batch.
+struct Changed {
+    /// The requests that it removed.
+    deleted: Vec<RequestId>,
+    /// The clock that it noted.
+    noted: Option<Timeline>,
+    outbox: OutboxWritten,
 }
 
 /// Why a commit failed.
@@ -198,6 +208,8 @@ impl WriteThread {
                 }
                 Some(WriteJob::Ops(ops)) => self.batch.ops.extend(ops),
                 Some(WriteJob::Delete(ids)) => self.batch.deletes.extend(ids),
+                // Its reports go with every batch.
+                Some(WriteJob::Outbox) => {}
                 None => break,
             }
         }
@@ -228,9 +240,16 @@ impl WriteThread {
         {
             changed = self.transact(connection, statements);
         }
-        let (deleted, noted) = changed?;
+        let Changed {
+            deleted,
+            noted,
+            outbox,
+        } = changed?;
         // Only now: the note was part of the transaction.
         self.noted = noted.or(self.noted.take());
+        if let Some(hooks) = &self.config.outbox {
+            hooks.committed(outbox);
+        }
         self.logged = true;
         // The transaction has deleted them.
         self.doubtful.clear();
@@ -279,12 +298,12 @@ impl WriteThread {
         Err(Failed::before(why, until))
     }
 
-    /// Commit the batch as one transaction; the requests that it removed, and the clock that it noted.
+    /// Commit the batch as one transaction.
     fn transact(
         &self,
         connection: &Connection,
         statements: &mut Statements<'_>,
-    ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
+    ) -> Result<Changed, Failed> {
         self.try_transact(connection, statements)
             .map_err(|mut failed| {
                 // Some errors end the transaction; then there is nothing to roll back.
@@ -299,17 +318,22 @@ impl WriteThread {
         &self,
         connection: &Connection,
         statements: &mut Statements<'_>,
-    ) -> Result<(Vec<RequestId>, Option<Timeline>), Failed> {
+    ) -> Result<Changed, Failed> {
         statements.begin.execute([])?;
         let noted = self.note_clock(connection, statements)?;
-        let deleted = self.apply_batch(statements)?;
+        let outbox = self.apply_ops(statements)?;
+        let deleted = self.apply_deletes(statements)?;
         let committed = statements.commit.execute([]);
         // Only a failed commit is doubtful: without a commit the disk has nothing of the batch.
         committed.map_err(|error| Failed {
             doubtful: true,
             ..Failed::from(error)
         })?;
-        Ok((deleted, noted))
+        Ok(Changed {
+            deleted,
+            noted,
+            outbox,
+        })
     }
 
     /// Note this boot and this server's clock, unless the database has them.
@@ -327,7 +351,8 @@ impl WriteThread {
         timeline::note(connection, clock, noted.is_some()).map(Some)
     }
 
-    fn apply_batch(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
+    /// Apply the changes, with the calls of hooks that their ends cause.
+    fn apply_ops(&self, statements: &mut Statements<'_>) -> rusqlite::Result<OutboxWritten> {
         // First, since the batch may accept the same request again.
         for &id in &self.doubtful {
             statements.withdraw(id)?;
@@ -335,13 +360,24 @@ impl WriteThread {
         let now = self.config.clock.now();
         let mut changes = Vec::with_capacity(self.batch.ops.len());
         fold(&self.batch.ops, &mut changes);
+        let hooks = self.config.outbox.as_deref();
+        let mut calls = 0;
         for change in &changes {
             let in_file = match change {
                 Change::End(end, _) => self.is_in_file(&end.ending.outcome),
                 _ => false,
             };
-            statements.apply(change, in_file, now)?;
+            if statements.apply(change, in_file, now)?
+                && let (Some(hooks), Change::End(end, _)) = (hooks, change)
+            {
+                calls += statements.outbox.ended(hooks, end)?;
+            }
         }
+        let written = hooks.map(|hooks| statements.outbox.report(hooks, calls));
+        written.unwrap_or_else(|| Ok(OutboxWritten::default()))
+    }
+
+    fn apply_deletes(&self, statements: &mut Statements<'_>) -> rusqlite::Result<Vec<RequestId>> {
         if self.batch.deletes.is_empty() {
             return Ok(Vec::new());
         }

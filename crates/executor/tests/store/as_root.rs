@@ -4,10 +4,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
+use forebay_executor::id::RequestId;
 use forebay_executor::op::Op;
-use forebay_executor::request::{Options, Outcome, Status};
-use forebay_executor::store::{Answer, PruneRule, Store, StoreConfig};
+use forebay_executor::request::{Failure, Options, Outcome, Status};
+use forebay_executor::store::{
+    Answer, DatabaseReader, HookOutbox, HookRule, PruneRule, Store, StoreConfig,
+};
 
 use crate::given::{Directory, Driven, accept, blob, claim, end, end_with, request};
 
@@ -186,6 +190,55 @@ fn fill_and_prune(state: &Path) {
     let (_driven, recovery) = Driven::open(state);
     let left = recovery.restored.len() as u64;
     assert_eq!(left, further + 1, "all others ended, and went");
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn a_full_disk_takes_an_end_with_its_call_of_a_hook_or_neither() {
+    const COUNT: u64 = 100;
+    let directory = Directory::new();
+    let _mount = Mount::new(directory.path(), "16m");
+    let rule = HookRule {
+        hook: "ops".into(),
+        failed: true,
+        ..HookRule::default()
+    };
+    let outbox = Arc::new(HookOutbox::new(vec![rule]).expect("an outbox"));
+    let (mut driven, _) = Driven::with(StoreConfig {
+        outbox: Some(Arc::clone(&outbox)),
+        ..StoreConfig::new(directory.path())
+    });
+    driven.commit((1..=COUNT).map(accept).collect());
+    let filler = directory.path().join("filler");
+    let full = std::fs::write(&filler, vec![0; 64 << 20]).expect_err("larger than the disk");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let failed = |id| {
+        let why = Failure::Refused("no".repeat(50_000).into());
+        end_with(id, Status::Failed, Outcome::Failed(why))
+    };
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let called = || -> Vec<u64> {
+        let waiting = reader.deliveries("ops", 1_000).expect("read");
+        let ids = waiting.iter().map(|one| one.request.map_or(0, |id| id.0));
+        ids.collect()
+    };
+    // The reserve takes some; then there is nothing.
+    let mut id = 1;
+    let refused = loop {
+        driven.store.write(vec![failed(id)]);
+        match driven.answer() {
+            Answer::Committed(1) => id += 1,
+            Answer::NotCommitted { count: 1, .. } => break id,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused > 1 && refused < COUNT, "{refused}");
+    assert_eq!(called(), (1..refused).collect::<Vec<_>>());
+    let status = reader.status(RequestId(refused)).expect("read");
+    assert_eq!(status, Some(Status::Queued));
+    std::fs::remove_file(&filler).expect("removed");
+    driven.commit(vec![failed(refused)]);
+    assert_eq!(called(), (1..=refused).collect::<Vec<_>>());
 }
 
 #[test]

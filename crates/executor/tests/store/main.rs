@@ -9,6 +9,7 @@ mod killed;
 mod late;
 mod left;
 mod model;
+mod outbox;
 mod pruned;
 mod reads;
 mod throughput;

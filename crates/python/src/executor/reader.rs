@@ -90,6 +90,23 @@ impl PyStoreReader {
         Ok(runs.collect::<PyResult<_>>()?)
     }
 
+    fn deliveries<'py>(
+        &self,
+        py: Python<'py>,
+        hook: &str,
+        count_max: usize,
+    ) -> Result<Vec<Bound<'py, PyDict>>> {
+        let found = py.detach(|| self.0.deliveries(hook, count_max))?;
+        let found = found.iter().map(|one| seen::delivery(py, one));
+        Ok(found.collect::<PyResult<_>>()?)
+    }
+
+    fn outbox<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
+        let found = py.detach(|| self.0.outbox())?;
+        let found = found.iter().map(|one| seen::outbox_count(py, one));
+        Ok(found.collect::<PyResult<_>>()?)
+    }
+
     fn arguments<'py>(&self, py: Python<'py>, id: u64) -> Result<Option<Bound<'py, PyBytes>>> {
         let found = py.detach(|| self.0.arguments(RequestId(id)))?;
         Ok(found.map(|found| PyBytes::new(py, &found)))

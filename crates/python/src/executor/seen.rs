@@ -4,7 +4,7 @@ use forebay_executor::error::Refusal;
 use forebay_executor::feed::{Distribution, Exposition, Labels, Sample};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
-use forebay_executor::store::{Listed, PastRun, Pruned};
+use forebay_executor::store::{Delivery, Listed, OutboxCount, PastRun, Pruned};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -152,5 +152,20 @@ pub fn pruned<'py>(py: Python<'py>, done: &Pruned) -> PyResult<Bound<'py, PyDict
     let dict = PyDict::new(py);
     dict.set_item("pruned", done.count)?;
     dict.set_item("bytes", done.bytes)?;
+    Ok(dict)
+}
+
+/// A call of a hook that waits.
+pub fn delivery<'py>(py: Python<'py>, seen: &Delivery) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("request", seen.request.map(|id| id.0))?;
+    set_items!(dict, seen; number token event at name attempt detail tries due_at);
+    Ok(dict)
+}
+
+/// How many calls of a hook there are.
+pub fn outbox_count<'py>(py: Python<'py>, seen: &OutboxCount) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    set_items!(dict, seen; hook waiting given_up error);
     Ok(dict)
 }

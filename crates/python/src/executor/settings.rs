@@ -1,6 +1,7 @@
 //! The settings of a dispatcher, from a dict.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_executor::dispatcher::Settings;
@@ -11,6 +12,7 @@ use forebay_executor::store::{PruneRule, StoreConfig, Synchronous};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::outbox::PyHookOutbox;
 use crate::error::{Result, config};
 use crate::fields::set_field;
 
@@ -67,6 +69,7 @@ fn set_server(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> 
 fn set_store(store: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     match name {
         "state_dir" => store.directory = value.extract::<Option<PathBuf>>()?.unwrap_or_default(),
+        "hooks" => store.outbox = Some(Arc::clone(&value.cast::<PyHookOutbox>()?.get().core)),
         "synchronous" => store.synchronous = synchronous_of(value.extract()?)?,
         _ => {
             return Ok(set_field!(

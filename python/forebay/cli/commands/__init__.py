@@ -52,6 +52,10 @@ COMMANDS: Final = {
     "top": Command("forebay.cli.commands.top", "who runs, who waits, and for what"),
     "events": Command("forebay.cli.commands.events", "what happens in a server, as it happens"),
     "cron": Command("forebay.cli.commands.cron", "requests that a server submits by itself"),
+    "hooks": Command(
+        "forebay.cli.commands.server.hooks",
+        "what a server calls when a request is dead, and how it went",
+    ),
     "token": Command(
         "forebay.cli.commands.token", "who may call a server over HTTP, and what", is_local=True
     ),

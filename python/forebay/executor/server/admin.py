@@ -11,7 +11,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -31,6 +31,9 @@ from forebay.executor.wire.refused import (
     unknown,
 )
 
+if TYPE_CHECKING:
+    from forebay.executor.server.hooks.driver import Hooks
+
 SCHEMA = 1
 SHOWN_CHARS = 2000
 """Of one argument in `show`; `arguments` has all of it."""
@@ -44,7 +47,10 @@ METRIC_KINDS = ("counters", "gauges", "histograms")
 SLOW = frozenset({"prune", "retry"})
 """Methods that wait for the disk, as long as what they are to do is long."""
 
-ORDERS = frozenset({"prune", "set_schedule", "reload", "stop"})
+HOOK_TEST = "hook_test"
+"""The method that waits for somebody else's answer."""
+
+ORDERS = frozenset({"prune", "set_schedule", "reload", "stop", HOOK_TEST})
 """Methods that change the server: the audit log has who called them. It has retries by request."""
 
 IDS_MAX = 1000
@@ -108,6 +114,13 @@ class House(Protocol):
     def figures(self) -> dict[str, list[Any]]:
         """What those are, as gauges of metrics."""
 
+    @property
+    def hooks(self) -> Hooks | None:
+        """What is called when a request is dead; None: nothing."""
+
+    def hook_figures(self) -> dict[str, list[Any]]:
+        """Calls of hooks, as metrics."""
+
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
 
@@ -141,6 +154,9 @@ class Admin:
             "services": self.services,
             "schedules": self.schedules,
             "set_schedule": self.set_schedule,
+            "hooks": self.hooks,
+            "hook_log": self.hook_log,
+            HOOK_TEST: self.hook_test,
             "top": self.top,
             "reload": self.reload,
             "stop": self.stop,
@@ -210,7 +226,14 @@ class Admin:
         """
         build = [("forebay_build_info", {"version": _version() or "source"}, 1)]
         dispatcher = self._dispatcher
-        parts = ({"gauges": build}, dispatcher.metrics(), dispatcher.usage(), self._house.figures())
+        house = self._house
+        parts = (
+            {"gauges": build},
+            dispatcher.metrics(),
+            dispatcher.usage(),
+            house.figures(),
+            house.hook_figures(),
+        )
         told = {kind: [it for part in parts for it in part.get(kind, ())] for kind in METRIC_KINDS}
         return {"schema": SCHEMA, **told}
 
@@ -247,6 +270,25 @@ class Admin:
         if not self._dispatcher.set_schedule(name, bool(paused)):
             raise unknown("schedule", name, "see: forebay cron")
         return self.schedules()
+
+    def hooks(self) -> dict[str, Any]:
+        """What is called when a request is dead or a limit is near, and what waits for it."""
+        hooks = self._house.hooks
+        return {"schema": SCHEMA, "hooks": [] if hooks is None else hooks.seen()}
+
+    def hook_log(self, count: int = 50) -> dict[str, Any]:
+        """The last calls of hooks, the oldest first."""
+        hooks = self._house.hooks
+        if not isinstance(count, int) or count < 1:
+            raise invalid("count", "a number of lines, 1 or more", count)
+        return {"schema": SCHEMA, "calls": [] if hooks is None else hooks.log(count)}
+
+    def hook_test(self, name: str) -> dict[str, Any]:
+        """Call a hook once, now; the answer comes after its answer, or after its time."""
+        hooks = self._house.hooks
+        if hooks is None or not isinstance(name, str):
+            raise unknown("hook", str(name), "see: forebay hooks ls")
+        return {"schema": SCHEMA, **hooks.test(name)}
 
     def top(self, limit: int = 50) -> dict[str, Any]:
         """A picture of now: figures, workers, services, and who runs or waits, with reasons."""

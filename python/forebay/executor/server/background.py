@@ -35,6 +35,7 @@ def main() -> None:
             ends_when_idle=True,
             state_dir=configuration.value("state_dir"),
             log_format=configuration.value("log_format"),
+            hooks=configuration.hooks,
             report=_report,
         )
         server.run()

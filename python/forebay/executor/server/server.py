@@ -20,7 +20,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from forebay.config import ExecutorConfig, PoolConfig
 from forebay.errors import ClosedError, ConfigError, Error, InternalError
 from forebay.executor.app.sources import code_of
 from forebay.executor.backup.layout import refuse_other
-from forebay.executor.server.admin import SLOW, Admin
+from forebay.executor.server.admin import HOOK_TEST, SLOW, Admin
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
@@ -41,7 +41,9 @@ from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock,
 if TYPE_CHECKING:
     from types import FrameType
 
+    from forebay._hook_config import HookConfig
     from forebay.executor.app.target import Target
+    from forebay.executor.server.hooks.driver import Hooks
 
 OOM_SCORE = 500
 """Of workers (oom_score_adj): the kernel ends one of them before the server."""
@@ -80,6 +82,7 @@ class Server:
         state_dir: where servers keep their state; default: the usual place of this user.
         http: the address of its gateway, which others start, for `info`; None: it has none.
         log_format: of the workers' own log lines: "text" or "json".
+        hooks: what is called when a request is dead or a limit is near.
         report: called from any thread, and returns soon.
 
     Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
@@ -96,6 +99,7 @@ class Server:
         state_dir: str | os.PathLike[str] | None = None,
         http: str | None = None,
         log_format: str | None = None,
+        hooks: Sequence[HookConfig] = (),
         report: Report = _say_nothing,
     ) -> None:
         self._target = target
@@ -104,6 +108,9 @@ class Server:
         self._reloads = reloads
         self._ends_when_idle = ends_when_idle
         self._log_format = log_format
+        self._hook_configs = hooks
+        self.hooks: Hooks | None = None
+        """None: there are none, or `run` has not made them."""
         self.paths: ServerPaths = paths_of(target, state_dir=state_dir)
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
@@ -125,6 +132,8 @@ class Server:
         self._lock: StateLock
         self._slow = ThreadPoolExecutor(1, "forebay-admin")
         """Answers what is in `SLOW`."""
+        self._tests = ThreadPoolExecutor(2, "forebay-hook-test")
+        """Answers tests of hooks, each of which waits for its receiver."""
         self._rebound = threading.Event()
         """A socket was removed and made again."""
 
@@ -215,6 +224,10 @@ class Server:
         """What those are, as gauges of metrics."""
         return self._services.figures()
 
+    def hook_figures(self) -> dict[str, list[Any]]:
+        """Calls of hooks, as metrics."""
+        return {} if self.hooks is None else self.hooks.figures()
+
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
         return {} if self._supervisor is None else self._supervisor.pids()
@@ -230,15 +243,8 @@ class Server:
         make_private(paths.socket.parent)
         # Behind the dispatcher's end, which ends what it waits for.
         parts.callback(self._slow.shutdown, cancel_futures=True)
-        self._dispatcher = dispatcher = _core.Dispatcher(
-            settings_of(
-                self._config,
-                paths,
-                reloads=self._reloads,
-                ends_when_idle=self._ends_when_idle,
-            )
-        )
-        parts.callback(dispatcher.close)
+        parts.callback(self._tests.shutdown, cancel_futures=True)
+        self._dispatcher = dispatcher = self._dispatch(parts)
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._services.close)
         self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self)
@@ -247,6 +253,33 @@ class Server:
         self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
         return dispatcher, supervisor
+
+    def _dispatch(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
+        """Make the dispatcher, and what calls hooks."""
+        config = self._config
+        settings = settings_of(
+            config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
+        )
+        hooks = None
+        if self._hook_configs:
+            from forebay.executor.server.hooks.driver import Hooks  # 2 MB, which few want
+
+            hooks = Hooks(
+                self._hook_configs,
+                state=self.paths.state,
+                app=str(self._target.file),
+                number=config.server_number,
+                max_queued=config.max_queued,
+                retention_age=config.retention_age,
+            )
+            settings["hooks"] = hooks.outbox
+        dispatcher = _core.Dispatcher(settings)
+        parts.callback(dispatcher.close)
+        if hooks is not None:
+            hooks.start(dispatcher.metrics)
+            parts.callback(hooks.close)
+            self.hooks = hooks
+        return dispatcher
 
     def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
         from forebay.executor.worker.worker import Worker
@@ -325,6 +358,8 @@ class Server:
             for call in calls:
                 if call[1] in SLOW:
                     self._slow.submit(self._answer, dispatcher, *call)
+                elif call[1] == HOOK_TEST:
+                    self._tests.submit(self._answer, dispatcher, *call)
                 else:
                     self._answer(dispatcher, *call)
 

@@ -80,6 +80,16 @@ FAMILIES: Final = {
     "forebay_store_commit_seconds": Family(
         "histogram", (), "Commits of the store, each with all that it had collected."
     ),
+    # Hooks.
+    "forebay_hook_deliveries_total": Family(
+        "counter",
+        ("hook", "outcome"),
+        "Tries to call a hook: delivered, failed and due again, or given up.",
+    ),
+    "forebay_hooks_dropped_total": Family(
+        "counter", (), "Calls of hooks that were dropped, since too many waited."
+    ),
+    "forebay_hooks_waiting": Family("gauge", (), "Calls of hooks that are not answered yet."),
     # What workers use of other systems.
     "forebay_pool_services": Family(
         "gauge", ("pool", "state"), "Services that live, of the server's pool and of workers' own."

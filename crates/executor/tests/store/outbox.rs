@@ -1,0 +1,235 @@
+//! Calls of hooks are on disk with the ends that they are about, and leave it when they were answered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_executor::id::RequestId;
+use forebay_executor::op::Op;
+use forebay_executor::request::{Failure, Options, Outcome, Status};
+use forebay_executor::store::{
+    DatabaseReader, Delivery, HookOutbox, HookRule, OutboxReport, StoreConfig,
+};
+
+use crate::given::{Directory, Driven, accept, claim, config, end, end_of, end_with, request};
+
+fn rule(hook: &str, (dead, failed): (bool, bool), names: &[&str]) -> HookRule {
+    HookRule {
+        hook: hook.into(),
+        dead,
+        failed,
+        names: names.iter().map(|&name| name.into()).collect(),
+    }
+}
+
+/// A store with hooks, and their outbox.
+struct Hooked {
+    driven: Driven,
+    outbox: Arc<HookOutbox>,
+    reader: DatabaseReader,
+}
+
+impl Hooked {
+    fn open(directory: &Directory, rules: Vec<HookRule>) -> Self {
+        let outbox = Arc::new(HookOutbox::new(rules).expect("an outbox"));
+        let config = StoreConfig {
+            outbox: Some(Arc::clone(&outbox)),
+            ..config(directory.path())
+        };
+        let (driven, _) = Driven::with(config);
+        let reader = DatabaseReader::open(directory.path()).expect("opens");
+        Self {
+            driven,
+            outbox,
+            reader,
+        }
+    }
+
+    fn waiting(&self, hook: &str) -> Vec<Delivery> {
+        self.reader.deliveries(hook, 100_000).expect("read")
+    }
+
+    fn ids(&self, hook: &str) -> Vec<Option<RequestId>> {
+        let waiting = self.waiting(hook);
+        waiting.into_iter().map(|one| one.request).collect()
+    }
+
+    /// Report, and wait until it is written.
+    fn report(&self, report: OutboxReport) {
+        self.outbox.report(report);
+        let deadline = Some(Instant::now() + Duration::from_secs(30));
+        while self.outbox.reports() > 0 {
+            assert!(self.outbox.wait(deadline).expect("no signal"));
+            self.outbox.clear();
+        }
+    }
+}
+
+fn dead(id: u64) -> Op {
+    let failure = Failure::Refused("no".into());
+    end_with(id, Status::Dead, Outcome::Failed(failure))
+}
+
+fn failed(id: u64, attempt: u32) -> Op {
+    let failure = Failure::Refused("no".into());
+    end_of((id, attempt), Status::Failed, Outcome::Failed(failure))
+}
+
+#[test]
+fn an_end_calls_the_hooks_that_want_it_and_no_others() {
+    let directory = Directory::new();
+    let mut hooked = Hooked::open(
+        &directory,
+        vec![
+            rule("all", (true, true), &[]),
+            rule("dead", (true, false), &[]),
+            rule("other", (true, true), &["other"]),
+            rule("digits", (false, true), &["other", "digits"]),
+        ],
+    );
+    let ids = 1..=4;
+    hooked.driven.commit(ids.clone().map(accept).collect());
+    let cancelled = end_with(4, Status::Cancelled, Outcome::Cancelled);
+    hooked
+        .driven
+        .commit(vec![dead(1), failed(2, 1), end(3), cancelled]);
+    let id = |number| Some(RequestId(number));
+    assert_eq!(hooked.ids("all"), [id(1), id(2)]);
+    assert_eq!(hooked.ids("dead"), [id(1)]);
+    assert_eq!(hooked.ids("other"), []);
+    assert_eq!(hooked.ids("digits"), [id(2)]);
+    let waiting = hooked.waiting("all");
+    let told = &waiting[0];
+    assert_eq!((told.event.as_str(), told.tries), ("dead", 0));
+    assert_eq!(
+        (told.name.as_deref(), told.attempt),
+        (Some("digits"), Some(1))
+    );
+    assert_eq!(told.detail, r#"{"cause":"refused","message":"no"}"#);
+    assert_eq!(waiting[1].event, "failed");
+    assert_ne!(told.token, waiting[1].token);
+}
+
+#[test]
+fn a_late_end_calls_nobody_and_a_death_after_a_retry_calls_again() {
+    let directory = Directory::new();
+    let mut hooked = Hooked::open(&directory, vec![rule("all", (true, true), &[])]);
+    hooked.driven.commit(vec![accept(1), claim(1, 1)]);
+    hooked.driven.commit(vec![dead(1)]);
+    hooked.driven.commit(vec![dead(1)]);
+    assert_eq!(hooked.ids("all").len(), 1, "the second end is late");
+    let retry = Op::Retry {
+        id: RequestId(1),
+        at: 1,
+    };
+    hooked.driven.commit(vec![retry, claim(1, 2)]);
+    hooked.driven.commit(vec![failed(1, 2)]);
+    let attempts: Vec<_> = hooked
+        .waiting("all")
+        .iter()
+        .map(|one| one.attempt)
+        .collect();
+    assert_eq!(attempts, [Some(1), Some(2)]);
+}
+
+#[test]
+fn a_request_with_secret_arguments_is_told_without_messages() {
+    let directory = Directory::new();
+    let mut hooked = Hooked::open(&directory, vec![rule("all", (true, true), &[])]);
+    let sealed = Options {
+        sealed: true,
+        ..Options::default()
+    };
+    let accepted = Op::Accept(request(1, *b"\x80", sealed));
+    hooked.driven.commit(vec![accepted, dead(1)]);
+    let waiting = hooked.waiting("all");
+    assert_eq!(waiting[0].detail, r#"{"cause":"refused","message":""}"#);
+}
+
+#[test]
+fn what_is_reported_is_there_after_a_restart() {
+    let directory = Directory::new();
+    let rules = vec![rule("all", (true, true), &[])];
+    let mut hooked = Hooked::open(&directory, rules.clone());
+    hooked.driven.commit((1..=4).map(accept).collect());
+    hooked.driven.commit((1..=4).map(dead).collect());
+    let rows = hooked.waiting("all");
+    let row = |index: usize| (rows[index].number, rows[index].token.clone());
+    let (number, token) = row(0);
+    hooked.report(OutboxReport::Answered { number, token });
+    for (index, due_at) in [(1, Some(7)), (2, None)] {
+        let (number, token) = row(index);
+        hooked.report(OutboxReport::Tried {
+            number,
+            token,
+            tries: 3,
+            due_at,
+            error: format!("error {index}"),
+        });
+    }
+    hooked.report(OutboxReport::Added {
+        hook: "all".into(),
+        event: "queue".into(),
+        at: 9,
+        detail: "{}".into(),
+    });
+    hooked.driven.store.close();
+    let hooked = Hooked::open(&directory, rules);
+    let waiting = hooked.waiting("all");
+    let told: Vec<_> = waiting
+        .iter()
+        .map(|one| (one.event.as_str(), one.tries, one.due_at))
+        .collect();
+    assert_eq!(told, [("dead", 0, 0), ("queue", 0, 0), ("dead", 3, 7)]);
+    assert_eq!(waiting[2].token, rows[1].token, "one id for all tries");
+    let counts = hooked.reader.outbox().expect("read");
+    assert_eq!((counts[0].waiting, counts[0].given_up), (3, 1));
+    assert_eq!(counts[0].error.as_deref(), Some("error 2"));
+    hooked.report(OutboxReport::Expired {
+        before: u64::MAX >> 1,
+    });
+    assert_eq!(hooked.reader.outbox().expect("read")[0].given_up, 0);
+}
+
+#[test]
+fn a_report_of_a_row_that_is_gone_changes_no_other_row_of_its_number() {
+    let directory = Directory::new();
+    let mut hooked = Hooked::open(&directory, vec![rule("all", (true, true), &[])]);
+    hooked.driven.commit(vec![accept(1), dead(1)]);
+    let first = hooked.waiting("all").remove(0);
+    let answered = OutboxReport::Answered {
+        number: first.number,
+        token: first.token,
+    };
+    hooked.report(answered.clone());
+    hooked.driven.commit(vec![accept(2), dead(2)]);
+    assert_eq!(hooked.waiting("all")[0].number, first.number, "used again");
+    hooked.report(answered);
+    assert_eq!(hooked.ids("all"), [Some(RequestId(2))]);
+}
+
+#[test]
+fn of_too_many_rows_the_oldest_are_dropped_and_counted() {
+    const ROWS_MAX: u64 = 10_000;
+    let directory = Directory::new();
+    let mut hooked = Hooked::open(&directory, vec![rule("all", (true, true), &[])]);
+    let ids = 1..=ROWS_MAX + 3;
+    let ops = ids.flat_map(|id| [accept(id), dead(id)]);
+    hooked.driven.commit(ops.collect());
+    let ids = hooked.ids("all");
+    assert_eq!(ids.len() as u64, ROWS_MAX);
+    assert_eq!(ids[0], Some(RequestId(4)));
+    assert_eq!(hooked.outbox.dropped(), 3);
+}
+
+#[test]
+fn a_store_without_hooks_adds_no_rows_and_keeps_those_that_wait() {
+    let directory = Directory::new();
+    let mut hooked = Hooked::open(&directory, vec![rule("all", (true, true), &[])]);
+    hooked.driven.commit(vec![accept(1), dead(1)]);
+    hooked.driven.store.close();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(2), dead(2)]);
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let waiting = reader.deliveries("all", 9).expect("read");
+    assert_eq!(waiting.len(), 1);
+}

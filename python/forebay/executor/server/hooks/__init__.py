@@ -1,0 +1,1 @@
+"""Calls commands and webhooks when a request is dead or a limit is near."""

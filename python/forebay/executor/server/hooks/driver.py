@@ -1,0 +1,387 @@
+"""The thread of a server that has hooks called, and what a server tells of them.
+
+It waits for rows of the outbox, for the ends of tries and for times, and for nothing else: names
+are resolved, receivers are waited for and commands run in the hooks process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+from forebay import _core
+from forebay._hook_config import HookConfig
+from forebay.errors import ClosedError, ConfigError, Error
+from forebay.executor.server.hooks import payload
+from forebay.executor.server.hooks.edges import Edges
+from forebay.executor.server.hooks.link import TRY_S, Link
+from forebay.executor.server.hooks.log import HookLog
+from forebay.executor.server.hooks.turns import WAITS_S, Row, Turns, Verdict
+from forebay.executor.server.rows import rfc3339
+from forebay.executor.wire.ids import text_of
+from forebay.executor.wire.refused import unknown
+
+LOOK_S: Final = 5.0
+"""Seconds between two looks at limits, and two attempts to write what a full disk refused."""
+EXPIRE_S: Final = 60.0
+"""Seconds between two removals of what was given up long ago."""
+PAUSE_S: Final = 1.0
+"""After a fault, or a store that cannot be read."""
+LIMITS: Final = ("memory", "queue", "disk")
+PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+"""What a command has of the server's environment."""
+LOG_COUNT_MAX: Final = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class Hooks:
+    """Has the hooks of a server called.
+
+    Args:
+        hooks: what calls them, and what they call.
+        state: the state directory.
+        app: the application, for what is sent.
+        number: of the server.
+        max_queued: the limit of what waits.
+        retention_age: seconds for which a call that was given up is shown.
+
+    Raises:
+        ConfigError: a secret cannot be read.
+
+    Thread affinity: any thread may call any method; `start` and `close` once.
+    """
+
+    def __init__(
+        self,
+        hooks: Sequence[HookConfig],
+        *,
+        state: Path,
+        app: str,
+        number: int,
+        max_queued: int,
+        retention_age: float,
+    ) -> None:
+        self._hooks = {hook.name: hook for hook in hooks}
+        for hook in hooks:
+            if hook.secret_file:
+                _secret_of(hook)
+        self._state = state
+        self._server = {"host": socket.gethostname(), "number": number, "app": app}
+        self._max_queued = max_queued
+        self._retention_age = retention_age
+        self.outbox = _core.HookOutbox(
+            [(it.name, "dead" in it.on, "failed" in it.on, list(it.names)) for it in hooks]
+        )
+        """For the settings of the dispatcher, which fills it."""
+        self._limits = {event for hook in hooks for event in hook.on} & set(LIMITS)
+        self._turns = Turns(self._hooks, WAITS_S)
+        self._edges = Edges()
+        self._log = HookLog(state)
+        self._link = Link(state, TRY_S)
+        self._ended: Counter[tuple[str, str]] = Counter()
+        """Tries by hook and outcome."""
+        self._dropped = 0
+        self._tests: queue.SimpleQueue[tuple[HookConfig, Future[dict[str, Any]]]]
+        self._tests = queue.SimpleQueue()
+        self._tested: dict[str, tuple[HookConfig, Future[dict[str, Any]]]] = {}
+        self._due_ms: int | None = None
+        self._look_at = self._expire_at = self._write_at = 0.0
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="forebay-hooks")
+        self._reader: _core.StoreReader
+        self._metrics: Callable[[], dict[str, Any]]
+
+    def start(self, metrics: Callable[[], dict[str, Any]]) -> None:
+        """Begin; the store is open.
+
+        Args:
+            metrics: gives the gauges of the dispatcher.
+        """
+        self._metrics = metrics
+        self._reader = _core.StoreReader(str(self._state))
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and the hooks process; what waits is on disk."""
+        self._ending = True
+        self.outbox.wake()
+        self._thread.join()
+
+    # What the server tells.
+
+    def seen(self) -> list[dict[str, Any]]:
+        """The hooks, with what waits for them; also of hooks that are configured no more."""
+        counts = {one["hook"]: one for one in self._reader.outbox()}
+        told = [_shown(hook, counts.pop(hook.name, {})) for hook in self._hooks.values()]
+        return told + [_shown(None, one) for one in counts.values()]
+
+    def figures(self) -> dict[str, list[Any]]:
+        """Tries, and what waits, as metrics."""
+        waiting = sum(one["waiting"] for one in self._reader.outbox())
+        counters: list[tuple[str, dict[str, str], int]] = [
+            ("forebay_hook_deliveries_total", {"hook": hook, "outcome": outcome}, count)
+            for (hook, outcome), count in list(self._ended.items())
+        ]
+        counters.append(("forebay_hooks_dropped_total", {}, self.outbox.dropped()))
+        return {"counters": counters, "gauges": [("forebay_hooks_waiting", {}, waiting)]}
+
+    def log(self, count: int) -> list[dict[str, Any]]:
+        """The last lines of the log, the oldest first."""
+        return self._log.tail(min(count, LOG_COUNT_MAX))
+
+    def test(self, name: str) -> dict[str, Any]:
+        """Call a hook now, once, and wait for the end of that.
+
+        Raises:
+            Refused: there is no such hook.
+            ClosedError: the server ends.
+        """
+        hook = self._hooks.get(name)
+        if hook is None:
+            raise unknown("hook", name, "see: forebay hooks ls")
+        done: Future[dict[str, Any]] = Future()
+        self._tests.put((hook, done))
+        self.outbox.wake()
+        return done.result()
+
+    # The thread.
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                self._turn()
+            except Error as error:
+                _log.warning("hooks are not called for now: %s", error)
+                self._rest()
+            except Exception:  # a thread's last boundary
+                _log.exception("hooks are not called for now")
+                self._rest()
+        self._link.close()
+        self._give_tests_up()
+
+    def _rest(self) -> None:
+        """Pause, unless the server ends."""
+        until = time.monotonic() + PAUSE_S
+        while not self._ending and (left := until - time.monotonic()) > 0:
+            select.select([self.outbox.fileno()], [], [], left)
+            if not self._ending:
+                self.outbox.clear()
+
+    def _turn(self) -> None:
+        """One round: take what has ended, begin what is due, and wait for the next."""
+        self.outbox.clear()
+        for token, is_answered, said, seconds in self._link.ended():
+            self._end(token, said, seconds, is_answered=is_answered)
+        self._begin_tests()
+        self._begin_due()
+        self._tell_dropped()
+        if self._limits and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_S
+            self._look()
+        if time.monotonic() >= self._expire_at:
+            self._expire_at = time.monotonic() + EXPIRE_S
+            self.outbox.expire(max(0, _now_ms() - int(1000 * self._retention_age)))
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._ending:
+            return  # said before the turn made the outbox unreadable
+        poll = select.poll()
+        poll.register(self.outbox.fileno(), select.POLLIN)
+        if (descriptor := self._link.fileno()) is not None:
+            poll.register(descriptor, select.POLLIN)
+        now = time.monotonic()
+        ends = [self._expire_at - now]
+        if self.outbox.reports() > 0:
+            ends.append(max(0.1, self._write_at - now))
+        if self._limits:
+            ends.append(self._look_at - now)
+        if self._due_ms is not None:
+            ends.append((self._due_ms - _now_ms()) / 1000)
+        if (deadline := self._link.deadline()) is not None:
+            ends.append(deadline - now)
+        poll.poll(max(0.0, min(ends)) * 1000 + 1)  # a millisecond more: never before it is due
+
+    def _begin_due(self) -> None:
+        if self.outbox.reports() == 0:
+            self._turns.forget_reported()
+        elif time.monotonic() >= self._write_at:
+            self.outbox.write()  # a disk that was full may have room
+            self._write_at = time.monotonic() + LOOK_S
+        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, _now_ms())
+        for hook, row in chosen:
+            fault = self._ask(self._hooks[hook], row, row["token"])
+            if fault is not None:
+                self._end(row["token"], fault, 0.0, is_answered=False)
+
+    def _ask(self, hook: HookConfig, row: Row, token: str) -> str | None:
+        """Have the hooks process carry out a try; why it cannot, or None."""
+        body = payload.body(hook.name, row, self._server)
+        try:
+            secret = _secret_of(hook) if hook.secret_file else None
+        except ConfigError as error:
+            return str(error)
+        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+        return self._link.ask(
+            token,
+            url=hook.url,
+            headers=payload.headers(row["token"], int(time.time()), body, secret),
+            command=list(hook.command),
+            environment={**passed, "FOREBAY_HOOK": hook.name, "FOREBAY_EVENT": row["event"]},
+            body=body,
+        )
+
+    def _end(self, token: str, said: str, seconds: float, *, is_answered: bool) -> None:
+        """A try has ended."""
+        if (tested := self._tested.pop(token, None)) is not None:
+            told = {"hook": tested[0].name, "delivered": is_answered, "said": said}
+            tested[1].set_result({**told, "seconds": seconds})
+            return
+        verdict = self._turns.ended(token, is_answered=is_answered, now_ms=_now_ms())
+        if verdict is None:
+            return
+        self._report(verdict, said)
+        outcome = "delivered" if is_answered else "failed" if verdict.due_ms else "given_up"
+        self._ended[verdict.hook, outcome] += 1
+        self._log.write(_entry(verdict, outcome, said, seconds))
+
+    def _report(self, verdict: Verdict, said: str) -> None:
+        number, token = verdict.row["number"], verdict.row["token"]
+        if verdict.is_answered:
+            self.outbox.answered(number, token)
+        else:
+            self.outbox.tried(number, token, verdict.tries, verdict.due_ms, said)
+        if not verdict.is_answered and verdict.due_ms is None:
+            _log.error(
+                "hook %s: %s was given up after %d tries: %s; see: forebay hooks log",
+                verdict.hook,
+                verdict.row["event"],
+                verdict.tries,
+                said,
+            )
+
+    def _tell_dropped(self) -> None:
+        dropped = self.outbox.dropped()
+        if dropped > self._dropped:
+            count, self._dropped = dropped - self._dropped, dropped
+            _log.error("%d calls of hooks were dropped: more than 10,000 waited", count)
+            self._log.write({"at": rfc3339(_now_ms()), "outcome": "dropped", "count": count})
+
+    # Limits.
+
+    def _look(self) -> None:
+        values = self._values()
+        for hook in self._hooks.values():
+            for kind in (event for event in hook.on if event in values):
+                value, limit = values[kind]
+                if self._edges.look(hook, kind, value, limit, time.monotonic()):
+                    shown = hook.free if kind == "disk" else limit
+                    detail = json.dumps({"kind": kind, "value": value, "limit": shown})
+                    self.outbox.add(hook.name, kind, _now_ms(), detail)
+
+    def _values(self) -> dict[str, tuple[int, int]]:
+        """What is used and what there is, of each limit that a hook asks for."""
+        values: dict[str, tuple[int, int]] = {}
+        if self._limits & {"memory", "queue"}:
+            try:
+                gauges = self._metrics()["gauges"]
+            except ClosedError:  # the dispatcher ends first
+                return values
+            sums: Counter[str] = Counter()
+            for name, _, value in gauges:
+                sums[name] += value
+            if limit := sums["forebay_memory_limit_bytes"]:
+                values["memory"] = (sums["forebay_memory_resident_bytes"], limit)
+            unfinished = sums["forebay_requests_waiting"] + sums["forebay_requests_running"]
+            values["queue"] = (unfinished, self._max_queued)
+        if "disk" in self._limits:
+            with contextlib.suppress(OSError):
+                disk = os.statvfs(self._state)
+                free = disk.f_bavail * disk.f_frsize
+                values["disk"] = (free, disk.f_blocks * disk.f_frsize)
+        return values
+
+    # Tests of a hook.
+
+    def _begin_tests(self) -> None:
+        while True:
+            try:
+                hook, done = self._tests.get_nowait()
+            except queue.Empty:
+                return
+            token = os.urandom(16).hex()
+            row = {"token": token, "event": "test", "at": _now_ms(), "request": None}
+            self._tested[token] = (hook, done)
+            fault = self._ask(hook, {**row, "detail": "null"}, token)
+            if fault is not None:
+                self._end(token, fault, 0.0, is_answered=False)
+
+    def _give_tests_up(self) -> None:
+        waiting = [done for _, done in self._tested.values()]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting.append(self._tests.get_nowait()[1])
+        for done in waiting:
+            done.set_exception(ClosedError("the server ends, and the hook was not called"))
+
+
+def _secret_of(hook: HookConfig) -> bytes:
+    """The secret of a webhook.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return payload.read_secret(hook.secret_file)
+    except ConfigError as error:
+        raise ConfigError(f"hook {hook.name!r}: {error}") from None
+
+
+def _shown(hook: HookConfig | None, counts: dict[str, Any]) -> dict[str, Any]:
+    """A hook as it is listed; None: it is configured no more."""
+    return {
+        "name": hook.name if hook else counts["hook"],
+        "is_configured": hook is not None,
+        "on": list(hook.on) if hook else [],
+        "names": list(hook.names) if hook else [],
+        "target": hook.target if hook else None,
+        "is_signed": bool(hook and hook.secret_file),
+        "waiting": counts.get("waiting", 0),
+        "given_up": counts.get("given_up", 0),
+        "error": counts.get("error"),
+    }
+
+
+def _entry(verdict: Verdict, outcome: str, said: str, seconds: float) -> dict[str, Any]:
+    """A line of the log."""
+    row = verdict.row
+    return {
+        "at": rfc3339(_now_ms()),
+        "hook": verdict.hook,
+        "event": row["event"],
+        "id": None if row["request"] is None else text_of(row["request"]),
+        "name": row["name"],
+        "webhook_id": f"msg_{row['token']}",
+        "try": verdict.tries,
+        "outcome": outcome,
+        "said": said,
+        "seconds": seconds,
+        "next_at": rfc3339(verdict.due_ms),
+    }
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
