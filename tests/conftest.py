@@ -27,7 +27,16 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 collect_ignore = ["vendored"]  # test_contract.py and test_cpython.py run them by themselves
 
-PACKAGES = {"cc": "gcc", "promtool": "prometheus", "unshare": "util-linux"}
+PACKAGES = {
+    "cc": "gcc",
+    "chroot": "coreutils",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "promtool": "prometheus",
+    "systemd-analyze": "systemd",
+    "unshare": "util-linux",
+    "useradd": "passwd",
+}
 """Debian packages that are not called what their program is."""
 
 # A shell that starts the tests in the background ignores Ctrl-C for them, and for every child.

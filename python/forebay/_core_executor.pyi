@@ -79,6 +79,7 @@ def copy_log(source: str, target: str) -> int:
 
 def sync_file_system(folder: str) -> None:
     """Have what its file system was given on the disk; BrokenError, whose cause is an OSError."""
+
 @final
 class HookOutbox:
     """Calls of hooks, for a dispatcher's setting `hooks`. Any thread; nothing waits for the disk.
@@ -122,6 +123,10 @@ class Dispatcher:
         """Check submissions against this code from now on; what waited for it is taken."""
     def hold(self, reason: str | None) -> None:
         """Dispatch nothing and refuse submissions for this reason; None: go on."""
+    def cordon(self, by: str, reason: str, dispatches: bool) -> None:
+        """Refuse submissions until `uncordon`; what was accepted is dispatched, or waits."""
+    def uncordon(self) -> bool:
+        """Take submissions again; False: there was no cordon."""
     def watch_sources(self, paths: list[str]) -> None:
         """Order ("sources", paths) when one of these files changes."""
     def orders(self, timeout: float | None) -> list[tuple[Any, ...]] | None:

@@ -48,6 +48,7 @@ MATRIX: Final[dict[tuple[str, str], Role | None]] = {
     ("POST", "/v1/schedules/{}/pause"): ADMIN,
     ("POST", "/v1/schedules/{}/resume"): ADMIN,
     ("POST", "/v1/prune"): ADMIN,
+    ("POST", "/v1/cordon"): ADMIN,
     ("POST", "/v1/reload"): ADMIN,
     ("POST", "/v1/stop"): ADMIN,
     ("GET", "/openapi.json"): READ,
@@ -64,8 +65,12 @@ MATRIX: Final[dict[tuple[str, str], Role | None]] = {
 }
 """What each route needs."""
 
-BODIES: Final = {"/v1/stop": b'{"grace": "soon"}', "/v1/prune": b'{"dry_run": true}'}
-"""So that who may does not end the server of the other rows."""
+BODIES: Final = {
+    "/v1/stop": b'{"grace": "soon"}',
+    "/v1/prune": b'{"dry_run": true}',
+    "/v1/cordon": b'{"undo": true}',
+}
+"""So that who may does not end or close the server of the other rows."""
 
 OWN_CHECKS: Final = {("GET", "/login"): 401, ("POST", "/login"): 403}
 """Routes that need no token, and what they answer to a request without anything."""

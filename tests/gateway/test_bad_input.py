@@ -170,6 +170,9 @@ BODIES = [
     ("/v1/prune", {"ids": ["what!"]}, "id"),
     ("/v1/prune", {"dry_run": 1}, "dry_run"),
     ("/v1/prune", {"all": True}, "all"),
+    ("/v1/cordon", {"reason": 5}, "reason"),
+    ("/v1/cordon", {"reason": "x" * 501}, "reason"),
+    ("/v1/cordon", {"dispatch": False}, "dispatch"),
     ("/v1/stop", {"grace": "soon"}, "grace"),
     ("/v1/stop", {"grace": []}, "grace"),
 ]

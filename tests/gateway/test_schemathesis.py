@@ -34,8 +34,8 @@ CHECKS = [
 a path, of which the description says POST for the first and GET for the others. Not those that hold
 the gateway to what its schemas accept: that a shape fits its data is beyond JSON Schema."""
 
-LEFT_OUT = ["/v1/stop", "/v1/reload", "/v1/events", "/v1/requests/{id}/events"]
-"""What ends the server, or an answer that does not end."""
+LEFT_OUT = ["/v1/stop", "/v1/cordon", "/v1/reload", "/v1/events", "/v1/requests/{id}/events"]
+"""What ends or closes the server, or an answer that does not end."""
 
 
 @pytest.mark.slow

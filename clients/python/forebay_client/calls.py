@@ -233,6 +233,16 @@ class Calls:
         """Have the server load its application anew."""
         return (yield from self._ask(Call("POST", "/v1/reload", repeatable=False)))
 
+    def cordon(self, reason: str = "", dispatches: bool = True) -> Procedure[dict[str, Any]]:
+        """Have the server take no submissions."""
+        return (
+            yield from self._ask(_post("/v1/cordon", {"reason": reason, "dispatches": dispatches}))
+        )
+
+    def uncordon(self) -> Procedure[dict[str, Any]]:
+        """Have it take them again."""
+        return (yield from self._ask(_post("/v1/cordon", {"undo": True})))
+
     def stop(self, grace: float | None) -> Procedure[dict[str, Any]]:
         """Have the server end."""
         body = {} if grace is None else {"grace": grace}

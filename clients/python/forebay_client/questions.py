@@ -44,7 +44,7 @@ def question(calls: Calls, method: str, args: tuple[Any, ...]) -> Procedure[Any]
         return calls.set_schedule(args[0], paused=args[1])
     if method == "prune":
         return calls.prune(args[0])
-    if method in ("cancel", "retry", "reload", "stop", "top"):
+    if method in ("cancel", "retry", "cordon", "uncordon", "reload", "stop", "top"):
         made: Procedure[Any] = getattr(calls, method)(*args)
         return made
     raise ConfigError(f"a gateway answers no {method!r}; see docs/concepts/gateway.md")

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use forebay_executor::action::Action;
 use forebay_executor::id::RequestId;
-use forebay_executor::machine::{Definition, Policy};
-use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
+use forebay_executor::machine::{Cordon, Definition, Policy};
+use forebay_executor::request::{Failure, Lane, Options, Outcome, Slot, Status};
 
 use rig::{Rig, definition, options};
 
@@ -305,5 +305,69 @@ fn a_held_machine_takes_requests_and_starts_nothing() {
             .contains("no module named numpy")
     );
     rig.machine.hold(1, None);
+    rig.run_until_dispatched(id, 1);
+}
+
+/// The worker of a request's first run, which begins now.
+fn run(rig: &mut Rig, id: RequestId) -> Slot {
+    rig.run_until_dispatched(id, 1);
+    let view = rig.machine.view(id);
+    view.and_then(|view| view.slot).expect("it runs")
+}
+
+fn cordon(reason: &str, dispatches: bool) -> Cordon {
+    Cordon {
+        by: "ann".into(),
+        reason: reason.into(),
+        at: 0,
+        dispatches,
+    }
+}
+
+#[test]
+fn a_cordoned_machine_takes_nothing_and_runs_what_it_has() {
+    let mut rig = Rig::new(no_store(1));
+    let running = rig.submit("Long", Options::default());
+    let waiting = rig.submit("Long", Options::default());
+    let slot = run(&mut rig, running);
+    rig.machine.cordon(0, Some(cordon("a new kernel", true)));
+    let refusal = rig.try_submit("Long", Options::default()).unwrap_err();
+    assert_eq!(refusal.code, "draining");
+    assert!(
+        refusal
+            .message
+            .ends_with("ann has cordoned the server: a new kernel")
+    );
+    assert!(refusal.next.ends_with("forebay cordon --undo"));
+    assert!(rig.machine.figures(0).held.is_none());
+    rig.succeed(slot, running, 1);
+    rig.run_until_dispatched(waiting, 1);
+    rig.machine.cordon(0, None);
+    assert!(rig.machine.figures(0).cordon.is_none());
+    rig.submit("Long", Options::default());
+}
+
+#[test]
+fn a_drained_machine_begins_nothing_until_that_is_taken_back() {
+    let mut rig = Rig::new(no_store(1));
+    let running = rig.submit("Long", Options::default());
+    let waiting = rig.submit("Long", Options::default());
+    let slot = run(&mut rig, running);
+    rig.machine.cordon(0, Some(cordon("", false)));
+    rig.succeed(slot, running, 1);
+    let view = rig.machine.view(waiting).expect("it waits");
+    assert_eq!(view.slot, None);
+    assert!(rig.machine.is_idle());
+    assert_eq!(
+        rig.machine.why(0, waiting).unwrap().reason,
+        "waiting: ann drains the server"
+    );
+    // `forebay drain --finish` on a drained server.
+    rig.machine.cordon(0, Some(cordon("", true)));
+    let slot = run(&mut rig, waiting);
+    rig.succeed(slot, waiting, 1);
+    assert!(rig.try_submit("Long", Options::default()).is_err());
+    rig.machine.cordon(0, None);
+    let id = rig.submit("Long", Options::default());
     rig.run_until_dispatched(id, 1);
 }

@@ -4,7 +4,7 @@ mod rig;
 
 use forebay_executor::action::{Action, Step};
 use forebay_executor::id::RequestId;
-use forebay_executor::machine::{Cancelled, Definition, Policy, SCHEDULE_SUBMITTER};
+use forebay_executor::machine::{Cancelled, Cordon, Definition, Policy, SCHEDULE_SUBMITTER};
 use forebay_executor::op::{Op, Restored};
 use forebay_executor::request::{Failure, Lane, Options, Outcome, Status};
 
@@ -394,4 +394,26 @@ fn a_schedule_follows_the_walls_clock_and_a_delay_does_not() {
     assert_eq!(rig.machine.schedules()[0].next_at, Some(start - 43 * HOUR));
     rig.machine.set_wall(start, start - 43 * HOUR - 1);
     assert_eq!(rig.machine.schedules()[0].next_at, Some(start - 43 * HOUR));
+}
+
+#[test]
+fn a_schedule_that_is_due_under_a_cordon_fires_once_when_that_is_taken_back() {
+    let mut rig = rig(Lane::Long);
+    rig.machine.install(0, "code".into(), &[hourly()]).unwrap();
+    let cordon = Cordon {
+        by: "ann".into(),
+        reason: "".into(),
+        at: 0,
+        dispatches: true,
+    };
+    rig.machine.cordon(0, Some(cordon));
+    assert_eq!(rig.machine.next_tick(), None); // else the driver would never sleep
+    rig.machine.tick(5 * HOUR);
+    assert_eq!(rig.machine.figures(5 * HOUR).unfinished, 0);
+    rig.now = 5 * HOUR + 1;
+    rig.machine.cordon(rig.now, None);
+    assert!(rig.machine.next_tick().is_some_and(|at| at <= rig.now));
+    rig.machine.tick(rig.now);
+    assert_eq!(rig.machine.figures(rig.now).unfinished, 1);
+    assert_eq!(rig.machine.schedules()[0].next_at, Some(6 * HOUR));
 }

@@ -45,6 +45,17 @@ fn simulate(seeds: std::ops::Range<u64>, planted: Planted) -> Result<(), String>
     Ok(())
 }
 
+/// As `simulate` without a planted fault, while operators set cordons and take them back.
+fn simulate_cordons(seeds: std::ops::Range<u64>) -> Result<(), String> {
+    for seed in seeds {
+        let mut world = World::new(seed, Planted::Nothing);
+        world.cordons = true;
+        let broken = world.run(STEPS);
+        broken.map_err(|broken| format!("seed {seed}, with cordons: {broken:.2000}"))?;
+    }
+    Ok(())
+}
+
 fn held(seeds: std::ops::Range<u64>) {
     let _watch = counted::Watch;
     if let Err(broken) = simulate(seeds, Planted::Nothing) {
@@ -68,6 +79,14 @@ fn a_million_steps_break_no_invariant() {
         seeds.parse::<u64>().expect("a number of seeds")
     });
     held(1_000..1_000 + seeds);
+}
+
+#[test]
+fn cordons_break_no_invariant() {
+    let _watch = counted::Watch;
+    if let Err(broken) = simulate_cordons(2_000..2_020) {
+        panic!("{broken}");
+    }
 }
 
 #[test]

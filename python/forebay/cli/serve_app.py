@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from forebay._log_format import log_to_stderr
+from forebay._systemd import Manager
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
+from forebay.cli.service.systemd import Systemd, passed_http
 from forebay.cli.session import log
 from forebay.errors import Error
 
@@ -44,17 +46,19 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             _log.warning("%s", warning)
         else:
             note(f"forebay: {warning}")
+    manager, passed = Manager.take(), passed_http(options.http)
     with contextlib.ExitStack() as parts:
         gateway = None
         if options.http is not None:
             from forebay.cli.serve_http import Gateway
 
-            gateway = parts.enter_context(Gateway(options, configuration.gateway))
+            gateway = parts.enter_context(Gateway(options, configuration.gateway, passed))
 
         def report(event: str, facts: dict[str, Any]) -> None:
             _report(options, event, facts)
             if event == "ready" and gateway is not None:
                 gateway.start(facts, server.set_gateway, report)
+            systemd.note(event, facts)
 
         server = Server(
             parse_target(options.target),
@@ -67,6 +71,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             hooks=configuration.hooks,
             report=report,
         )
+        systemd = parts.enter_context(Systemd(server.look, manager))
         number = server.run()
     return code_of_signal(number) if number else 0
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
+    from forebay._systemd import Passed
     from forebay.config import GatewayConfig
     from forebay.gateway._internal import GatewayProcess
 
@@ -24,6 +25,7 @@ class Gateway:
     Args:
         options: of the command line.
         config: sizes.
+        passed: the listening socket that somebody else opened, in the place of an address.
 
     Raises:
         ConfigError: a package is missing, the address cannot be used, or the certificate.
@@ -32,15 +34,18 @@ class Gateway:
         url: where clients of this machine reach it.
     """
 
-    def __init__(self, options: argparse.Namespace, config: GatewayConfig) -> None:
-        from forebay.gateway._internal import bind, check_installed
+    def __init__(
+        self, options: argparse.Namespace, config: GatewayConfig, passed: Passed | None = None
+    ) -> None:
+        from forebay.gateway._internal import adopt, bind, check_installed
 
         check_installed()
         self._options = options
         self._config = config
         self._cert, self._key = _certificate(options)
         self._rates = dict(map(_rate, options.rate))
-        self._bound = bind(options.http, encrypted=self._cert is not None, plain=options.plain_http)
+        how = {"encrypted": self._cert is not None, "plain": options.plain_http}
+        self._bound = bind(options.http, **how) if passed is None else adopt(*passed, **how)
         self.url = _url(self._bound.host, self._bound.port, encrypted=self._cert is not None)
         self._process: GatewayProcess | None = None
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.gateway.login import LINK_S as LINK_S
     from forebay.gateway.login import new_link as new_link
     from forebay.gateway.process.certificate import Certificate as Certificate
+    from forebay.gateway.process.listening import adopt as adopt
     from forebay.gateway.process.listening import bind as bind
     from forebay.gateway.process.settings import Settings as Settings
     from forebay.gateway.process.supervisor import GatewayProcess as GatewayProcess
@@ -34,7 +35,7 @@ __getattr__, __dir__ = lazy(
         "local_token": ("offer_local",),
         "login": ("LINK_S", "new_link"),
         "process.certificate": ("Certificate",),
-        "process.listening": ("bind",),
+        "process.listening": ("adopt", "bind"),
         "process.settings": ("Settings",),
         "process.supervisor": ("GatewayProcess", "check_installed"),
         "token": ("LOCAL", "Role", "Token"),

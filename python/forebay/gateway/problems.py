@@ -42,7 +42,7 @@ MEDIA_TYPE: Final = b"application/problem+json"
 TITLES: Final = {
     "cancelled": "The request was cancelled",
     "died": "The process of the request died",
-    "draining": "The server is about to end",
+    "draining": "The server takes no submissions",
     "failed": "The request failed",
     "forbidden": "The token may not do this",
     "hold": "The application cannot be loaded",

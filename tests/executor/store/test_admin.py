@@ -115,6 +115,13 @@ class Live:
         self.asked.append(("set_schedule", name, paused))
         return name == "nightly"
 
+    def cordon(self, by: str, reason: str, dispatches: bool) -> None:
+        self.asked.append(("cordon", by, reason, dispatches))
+
+    def uncordon(self) -> bool:
+        self.asked.append(("uncordon",))
+        return True
+
     def facts(self) -> dict[str, Any]:
         return {"pid": 1}
 
@@ -381,6 +388,13 @@ class TestAnswers:
             ask(admin, method, *args)
         assert live.audited == [("set_schedule", "ann", None, '["nightly",true]')]
 
+    def test_a_cordon_is_signed_and_audited(self, admin: Admin, live: Live) -> None:
+        """Who is refused reads who asked for that; what is refused itself does nothing."""
+        assert ask(admin, "cordon", "a new kernel", False)["schema"] == 1
+        assert ask(admin, "uncordon")["undone"] is True
+        assert live.asked == [("cordon", "ann", "a new kernel", False), ("uncordon",)]
+        assert [line[:2] for line in live.audited] == [("cordon", "ann"), ("uncordon", "ann")]
+
     def test_only_what_has_ended_can_be_pruned(self, admin: Admin, live: Live) -> None:
         """A rule that names the running ones is a mistake."""
         assert ask(admin, "prune", {"status": ["running"]})["code"] == "invalid"
@@ -424,6 +438,10 @@ class TestAnswers:
             ("prune", ({"status": 5},), "invalid"),
             ("prune", ({"ids": 5},), "invalid"),
             ("set_schedule", (5, True), "invalid"),
+            ("cordon", (5,), "invalid"),
+            ("cordon", ("x" * 501,), "invalid"),
+            ("cordon", ("two\nlines",), "invalid"),
+            ("cordon", ("", "no"), "invalid"),
             ("stop", ("soon",), "invalid"),
             ("stop", (float("nan"),), "invalid"),
             ("stop", (-1,), "invalid"),

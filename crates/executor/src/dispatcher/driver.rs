@@ -283,6 +283,11 @@ impl Driver {
                 self.take_parked(parked);
                 let _ = answer.send(());
             }
+            Command::Cordon(order, answer) => {
+                supervisor.cordon(cx, order);
+                let _ = answer.send(());
+            }
+            Command::Uncordon(answer) => drop(answer.send(supervisor.uncordon(cx))),
             Command::Gateway(pid, answer) => {
                 clients.set_gateway(pid);
                 let _ = answer.send(());

@@ -33,7 +33,7 @@ pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, Started
 use crate::clock::Clock;
 use crate::dispatcher::audit::AuditLine;
 use crate::dispatcher::driver::Driver;
-use crate::dispatcher::supervisor::protocol::{Command, LocalSubmission};
+use crate::dispatcher::supervisor::protocol::{Command, CordonOrder, LocalSubmission};
 use crate::dispatcher::supervisor::shared::Shared;
 use crate::error::{Error, Refusal, Result};
 use crate::feed::{Exposition, Happening};
@@ -134,6 +134,28 @@ impl Dispatcher {
     /// `Closed`.
     pub fn hold(&self, reason: Option<Arc<str>>) -> Result<()> {
         self.request(|answer| Command::Hold(reason, answer))
+    }
+
+    /// Take no submissions for this person and reason, until [`Self::uncordon`]; what was accepted is dispatched or not.
+    /// In force when this returns.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn cordon(&self, by: Arc<str>, reason: Arc<str>, dispatches: bool) -> Result<()> {
+        let order = CordonOrder {
+            by,
+            reason,
+            dispatches,
+        };
+        self.request(|answer| Command::Cordon(order, answer))
+    }
+
+    /// Take submissions again; whether there was a cordon. In force when this returns.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn uncordon(&self) -> Result<bool> {
+        self.request(Command::Uncordon)
     }
 
     /// Take the connections of this process for the gateway's from now on: it alone may say for whom it submits,

@@ -108,6 +108,9 @@ pub enum ServerState {
     /// It dispatches nothing.
     Held,
     Resumed,
+    /// It takes no submissions; the reason says who asked for that, and whether anything begins.
+    Cordoned,
+    Uncordoned,
     /// It takes nothing more, and ends when what runs has ended.
     Draining,
 }
@@ -119,6 +122,8 @@ impl ServerState {
             Self::Loaded => "loaded",
             Self::Held => "held",
             Self::Resumed => "resumed",
+            Self::Cordoned => "cordoned",
+            Self::Uncordoned => "uncordoned",
             Self::Draining => "draining",
         }
     }

@@ -1,6 +1,7 @@
 //! The machine's metrics, with views of single requests, of workers.
 
 use super::Machine;
+use super::admission::Cordon;
 use super::entry::{Entry, State};
 use super::policy::LANES;
 use super::queues::Waits;
@@ -63,6 +64,8 @@ pub struct Figures {
     pub low_resource: bool,
     /// Why nothing is dispatched.
     pub held: Option<String>,
+    /// Who let it take no submissions.
+    pub cordon: Option<Cordon>,
 }
 
 /// One worker.
@@ -120,6 +123,8 @@ impl Figures {
         to.gauge("forebay_store_in_flight", &[], self.store_in_flight as u64);
         to.gauge("forebay_store_kept", &[], self.store_kept as u64);
         to.gauge("forebay_server_held", &[], u64::from(self.held.is_some()));
+        let cordoned = u64::from(self.cordon.is_some());
+        to.gauge("forebay_server_cordoned", &[], cordoned);
     }
 }
 
@@ -196,6 +201,7 @@ impl Machine {
                 .runs
                 .stopped_because(&self.parts, now)
                 .map(|(reason, _)| reason),
+            cordon: self.cordoned().cloned(),
         }
     }
 

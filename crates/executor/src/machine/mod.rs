@@ -41,6 +41,7 @@ mod workers;
 
 use std::sync::Arc;
 
+pub use admission::Cordon;
 pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
 pub use policy::Policy;
 pub use queues::Waits;
@@ -139,6 +140,23 @@ impl Machine {
         // A handed request has not begun: it waits for the next server instead.
         self.parts.recall_all();
         self.settle(now);
+    }
+
+    /// Takes no submission until it is called with `None`. Unless the cordon says otherwise, what was accepted is
+    /// dispatched.
+    pub fn cordon(&mut self, now: Millis, cordon: Option<Cordon>) {
+        let stops = cordon.as_ref().is_some_and(|one| !one.dispatches);
+        self.parts.admission.set_cordon(cordon);
+        if stops {
+            // As for a drain: a handed request has not begun.
+            self.parts.recall_all();
+        }
+        self.settle(now);
+    }
+
+    /// Who let it take no submissions.
+    pub fn cordoned(&self) -> Option<&Cordon> {
+        self.parts.admission.cordon()
     }
 
     /// Nothing runs and nothing is on its way to the disk.
@@ -242,13 +260,12 @@ impl Machine {
     /// When `tick` has something to do, as far as is known now.
     pub fn next_tick(&self) -> Option<Millis> {
         let parts = &self.parts;
-        let draining = parts.admission.is_draining();
         let times = [
             parts.queues.first_due(),
             parts.workers.idle_due(&parts.policy),
             parts.starts_due(self.now),
             parts.recall_due(),
-            self.schedules.due().filter(|_| !draining),
+            self.schedules.due().filter(|_| parts.admission.takes()),
         ];
         times.into_iter().flatten().min()
     }
@@ -456,7 +473,7 @@ impl Machine {
 impl Machine {
     /// Submits what is due.
     fn fire(&mut self, now: Millis) {
-        if self.parts.admission.is_draining() || !self.schedules.is_due(now) {
+        if !self.parts.admission.takes() || !self.schedules.is_due(now) {
             return;
         }
         for index in 0..self.schedules.len() {

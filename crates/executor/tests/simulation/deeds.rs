@@ -22,6 +22,10 @@ const BUSY: usize = 40;
 
 impl World {
     pub fn step(&mut self) -> Verdict {
+        // Drawn only where it is wanted: the other runs keep their seeds.
+        if self.cordons && self.chance.one_in(60) {
+            return self.cordon();
+        }
         match self.chance.below(200) {
             0..30 => self.submit(),
             30..60 => {
@@ -310,6 +314,15 @@ impl World {
     fn hold(&mut self) -> Verdict {
         self.is_held = !self.is_held && self.chance.one_in(3);
         self.tell(Event::Hold(self.is_held)).map(drop)
+    }
+
+    fn cordon(&mut self) -> Verdict {
+        let cordon = match self.chance.below(4) {
+            0 => Some(true),
+            1 => Some(false),
+            _ => None,
+        };
+        self.tell(Event::Cordon(cordon)).map(drop)
     }
 
     /// A request that has ended was pruned, or has not.

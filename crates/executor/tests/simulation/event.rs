@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_executor::error::Refusal;
 use forebay_executor::id::RequestId;
-use forebay_executor::machine::{Cancelled, Definition, Machine, Submitted};
+use forebay_executor::machine::{Cancelled, Cordon, Definition, Machine, Submitted};
 use forebay_executor::op::Restored;
 use forebay_executor::request::{Death, Millis, Outcome, Slot, Submission};
 
@@ -31,6 +31,8 @@ pub enum Event {
     Install(Arc<str>, Vec<Definition>),
     Hold(bool),
     Drain,
+    /// Whether what was accepted is dispatched; `None`: submissions are taken again.
+    Cordon(Option<bool>),
     /// The store has pruned whoever had this idempotency key.
     Forget(Arc<str>),
     Restore(Vec<Restored>, Vec<Learnt>, RequestId),
@@ -79,6 +81,15 @@ impl Event {
                 .expect("no schedules"),
             Self::Hold(is_held) => machine.hold(now, is_held.then(|| "importing".into())),
             Self::Drain => machine.drain(now),
+            Self::Cordon(asked) => {
+                let cordon = |dispatches| Cordon {
+                    by: "ann".into(),
+                    reason: "a new kernel".into(),
+                    at: now,
+                    dispatches,
+                };
+                machine.cordon(now, asked.map(cordon));
+            }
             Self::Forget(key) => machine.forget(&key),
             Self::Restore(restored, learnt, last) => {
                 machine.restore(now, restored, &learnt, &[], last);

@@ -18,6 +18,10 @@ use super::model::{Model, Verdict};
 use super::planted::Planted;
 use super::workers::{Crew, Ended};
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is told by another event"
+)]
 pub struct World {
     pub chance: Chance,
     pub planted: Planted,
@@ -40,6 +44,8 @@ pub struct World {
     /// A result of which two are more than may be on their way to the disk.
     pub large: Arc<[u8]>,
     pub is_draining: bool,
+    /// Operators let it take nothing, and take that back.
+    pub cordons: bool,
     /// Print everything that happens.
     pub aloud: bool,
 }
@@ -69,6 +75,7 @@ impl World {
             is_held: false,
             large: vec![0; 20 << 20].into(),
             is_draining: false,
+            cordons: false,
             aloud: false,
         }
     }
@@ -248,6 +255,9 @@ impl World {
         }
         self.disk.is_full = false;
         self.tell(Event::Hold(false))?;
+        if self.cordons {
+            self.tell(Event::Cordon(None))?;
+        }
         self.tell(Event::MachineMeasured(0, 0.0))?;
         for _ in 0..20_000 {
             counted::step();

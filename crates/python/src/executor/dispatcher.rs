@@ -86,6 +86,15 @@ impl PyDispatcher {
         Ok(py.detach(|| self.core.hold(reason))?)
     }
 
+    fn cordon(&self, py: Python<'_>, by: &str, reason: &str, dispatches: bool) -> Result<()> {
+        let (by, reason) = (by.into(), reason.into());
+        Ok(py.detach(|| self.core.cordon(by, reason, dispatches))?)
+    }
+
+    fn uncordon(&self, py: Python<'_>) -> Result<bool> {
+        Ok(py.detach(|| self.core.uncordon())?)
+    }
+
     fn orders<'py>(
         &self,
         py: Python<'py>,

@@ -3,7 +3,7 @@
 use forebay_executor::error::Refusal;
 use forebay_executor::feed::{Distribution, Exposition, Labels, Sample};
 use forebay_executor::id::RequestId;
-use forebay_executor::machine::{Figures, ScheduleView, Why, WorkerView};
+use forebay_executor::machine::{Cordon, Figures, ScheduleView, Why, WorkerView};
 use forebay_executor::store::{Delivery, Listed, OutboxCount, PastRun, Pruned};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -31,6 +31,19 @@ pub fn figures<'py>(py: Python<'py>, seen: &Figures) -> PyResult<Bound<'py, PyDi
         resident_bytes promised_bytes memory_limit_bytes low_resource
         held
     );
+    let cordon = seen.cordon.as_ref().map(|one| cordon(py, one));
+    dict.set_item("cordon", cordon.transpose()?)?;
+    Ok(dict)
+}
+
+/// Who let the server take no submissions, and since when, in milliseconds since 1970.
+fn cordon<'py>(py: Python<'py>, seen: &Cordon) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("by", &*seen.by)?;
+    dict.set_item("reason", &*seen.reason)?;
+    dict.set_item("at_ms", seen.at)?;
+    set_items!(dict, seen; dispatches);
+    dict.set_item("text", seen.text())?;
     Ok(dict)
 }
 

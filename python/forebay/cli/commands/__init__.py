@@ -64,6 +64,12 @@ COMMANDS: Final = {
     ),
     "records": Command("forebay.cli.commands.records", "look into a record file", is_local=True),
     "status": Command("forebay.cli.commands.status", "whether a server runs, and how it is"),
+    "cordon": Command(
+        "forebay.cli.service.cordon", "let a server take no more submissions, or again"
+    ),
+    "drain": Command(
+        "forebay.cli.service.drain", "let a server begin nothing more, until nothing runs"
+    ),
     "stop": Command(
         "forebay.cli.commands.stop", "end a server when its running requests have ended"
     ),

@@ -7,6 +7,7 @@ import signal
 from types import FrameType
 from typing import Any
 
+from forebay._systemd import Manager, take_sockets
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
 from forebay.cli.parser import command, common
@@ -82,8 +83,11 @@ def add(commands: Any) -> None:
 def _add_http(group: Any) -> None:
     group.add_argument(
         "--http",
+        nargs="?",
+        const="fd://http",
         metavar="HOST:PORT",
-        help="answer HTTP there; beyond loopback with TLS alone (needs forebay[server])",
+        help="answer HTTP there; beyond loopback with TLS alone (needs forebay[server]); without an"
+        " address, or with fd://NAME, at a socket of systemd",
     )
     group.add_argument(
         "--http-name",
@@ -123,14 +127,21 @@ def run(options: argparse.Namespace) -> int:
 
     for number in ENDING:
         signal.signal(number, end)
+    manager, passed = Manager.take(), take_sockets()
+    if passed:
+        raise ConfigError(f"LISTEN_FDS={len(passed)}: sockets are for an application; name one")
+    if manager.watchdog_s is not None:
+        raise ConfigError("WatchdogSec= needs an application; take it out of the unit, or name one")
     lender = _lender(options)
     try:
         # A signal wakes the lender, which waits without running Python.
         signal.set_wakeup_fd(lender.stop_fd, warn_on_full_buffer=False)
         _announce(options, lender)
+        manager.ready(f"lending services at {lender.path}")
         while not ended:
             lender.serve()
     finally:
+        manager.stopping()
         signal.set_wakeup_fd(-1)
         lender.close()
     if not options.quiet:

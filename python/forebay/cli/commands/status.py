@@ -46,6 +46,8 @@ def lines(info: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if info.get("http"):
         told.append(("http", str(info["http"])))
+    if figures.get("cordon"):
+        told.append(("cordoned", cordoned(figures["cordon"])))
     if figures.get("held"):
         told.append(("held", str(figures["held"])))
     if info.get("fault"):
@@ -53,6 +55,12 @@ def lines(info: dict[str, Any]) -> list[tuple[str, str]]:
     if info.get("draining"):
         told.append(("draining", "accepts nothing more, and ends when what runs has ended"))
     return told
+
+
+def cordoned(cordon: dict[str, Any]) -> str:
+    """Who let the server take no submissions, for how long, and how that is undone."""
+    lasts = duration(since(cordon.get("at")))
+    return f"{cordon.get('text')}; for {lasts}; undo it with: forebay cordon --undo"
 
 
 def counts(figures: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.cli.commands.ps import listing
-from forebay.cli.commands.status import counts, memory
+from forebay.cli.commands.status import cordoned, counts, memory
 from forebay.cli.output import colored, harmless, is_terminal, say, say_json, table, wants_color
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session
@@ -56,6 +56,8 @@ def picture(seen: dict[str, Any], *, color: bool) -> str:
     """Figures, workers, services and requests as text."""
     figures = seen.get("figures") or {}
     parts = [f"requests  {counts(figures)}\nmemory    {memory(figures)}"]
+    if figures.get("cordon"):
+        parts.append(f"cordoned: {cordoned(figures['cordon'])}")
     if figures.get("held"):
         parts.append(f"held: {figures['held']}")
     workers = seen.get("workers") or []

@@ -86,6 +86,9 @@ class _Watcher:
     def __init__(self) -> None:
         self.calls: Calls | None = None
 
+    def loading(self) -> None:
+        """Nobody can ask for it."""
+
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The template runs."""
 

@@ -50,8 +50,16 @@ SLOW = frozenset({"prune", "retry"})
 HOOK_TEST = "hook_test"
 """The method that waits for somebody else's answer."""
 
-ORDERS = frozenset({"prune", "set_schedule", "reload", "stop", HOOK_TEST})
+ORDERS = frozenset(
+    {"prune", "set_schedule", "cordon", "uncordon", "reload", "stop", HOOK_TEST}
+)
 """Methods that change the server: the audit log has who called them. It has retries by request."""
+
+SIGNED = frozenset({"retry", "cordon"})
+"""Methods that are told who calls."""
+
+REASON_CHARS_MAX = 500
+"""Of the reason that a cordon is given."""
 
 IDS_MAX = 1000
 """Requests that one `retry` or `prune` may name."""
@@ -90,6 +98,12 @@ class Dispatcher(Protocol):
 
     def prune(self, rule: dict[str, Any]) -> dict[str, Any]:
         """Give ended requests up."""
+
+    def cordon(self, by: str, reason: str, dispatches: bool) -> None:
+        """Take no submissions."""
+
+    def uncordon(self) -> bool:
+        """Take them again; False: there was no cordon."""
 
     def schedules(self) -> list[dict[str, Any]]:
         """Requests that run by the clock; times in milliseconds since 1970."""
@@ -158,6 +172,8 @@ class Admin:
             "hook_log": self.hook_log,
             HOOK_TEST: self.hook_test,
             "top": self.top,
+            "cordon": self.cordon,
+            "uncordon": self.uncordon,
             "reload": self.reload,
             "stop": self.stop,
         }
@@ -192,7 +208,7 @@ class Admin:
         if not isinstance(args, list):
             raise invalid("arguments", "a list", arguments)
         try:
-            told = known(*args, by=by) if method == "retry" else known(*args)
+            told = known(*args, by=by) if method in SIGNED else known(*args)
         except TypeError as error:
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
                 raise invalid(method, "other arguments", str(error)) from None
@@ -210,8 +226,16 @@ class Admin:
             "version": _version(),
             "protocol": PROTOCOL,
             **self._house.facts(),
-            "figures": self._dispatcher.figures(),
+            "figures": self._figures(),
         }
+
+    def _figures(self) -> dict[str, Any]:
+        figures = dict(self._dispatcher.figures())
+        cordon = figures.get("cordon")
+        if cordon is not None:
+            told = {key: it for key, it in cordon.items() if key != "at_ms"}
+            figures["cordon"] = {**told, "at": rfc3339(cordon["at_ms"])}
+        return figures
 
     def metrics(self) -> dict[str, Any]:
         """Every metric of the server, with the names that Prometheus gets.
@@ -298,12 +322,29 @@ class Admin:
         queued, next_ = self._rows.page({"status": ["queued"]}, limit, None)
         return {
             "schema": SCHEMA,
-            "figures": self._dispatcher.figures(),
+            "figures": self._figures(),
             "workers": workers,
             "services": self._house.services(),
             "requests": self._shown(self._rows.kept(running)) + self._shown(queued),
             "more": next_ is not None,
         }
+
+    def cordon(self, reason: str = "", dispatches: bool = True, *, by: str = "") -> dict[str, Any]:
+        """Take no submissions; what was accepted goes on, or nothing of it begins."""
+        if (
+            not isinstance(reason, str)
+            or len(reason) > REASON_CHARS_MAX
+            or not reason.isprintable()
+        ):
+            raise invalid("reason", f"a line of at most {REASON_CHARS_MAX} characters", reason)
+        if not isinstance(dispatches, bool):
+            raise invalid("dispatches", "true or false", dispatches)
+        self._dispatcher.cordon(by, reason, dispatches)
+        return {"schema": SCHEMA, "cordon": self._figures().get("cordon")}
+
+    def uncordon(self) -> dict[str, Any]:
+        """Take submissions again; what waits is dispatched."""
+        return {"schema": SCHEMA, "cordon": None, "undone": self._dispatcher.uncordon()}
 
     def reload(self) -> dict[str, Any]:
         """Load the application anew, whether its sources changed or not."""

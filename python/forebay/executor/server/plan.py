@@ -77,6 +77,9 @@ class Plan:
 class Watcher(Protocol):
     """Receives what the supervisor finds out; called in its thread, and returns soon."""
 
+    def loading(self) -> None:
+        """The application is imported anew, because somebody asked for it."""
+
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The application was imported; its requests are served. `text` is the manifest's JSON."""
 

@@ -51,7 +51,10 @@ OOM_SCORE = 500
 _log = logging.getLogger(__name__)
 
 Report = Callable[[str, dict[str, Any]], None]
-"""Gets what happens: "ready", "loaded", "unfit", "changed", "draining", "ended", and its facts."""
+"""Gets what happens, and its facts.
+
+Events: "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining", "ended".
+"""
 
 
 class UnfitError(ConfigError):
@@ -231,6 +234,15 @@ class Server:
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
         return {} if self._supervisor is None else self._supervisor.pids()
+
+    def look(self) -> dict[str, Any] | None:
+        """The figures of the dispatcher, as soon as it answers; None: it is not there.
+
+        Any thread. Waits for as long as the dispatcher hangs.
+        """
+        with contextlib.suppress(ClosedError):
+            return None if self._dispatcher is None else self._dispatcher.figures()
+        return None
 
     # Its parts.
 
@@ -429,6 +441,10 @@ class Server:
         self._wake()
 
     # What the supervisor reports, in its thread.
+
+    def loading(self) -> None:
+        """The application is imported anew."""
+        self._report("reloading", {})
 
     def loaded(self, manifest: dict[str, Any], text: bytes) -> None:
         """The application was imported."""

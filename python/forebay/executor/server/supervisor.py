@@ -207,6 +207,7 @@ class Supervisor:
         while self._requested:
             request = self._requested.pop()
             if request == "reload":
+                self._watcher.loading()
                 self._begin_load()
             elif request == "warm":
                 self._warm_services()

@@ -74,6 +74,9 @@ FAMILIES: Final = {
     "forebay_memory_promised_bytes": Family(
         "gauge", (), "Memory that running requests are expected to need beyond what they have."
     ),
+    "forebay_server_cordoned": Family(
+        "gauge", (), "Whether an operator lets it take no submissions; 0 or 1."
+    ),
     "forebay_server_held": Family("gauge", (), "Whether nothing is dispatched; 0 or 1."),
     "forebay_store_in_flight": Family("gauge", (), "Changes that are not on disk yet."),
     "forebay_store_kept": Family("gauge", (), "Changes that wait for a store that cannot write."),

@@ -21,6 +21,7 @@ LANES: Final = ["short", "long", "async"]
 ROLES: Final = [role.word for role in Role]
 BATCH_MAX: Final = 1000
 KEY_CHARS_MAX: Final = 255
+REASON_CHARS_MAX: Final = 500
 
 ARRAY: Final = "ForebayArray"
 """The schema that stands for `"x-forebay": "array"`."""
@@ -270,6 +271,28 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "additionalProperties": False,
     },
     "ForebayPruned": _map({"schema": _FORM, "pruned": _WHOLE, "bytes": _WHOLE}),
+    "ForebayCordon": {
+        **_map(
+            {
+                "undo": _FLAG,
+                "reason": {"type": "string", "maxLength": REASON_CHARS_MAX},
+                "dispatches": _FLAG,
+            },
+            frozenset({"undo", "reason", "dispatches"}),
+        ),
+        "additionalProperties": False,
+    },
+    "ForebayCordoned": _map(
+        {
+            "schema": _FORM,
+            "cordon": {
+                **_map({"by": _TEXT, "reason": _TEXT, "at": _TIME, "dispatches": _FLAG}),
+                "type": ["object", "null"],
+            },
+            "undone": _FLAG,
+        },
+        frozenset({"undone"}),
+    ),
     "ForebayReloading": _map({"schema": _FORM, "reloading": _FLAG}),
     "ForebayStop": {
         **_map({"grace": {"type": ["string", "number", "null"]}}, frozenset({"grace"})),

@@ -322,6 +322,15 @@ SHARED: Final = (
         body=json_body("ForebayRule", required=False),
         problems=(404, *_OF_BODY),
     ),
+    _order(
+        "/v1/cordon",
+        "cordon",
+        "Take no submissions, or again",
+        "ForebayCordoned",
+        role=ADMIN,
+        body=json_body("ForebayCordon", required=False),
+        problems=_OF_BODY,
+    ),
     _order("/v1/reload", "reload", "Load the application anew", "ForebayReloading", role=ADMIN),
     _order(
         "/v1/stop",

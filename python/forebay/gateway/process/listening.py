@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from forebay.errors import ConfigError
 
-__all__ = ["BACKLOG", "Bound", "bind"]
+__all__ = ["BACKLOG", "Bound", "adopt", "bind"]
 
 BACKLOG: Final = 4096
 """Connections that wait while the gateway is started again; the kernel may allow fewer."""
@@ -50,12 +50,7 @@ def bind(address: str, *, encrypted: bool, plain: bool) -> Bound:
     """
     host, port = _split(address)
     family, where = _resolved(host, port)
-    if not (encrypted or plain or ipaddress.ip_address(where[0]).is_loopback):
-        raise ConfigError(
-            f"--http {address}: other machines reach this address, and everything, tokens too,"
-            " would go in clear; give --tls-cert and --tls-key, or --plain-http if a proxy before"
-            " it encrypts"
-        )
+    _check_clear(address, where[0], allowed=encrypted or plain)
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,6 +62,53 @@ def bind(address: str, *, encrypted: bool, plain: bool) -> Bound:
         listener.close()
         raise ConfigError(f"--http {address}: {_reason(error, port)}") from None
     return Bound(listener, host, listener.getsockname()[1])
+
+
+def adopt(descriptor: int, name: str, *, encrypted: bool, plain: bool) -> Bound:
+    """Take a socket that listens already, from whoever started this process.
+
+    Args:
+        descriptor: becomes the listener's, even if this raises.
+        name: what it is called, for messages.
+        encrypted: as of `bind`.
+        plain: as of `bind`.
+
+    Raises:
+        ConfigError: it is no TCP socket that listens, or is beyond loopback and in clear.
+    """
+    try:
+        listener = socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise ConfigError(f"descriptor {descriptor} ({name}) is no socket") from None
+    try:
+        host, port = _own_address(listener, f"descriptor {descriptor} ({name})")
+        _check_clear(f"fd://{name}, which is {host}:{port}", host, allowed=encrypted or plain)
+    except ConfigError:
+        listener.close()
+        raise
+    return Bound(listener, host, port)
+
+
+def _own_address(listener: socket.socket, what: str) -> tuple[str, int]:
+    if listener.family not in (socket.AF_INET, socket.AF_INET6):
+        raise ConfigError(f"{what} is no TCP socket; write ListenStream=HOST:PORT into its unit")
+    if listener.type != socket.SOCK_STREAM:
+        raise ConfigError(f"{what} is no stream; write ListenStream= into its unit")
+    if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise ConfigError(f"{what} does not listen; write Accept=no into its unit")
+    host, port = listener.getsockname()[:2]
+    return str(host), int(port)
+
+
+def _check_clear(what: str, host: str, *, allowed: bool) -> None:
+    """Refuse what would go in clear beyond this machine."""
+    if not (allowed or ipaddress.ip_address(host).is_loopback):
+        raise ConfigError(
+            f"--http {what}: other machines reach this address, and everything, tokens too,"
+            " would go in clear; give --tls-cert and --tls-key, or --plain-http if a proxy before"
+            " it encrypts"
+        )
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -100,7 +100,7 @@ async def schedules(context: Context, exchange: Exchange) -> None:
 
 
 def _is_ready(info: Mapping[str, Any]) -> bool:
-    """Whether nothing is in the way: no code to run, or a store that does not write."""
+    """Whether nothing is in the way: no code to run, a cordon, a store that does not write."""
     figures = info.get("figures") or {}
-    stuck = figures.get("held") or figures.get("store_kept")
+    stuck = figures.get("held") or figures.get("store_kept") or figures.get("cordon")
     return not (info.get("draining") or info.get("fault") or stuck)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-__all__ = ["cancel", "pause", "prune", "reload", "resume", "retry", "stop"]
+__all__ = ["cancel", "cordon", "pause", "prune", "reload", "resume", "retry", "stop"]
 
 
 class Prune(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,6 +34,14 @@ class Stop(msgspec.Struct, forbid_unknown_fields=True):
     """How long what runs may take to end."""
 
     grace: str | float | None = None
+
+
+class Cordon(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether submissions are taken, and why not."""
+
+    undo: bool = False
+    reason: str = ""
+    dispatches: bool = True
 
 
 async def cancel(context: Context, exchange: Exchange) -> None:
@@ -63,6 +71,17 @@ async def prune(context: Context, exchange: Exchange) -> None:
     except ConfigError as error:
         raise refused_value("older_than", error) from None
     await exchange.json(await context.server.ask("prune", asked, by=exchange.holder.name))
+
+
+async def cordon(context: Context, exchange: Exchange) -> None:
+    """`POST /v1/cordon`: take no submissions; with `undo`, take them again."""
+    wanted = await _read(exchange, Cordon)
+    by = exchange.holder.name
+    if wanted.undo:
+        told = await context.server.ask("uncordon", by=by)
+    else:
+        told = await context.server.ask("cordon", wanted.reason, wanted.dispatches, by=by)
+    await exchange.json(told)
 
 
 async def reload(context: Context, exchange: Exchange) -> None:

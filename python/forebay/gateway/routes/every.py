@@ -45,6 +45,7 @@ ROUTES: Final = (
     Route("POST", "/v1/schedules/{}/pause", Role.ADMIN, admin.pause),
     Route("POST", "/v1/schedules/{}/resume", Role.ADMIN, admin.resume),
     Route("POST", "/v1/prune", Role.ADMIN, admin.prune),
+    Route("POST", "/v1/cordon", Role.ADMIN, admin.cordon),
     Route("POST", "/v1/reload", Role.ADMIN, admin.reload),
     Route("POST", "/v1/stop", Role.ADMIN, admin.stop),
     Route("GET", "/openapi.json", Role.READ, about.openapi),

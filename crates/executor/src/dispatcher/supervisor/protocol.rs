@@ -43,6 +43,13 @@ pub struct StartedWorker {
     pub generation: u32,
 }
 
+/// Who asks for a cordon, why, and whether what was accepted is dispatched.
+pub struct CordonOrder {
+    pub by: Arc<str>,
+    pub reason: Arc<str>,
+    pub dispatches: bool,
+}
+
 /// A command to the dispatcher.
 pub enum Command {
     /// The server's main thread has answered a call.
@@ -63,6 +70,10 @@ pub enum Command {
     /// Watch these source files.
     Watch(Vec<PathBuf>, Sender<Result<()>>),
     Hold(Option<Arc<str>>, Sender<()>),
+    /// Take no submissions, as this one asks; at the time of the turn.
+    Cordon(CordonOrder, Sender<()>),
+    /// Take submissions again; whether there was a cordon.
+    Uncordon(Sender<bool>),
     /// The gateway is this process now.
     Gateway(Option<NonZeroI32>, Sender<()>),
     /// Write a line into the audit log.

@@ -1,5 +1,5 @@
 //! Admission: whether a request may begin: by memory as measured or learnt, by cores as asked for, and unless the
-//! server holds or drains.
+//! server holds, drains or is cordoned.
 //!
 //! A request is admitted while resident memory, what running requests may still grow by, and its own estimate stay
 //! within the limit. Only private memory counts: pages shared with the template are resident anyway. If nothing
@@ -10,6 +10,7 @@
 //! since it must not wait for long ones to end. Requests of the async lane are many in one worker, which is measured as
 //! a whole.
 
+mod cordon;
 mod estimate;
 mod guard;
 
@@ -20,7 +21,9 @@ use super::entry::Entry;
 use super::notes::megabytes;
 use super::policy::Policy;
 use super::workers::WorkerSet;
+use crate::error::Refusal;
 use crate::request::{Lane, Millis, Slot};
+pub use cordon::Cordon;
 use estimate::Peaks;
 pub(super) use guard::{Guarded, NewPeak, Unmeasured};
 
@@ -63,6 +66,7 @@ pub(super) struct Admission {
     /// Why dispatch is held.
     hold: Option<Arc<str>>,
     draining: bool,
+    cordon: Option<Cordon>,
     /// Memory of the machine or its cgroup: as measured, corrected by each later measurement of a worker.
     measured: u64,
     /// Of that, what the workers were measured to have.
@@ -174,12 +178,37 @@ impl Admission {
         self.draining = true;
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining
+    /// No submission is taken until this is called with `None`.
+    pub(super) fn set_cordon(&mut self, cordon: Option<Cordon>) {
+        self.cordon = cordon;
+    }
+
+    pub(super) fn cordon(&self) -> Option<&Cordon> {
+        self.cordon.as_ref()
+    }
+
+    /// Whether a submission may be accepted.
+    pub(super) fn takes(&self) -> bool {
+        !self.draining && self.cordon.is_none()
+    }
+
+    /// Why a submission of this name is not accepted.
+    pub(super) fn refusal(&self, name: &str) -> Option<Refusal> {
+        let draining = || Refusal {
+            code: "draining",
+            message: "the server drains and takes no more requests".into(),
+            object: name.into(),
+            limit: String::new(),
+            value: String::new(),
+            next: "submit it again when the server is back".into(),
+        };
+        let cordoned = || self.cordon.as_ref().map(|cordon| cordon.refusal(name));
+        self.draining.then(draining).or_else(cordoned)
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.hold.is_some() || self.draining
+        let stops = |cordon: &Cordon| !cordon.dispatches;
+        self.hold.is_some() || self.draining || self.cordon.as_ref().is_some_and(stops)
     }
 
     /// Why nothing begins, with what a person can do.
@@ -188,7 +217,8 @@ impl Admission {
             return Some((reason.to_string(), String::new()));
         }
         let drains = || ("the server drains".into(), "start it again".into());
-        self.draining.then(drains)
+        let cordoned = || self.cordon.as_ref().and_then(Cordon::stops);
+        self.draining.then(drains).or_else(cordoned)
     }
 }
 

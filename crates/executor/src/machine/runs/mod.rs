@@ -153,15 +153,8 @@ impl Runs {
     }
 
     fn check(&self, parts: &Parts, submission: &Submission) -> Result<(), Box<Refusal>> {
-        if parts.admission.is_draining() {
-            return Err(Box::new(Refusal {
-                code: "draining",
-                message: "the server drains and takes no more requests".into(),
-                object: submission.name.to_string(),
-                limit: String::new(),
-                value: String::new(),
-                next: "submit it again when the server is back".into(),
-            }));
+        if let Some(refusal) = parts.admission.refusal(&submission.name) {
+            return Err(Box::new(refusal));
         }
         if let Some(down) = self.ledger.down() {
             return Err(Box::new(store::store_refusal(&submission.name, down)));

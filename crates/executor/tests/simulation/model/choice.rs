@@ -289,7 +289,7 @@ impl Model {
             format!("5: place {slot} is used while its last worker's death is not known")
         })?;
         let is_early = self.starts.failures > 0 && self.now < self.starts.from;
-        hold(!self.is_held && !self.is_draining && !is_early, || {
+        hold(!self.is_paused() && !is_early, || {
             format!(
                 "law of starts: worker {slot} starts while none is to: {:?}",
                 self.starts

@@ -15,7 +15,7 @@ impl Model {
         self.compare(machine)?;
         self.recalls()?;
         self.next_time(machine)?;
-        if self.is_held || self.is_draining {
+        if self.is_paused() {
             return Ok(());
         }
         self.guaranteed_are_there()?;

@@ -55,6 +55,8 @@ pub struct Model {
     in_use: [bool; 3],
     is_held: bool,
     is_draining: bool,
+    /// Whether what was accepted is dispatched while nothing is taken.
+    cordon: Option<bool>,
     requests: BTreeMap<RequestId, Known>,
     ended: HashMap<RequestId, Status>,
     /// By idempotency key: the request and its name.
@@ -92,6 +94,7 @@ impl Model {
             in_use: [false; 3],
             is_held: false,
             is_draining: false,
+            cordon: None,
             requests: BTreeMap::new(),
             ended: HashMap::new(),
             tokens: HashMap::new(),
@@ -195,6 +198,7 @@ impl Model {
             Event::Install(code, definitions) => self.install(code, definitions),
             Event::Hold(is_held) => self.is_held = *is_held,
             Event::Drain => self.drain(),
+            Event::Cordon(asked) => self.cordon(*asked),
             Event::Forget(key) => self.forget_token(key),
             Event::Restore(restored, learnt, last) => self.restore(restored, learnt, *last),
         }
@@ -224,7 +228,12 @@ impl Model {
             })
             .sum();
         let is_behind = bytes > RESULTS_WRITING_BYTES_MAX;
-        self.is_held || self.is_draining || self.ledger.is_down || is_behind
+        self.is_paused() || self.ledger.is_down || is_behind
+    }
+
+    /// Nothing is dispatched, because that was asked for.
+    fn is_paused(&self) -> bool {
+        self.is_held || self.is_draining || self.cordon == Some(false)
     }
 
     /// An action came: foreseen ones are counted, the others judged.

@@ -30,7 +30,7 @@ impl Model {
         }
         let is_there =
             |id: &RequestId| self.requests.contains_key(id) || self.ended.contains_key(id);
-        let refusal = if self.is_draining {
+        let refusal = if self.is_draining || self.cordon.is_some() {
             Some(self.refusal("draining", ""))
         } else if self.ledger.is_down {
             Some(self.refusal("store", ""))
@@ -324,6 +324,17 @@ impl Model {
 
     pub(super) fn drain(&mut self) {
         self.is_draining = true;
+        self.recall_handed();
+    }
+
+    pub(super) fn cordon(&mut self, asked: Option<bool>) {
+        self.cordon = asked;
+        if asked == Some(false) {
+            self.recall_handed();
+        }
+    }
+
+    fn recall_handed(&mut self) {
         let handed = self.requests.iter().filter(|(_, known)| known.is_handed());
         let handed: Vec<RequestId> = handed.map(|(id, _)| *id).collect();
         for id in handed {
