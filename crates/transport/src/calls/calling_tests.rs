@@ -128,7 +128,12 @@ impl World {
             generation: self.generation,
             ..Header::control(Kind::Call, id)
         };
-        let end = self.caller.send(header, Head::Borrowed(&text), Vec::new());
+        let head = if queue {
+            Head::Borrowed(&text)
+        } else {
+            Head::Lent(Box::new(text))
+        };
+        let end = self.caller.send(header, head, Vec::new());
         if !one_way {
             let taker = if queue { Taker::Queue } else { Taker::Thread };
             self.caller.calls().begin(id, taker, end);
@@ -321,13 +326,15 @@ impl World {
     fn check_books(&mut self) {
         let known = |model: &&Model| !model.one_way && !model.cancelled && model.outcomes == 0;
         let known = self.calls.values().filter(known).count();
-        assert_eq!(self.caller.calls().in_flight(), known, "calls in flight");
-        let inbox = self.server.inbox();
+        let (asking, answering) = (self.caller.counters(), self.server.counters());
+        assert_eq!(asking.in_flight, known, "calls in flight");
         assert_eq!(
-            inbox.bytes(),
-            inbox.queued() * (CALL_BYTES_MIN + 8),
+            answering.inbox_bytes,
+            answering.inbox_calls * (CALL_BYTES_MIN + 8),
             "bytes of calls that wait"
         );
+        let inbox = self.server.inbox();
+        assert_eq!(answering.inbox_calls, inbox.queued(), "calls that wait");
         for (&id, model) in &self.calls {
             let runs = model.ran && !model.one_way && model.answered.is_none();
             assert_eq!(inbox.is_running(id), runs, "call {id} runs or not");
@@ -339,12 +346,12 @@ impl World {
             assert!(!waits || (model.outcomes == 0 && !model.one_way));
         }
         let cancelled = self.calls.values().filter(|model| model.cancelled).count();
-        assert!(self.caller.calls().late <= cancelled as u64, "late replies");
+        assert!(asking.late_replies <= cancelled as u64, "late replies");
         assert!(
-            inbox.cancelled <= cancelled as u64,
+            answering.cancelled <= cancelled as u64,
             "cancelled before they ran"
         );
-        assert!((self.expired..=self.expired + self.dropped).contains(&inbox.expired));
+        assert!((self.expired..=self.expired + self.dropped).contains(&answering.expired));
         assert_eq!(inbox.is_closing(), self.closed);
     }
 

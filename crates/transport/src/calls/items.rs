@@ -428,4 +428,52 @@ mod tests {
         ));
         assert_eq!(streams.in_flight(), 0);
     }
+
+    fn with_head(id: u64) -> Incoming {
+        let mut head = Buffer::with_capacity(8, 16).expect("memory");
+        head.append(&[0; 8]);
+        Incoming {
+            head,
+            ..frame(Kind::Item, id)
+        }
+    }
+
+    #[test]
+    fn a_stream_that_ended_or_was_left_holds_no_bytes_and_gets_no_credit() {
+        for leaves in [false, true] {
+            let mut streams = begun(2);
+            for _ in 0..2 {
+                assert!(streams.accept(with_head(1)).is_ok());
+            }
+            assert_eq!((taken(&mut streams), streams.bytes()), (1, 8));
+            if leaves {
+                assert!(streams.cancel(1));
+            } else {
+                assert!(streams.finish(frame(Kind::Reply, 1)).is_none());
+            }
+            assert_eq!(streams.bytes(), if leaves { 0 } else { 8 });
+            assert_eq!(streams.consume(1), None);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_reads_nothing_more_ends_what_has_not_left_and_has_no_end_yet() {
+        let mut streams = Streams::default();
+        for (id, end) in [(1, 10), (2, 11), (3, 30), (4, 20)] {
+            streams.begin(id, Taker::Queue, 1);
+            streams.sent_until(id, end);
+        }
+        assert!(streams.finish(frame(Kind::Reply, 3)).is_none());
+        assert_eq!(streams.break_unsent(&Fault::Closed, 10), [2, 4]);
+        assert_eq!(streams.break_unsent(&Fault::Closed, 10), [], "once");
+        assert!(matches!(streams.take(1), Next::Nothing));
+        assert!(matches!(
+            streams.take(2),
+            Next::End(Some(Outcome::Broken { sent: false, .. }))
+        ));
+        assert!(matches!(
+            streams.take(3),
+            Next::End(Some(Outcome::Reply(_)))
+        ));
+    }
 }

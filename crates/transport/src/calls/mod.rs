@@ -8,6 +8,8 @@ mod calling_tests;
 pub(crate) mod connection;
 mod credit;
 mod exchange;
+#[cfg(test)]
+mod exchange_tests;
 mod gather;
 pub(crate) mod inbox;
 pub(crate) mod incoming;

@@ -31,9 +31,9 @@ pub(super) struct Script {
     left: Cell<usize>,
     errno: Errno,
     /// The other end takes nothing.
-    full: Cell<bool>,
-    /// Sends fail.
-    cut: Cell<bool>,
+    pub(super) full: Cell<bool>,
+    /// Sends fail with this.
+    pub(super) cut: Cell<Option<Errno>>,
     /// The other end sends nothing after what is there; gone in both directions where sends fail too.
     closed: Cell<bool>,
     /// How much the last receive could have taken.
@@ -62,8 +62,8 @@ impl Stream for Script {
         if self.full.get() {
             return Err(Errno::AGAIN.into());
         }
-        if self.cut.get() {
-            return Err(Errno::PIPE.into());
+        if let Some(errno) = self.cut.get() {
+            return Err(errno.into());
         }
         let bytes: Vec<u8> = pieces
             .iter()
@@ -95,7 +95,7 @@ impl Stream for Script {
     }
 
     fn hung_up(&self) -> bool {
-        self.left.get() == 0 || (self.closed.get() && self.cut.get())
+        self.left.get() == 0 || (self.closed.get() && self.cut.get().is_some())
     }
 }
 
@@ -132,7 +132,7 @@ fn ends_with(
             left,
             errno,
             full: Cell::new(false),
-            cut: Cell::new(false),
+            cut: Cell::new(None),
             closed: Cell::new(false),
             room: Cell::new(0),
         };
@@ -405,7 +405,7 @@ fn refusals_that_nobody_takes_end_reading_though_a_stream_is_open() {
 }
 
 /// A call that runs at the server, under the id 1.
-fn running() -> (ConnectionState<Script>, ConnectionState<Script>) {
+pub(super) fn running() -> (ConnectionState<Script>, ConnectionState<Script>) {
     let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
     let end = caller.send(
         frame(Kind::Call, 1, b"", &[]),
@@ -427,7 +427,7 @@ fn answer(server: &mut ConnectionState<Script>) {
     server.flush();
 }
 
-fn stream(state: &ConnectionState<Script>) -> &Script {
+pub(super) fn stream(state: &ConnectionState<Script>) -> &Script {
     state.link.stream().expect("open")
 }
 
@@ -436,7 +436,7 @@ fn an_answer_that_came_before_a_failed_send_is_delivered() {
     let (mut caller, mut server) = running();
     answer(&mut server);
     server.flush(); // every other step would block
-    stream(&caller).cut.set(true);
+    stream(&caller).cut.set(Some(Errno::PIPE));
     stream(&caller).blocked[1].set(true);
     caller.tell(Header::control(Kind::Ping, 0));
     let outcome = caller.calls().take_finished().pop_front();
@@ -449,7 +449,7 @@ fn an_answer_that_came_before_a_failed_send_is_delivered() {
 #[test]
 fn a_server_that_reads_nothing_more_may_still_answer_what_it_has_read() {
     let (mut caller, mut server) = running();
-    stream(&caller).cut.set(true);
+    stream(&caller).cut.set(Some(Errno::PIPE));
     caller.calls().begin(2, Taker::Queue, u64::MAX);
     caller.tell(Header::control(Kind::Call, 2));
     assert!(caller.is_refused() && caller.link.fault().is_none());
@@ -481,7 +481,7 @@ fn a_server_that_reads_nothing_more_may_still_answer_what_it_has_read() {
 fn a_server_whose_answer_is_not_taken_ends_and_cancels_what_runs() {
     let (_caller, mut server) = running();
     assert!(server.attach_driver() && !server.attach_driver());
-    stream(&server).cut.set(true);
+    stream(&server).cut.set(Some(Errno::PIPE));
     server.tell(Header::control(Kind::Ping, 0));
     assert!(server.link.life().has_ended() && server.link.fault().is_none());
     assert!(server.link.outbox().is_empty() && !server.wants_read());
@@ -509,7 +509,7 @@ fn an_end_of_file_ends_a_server_and_breaks_a_caller_with_or_without_a_goodbye() 
         assert!(!server.caller_gone(), "it waits for its answer");
         answer(&mut server);
         assert!(server.link.life().is_open() && server.link.fault().is_none());
-        stream(&server).cut.set(true);
+        stream(&server).cut.set(Some(Errno::PIPE));
         assert!(!server.caller_gone() && server.link.is_hung_up());
     }
 }

@@ -82,6 +82,7 @@ impl World {
     }
 
     fn id(&self, which: usize) -> Option<u64> {
+        let which = which % self.streams.len().max(1);
         self.streams.keys().copied().nth(which)
     }
 
@@ -188,9 +189,21 @@ impl World {
         }
     }
 
+    /// Whoever may send again has been granted credit, which a driver is notified of.
     fn server_reads(&mut self) {
+        let waited = self.that_are(StreamReadiness::Waiting);
         self.caller.flush();
         self.server.receive();
+        let granted = self.server.take_granted();
+        for id in self.that_are(StreamReadiness::Ready) {
+            assert!(!waited.contains(&id) || granted.contains(&id));
+        }
+    }
+
+    fn that_are(&self, readiness: StreamReadiness) -> Vec<u64> {
+        let ids = self.streams.keys().copied();
+        ids.filter(|&id| self.server.readiness(id, Instant::now()) == readiness)
+            .collect()
     }
 
     fn caller_reads(&mut self) {

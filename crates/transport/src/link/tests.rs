@@ -7,7 +7,9 @@ use std::mem::MaybeUninit;
 use rustix::io::Errno;
 
 use crate::error::{Cause, Fault, Violation};
-use crate::limit::{CORKED_BYTES_MAX, DIRECT_BYTES_MIN, HANDSHAKE_BYTES_MAX, Limits};
+use crate::limit::{
+    COPY_BYTES_MAX, CORKED_BYTES_MAX, DIRECT_BYTES_MIN, HANDSHAKE_BYTES_MAX, Limits, PIECES_MAX,
+};
 use crate::link::admission::{Admission, Handshake};
 use crate::link::framed::{Handler, Link};
 use crate::link::outbox::Head;
@@ -29,6 +31,7 @@ struct Script {
     refuses_then: Option<Errno>,
     /// A handshake waits for the peer.
     is_busy: bool,
+    keeps_descriptors: bool,
 }
 
 impl Stream for Script {
@@ -64,6 +67,10 @@ impl Stream for Script {
 
     fn takes(&self) -> bool {
         !self.is_busy
+    }
+
+    fn ask_for_descriptors(&mut self) {
+        self.keeps_descriptors = true;
     }
 }
 
@@ -531,4 +538,28 @@ fn a_link_goes_on_over_another_type_of_stream() {
     let link = link.map_stream(|stream| stream.sent.len());
     assert_eq!(link.stream(), Some(&(PREFACE_BYTES + HEADER_BYTES)));
     assert!(link.life().is_open() && link.outbox().end() == end);
+}
+
+#[test]
+fn a_flush_sends_more_pieces_than_one_send_takes() {
+    let (mut link, mut log) = open();
+    let piece = vec![7; COPY_BYTES_MAX];
+    for _ in 0..2 * PIECES_MAX {
+        link.outbox_mut().push_copy(&piece);
+    }
+    link.flush(&mut log);
+    assert!(link.outbox().is_empty());
+    assert_eq!(sent(&link), 2 * PIECES_MAX * COPY_BYTES_MAX);
+}
+
+#[test]
+fn descriptors_are_asked_for_where_there_is_a_stream() {
+    let (mut link, _) = open();
+    let keeps = |link: &Link<Script>| link.stream().is_some_and(|stream| stream.keeps_descriptors);
+    assert!(!keeps(&link));
+    link.ask_for_descriptors();
+    assert!(keeps(&link));
+    drop(link.take_stream());
+    link.ask_for_descriptors();
+    assert!(!keeps(&link));
 }

@@ -1,5 +1,6 @@
 //! The state over a scripted stream.
 
+mod taking;
 mod tokens;
 
 use std::cell::RefCell;
@@ -528,6 +529,7 @@ fn a_receive_that_was_filled_may_have_left_something() {
     }
     assert!(!other.may_have_more(), "the last receive was not filled");
     let all = other.offset();
+    other.begin_turn();
     other.receive_between_turns();
     one.send(&mut vec![b"new".to_vec()]);
     other.receive_between_turns();
