@@ -26,7 +26,7 @@ pub(super) struct Script {
     out: Pipe,
     pub(super) into: Pipe,
     step: usize,
-    blocked: [Cell<bool>; 2],
+    pub(super) blocked: [Cell<bool>; 2],
     /// Bytes that may still move before `errno` strikes.
     left: Cell<usize>,
     errno: Errno,
@@ -114,7 +114,7 @@ pub(super) fn ends(
 }
 
 /// The same, with what the caller and the server want of each other, and whether the server trusts the caller.
-fn ends_with(
+pub(super) fn ends_with(
     step: usize,
     left: usize,
     errno: Errno,
