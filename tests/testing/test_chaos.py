@@ -219,10 +219,10 @@ def test_nothing_left_names_a_descriptor_and_a_file(tmp_path: Path) -> None:
 def test_nothing_left_counts_no_directory_of_another_program() -> None:
     """Two programs that test beside each other share the directory of temporary files."""
     with chaos.nothing_left(timeout=0.0):
-        theirs = tempfile.mkdtemp(prefix="forebay-executor-1-")
+        theirs = tempfile.mkdtemp(prefix=".forebay-keeper-1-executor-")
     os.rmdir(theirs)
     with pytest.raises(AssertionError) as caught, chaos.nothing_left(timeout=0.0):
-        ours = tempfile.mkdtemp(prefix=f"forebay-executor-{os.getpid()}-")
+        ours = tempfile.mkdtemp(prefix=f".forebay-keeper-{os.getpid()}-executor-")
     os.rmdir(ours)
     assert ours in str(caught.value)
 

@@ -10,29 +10,17 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
+from forebay._terminal import COLORS
+from forebay._terminal import harmless as harmless
+from forebay._terminal import is_terminal as is_terminal
 from forebay.errors import Error
 
 SCHEMA = 1
 """The version of the JSON output: members are added, never renamed."""
 
-_COLORS = {
-    "succeeded": "32",
-    "running": "36",
-    "failed": "31",
-    "dead": "31",
-    "cancelled": "33",
-    "bold": "1",
-    "dim": "2",
-}
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-
-_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
-_FOREIGN = re.compile(rf"(\x1b\[(?:0|{'|'.join(_COLORS.values())})m)|{_CONTROL}")
-"""Control characters, but those of our own colors."""
-_FOREIGN_IN_LOGS = re.compile(rf"(\x1b\[[0-9;]*m|[\r\b])|{_CONTROL}")
-"""Control characters in logs, where programs may choose colors and draw bars."""
 
 
 class OutputError(Error):
@@ -44,23 +32,6 @@ def spell_out() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def harmless(text: str, stream: IO[str] | None, *, is_log: bool = False) -> str:
-    """Text for a terminal with its control characters as escapes; unchanged for other streams.
-
-    Texts of requests may come from anyone, and a terminal obeys control sequences in them: it
-    changes its title, clears the screen, or writes into the shell's input.
-
-    Args:
-        text: what is written.
-        stream: where.
-        is_log: keep colors of any kind, carriage returns and backspaces.
-    """
-    if not is_terminal(stream):
-        return text
-    foreign = _FOREIGN_IN_LOGS if is_log else _FOREIGN
-    return foreign.sub(lambda found: found[1] or f"\\x{ord(found[0]):02x}", text)
 
 
 def say(text: str) -> None:
@@ -125,11 +96,6 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
-def is_terminal(stream: IO[str] | None) -> bool:
-    """Whether a stream is a terminal; a closed stream is None."""
-    return stream is not None and stream.isatty()
-
-
 def wants_color(choice: str, stream: TextIO | None) -> bool:
     """Whether to color: as `--color` says, else on a terminal unless NO_COLOR is set."""
     if choice != "auto":
@@ -140,7 +106,7 @@ def wants_color(choice: str, stream: TextIO | None) -> bool:
 
 def colored(text: str, color: str, *, on: bool) -> str:
     """The text in the color of a status, or "bold" or "dim"; unchanged for other words."""
-    code = _COLORS.get(color)
+    code = COLORS.get(color)
     return f"\x1b[{code}m{text}\x1b[0m" if on and code else text
 
 

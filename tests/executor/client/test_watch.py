@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 
 import pytest
@@ -23,9 +24,10 @@ import forebay
 app = forebay.App("watched")
 
 @app.request()
-def work(ctx: forebay.Context, steps: int = 4, pause_s: float = 0.15, fail: bool = False) -> int:
-    for step in ctx.progress(range(steps), unit="steps"):
-        print("step", step, flush=True)
+def work(ctx: forebay.Context, steps: int = 4, pause_s: float = 0.15, fail: bool = False,
+         text: str = "") -> int:
+    for step in ctx.progress(range(steps), unit="steps", message=text):
+        print("step", step, end=text + "\\n", flush=True)
         time.sleep(pause_s)
     if fail:
         raise ValueError("no luck")
@@ -71,6 +73,20 @@ def test_its_errors_are_those_of_the_result(client: Client) -> None:
     with pytest.raises(DeadlineError, match="goes on"):
         request.watch(timeout=0.2)
     assert request.watch() == 8
+
+
+def test_a_terminal_is_not_sent_what_it_would_obey(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A message of a request may come from anyone, and so may its output."""
+    request = client.submit("work", steps=1, text="\x1b]0;title\x07")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    request.watch()
+    shown = capsys.readouterr()
+    assert "\\x1b]0;title\\x07" in shown.out
+    assert "\\x1b]0;title\\x07" in shown.err
+    assert "\x1b" not in shown.out + shown.err
 
 
 @pytest.mark.parametrize("wait", ["watch", "result"])

@@ -16,7 +16,7 @@ def test_a_pool_shows_its_services_and_who_holds_them(pool: Any) -> None:
         assert "1 live" in shown
         assert "1 leased, 0 callers wait" in shown
         pid, holder = echo.lease.pid, os.getpid()
-        cells = rf"<td>Echo</td><td>{pid}</td><td>leased</td><td>{holder}</td><td>\d+ ms</td>"
+        cells = rf"<td>Echo</td><td>{pid}</td><td>leased</td><td>{holder}</td><td>[\d.]+ m?s</td>"
         assert re.search(cells, shown), shown
     assert "<td>leased</td>" not in pool._repr_html_()
 

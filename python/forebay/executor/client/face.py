@@ -9,6 +9,7 @@ from typing import Any, Final
 from forebay._html import bar
 from forebay._notebook import Output, is_notebook
 from forebay._pace import Pace
+from forebay._terminal import harmless
 
 __all__ = ["LAST_WORDS_S", "UPDATE_S", "Face", "face_of", "going_on"]
 
@@ -48,7 +49,7 @@ class Face:
         if isinstance(told, dict):
             self._event(told)
         elif sys.stdout is not None:
-            sys.stdout.write(told)
+            sys.stdout.write(harmless(told, sys.stdout, is_log=True))
             sys.stdout.flush()
 
     def close(self, state: str | None = None) -> None:
@@ -71,7 +72,8 @@ class _Lines(Face):
             return
         self._pace.take(event)
         if self._pace.is_due() and sys.stderr is not None:
-            sys.stderr.write(f"{self._called}: {self._pace.text()}\n")
+            line = harmless(f"{self._called}: {self._pace.text()}", sys.stderr)
+            sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
 
 

@@ -94,8 +94,8 @@ class _Reader:
     def _read(self, what: str, stream: Callable[[], Iterator[Any]]) -> None:
         """Of a thread: put what a stream gives into the queue, until it ends or is left."""
         try:
-            # The result says what went wrong; ValueError: the connection was closed meanwhile.
-            with contextlib.suppress(Error, ValueError):
+            # The result says what went wrong; the others: the connection was closed meanwhile.
+            with contextlib.suppress(Error, OSError, ValueError):
                 for told in stream():
                     self._put(what, told)
         finally:
