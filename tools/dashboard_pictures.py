@@ -4,7 +4,7 @@
 
 A server of `tools/pictured_app.py` works for some time, so that its figures have a history.
 Playwright drives Debian's chromium. What is shown is what the server told: nothing is edited, and
-each picture is written with a palette of 128 colours, so that it stays small.
+each picture is written with a palette of 256 colours, so that it stays small.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ import forebay
 ROOT = Path(__file__).resolve().parents[1]
 APP = ROOT / "tools/pictured_app.py"
 FOREBAY = [sys.executable, "-m", "forebay.cli"]
-COLOURS = 128
+COLOURS = 256
 PICTURE_BYTES_MAX = 150_000
 STOP_S = 20.0
 WIDE: ViewportSize = {"width": 1280, "height": 800}
@@ -95,32 +96,40 @@ def served(home: Path) -> Iterator[str]:
             process.wait()
 
 
-def work(seconds: float) -> dict[str, str]:
-    """Submit the work of a small laboratory for some time; returns the ids that pictures show."""
+@contextlib.contextmanager
+def working() -> Iterator[dict[str, str]]:
+    """Have the laboratory work meanwhile; yields the ids of the requests that pictures show."""
+    over = threading.Event()
     with forebay.Client(app=str(APP), start=False) as client:
         shown = {"tune": client.submit("tune", "lz", 2_000).id}
         shown["failed"] = client.submit("simulate", 4_000_000).id
         for program in ("sorting", "parser", "raytrace"):
-            client.submit("tune", program, 400)
-        for site in ("docs", "docs", "docs", "shop", "shop"):
-            client.submit("publish", site, 20)
-        until = time.monotonic() + seconds
-        turn = 0
-        while time.monotonic() < until:
-            submit_turn(client, turn)
-            turn += 1
-            time.sleep(1.0)
-        for page in range(6):
-            client.submit("fetch", f"https://example.org/{page}", 2)
-    return shown
+            client.submit("tune", program, 600)
+        worker = threading.Thread(target=submit_until, args=(client, over))
+        worker.start()
+        try:
+            yield shown
+        finally:
+            over.set()
+            worker.join()
+
+
+def submit_until(client: forebay.Client, over: threading.Event) -> None:
+    """Submit, a turn each second, until it is over."""
+    turn = 0
+    while not over.wait(1.0):
+        submit_turn(client, turn)
+        turn += 1
 
 
 def submit_turn(client: forebay.Client, turn: int) -> None:
     """What comes in a second: waves of short requests, and now and then one that fails."""
-    for document in range(3 + 9 * (turn % 30 < 8)):
+    for document in range(1 + 9 * (turn % 30 < 8)):
         client.submit("embed", 100 * turn + document)
     if turn % 9 == 4:
         client.submit("fetch", f"https://example.org/{turn}", 3)
+    if turn % 12 == 0:
+        client.submit("publish", "docs" if turn % 24 else "shop", 20)
     if turn % 40 == 20:
         client.submit("simulate", 1_000_000)
 
@@ -155,7 +164,7 @@ def take(browser: Browser, picture: Picture, url: str, ids: dict[str, str]) -> b
 def with_palette(png: bytes) -> bytes:
     """The same picture with few colours."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
-    reduced = image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    reduced = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     written = io.BytesIO()
     reduced.save(written, "PNG", optimize=True)
     return written.getvalue()
@@ -190,8 +199,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=150.0, help="of work before (150)")
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="forebay-") as home, served(Path(home)) as url:
-        ids = work(given.seconds)
+    with (
+        tempfile.TemporaryDirectory(prefix="forebay-") as home,
+        served(Path(home)) as url,
+        working() as ids,
+    ):
+        time.sleep(given.seconds)
         take_all(given.folder, url, ids, given.chromium)
 
 

@@ -72,7 +72,10 @@ def test_the_small_nodes_bounds_are_held():
 
 def behind_a_gateway(served: int = 100, **changes: object) -> dict[str, object]:
     """The same over HTTP."""
-    rows = [{"asked": 0, "served": 0}, {"asked": 100, "served": served}]
+    rows = [
+        {"readers": "gateway, none", "asked": 0, "served": 0},
+        {"readers": "gateway, 100", "asked": 100, "served": served},
+    ]
     well = {"burst": {"done": 30}, "burst, followed": {"done": 30}, "kills": 0}
     return well | {"rows": rows, "served after it": 100} | changes
 
