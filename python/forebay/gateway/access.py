@@ -125,6 +125,17 @@ class Access:
             )
         return token
 
+    def lasts(self, headers: Headers, token: Token) -> bool:
+        """Whether a request that was let in with a token still would be: for streams.
+
+        Its token may have been removed or have expired, and its session have ended.
+        """
+        shown = _shown(headers)
+        if b"authorization" not in shown:
+            session = _cookie(shown.get(b"cookie"), self._cookie)
+            return session is not None and self._sessions.find(session) == token
+        return self._tokens.is_in_force(token)
+
     def enter(self, headers: Headers, key: str) -> list[tuple[bytes, bytes]]:
         """Use the link of a browser; returns the headers of the answer, which sets the cookie.
 

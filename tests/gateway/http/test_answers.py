@@ -73,14 +73,14 @@ def ask(server: Server, test: Callable[[Served], Coroutine[Any, Any, None]]) -> 
     async def forms() -> Any:
         return SimpleNamespace(arguments_in=lambda *_: b"\x80")
 
-    tokens: Any = SimpleNamespace(is_in_force=lambda token: True)
+    access: Any = SimpleNamespace(check=lambda *_: TOKEN, lasts=lambda *_: True)
     context: Any = SimpleNamespace(
         server=server,
         forms=forms,
         rates=SimpleNamespace(take=lambda name: None),
         idempotency=Idempotency(),
-        access=SimpleNamespace(check=lambda *_: TOKEN),
-        streams=Streams(tokens),
+        access=access,
+        streams=Streams(access),
         conversions=Conversions(),
         metrics=HttpMetrics(),
     )

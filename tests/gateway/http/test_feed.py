@@ -57,11 +57,11 @@ def get(server: Server, path: str, query: str = "", **headers: str) -> tuple[int
         sent.append(message)
 
     async def run() -> None:
-        tokens: Any = SimpleNamespace(is_in_force=lambda token: True)
+        access: Any = SimpleNamespace(check=lambda *_: TOKEN, lasts=lambda *_: True)
         context: Any = SimpleNamespace(
             server=server,
-            access=SimpleNamespace(check=lambda *_: TOKEN),
-            streams=Streams(tokens),
+            access=access,
+            streams=Streams(access),
             metrics=HttpMetrics(),
         )
         scope = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 
@@ -110,6 +111,25 @@ def test_logging_out_ends_the_session(serving: HttpServing) -> None:
     assert "Max-Age=0" in answer.headers["set-cookie"]
     assert serving.call("GET", "/v1/info", token=None, Cookie=cookie).status == 401
     assert serving.call("GET", "/v1/info", token=None, Cookie=other).status == 200
+
+
+def test_a_stream_ends_with_its_session(serving: HttpServing) -> None:
+    """Another tab shows nothing more either; streams of other sessions go on."""
+    cookies = [cookie_of(log_in(serving, serving.token)) for _ in range(2)]
+    with contextlib.ExitStack() as opened:
+        streams = []
+        for cookie in cookies:
+            connection = opened.enter_context(serving.raw())
+            head = f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{serving.port}\r\n"
+            connection.sendall(f"{head}Cookie: {cookie}\r\n\r\n".encode())
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+            streams.append(connection)
+        serving.call("POST", "/logout", token=None, Cookie=cookies[0], Origin=serving.url)
+        assert not received(streams[0]).endswith(b"0\r\n\r\n")
+        id_ = serving.submit("add", a=1)
+        text = b""
+        while id_.encode() not in text:
+            text += streams[1].recv(4096)
 
 
 def test_a_session_of_a_token_ends_with_it(serving: HttpServing) -> None:

@@ -58,7 +58,7 @@ class Context:
         self.state = state
         self.rates = rates
         self.idempotency = Idempotency()
-        self.streams = Streams(tokens)
+        self.streams = Streams(access)
         self.conversions = Conversions()
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
         self.overview = Overview(server)

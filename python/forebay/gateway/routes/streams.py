@@ -13,8 +13,9 @@ from forebay.gateway.http.limits import COMMENT_S, STREAMS_MAX
 from forebay.gateway.problems import Problem
 
 if TYPE_CHECKING:
+    from forebay.gateway.access import Access, Headers
     from forebay.gateway.http.exchange import Exchange
-    from forebay.gateway.tokens import Token, Tokens
+    from forebay.gateway.tokens import Token
 
 __all__ = ["EventStream", "Streams"]
 
@@ -24,11 +25,13 @@ class EventStream:
 
     Attributes:
         token: of its reader.
+        headers: of its request, which show what lets the reader in.
         idle_s: seconds since something was sent.
     """
 
     def __init__(self, exchange: Exchange, token: Token) -> None:
         self.token = token
+        self.headers: Headers = exchange.scope["headers"]
         self.idle_s = 0.0
         self._exchange = exchange
         self._begun = False
@@ -78,8 +81,8 @@ class Streams:
     Loop affinity: the gateway's.
     """
 
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._of_token: Counter[str] = Counter()
         self._open: dict[asyncio.Task[Any], EventStream] = {}
         self._commenting: set[asyncio.Task[None]] = set()
@@ -90,7 +93,7 @@ class Streams:
     async def serve(
         self, exchange: Exchange, stream: EventStream, work: Coroutine[Any, Any, None]
     ) -> None:
-        """Send a stream until `work` ends, the client leaves, or its token is not in force.
+        """Send a stream until `work` ends, the client leaves, or its token or session ends.
 
         Raises:
             Problem: its token has too many.
@@ -119,9 +122,9 @@ class Streams:
                 del self._of_token[name]
 
     def tick(self, seconds: float) -> None:
-        """So much time has passed: send signs of life, end those whose token is gone."""
+        """So much time has passed: send signs of life, end those whose reader may not read."""
         for task, stream in list(self._open.items()):
-            if not self._tokens.is_in_force(stream.token):
+            if not self._access.lasts(stream.headers, stream.token):
                 task.cancel()
                 continue
             stream.idle_s += seconds

@@ -33,9 +33,9 @@ export function replaceQuery(query) {
 
 function parsed(hash) {
   const [path, text = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  const [view, id = null] = path.split("/", 2);
+  const [view, id] = path.split("/", 2);
   const query = Object.fromEntries(new URLSearchParams(text));
-  return { view: view || DEFAULT_VIEW, id: id === null ? null : decoded(id), query };
+  return { view: view || DEFAULT_VIEW, id: id ? decoded(id) : null, query };
 }
 
 function decoded(text) {

@@ -61,7 +61,7 @@ function Question({ question }) {
     question.onDone?.();
     if (!begun.progress.value.refused.length && asked.value === question) closeDialog();
   };
-  return html`<${Modal} title=${question.title} testid="confirm-dialog" onClose=${leave}>
+  return html`<${Modal} title=${bulk ? question.verb : question.title} testid="confirm-dialog" onClose=${leave}>
     ${bulk
       ? html`<${Doing} bulk=${bulk} />`
       : html`<${Asking} question=${question} begin=${begin} />`}

@@ -69,7 +69,7 @@ function Stats({ overview }) {
         : "no limit"} />
     <${Stat} name="Succeeded" value=${count(now.succeeded)} testid="stat-succeeded"
       href=${linkTo("requests", null, { status: "succeeded" })}
-      note=${`of ${count(now.accepted)} accepted`} />
+      note=${`of ${count(now.accepted)} since the start`} />
     <${Stat} name="Failed" value=${count(bad)} testid="stat-failed" kind=${bad ? "bad" : ""}
       href=${linkTo("requests", null, { status: "failed,dead" })}
       note=${`${counted(now.deaths, "death")} of workers`} />

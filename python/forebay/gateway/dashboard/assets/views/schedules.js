@@ -10,9 +10,8 @@ import { Nothing, Told } from "../parts/notices.js";
 import { Panel, Table } from "../parts/panel.js";
 
 const PERIOD_MS = 5000;
-const HEAD = [["Schedule"], ["Pattern (UTC)"], ["State"], ["Last", "number"], ["Next", "number"],
-  ["Skipped", "number"], ["Newest request"],
-  [html`<span class="unseen">Acts</span>`]];
+const HEAD = [["Schedule"], ["State"], [html`<span class="unseen">Acts</span>`], ["Pattern (UTC)"],
+  ["Last", "number"], ["Next", "number"], ["Skipped", "number"], ["Newest request"]];
 
 /** All of them. */
 export function SchedulesView() {
@@ -47,16 +46,16 @@ function Schedule({ schedule, renew }) {
   const { name, cron, paused, fired_at, next_at, skipped, last, said } = schedule;
   return html`<tr data-testid="schedule-row">
     <th scope="row">${name}</th>
-    <td><code>${cron}</code></td>
     <td title=${said || undefined}>${paused ? "paused" : "on"}</td>
+    <td>
+      <${Button} needs="admin" data-testid=${paused ? "resume" : "pause"}
+        onPress=${() => askToSet(schedule, renew)}>${paused ? "Resume" : "Pause"}<//>
+    </td>
+    <td><code>${cron}</code></td>
     <td class="number"><${Ago} at=${fired_at} /></td>
     <td class="number">${paused ? html`<span class="quiet">–</span>` : html`<${Ago} at=${next_at} />`}</td>
     <td class="number">${count(skipped)}</td>
     <td>${last && html`<a class="id-link" href=${linkTo("requests", last)}><code>${last}</code></a>`}</td>
-    <td class="number">
-      <${Button} needs="admin" data-testid=${paused ? "resume" : "pause"}
-        onPress=${() => askToSet(schedule, renew)}>${paused ? "Resume" : "Pause"}<//>
-    </td>
   </tr>`;
 }
 
