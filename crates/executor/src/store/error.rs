@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use rusqlite::ErrorCode;
+
 /// Errors of opening and reading the store. A failed commit is an `Answer`, not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -34,7 +36,9 @@ pub enum StoreError {
         kind: &'static str,
     },
     /// The file belongs to something else, or is broken.
-    #[error("{path}: {what}; move it away to begin anew, or restore it")]
+    #[error(
+        "{path}: {what}; start from a backup (forebay serve APP --state-dir DIR), or move its directory away to begin anew"
+    )]
     Damaged { path: PathBuf, what: String },
     /// While it was copied, it was written to faster.
     #[error(
@@ -81,10 +85,28 @@ impl StoreError {
         }
     }
 
+    /// The same, with the file and what to do, if `SQLite` says that the file itself is broken.
+    pub(crate) fn named_if_damaged(self, database: PathBuf) -> Self {
+        match self {
+            Self::Database { what, source } if is_damage(&source) => Self::Damaged {
+                path: database,
+                what: format!("{what}: {source}"),
+            },
+            other => other,
+        }
+    }
+
     /// Names what was asked of the database; for `map_err`.
     pub(crate) fn database(what: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
         move |source| Self::Database { what, source }
     }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+    )
 }
 
 impl From<forebay_base::Error> for StoreError {

@@ -134,8 +134,14 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::InUse`] while another store has it, [`StoreError::Newer`] for a database of a later version,
-    /// [`StoreError::Network`] on a network file system, [`StoreError::Database`] and [`StoreError::File`] otherwise.
+    /// [`StoreError::Network`] on a network file system, [`StoreError::Damaged`] for a file that is broken,
+    /// [`StoreError::Database`] and [`StoreError::File`] otherwise.
     pub fn open(config: StoreConfig) -> Result<(Self, Recovery)> {
+        let database = config.directory.join(directory::DATABASE);
+        Self::open_sound(config).map_err(|error| error.named_if_damaged(database))
+    }
+
+    fn open_sound(config: StoreConfig) -> Result<(Self, Recovery)> {
         directory::prepare(&config.directory)?;
         // Its lock keeps every other store out of the directory, so it precedes the database.
         let journal = Journal::open(&config.directory.join("journal"), config.journal_entries)?;

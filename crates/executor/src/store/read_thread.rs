@@ -45,7 +45,7 @@ pub(super) struct ReadThread {
     /// Requests that were read as a whole, and when.
     spared: VecDeque<(Instant, RequestId)>,
     retention_at: Instant,
-    /// RetentionAges of some names; `None`: they are not known yet.
+    /// Ages of some names; `None`: they are not known yet.
     ages: Option<Arc<RetentionAges>>,
     /// Until then nothing is removed for its age.
     ages_from: Instant,

@@ -195,6 +195,22 @@ fn a_store_without_a_server_is_copied_with_what_its_log_has() {
 }
 
 #[test]
+fn a_store_that_is_damaged_is_named_with_what_to_do() {
+    let directory = Directory::new();
+    let (mut driven, _) = Driven::open(directory.path());
+    driven.commit(vec![accept(1)]);
+    driven.store.close();
+    let path = target(&directory);
+    std::fs::write(&path, [b'x'; 8_192]).expect("written");
+    let damaged = Store::open(config(directory.path())).expect_err("refused");
+    assert!(matches!(&damaged, StoreError::Damaged { path: told, .. } if *told == path));
+    assert!(
+        damaged.to_string().contains("start from a backup"),
+        "{damaged}"
+    );
+}
+
+#[test]
 fn a_damaged_copy_is_told() {
     let (from, to) = (Directory::new(), Directory::new());
     let (mut driven, _) = Driven::open(from.path());

@@ -23,6 +23,7 @@ from forebay._runtime_directory import open_private
 from forebay.errors import BrokenError, ConfigError, LimitError
 from forebay.executor.backup import layout
 from forebay.executor.backup.folder import made
+from forebay.executor.server.rows import rfc3339
 from forebay.executor.wire.ids import number_of, text_of
 from forebay.executor.wire.paths import TOKENS, main_of
 
@@ -94,7 +95,7 @@ class _Copying:
         self._missing: list[str] = []
 
     def run(self, *, with_key: bool, with_tokens: bool) -> dict[str, Any]:
-        began_at = time.time()
+        began_at, began = time.time_ns() // 1_000_000, time.monotonic()
         with self._room_for(self._state.name, 4096):
             for one in (self._inside, self._inside / layout.RESULTS, self._inside / layout.LOGS):
                 one.mkdir(0o700)
@@ -112,8 +113,8 @@ class _Copying:
         told = {
             "name": self._state.name,
             **self._application(),
-            "began_at": began_at,
-            "ended_at": time.time(),
+            "began_at": rfc3339(began_at),
+            "took_s": round(time.monotonic() - began, 3),
             "version": version,
             "requests": requests,
             "unfinished": unfinished,

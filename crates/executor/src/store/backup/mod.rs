@@ -4,8 +4,8 @@
 //!
 //! **One moment.** `SQLite`'s online backup begins anew whenever another connection has written, so that beside a server
 //! under load it would never end. Here the source is within a read transaction, so that every step reads the same
-//! moment. Alternatives: `VACUUM INTO` reads one moment too, but makes every index anew, cannot say how far it is, and
-//! holds the moment two to four times as long; a backup by the writer's own connection would follow the writes, and let
+//! moment. Alternatives: `VACUUM INTO` reads one moment too, for as long (docs/concepts/executor/backup.md), but cannot
+//! say how far it is nor let its moment go; a backup by the writer's own connection would follow the writes, and let
 //! each commit wait for the disk of the copy.
 //!
 //! **The moment is let go.** While it is read, the writer cannot write its log back beyond it. So nothing is synced

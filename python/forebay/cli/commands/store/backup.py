@@ -75,8 +75,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         say_json({"directory": options.directory, **told})
         return SUCCEEDED
-    seconds = told["ended_at"] - told["began_at"]
-    say(f"{options.directory}: {_contents(told)}, {size(told['bytes'])} in {duration(seconds)}")
+    say(
+        f"{options.directory}: {_contents(told)}, {size(told['bytes'])}"
+        f" in {duration(told['took_s'])}"
+    )
     if told["key"]:
         tell(options, "it holds secret.key, which opens sealed arguments; keep it to yourself")
     for name in told["missing"]:
@@ -115,7 +117,7 @@ def _check(options: argparse.Namespace) -> int:
     if found.faults:
         note(f"forebay: {options.directory} is damaged; take another backup, or see what is left")
         return FAILED
-    taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.told["began_at"]))
+    taken = found.told["began_at"]
     say(f"{options.directory} is whole: {_contents(found.told)}, taken {taken}")
     return SUCCEEDED
 
