@@ -6,13 +6,11 @@ hooks from nowhere but the environment, the file of the user, and a file that th
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 from forebay.config import parse_bytes
 from forebay.errors import ConfigError
@@ -76,6 +74,8 @@ class HookConfig:
                 raise self._wrong(f"on has {event!r}; give some of {', '.join(EVENTS)}")
 
     def _check_url(self) -> None:
+        from urllib.parse import urlsplit  # only where there is a url
+
         try:
             parts = urlsplit(self.url)
             host, _ = parts.hostname, parts.port
@@ -101,6 +101,8 @@ class HookConfig:
         """What it calls, for people; the path of a URL may be a secret, and stays out."""
         if self.command:
             return self.command[0]
+        from urllib.parse import urlsplit
+
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
@@ -143,6 +145,8 @@ def hooks_of(value: Any) -> tuple[HookConfig, ...]:
         ConfigError: one of them is wrong, or two have one name.
     """
     if isinstance(value, str):
+        import json  # only for a variable
+
         try:
             value = json.loads(value)
         except ValueError as error:

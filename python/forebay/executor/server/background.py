@@ -26,6 +26,8 @@ def main() -> None:
     try:
         configuration = find_configuration()
         log_to_stderr(configuration.value("log_level"), configuration.value("log_format"))
+        for warning in configuration.warnings:
+            _log.warning("%s", warning)
         home = home_of(sys.argv[1], configuration)
         server = Server(
             home.target,
