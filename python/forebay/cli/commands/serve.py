@@ -16,9 +16,9 @@ from forebay.errors import ConfigError
 EXAMPLES = """\
   forebay serve tune.py                             requests of the App in tune.py
   forebay serve package.module:app --reload         loads changed sources by itself
+  forebay serve tune.py --http                      at the socket of a unit of systemd
   forebay serve tune.py --http 127.0.0.1:8000       over HTTP too, for this machine
   forebay serve tune.py --http 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key
-  forebay serve tune.py --http                      at the socket of a unit of systemd
   forebay serve                                     no app: lend services, as many as cores
   forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
   forebay serve --max-leases 2                      no program holds more than two
