@@ -19,6 +19,18 @@ def noop(index: int) -> int:
     return index
 
 
+@app.request(lane="short", memory=MEMORY, ahead=8)
+def carry(content: bytes) -> bytes:
+    """Return what was given."""
+    return content
+
+
+@app.request(lane="short", memory=MEMORY)
+def say(text: str) -> None:
+    """Write a line."""
+    print(text, flush=True)
+
+
 @app.request(lane="long", memory=MEMORY)
 def occupy(seconds: float = 3600.0) -> None:
     """Hold a worker."""

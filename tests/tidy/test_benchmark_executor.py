@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import processes
 from benchmarks.executor.load import Queue, flood, one_at_a_time
+from benchmarks.executor.sizing import Measured, Size
 
 BURN_S = 0.3
 BURN = f"import time\nwhile time.process_time() < {BURN_S}: pass"
@@ -64,3 +65,10 @@ def test_the_processor_time_of_ended_children_is_counted():
     before = processes.tree_cpu_ns()
     subprocess.run([sys.executable, "-c", BURN], check=True)
     assert processes.tree_cpu_ns() - before >= BURN_S * 1e9 * 0.9
+
+
+def test_the_table_of_sizes_is_for_a_million():
+    """Disk is scaled; memory, which has limits, is not."""
+    before, after = Size(1_000, 0, 5_000_000), Size(21_000_001_000, 1_000_000_000, 7_000_000)
+    line = Measured("return a number", 500_000, 250.0, before, after).line()
+    assert line == ("return a number", "2,000", "42.00", "2.00", "2.0")

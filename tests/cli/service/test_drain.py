@@ -15,7 +15,6 @@ import pytest
 from tests.executor.serving import until
 from tests.gateway.http.http_serving import HttpServing
 
-
 CLIENT = Path(__file__).resolve().parents[3] / "clients" / "python"
 """Where forebay-client is, which commands use over HTTP."""
 

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use crate::dispatcher::poll::Poll;
+use crate::dispatcher::supervisor::protocol::CordonOrder;
 use crate::dispatcher::supervisor::shared::Shared;
 use crate::error::Refusal;
 use crate::feed::{Feed, Happening, ServerState, UNKNOWN_MS};
 use crate::id::RequestId;
 use crate::limit::OPTION_TEXT_BYTES_MAX;
-use crate::machine::{Machine, SCHEDULE_SUBMITTER};
+use crate::machine::{Cordon, Machine, SCHEDULE_SUBMITTER};
 use crate::news::News;
 use crate::request::{Ending, Millis, Request};
 use crate::secret::Secrets;
@@ -24,6 +25,32 @@ pub struct Context {
     pub shared: Arc<Shared>,
     /// What secret arguments are sealed with.
     pub secrets: Secrets,
+}
+
+/// What an operator asks of the server.
+impl Context {
+    /// Take no submissions until `uncordon`; what is accepted stays, and runs if the order says so.
+    pub fn cordon(&mut self, order: CordonOrder) {
+        let cordon = Cordon {
+            by: order.by,
+            reason: order.reason,
+            at: self.now,
+            dispatches: order.dispatches,
+        };
+        let text = cordon.text();
+        self.machine.cordon(self.now, Some(cordon));
+        self.note_server(ServerState::Cordoned, Some(text.into()));
+    }
+
+    /// Take submissions again; whether there was a cordon.
+    pub fn uncordon(&mut self) -> bool {
+        let was_cordoned = self.machine.cordoned().is_some();
+        if was_cordoned {
+            self.machine.cordon(self.now, None);
+            self.note_server(ServerState::Uncordoned, None);
+        }
+        was_cordoned
+    }
 }
 
 /// What goes to the feed.

@@ -284,10 +284,10 @@ impl Driver {
                 let _ = answer.send(());
             }
             Command::Cordon(order, answer) => {
-                supervisor.cordon(cx, order);
+                cx.cordon(order);
                 let _ = answer.send(());
             }
-            Command::Uncordon(answer) => drop(answer.send(supervisor.uncordon(cx))),
+            Command::Uncordon(answer) => drop(answer.send(cx.uncordon())),
             Command::Gateway(pid, answer) => {
                 clients.set_gateway(pid);
                 let _ = answer.send(());

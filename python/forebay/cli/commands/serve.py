@@ -16,6 +16,7 @@ from forebay.errors import ConfigError
 EXAMPLES = """\
   forebay serve tune.py                             requests of the App in tune.py
   forebay serve package.module:app --reload         loads changed sources by itself
+  forebay serve tune.py --http                      at the socket of a unit of systemd
   forebay serve tune.py --http 127.0.0.1:8000       over HTTP too, for this machine
   forebay serve tune.py --http 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key
   forebay serve                                     no app: lend services, as many as cores

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use crate::dispatcher::context::Context;
 use crate::dispatcher::supervisor::idle::Idleness;
 use crate::dispatcher::supervisor::local::{Tickets, send_end};
-use crate::dispatcher::supervisor::protocol::{CordonOrder, LocalSubmission, Order};
+use crate::dispatcher::supervisor::protocol::{LocalSubmission, Order};
 use crate::feed::ServerState;
 use crate::id::RequestId;
-use crate::machine::{Cancelled, Cordon, Submitted};
+use crate::machine::{Cancelled, Submitted};
 use crate::request::{Ending, Failure, Outcome, Status, Submission};
 
 /// The waits of the program's threads.
@@ -86,29 +86,6 @@ impl Supervisor {
     /// Send the end of a request, if a ticket submitted it.
     pub fn ended(&mut self, cx: &Context, id: RequestId, ending: &Ending) {
         self.tickets.end(id, ending, &cx.shared.finished);
-    }
-
-    /// Take no submissions until `uncordon`; what is accepted stays, and runs if the order says so.
-    pub fn cordon(&self, cx: &mut Context, order: CordonOrder) {
-        let cordon = Cordon {
-            by: order.by,
-            reason: order.reason,
-            at: cx.now,
-            dispatches: order.dispatches,
-        };
-        let text = cordon.text();
-        cx.machine.cordon(cx.now, Some(cordon));
-        cx.note_server(ServerState::Cordoned, Some(text.into()));
-    }
-
-    /// Take submissions again; whether there was a cordon.
-    pub fn uncordon(&self, cx: &mut Context) -> bool {
-        let was_cordoned = cx.machine.cordoned().is_some();
-        if was_cordoned {
-            cx.machine.cordon(cx.now, None);
-            cx.note_server(ServerState::Uncordoned, None);
-        }
-        was_cordoned
     }
 
     /// Refuse further work, and send to `drained` when nothing runs.
