@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 
 from forebay.cli import main
 from tests.executor.server.receiver import Receiver, status
-from tests.executor.serving import Caller, RefusedError, Serving, until
+from tests.executor.serving import Caller, RefusedError, Serving, until, wait_gone
 
 APP = """
 import forebay
@@ -103,3 +107,42 @@ def test_a_server_without_hooks_says_where_to_write_one(
     with Serving(tmp_path, APP) as serving:
         assert main(["hooks", "--url", f"unix://{serving.socket}"]) == 0
     assert "~/.config/forebay/forebay.toml" in capsys.readouterr().err
+
+
+def test_a_server_calls_the_hooks_of_its_user_and_none_of_a_cloned_project(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    """The first failure in a cloned directory would run code of its author."""
+    (tmp_path / "app.py").write_text(APP)
+    marker = tmp_path / "marker"
+    (tmp_path / "forebay.toml").write_text(
+        f'[[hooks]]\nname = "theirs"\non = ["failed"]\ncommand = ["touch", "{marker}"]\n'
+    )
+    users = tmp_path / "config/forebay/forebay.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text(f'[[hooks]]\nname = "ours"\non = ["failed"]\nurl = "{receiver.url}"\n')
+    with tempfile.TemporaryDirectory(dir="/tmp") as runtime:  # a socket's path is short
+        environment = {
+            **{name: it for name, it in os.environ.items() if not name.startswith("FOREBAY_")},
+            "XDG_RUNTIME_DIR": runtime,
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            "FOREBAY_STATE_DIR": str(tmp_path / "state"),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+
+        def forebay(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "forebay.cli", *words]
+            return subprocess.run(
+                command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=50
+            )
+
+        try:
+            assert forebay("run", "app.py:fails").returncode == 1
+            assert receiver.call().told["hook"] == "ours"
+            (told,) = map(json.loads, forebay("hooks", "--json").stdout.splitlines())
+            assert told["name"] == "ours"
+            assert "FOREBAY_CONFIG=" in forebay("config", "hooks").stderr
+        finally:
+            stopped = forebay("stop", "--grace", "0s", "--json")
+        wait_gone(json.loads(stopped.stdout)["pid"])
+    assert not marker.exists()
