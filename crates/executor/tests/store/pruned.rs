@@ -340,8 +340,9 @@ fn names_have_ages_of_their_own() {
     driven.commit(accepts);
     driven.commit(ends);
     // Whatever the default says, until it is known who has an age of its own.
-    for _ in 0..20 {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    // The reading thread looks at the retention between two questions.
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(200);
+    while std::time::Instant::now() < until {
         driven.store.fetch(RequestId(0), Question::Ending, 9);
         assert!(matches!(driven.answer(), Answer::Fetched { .. }));
     }
