@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import forebay
 from forebay.pool.service import by_value
 from forebay.pool.service.by_value import KEPT_MAX, Values, received, value_of
+from tests.pool.processes import alive, eventually
 
 pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
 
@@ -125,6 +127,45 @@ def test_a_service_by_value_is_lent_again(pool: forebay.ServicePool) -> None:
     with pool.acquire(Local, by_value=True) as local:
         assert {local.pid()} == pids
     pool.warm(Local, 0, by_value=True)
+
+
+RESETTING = """
+import os, time
+import forebay
+
+class Resetting(forebay.Service):
+    __module__ = "__main__"
+
+    def version(self):
+        return os.getpid(), VERSION
+
+    def reset(self):
+        time.sleep(0.3)
+"""
+
+
+def test_a_replaced_service_that_is_being_reset_ends_soon() -> None:
+    """It cannot be taken while its variable changes, and is looked for again."""
+    names = vars(sys.modules["__main__"])
+    before = dict(names)
+    names["VERSION"] = 1
+    exec(RESETTING, names)
+    try:
+        with forebay.ServicePool(max_size=2) as pool:
+
+            def version() -> tuple[int, int]:
+                with pool.acquire(names["Resetting"], by_value=True) as service:
+                    told: tuple[int, int] = service.version()
+                    return told
+
+            old, told = version()
+            assert told == 1
+            names["VERSION"] = 2
+            assert version()[1] == 2
+            assert eventually(lambda: version()[1] == 2 and not alive(old))
+    finally:
+        names.clear()
+        names.update(before)
 
 
 def test_a_class_that_is_forked_for_each_lease_goes_by_value(pool: forebay.ServicePool) -> None:

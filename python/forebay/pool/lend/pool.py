@@ -403,6 +403,9 @@ class ServicePool:
             self.discard(record)
         except ClosedError:
             record.close()  # the pool was closed meanwhile, and the service ended with it
+        if self._definitions.has_replaced:
+            with contextlib.suppress(BrokenError, ClosedError):  # they have ended with it
+                self._definitions.end_replaced()
 
     def _end_last(self, record: Record, dirty: bool) -> None:
         """Give a service back whose last lease has ended, or have it ended."""

@@ -21,19 +21,24 @@ class Definitions:
     """Ends services whose class, or a variable that it uses, a cell has defined again.
 
     Idle ones are ended by the next acquire of the class, leased ones when their lease ends: their
-    kinds are marked as replaced. A definition counts if the main module still has it under its
-    name; a class that was made in a function has no name there, and its services stay.
+    kinds are marked as replaced. One that is being reset then is ended by the pool's next acquire
+    or release. A definition counts if the main module still has it under its name; a class that was
+    made in a function has no name there, and its services stay.
 
     Thread-safe.
+
+    Attributes:
+        has_replaced: whether services of older definitions may still live.
     """
 
-    __slots__ = ("_kinds", "_lock", "_pool")
+    __slots__ = ("_kinds", "_lock", "_pool", "has_replaced")
 
     def __init__(self, pool: ServicePool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._kinds: dict[str, dict[bytes, list[Kind]]] = {}
         """By the name of the class and the bytes of its definition; one kind for each spec."""
+        self.has_replaced = False
 
     def use(self, kind: Kind, value: Value) -> None:
         """Note that services of this definition are wanted from now on."""
@@ -45,22 +50,33 @@ class Definitions:
             kinds = definitions.setdefault(value.data, [])
             if kind not in kinds:
                 kinds.append(kind)
-            if kind.is_replaced:
-                kind.is_replaced = False  # a variable has its earlier value again
-            if len(definitions) > 1:
-                self._end_others(definitions, value.data)
+            for data, others in definitions.items():
+                for other in others:
+                    # Not of this one, which a variable that has its earlier value brings back.
+                    other.is_replaced = data != value.data
+        self.has_replaced = self.has_replaced or len(definitions) > 1
+        if self.has_replaced:
+            self.end_replaced()
 
-    def _end_others(self, definitions: dict[bytes, list[Kind]], newest: bytes) -> None:
+    def end_replaced(self) -> None:
         """End the idle services of older definitions; forget those that have none any more."""
-        for data, kinds in list(definitions.items()):
-            if data == newest:
-                continue
-            for kind in kinds:
-                kind.is_replaced = True
-                self._pool.stop_keeping(kind)
-                self._end_idle(kind)
-            if not self._count(kinds, lent=True) + self._count(kinds, lent=False):
-                del definitions[data]
+        if not self._lock.acquire(blocking=False):
+            return  # another thread does, or this one: a lease ends here too
+        try:
+            for definitions in self._kinds.values():
+                for data, kinds in list(definitions.items()):
+                    if kinds[0].is_replaced and self._end_all(kinds):
+                        del definitions[data]
+            self.has_replaced = any(len(one) > 1 for one in self._kinds.values())
+        finally:
+            self._lock.release()
+
+    def _end_all(self, kinds: list[Kind]) -> bool:
+        """End the idle services of one definition; whether it has none any more."""
+        for kind in kinds:
+            self._pool.stop_keeping(kind)
+            self._end_idle(kind)
+        return not self._count(kinds, lent=True) + self._count(kinds, lent=False)
 
     def _end_idle(self, kind: Kind) -> None:
         """Take each idle service of a kind and have it ended."""
