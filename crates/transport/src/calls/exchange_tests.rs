@@ -4,16 +4,18 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::calls::answering::Answering;
 use crate::calls::call::{Outcome, Taker};
 use crate::calls::items::Next;
 use crate::calls::state::ConnectionState;
 use crate::calls::state_tests::{Script, ends, ends_with, running, stream};
 use crate::calls::streaming::{StreamReadiness, Urgency};
 use crate::error::{Cause, Error, Fault, Violation};
-use crate::limit::Limits;
+use crate::limit::{Limits, REFUSALS_BYTES_MAX};
 use crate::link::admission::Handshake;
 use crate::link::outbox::{Head, Payload};
-use crate::wire::frame::{Codec, Header, Kind};
+use crate::sys::buffer::Buffer;
+use crate::wire::frame::{Codec, HEADER_BYTES, Header, Incoming, Kind};
 use crate::wire::preface::Preface;
 use crate::wire::role::Role;
 use forebay_base::waiters::Reader;
@@ -229,7 +231,7 @@ fn pickled_calls_are_taken_of_the_same_user_and_runtime_alone() {
 
 #[test]
 fn pings_are_answered_and_counted_unless_too_much_waits() {
-    let (mut caller, mut server) = running();
+    let (mut caller, mut server) = serving(u32::MAX, false); // it is read whatever waits
     for pongs in 1..4 {
         caller.tell(Header::control(Kind::Ping, 0));
         deliver(&mut caller, &mut server);
@@ -264,4 +266,116 @@ fn what_a_process_sent_before_it_died_is_delivered() {
     );
     let fault = Fault::Broken(Cause::PeerDied);
     assert_eq!(caller.link.fault(), Some(&fault));
+}
+
+fn long(kind: Kind, id: u64, bytes: usize) -> Incoming {
+    let mut segment = Buffer::with_capacity(bytes, 16).expect("memory");
+    segment.append(&vec![0; bytes]);
+    Incoming {
+        header: Header::control(kind, id),
+        head: Buffer::empty(),
+        segments: vec![segment],
+    }
+}
+
+#[test]
+fn reading_stops_at_the_limit_of_what_waits_and_goes_on_below_half() {
+    let eighth = Limits::default().inbox_bytes_max / 8;
+    let (mut caller, mut server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+    for id in 1..=8 {
+        assert!(caller.wants_read() && server.wants_read());
+        caller.calls().begin(id, Taker::Queue, 0);
+        caller.calls().finish(long(Kind::Reply, id, eighth));
+        let call = long(Kind::Call, id, eighth);
+        let accepted = server.inbox().accept(call, Instant::now());
+        assert!(matches!(accepted, Ok(None)));
+    }
+    assert!(!caller.wants_read() && !server.wants_read());
+    while server.counters().inbox_bytes >= 4 * eighth {
+        assert!(!server.wants_read());
+        assert!(server.next_runnable().is_some());
+    }
+    assert!(server.wants_read());
+    assert_eq!(caller.calls().take_finished().len(), 8);
+    assert!(caller.wants_read());
+}
+
+#[test]
+fn an_item_goes_out_at_once_unless_it_may_wait() {
+    for hold in [false, true] {
+        let (_caller, mut server) = serving(u32::MAX, false);
+        server.flush();
+        server.flush(); // every other step would block
+        stream(&server).blocked[0].set(true);
+        let item = Header::control(Kind::Item, 1);
+        server.send_item(item, nothing(), Vec::new(), Vec::new(), hold);
+        assert_eq!(server.link.outbox().is_empty(), !hold);
+    }
+}
+
+#[test]
+fn nothing_is_sent_for_what_was_cancelled_nor_on_a_link_that_broke() {
+    let reply = Header::control(Kind::Reply, 1);
+    let (mut caller, mut server) = running();
+    server.flush();
+    server.flush(); // every other step would block
+    caller.calls().begin(1, Taker::Queue, 0);
+    caller.cancel_call(1);
+    deliver(&mut caller, &mut server);
+    let queued = server.link.outbox().end();
+    server.answer(reply, None, nothing(), Vec::new());
+    assert_eq!(server.link.outbox().end(), queued);
+    let (mut caller, mut server) = serving(u32::MAX, false);
+    caller.cancel_stream(1);
+    deliver(&mut caller, &mut server);
+    server.flush();
+    server.flush();
+    stream(&server).blocked[0].set(true);
+    server.break_with(Fault::Closed);
+    let sent = server.counters().sent_bytes;
+    server.answer(reply, None, nothing(), Vec::new());
+    assert_eq!(server.counters().sent_bytes, sent);
+}
+
+#[test]
+fn a_caller_that_hung_up_is_read_to_its_end_before_it_counts_as_gone() {
+    let (_caller, mut server) = running();
+    stream(&server).closed.set(true);
+    stream(&server).cut.set(Some(Errno::PIPE));
+    assert!(!server.caller_gone() && !server.link.life().has_ended());
+    assert!(!server.inbox().is_cancelled(1));
+    for _ in 0..4 {
+        server.receive();
+    }
+    assert!(server.link.life().has_ended() && server.inbox().is_cancelled(1));
+}
+
+#[test]
+fn nothing_is_lent_over_a_stream_that_carries_no_descriptors() {
+    let (caller, server) = ends(usize::MAX, usize::MAX, Errno::AGAIN);
+    let features = |state: &ConnectionState<Script>| state.lending().features();
+    assert_eq!((features(&caller), features(&server)), (0, 0));
+}
+
+#[test]
+fn refusals_count_from_where_the_peer_last_took_all() {
+    let mut answering = Answering::default();
+    let most = REFUSALS_BYTES_MAX / HEADER_BYTES + 1;
+    let mut end = 0;
+    for _ in 0..2 * most {
+        let sent = end; // it took all
+        end += HEADER_BYTES as u64;
+        answering.note_refusal(sent, end);
+        assert!(!answering.refusals_are_many(sent) && !answering.refusals_are_many(end));
+    }
+    let sent = end;
+    for waiting in 1..=most {
+        end += HEADER_BYTES as u64;
+        answering.note_refusal(sent, end);
+        assert_eq!(
+            answering.refusals_are_many(sent),
+            waiting * HEADER_BYTES > REFUSALS_BYTES_MAX
+        );
+    }
+    assert!(!answering.refusals_are_many(end), "it took all");
 }

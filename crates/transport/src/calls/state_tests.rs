@@ -35,7 +35,7 @@ pub(super) struct Script {
     /// Sends fail with this.
     pub(super) cut: Cell<Option<Errno>>,
     /// The other end sends nothing after what is there; gone in both directions where sends fail too.
-    closed: Cell<bool>,
+    pub(super) closed: Cell<bool>,
     /// How much the last receive could have taken.
     room: Cell<usize>,
 }

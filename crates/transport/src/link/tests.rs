@@ -457,7 +457,10 @@ fn a_broken_link_sends_a_last_word_and_receives_nothing_more() {
     link.break_with(&mut log, Fault::Broken(Cause::PeerDied));
     assert_eq!(log.events, [Told::Broken(Fault::Closed)], "the first stays");
     link.send_despite_fault();
+    link.stream_mut().expect("connected").refuses = Some(Errno::AGAIN);
     send(&mut link, &mut log, 2);
+    link.stream_mut().expect("connected").refuses = None;
+    link.flush(&mut log);
     assert_eq!(sent(&link), before + HEADER_BYTES);
     receive(&mut link, &mut log, &[ping(3)]);
     assert_eq!(log.events.len(), 1);
