@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from forebay._log_format import log_to_stderr
-from forebay._systemd import Manager
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
+from forebay.cli.service.protocol import Manager
 from forebay.cli.service.systemd import Systemd, passed_http
 from forebay.cli.session import log
 from forebay.errors import Error

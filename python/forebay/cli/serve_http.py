@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forebay._systemd import Passed
+    from forebay.cli.service.protocol import Passed
     from forebay.config import GatewayConfig
     from forebay.gateway._internal import GatewayProcess
 

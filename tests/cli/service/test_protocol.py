@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay._systemd import Manager, Passed, take_sockets
+from forebay.cli.service.protocol import Manager, Passed, take_sockets
 from forebay.errors import ConfigError
 from forebay.gateway._internal import adopt
 

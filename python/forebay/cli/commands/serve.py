@@ -7,10 +7,10 @@ import signal
 from types import FrameType
 from typing import Any
 
-from forebay._systemd import Manager, take_sockets
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
 from forebay.cli.parser import command, common
+from forebay.cli.service.protocol import Manager, take_sockets
 from forebay.errors import ConfigError
 
 EXAMPLES = """\

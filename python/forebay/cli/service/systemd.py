@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from forebay._systemd import Manager, Passed, take_sockets
 from forebay.cli.commands.status import counts, memory
+from forebay.cli.service.protocol import Manager, Passed, take_sockets
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -50,9 +50,7 @@ SLOW = frozenset({"prune", "retry"})
 HOOK_TEST = "hook_test"
 """The method that waits for somebody else's answer."""
 
-ORDERS = frozenset(
-    {"prune", "set_schedule", "cordon", "uncordon", "reload", "stop", HOOK_TEST}
-)
+ORDERS = frozenset({"prune", "set_schedule", "cordon", "uncordon", "reload", "stop", HOOK_TEST})
 """Methods that change the server: the audit log has who called them. It has retries by request."""
 
 SIGNED = frozenset({"retry", "cordon"})
