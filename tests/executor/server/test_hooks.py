@@ -51,6 +51,9 @@ def enters(password: forebay.Secret[str]) -> None:
     raise ValueError(f"no user with {password}")
 """
 SECRET = b"a secret of some bytes"
+KILLS = int(os.environ.get("FOREBAY_HOOK_KILLS", "4"))
+TIMES = float(os.environ.get("FOREBAY_HOOK_TIMES", "0.05"))
+"""Of the seconds between two tries."""
 QUICK = {"hook_waits_s": [0.1, 0.1, 0.1, 0.1]}
 """Tries come one upon the other."""
 
@@ -226,18 +229,17 @@ def test_a_receiver_that_was_down_hears_of_everything(
     assert sorted(heard) == sorted(ids)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_receiver_that_is_down_for_a_minute_hears_of_everything(
     serve: Callable[..., Serving], receiver: Receiver
 ) -> None:
-    """The times of the tries, unscaled, cover a minute."""
+    """The times of the tries cover a minute: with `TIMES` 1 a real one."""
     receiver.stop()
-    serving = serve(webhook(receiver), hook_waits_s=[5.0, 30.0, 120.0, 600.0])
+    serving = serve(webhook(receiver), hook_waits_s=[TIMES * it for it in (5, 30, 120, 600)])
     with serving.caller() as caller:
         begun = time.monotonic()
         ids = fail(caller, 5)
-        until(lambda: time.monotonic() - begun > 60, 70)
+        until(lambda: time.monotonic() - begun > TIMES * 60, 70)
         assert caller.run("adds", a=1, b=2) == 3
         receiver.start()
         heard = ids_of(receiver, ids, timeout=200)
@@ -389,14 +391,11 @@ def test_a_secret_argument_is_in_no_call(serve: Callable[..., Serving], receiver
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("rounds", [4, pytest.param(30, marks=pytest.mark.slow)])
-def test_a_killed_server_loses_no_call(
-    serve: Callable[..., Serving], receiver: Receiver, rounds: int
-) -> None:
+def test_a_killed_server_loses_no_call(serve: Callable[..., Serving], receiver: Receiver) -> None:
     """SIGKILL between the end of a request and its delivery: the next server delivers."""
     serving = serve(webhook(receiver))
     ids = []
-    for number in range(rounds):
+    for number in range(KILLS):
         with serving.caller() as caller:
             submitted = [caller.submit("fails", number=it) for it in range(8)]
             with pytest.raises(RefusedError):

@@ -34,8 +34,7 @@ WINDOWS = 12
 something else to do in the others."""
 BUSY_MS = 25
 """Of the page's main thread for a frame, on average; 4 to 13 were measured."""
-BUSY_LOAD = 4
-"""Processes that want to run, for each core, from which on nothing says how fast a page is."""
+FRAMES_HELD = "FOREBAY_FRAMES" in os.environ
 
 LOADED = """
 () => {
@@ -93,25 +92,23 @@ def test_a_log_of_100_000_lines(chromium: Any, serving: HttpServing) -> None:
 
 
 def hold(measure: Callable[[], Frames], counts: Callable[[], bool] = lambda: True) -> None:
-    """Measure until frames come in time; what the page itself does in a frame never takes long.
+    """What the page itself does in a frame takes little; with `FOREBAY_FRAMES` frames come in time.
 
-    Where so much else runs that the browser is given no processor, only the latter can be shown.
+    The latter is of the machine too, so `make node` asks for it, on a quiet one.
 
     Args:
         measure: the frames of a window.
         counts: whether what was to happen in the newest window did.
     """
     found: list[Frames] = []
-    for _ in range(WINDOWS):
+    for _ in range(WINDOWS if FRAMES_HELD else 1):
         found.append(measure())
         assert found[-1].busy < BUSY_MS, found
         if counts() and found[-1].p95 < FRAME_MS_P95:
-            _log.info("%s", found)
-            return
-    load = os.getloadavg()[0]
-    if load > BUSY_LOAD * (os.cpu_count() or 1):
-        pytest.skip(f"the machine is busy: {load:.0f} processes want to run")
-    raise AssertionError(found)
+            break
+    else:
+        assert not FRAMES_HELD, found
+    _log.info("%s", found)
 
 
 def scrolled(it: Opened, selector: str, seconds: float = 4.0) -> Frames:
