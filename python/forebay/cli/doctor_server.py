@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from forebay._units import size
 from forebay.cli.cgroup import own_cgroup
 from forebay.cli.finding import MISSING, NOTE, OK, Finding
-from forebay.cli.units import size
 
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "lustre", "glusterfs"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from forebay._units import duration, since
 from forebay.cli.output import say, say_json, table
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session, tell
-from forebay.cli.units import duration, since
 
 EXAMPLES = """\
   forebay cron                  when each was submitted last, and when it is next

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from forebay._units import size
 from forebay.cli.output import say, say_json
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session
-from forebay.cli.units import size
 
 EXAMPLES = """\
   forebay prune --older-than 2d --dry-run     what would go

@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
+from forebay._units import duration, since, size
 from forebay.cli.output import colored, say, say_json, table, wants_color
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session, tell
-from forebay.cli.units import duration, since, size
 
 EXAMPLES = """\
   forebay ps                        the newest twenty

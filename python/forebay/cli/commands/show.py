@@ -7,10 +7,10 @@ import json
 import sys
 from typing import Any
 
+from forebay._units import duration, size
 from forebay.cli.output import colored, say, say_json, wants_color
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session
-from forebay.cli.units import duration, size
 
 EXAMPLES = """\
   forebay show @last            the newest request

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from forebay._units import duration, since, size
 from forebay.cli.output import say, say_json
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session
-from forebay.cli.units import duration, since, size
 
 EXAMPLES = """\
   forebay status              0: it answers; 3: no server is reachable

@@ -11,12 +11,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay._units import duration, size
 from forebay.cli.commands.ps import listing
 from forebay.cli.commands.status import cordoned, counts, memory
 from forebay.cli.output import colored, harmless, is_terminal, say, say_json, table, wants_color
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session
-from forebay.cli.units import duration, size
 
 if TYPE_CHECKING:
     from forebay.executor import Client

@@ -6,11 +6,11 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from forebay._units import duration
 from forebay.cli.exit_codes import TIMED_OUT
 from forebay.cli.output import note, say_json
 from forebay.cli.parser import command, talking
 from forebay.cli.session import session, tell
-from forebay.cli.units import duration
 from forebay.errors import BrokenError
 
 if TYPE_CHECKING:

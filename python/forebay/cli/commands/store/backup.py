@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from forebay._units import duration, size
 from forebay.cli.exit_codes import FAILED, SUCCEEDED
 from forebay.cli.output import is_terminal, murmur, note, say, say_json
 from forebay.cli.parser import UsageError, command, talking
 from forebay.cli.session import log, session, tell
-from forebay.cli.units import duration, size
 
 EXAMPLES = """\
   forebay backup /mnt/disk/monday                  of the server that was started last
