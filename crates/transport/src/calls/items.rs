@@ -331,6 +331,19 @@ mod tests {
     }
 
     #[test]
+    fn credit_comes_back_once_half_of_it_was_consumed() {
+        for (granted, items) in [(1, 1), (3, 2), (8, 4), (20, 10)] {
+            let mut streams = begun(granted);
+            for _ in 0..items {
+                assert_eq!(streams.consume(1), None);
+                assert!(streams.accept(frame(Kind::Item, 1)).is_ok());
+                assert_eq!(taken(&mut streams), 1);
+            }
+            assert_eq!(streams.consume(1), Some(items));
+        }
+    }
+
+    #[test]
     fn items_beyond_the_bytes_of_a_stream_break_the_protocol_wherever_they_lie() {
         let long = || {
             let mut segment = Buffer::with_capacity(STREAM_BYTES / 4, 16).expect("memory");

@@ -26,7 +26,7 @@ pub(super) struct Script {
     out: Pipe,
     pub(super) into: Pipe,
     step: usize,
-    blocked: [Cell<bool>; 2],
+    pub(super) blocked: [Cell<bool>; 2],
     /// Bytes that may still move before `errno` strikes.
     left: Cell<usize>,
     errno: Errno,
@@ -35,7 +35,7 @@ pub(super) struct Script {
     /// Sends fail with this.
     pub(super) cut: Cell<Option<Errno>>,
     /// The other end sends nothing after what is there; gone in both directions where sends fail too.
-    closed: Cell<bool>,
+    pub(super) closed: Cell<bool>,
     /// How much the last receive could have taken.
     room: Cell<usize>,
 }
@@ -114,7 +114,7 @@ pub(super) fn ends(
 }
 
 /// The same, with what the caller and the server want of each other, and whether the server trusts the caller.
-fn ends_with(
+pub(super) fn ends_with(
     step: usize,
     left: usize,
     errno: Errno,

@@ -200,6 +200,12 @@ impl World {
         }
     }
 
+    /// The caller holds the items that have arrived and were not taken, of 8 bytes each.
+    fn check_bytes(&mut self) {
+        let held = self.caller.items().bytes();
+        assert_eq!((held % 8, self.caller.counters().inbox_bytes), (0, held));
+    }
+
     fn that_are(&self, readiness: StreamReadiness) -> Vec<u64> {
         let ids = self.streams.keys().copied();
         ids.filter(|&id| self.server.readiness(id, Instant::now()) == readiness)
@@ -245,6 +251,7 @@ proptest! {
         for act in &acts {
             counted::step();
             world.act(act);
+            world.check_bytes();
             assert_eq!((world.caller.link.fault(), world.server.link.fault()), (None, None), "both keep to the rules");
         }
         world.settle();

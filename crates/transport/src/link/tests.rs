@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
@@ -32,6 +33,8 @@ struct Script {
     /// A handshake waits for the peer.
     is_busy: bool,
     keeps_descriptors: bool,
+    /// How much the next send takes; all without it.
+    takes: Option<usize>,
 }
 
 impl Stream for Script {
@@ -41,9 +44,9 @@ impl Stream for Script {
             return Err(errno.into());
         }
         let before = self.sent.len();
-        for piece in pieces {
-            self.sent.extend_from_slice(piece);
-        }
+        let room = self.takes.take().unwrap_or(usize::MAX);
+        self.sent
+            .extend(pieces.iter().flat_map(|piece| piece.iter()).take(room));
         Ok(self.sent.len() - before)
     }
 
@@ -71,6 +74,10 @@ impl Stream for Script {
 
     fn ask_for_descriptors(&mut self) {
         self.keeps_descriptors = true;
+    }
+
+    fn attach(&mut self, _descriptors: Vec<OwnedFd>) -> bool {
+        self.keeps_descriptors
     }
 }
 
@@ -457,7 +464,10 @@ fn a_broken_link_sends_a_last_word_and_receives_nothing_more() {
     link.break_with(&mut log, Fault::Broken(Cause::PeerDied));
     assert_eq!(log.events, [Told::Broken(Fault::Closed)], "the first stays");
     link.send_despite_fault();
+    link.stream_mut().expect("connected").refuses = Some(Errno::AGAIN);
     send(&mut link, &mut log, 2);
+    link.stream_mut().expect("connected").refuses = None;
+    link.flush(&mut log);
     assert_eq!(sent(&link), before + HEADER_BYTES);
     receive(&mut link, &mut log, &[ping(3)]);
     assert_eq!(log.events.len(), 1);
@@ -556,10 +566,37 @@ fn a_flush_sends_more_pieces_than_one_send_takes() {
 fn descriptors_are_asked_for_where_there_is_a_stream() {
     let (mut link, _) = open();
     let keeps = |link: &Link<Script>| link.stream().is_some_and(|stream| stream.keeps_descriptors);
-    assert!(!keeps(&link));
+    let last = Header::control(Kind::Ping, 1);
+    assert!(!keeps(&link) && !link.push_with_descriptors(last, Vec::new()));
+    assert!(
+        link.outbox().is_empty(),
+        "it goes with its descriptors only"
+    );
     link.ask_for_descriptors();
-    assert!(keeps(&link));
+    assert!(keeps(&link) && link.push_with_descriptors(last, Vec::new()));
+    assert_eq!(link.outbox().bytes(), HEADER_BYTES);
     drop(link.take_stream());
     link.ask_for_descriptors();
     assert!(!keeps(&link));
+}
+
+#[test]
+fn a_lent_head_goes_out_whole_wherever_the_kernel_cuts_it() {
+    let text = vec![7; 2 * COPY_BYTES_MAX];
+    let header = Header {
+        head_bytes: u32::try_from(text.len()).expect("short"),
+        ..Header::control(Kind::Ping, 1)
+    };
+    let expected = [&header.encode()[..], &text].concat();
+    for cut in [0, 1, HEADER_BYTES, HEADER_BYTES + 1, expected.len() - 1] {
+        let (mut link, mut log) = open();
+        link.resume(false); // without a preface
+        link.stream_mut().expect("connected").takes = Some(cut);
+        let head = Head::Lent(Box::new(text.clone()));
+        link.send(&mut log, header, head, Vec::new());
+        assert_eq!(link.outbox().bytes(), expected.len() - cut);
+        link.flush(&mut log);
+        assert_eq!(link.stream().expect("connected").sent, expected);
+        assert_eq!(link.take_sent().len(), 1, "it is given back");
+    }
 }
