@@ -52,6 +52,10 @@ class Site:
         out, err = process.communicate(timeout=40)
         return Done(process.returncode, out, err)
 
+    def ready_status(self) -> int:
+        """Of `/readyz`, which is a second old at most."""
+        return self.serving.call("GET", "/readyz", token=None).status
+
     def hold(self) -> str:
         """A request that runs until the gate is open."""
         id_ = self.serving.submit("hold", path=str(self.gate))
@@ -73,14 +77,14 @@ def test_a_cordon_is_seen_everywhere_and_undone(site: Site) -> None:
     assert "forebay cordon --undo" in done.err
     assert "has cordoned the server: a new kernel; for" in site("status").out
     assert "cordoned: " in site("top", "--once").out
-    assert site.serving.call("GET", "/readyz", token=None).status == 503
+    until(lambda: site.ready_status() == 503)
     refused = site.serving.call("POST", "/v1/requests/add", {"a": 1})
     assert (refused.status, refused.json["code"]) == (503, "draining")
     assert int(refused.headers["retry-after"]) > 0
     assert "a new kernel" in refused.json["message"]
     assert site("cordon", "--undo").err.endswith("takes submissions again\n")
     assert "no cordon" in site("cordon", "--undo").err
-    assert site.serving.call("GET", "/readyz", token=None).status == 200
+    until(lambda: site.ready_status() == 200)
     assert site("cordon", "--undo", "--reason", "x").code == 2
 
 
@@ -88,7 +92,7 @@ def test_a_drain_waits_until_nothing_runs(site: Site) -> None:
     """It says what it waits for, then what is left for the next server."""
     running = site.hold()
     drain = site.start("drain")
-    until(lambda: site.serving.call("GET", "/readyz", token=None).status == 503)
+    until(lambda: site.ready_status() == 503)
     assert drain.stderr is not None
     line = drain.stderr.readline()
     assert f"1 running: {running} hold for" in line
@@ -122,7 +126,7 @@ def test_a_drain_that_finishes_runs_what_waits(site: Site) -> None:
     site.hold()
     more = [site.serving.submit("note", path=f"{site.gate}.notes", text=str(n)) for n in range(3)]
     drain = site.start("drain", "--finish", "--json")
-    until(lambda: site.serving.call("GET", "/readyz", token=None).status == 503)
+    until(lambda: site.ready_status() == 503)
     site.gate.touch()
     out, _ = drain.communicate(timeout=40)
     assert json.loads(out) == {
@@ -140,7 +144,7 @@ def test_a_drain_that_is_undone_meanwhile_says_so(site: Site) -> None:
     """It would wait for a server that is given ever more to do."""
     site.hold()
     drain = site.start("drain")
-    until(lambda: site.serving.call("GET", "/readyz", token=None).status == 503)
+    until(lambda: site.ready_status() == 503)
     site.serving.call("POST", "/v1/cordon", {"undo": True})
     _, err = drain.communicate(timeout=40)
     assert drain.returncode == 3
