@@ -371,6 +371,9 @@ class Peer:
             "figures": FIGURES,
         }
 
+    def do_workers(self) -> Any:
+        return {"schema": 1, "workers": []}
+
     def do_show(self, id_: str) -> Any:
         one = dict(self.requests.known[self.find(id_)])
         if one["name"] in FAILURES:

@@ -94,7 +94,8 @@ def test_the_wheel_carries_what_type_checkers_need(wheel: Path):
 def test_the_wheel_carries_the_page_of_the_dashboard(wheel: Path):
     """A gateway that was installed from it serves every file that a checkout's does."""
     folder = ROOT / "python/forebay/gateway/dashboard/assets"
-    files = {path.relative_to(ROOT / "python").as_posix() for path in folder.rglob("*.*")}
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    files = {path.relative_to(ROOT / "python").as_posix() for path in paths}
     assert "forebay/gateway/dashboard/assets/index.html" in files
     assert files <= set(zipfile.ZipFile(wheel).namelist())
 
