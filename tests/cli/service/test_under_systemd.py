@@ -18,11 +18,13 @@ from typing import Final
 
 import pytest
 
+from forebay.cli.service.systemd import END_S
 from tests.cli.service.stand_in import Unit
 
 APP: Final = """
 import os
 import subprocess
+import time
 
 import forebay
 
@@ -33,6 +35,12 @@ app = forebay.App("unit")
 def seen() -> dict[str, str]:
     output = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
     return dict(line.partition("=")[::2] for line in output.splitlines())
+
+
+@app.request()
+def slow() -> str:
+    time.sleep(5.0)
+    return "done"
 """
 
 pytestmark = pytest.mark.timeout(180)  # each starts a server, some twice
@@ -98,8 +106,23 @@ def test_every_message_comes_in_its_order(tmp_path: Path, app: Path, is_abstract
         unit.hear("STOPPING", "1")
         assert unit.ended()[0] == 128 + signal.SIGTERM
         states = [name for one in unit.told for name in one.fields if name != "STATUS"]
-        assert states == ["READY", "RELOADING", "MONOTONIC_USEC", "READY", "STOPPING"]
+        reload = ["RELOADING", "MONOTONIC_USEC", "READY"]
+        assert states == ["READY", *reload, "STOPPING", "EXTEND_TIMEOUT_USEC"]
         assert {one.pid for one in unit.told} == {unit.pid}
+
+
+def test_a_drain_that_is_longer_than_the_units_is_waited_for(tmp_path: Path, app: Path) -> None:
+    """`forebay stop --grace 10min` is not ended by `TimeoutStopSec=` after 90 s."""
+    with Unit(tmp_path, "serve", str(app), "--quiet") as unit:
+        unit.hear("READY")
+        with unit.command("run", f"{app}:slow", "--quiet") as running:
+            unit.hear("STATUS", "1 running")
+            with unit.command("stop", "--app", str(app), "--grace", "10min", "--quiet") as stop:
+                assert unit.stopped(0.5) == 0
+                told = next(one.fields for one in unit.told if "STOPPING" in one.fields)
+                assert int(told["EXTEND_TIMEOUT_USEC"]) == (600 + END_S) * 1e6
+                assert stop.wait(40) == 0
+            assert (running.wait(40), running.communicate()[0]) == (0, "done\n")
 
 
 def test_an_application_that_cannot_be_imported_is_not_ready(tmp_path: Path, app: Path) -> None:
