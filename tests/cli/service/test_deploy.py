@@ -74,6 +74,11 @@ def test_the_unit_fits_the_server() -> None:
     assert settings(SOCKET)["FileDescriptorName"] == HTTP
 
 
+def test_the_main_process_alone_speaks_for_the_unit() -> None:
+    """A worker runs foreign code as the same user, and finds the socket of systemd by its path."""
+    assert settings(UNIT)["NotifyAccess"] == "main"
+
+
 def test_the_image_is_made_of_what_is_there() -> None:
     """Every path that it copies exists, and every crate of the workspace is copied."""
     build, final = stages()

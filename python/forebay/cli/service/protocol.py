@@ -103,10 +103,6 @@ class Manager:
         """It does not hang."""
         self._send("WATCHDOG=1")
 
-    def main_process(self, pid: int) -> None:
-        """This process is the service's main process from now on."""
-        self._send(f"MAINPID={pid}")
-
     def _send(self, state: str, status: str = "", *, more: str = "") -> None:
         if self._address is None:
             return
