@@ -9,8 +9,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +78,13 @@ def listening() -> Iterator[socket.socket]:
     """A socket as of `ListenStream=127.0.0.1:0`."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         yield listener
+
+
+def gateways(pid: int) -> list[Path]:
+    """The gateways of a server, each a child of the thread that has started it."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [Path("/proc", child) for one in threads for child in one.read_text().split()]
+    return [one for one in children if b"forebay.gateway" in (one / "cmdline").read_bytes()]
 
 
 def get(listener: socket.socket, path: str) -> int:
@@ -188,23 +193,16 @@ def test_no_process_of_the_server_can_speak_for_it(tmp_path: Path, app: Path) ->
         )
         with unit:
             unit.hear("READY")
-            command = [sys.executable, "-m", "forebay.cli", "run", f"{app}:seen"]
-            environment = {
-                name: value
-                for name, value in unit.environment.items()
-                if not name.startswith(("NOTIFY_", "LISTEN_", "WATCHDOG_"))
-            }
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=40, check=True
-            )
-            seen = json.loads(done.stdout.replace("'", '"'))
+            with unit.command("run", f"{app}:seen") as running:
+                output, _ = running.communicate(timeout=40)
+            seen = json.loads(output.replace("'", '"'))
             of_systemd = [one for one in seen if one.startswith(("NOTIFY", "LISTEN", "WATCHDOG"))]
             assert not of_systemd
             assert seen["FOREBAY_STATE_DIR"]
-            for child in Path(f"/proc/{unit.pid}/task/{unit.pid}/children").read_text().split():
-                command_line = Path(f"/proc/{child}/cmdline").read_bytes()
-                if b"forebay.gateway" in command_line:
-                    assert b"NOTIFY_SOCKET" not in Path(f"/proc/{child}/environ").read_bytes()
+            (gateway,) = gateways(unit.pid)
+            variables = (gateway / "environ").read_bytes().split(b"\0")
+            assert any(one.startswith(b"FOREBAY_STATE_DIR=") for one in variables)
+            assert not any(one.startswith((b"NOTIFY", b"LISTEN", b"WATCH")) for one in variables)
 
 
 def test_http_is_served_at_the_socket_of_systemd(tmp_path: Path, app: Path) -> None:
