@@ -1,4 +1,4 @@
-"""The protocols between systemd and a service: what it tells, and the sockets that it gets.
+"""The protocols of systemd for a service: notification, watchdog, passed sockets.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3). Each is a variable of the
 environment and a datagram or inherited descriptors, so no library is needed.

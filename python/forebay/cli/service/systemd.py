@@ -1,4 +1,4 @@
-"""What systemd is told of a server, and the sockets that it has for it.
+"""A server as systemd knows it: its state, its life signs, its listening socket.
 
 The concept is docs/concepts/executor/service.md.
 """

@@ -1,4 +1,4 @@
-"""What lies where in the folder of a backup, and what it says of itself."""
+"""The contents of the folder of a backup."""
 
 from __future__ import annotations
 
