@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ def made(target: Path, source: Path) -> Iterator[Path]:
 
     Raises:
         ConfigError: DIR cannot be made there.
+        OSError: a directory cannot be looked at, or the folder cannot get its name.
     """
     target = Path(os.path.normpath(working_directory() / target))
     _check(target, source)
@@ -57,7 +59,7 @@ def _check(target: Path, source: Path) -> None:
             f"{target} is inside of the state directory {source}, which a backup is a copy of; "
             "name a directory elsewhere"
         )
-    if not target.parent.is_dir():
+    if not _is_directory(target.parent):
         raise ConfigError(
             f"{target.parent} does not exist, so no backup can be made in it; make it, or mount "
             "its disk"
@@ -73,6 +75,14 @@ def _check(target: Path, source: Path) -> None:
         )
     if next(os.scandir(target), None) is not None:
         raise _taken(target)
+
+
+def _is_directory(path: Path) -> bool:
+    """Whether it is one; one out of reach is an error here, which `Path.is_dir` may hide."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _taken(target: Path) -> ConfigError:
@@ -134,14 +144,15 @@ def _locked(partial: Path) -> int:
 
 
 def _rename(partial: Path, target: Path) -> None:
-    try:
-        os.rename(partial, target)
-    except OSError as error:
-        if target.is_dir() and next(os.scandir(target), None) is not None:
-            raise _taken(target) from error  # by another backup meanwhile
-        raise
+    # Opened before: where this user may not, there is no DIR.
     parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        os.rename(partial, target)
         os.fsync(parent)
+    except OSError as error:
+        if partial.exists() and target.is_dir() and next(os.scandir(target), None) is not None:
+            raise _taken(target) from error  # by another backup meanwhile
+        error.filename = os.fspath(target)
+        raise
     finally:
         os.close(parent)
