@@ -1,4 +1,4 @@
-"""Backups by who may not read the store, or may not write where the copy is to be."""
+"""Backups where there is something of others, or something that this user may not do."""
 
 from __future__ import annotations
 
@@ -107,6 +107,9 @@ class TestOfAnotherUser:
         told = refusal(lambda: copied(state, closed))
         assert told == f"ConfigError: {closed}: Permission denied{ELSEWHERE}"
         told = refusal(lambda: copied(state, closed / "copy"))
+        assert told == f"ConfigError: {closed}: Permission denied{ELSEWHERE}"
+        closed.chmod(0o755)
+        told = refusal(lambda: copied(state, closed / "copy"))
         assert f"nothing can be made in {closed}: Permission denied{ELSEWHERE}" in told
         assert refusal(lambda: copied(state, theirs / "copy")) == "it is done: None"
 
@@ -138,3 +141,28 @@ def test_a_disk_that_fails_at_the_end_is_named(
     with pytest.raises(BrokenError, match=f"^{target}: Input/output error; look at its disk"):
         copied(state, target)
     assert partial_folders(tmp_path) == []
+
+
+def test_a_folder_of_somebody_else_is_no_left_one(state: Path, tmp_path: Path) -> None:
+    """What was left by a backup that was killed goes; what is only called alike stays."""
+    left, open_one = (tmp_path / f"monday.partial-{end}" for end in ("abcd_123", "abcd1234"))
+    others = [tmp_path / f"monday.partial-{end}" for end in ("broken", "abcd12345", "ABCD1234")]
+    for folder in (left, *others):
+        folder.mkdir(mode=0o700)
+        (folder / "backup.json").write_text("{}")
+    open_one.mkdir()
+    open_one.chmod(0o755)
+    copied(state, tmp_path / "monday")
+    assert not left.exists()
+    assert open_one.exists()
+    assert all((folder / "backup.json").exists() for folder in others)
+
+
+@needs_root
+def test_a_folder_of_another_user_is_no_left_one(state: Path, tmp_path: Path) -> None:
+    """Root could remove it."""
+    left = tmp_path / "monday.partial-abcd1234"
+    left.mkdir(mode=0o700)
+    os.chown(left, NOBODY, NOBODY)
+    copied(state, tmp_path / "monday")
+    assert left.exists()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -23,6 +24,8 @@ from forebay.errors import ConfigError
 __all__ = ["made"]
 
 _PARTIAL: Final = ".partial-"
+_RANDOM: Final = "[a-z0-9_]{8}"
+"""What `tempfile.mkdtemp` ends a name with."""
 
 
 @contextlib.contextmanager
@@ -93,20 +96,24 @@ def _taken(target: Path) -> ConfigError:
 
 
 def _remove_left(target: Path) -> None:
-    """Remove partial folders of the same name whose commands were killed."""
-    for left in target.parent.glob(f"{_escaped(target.name)}{_PARTIAL}*"):
+    """Remove partial folders of the same name whose commands were killed.
+
+    Another folder may be called alike: the name must be one of `mkdtemp`, and the folder of this
+    user and closed to others, as it makes them.
+    """
+    ours = re.compile(re.escape(target.name + _PARTIAL) + _RANDOM)
+    for name in os.listdir(target.parent):
+        if not ours.fullmatch(name):
+            continue
+        left = target.parent / name
         with contextlib.suppress(OSError):
             lock = _locked(left)
             try:
-                shutil.rmtree(left, ignore_errors=True)
+                found = os.fstat(lock)
+                if found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700:
+                    shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(lock)
-
-
-def _escaped(name: str) -> str:
-    import glob
-
-    return glob.escape(name)
 
 
 def _lock_new(target: Path) -> tuple[Path, int]:
