@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import sqlite3
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.errors import BrokenError, Error
+from forebay.errors import BrokenError, ConfigError, Error
 from forebay.executor.backup import layout
 from forebay.executor.backup.checking import check_backup
 from forebay.executor.backup.copying import back_up
@@ -166,3 +167,17 @@ def test_a_folder_of_another_user_is_no_left_one(state: Path, tmp_path: Path) ->
     os.chown(left, NOBODY, NOBODY)
     copied(state, tmp_path / "monday")
     assert left.exists()
+
+
+def test_a_disk_without_locks_is_refused(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel refuses a lock for more reasons than that another has it."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ConfigError, match=f"in {tmp_path}: No locks available; name a directory"):
+        copied(state, tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["state"]

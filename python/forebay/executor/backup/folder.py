@@ -127,12 +127,19 @@ def _lock_new(target: Path) -> tuple[Path, int]:
                 "yours, on a disk with room"
             ) from error
         partial = Path(made)
-        # Another command may take it for a left one until it is locked.
-        with contextlib.suppress(OSError):
+        try:
             lock = _locked(partial)
-            if partial.is_dir():
-                return partial, lock
-            os.close(lock)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another command took it for a left one
+        except OSError as error:
+            partial.rmdir()
+            raise ConfigError(
+                f"nothing can be locked in {target.parent}: {error.strerror}; name a directory of "
+                "another disk"
+            ) from error
+        if partial.is_dir():
+            return partial, lock
+        os.close(lock)  # it was removed before it was locked
 
 
 def _locked(partial: Path) -> int:
