@@ -146,8 +146,8 @@ def test_a_disk_that_fails_at_the_end_is_named(
 
 def test_a_folder_of_somebody_else_is_no_left_one(state: Path, tmp_path: Path) -> None:
     """What was left by a backup that was killed goes; what is only called alike stays."""
-    left, open_one = (tmp_path / f"monday.partial-{end}" for end in ("abcd_123", "abcd1234"))
-    others = [tmp_path / f"monday.partial-{end}" for end in ("broken", "abcd12345", "ABCD1234")]
+    left, open_one = (tmp_path / f"monday.partial-{end}" for end in ("0123abcd", "0123abce"))
+    others = [tmp_path / f"monday.partial-{end}" for end in ("broken", "0123abcd5", "0123ABCD")]
     for folder in (left, *others):
         folder.mkdir(mode=0o700)
         (folder / "backup.json").write_text("{}")
@@ -162,7 +162,7 @@ def test_a_folder_of_somebody_else_is_no_left_one(state: Path, tmp_path: Path) -
 @needs_root
 def test_a_folder_of_another_user_is_no_left_one(state: Path, tmp_path: Path) -> None:
     """Root could remove it."""
-    left = tmp_path / "monday.partial-abcd1234"
+    left = tmp_path / "monday.partial-0123abcd"
     left.mkdir(mode=0o700)
     os.chown(left, NOBODY, NOBODY)
     copied(state, tmp_path / "monday")

@@ -10,9 +10,9 @@ import contextlib
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,8 +24,8 @@ from forebay.errors import ConfigError
 __all__ = ["made"]
 
 _PARTIAL: Final = ".partial-"
-_RANDOM: Final = "[a-z0-9_]{8}"
-"""What `tempfile.mkdtemp` ends a name with."""
+_RANDOM: Final = "[0-9a-f]{8}"
+"""What the name of a partial folder ends with."""
 
 
 @contextlib.contextmanager
@@ -98,8 +98,8 @@ def _taken(target: Path) -> ConfigError:
 def _remove_left(target: Path) -> None:
     """Remove partial folders of the same name whose commands were killed.
 
-    Another folder may be called alike: the name must be one of `mkdtemp`, and the folder of this
-    user and closed to others, as it makes them.
+    Another folder may be called alike: the name must be one that `_lock_new` gives, and the folder
+    of this user and closed to others.
     """
     ours = re.compile(re.escape(target.name + _PARTIAL) + _RANDOM)
     for name in os.listdir(target.parent):
@@ -119,27 +119,37 @@ def _remove_left(target: Path) -> None:
 def _lock_new(target: Path) -> tuple[Path, int]:
     """A new partial folder, for this user alone, and the descriptor that holds its lock."""
     while True:
+        # Named before it is made, so that a signal in between leaves none.
+        partial = target.with_name(f"{target.name}{_PARTIAL}{secrets.token_hex(4)}")
         try:
-            made = tempfile.mkdtemp(prefix=f"{target.name}{_PARTIAL}", dir=target.parent)
-        except OSError as error:
-            raise ConfigError(
-                f"nothing can be made in {target.parent}: {error.strerror}; name a directory of "
-                "yours, on a disk with room"
-            ) from error
-        partial = Path(made)
-        try:
+            _make(partial)
             lock = _locked(partial)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another command took it for a left one
-        except OSError as error:
-            partial.rmdir()
+            if partial.is_dir():
+                return partial, lock
+            os.close(lock)
+        except (FileExistsError, FileNotFoundError, BlockingIOError):
+            continue  # another command has it, or took it for a left one
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                partial.rmdir()
+            if not isinstance(error, OSError):
+                raise
             raise ConfigError(
                 f"nothing can be locked in {target.parent}: {error.strerror}; name a directory of "
                 "another disk"
             ) from error
-        if partial.is_dir():
-            return partial, lock
-        os.close(lock)  # it was removed before it was locked
+
+
+def _make(partial: Path) -> None:
+    try:
+        partial.mkdir(0o700)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"nothing can be made in {partial.parent}: {error.strerror}; name a directory of "
+            "yours, on a disk with room"
+        ) from error
 
 
 def _locked(partial: Path) -> int:
