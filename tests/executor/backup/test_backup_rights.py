@@ -181,3 +181,17 @@ def test_a_disk_without_locks_is_refused(
     with pytest.raises(ConfigError, match=f"in {tmp_path}: No locks available; name a directory"):
         copied(state, tmp_path / "copy")
     assert os.listdir(tmp_path) == ["state"]
+
+
+def test_an_absolute_path_needs_no_current_directory(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it was removed, the message says to give one."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    here.rmdir()
+    with pytest.raises(ConfigError, match="give absolute paths"):
+        copied(state, Path("copy"))
+    copied(state, tmp_path / "copy")
+    assert check_backup(tmp_path / "copy").faults == ()

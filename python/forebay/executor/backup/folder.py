@@ -40,7 +40,8 @@ def made(target: Path, source: Path) -> Iterator[Path]:
         ConfigError: DIR cannot be made there.
         OSError: a directory cannot be looked at, or the folder cannot get its name.
     """
-    target = Path(os.path.normpath(working_directory() / target))
+    whole = target if target.is_absolute() else working_directory() / target
+    target = Path(os.path.normpath(whole))
     _check(target, source)
     _remove_left(target)
     partial, lock = _lock_new(target)
