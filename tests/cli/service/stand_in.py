@@ -148,6 +148,26 @@ class Unit:
         """`ExecReload=kill -HUP $MAINPID`, or its end."""
         os.kill(self.pid, number)
 
+    def command(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command of the same user, which is not of the unit."""
+        environment = {
+            name: value
+            for name, value in self.environment.items()
+            if not name.startswith(("NOTIFY_", "LISTEN_", "WATCHDOG_"))
+        }
+        command = [sys.executable, "-m", "forebay.cli", *words]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def stopped(self, stop_s: float) -> int:
+        """Kill it at `TimeoutStopSec=`, or when that is over which it asks for; its exit code."""
+        asked = self.hear("STOPPING", "1").get("EXTEND_TIMEOUT_USEC", "0")
+        assert self.process is not None
+        try:
+            self.process.communicate(timeout=max(stop_s, int(asked) / 1e6))
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+        return self.process.wait(40)
+
     def ended(self) -> tuple[int, str]:
         """Wait for its end: the exit code, and what it printed on stderr."""
         assert self.process is not None

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from forebay.cli.command_line import parser
 from forebay.cli.exit_codes import USAGE, code_of_signal
-from forebay.cli.service.systemd import HTTP
+from forebay.cli.service.systemd import END_S, HTTP
 from forebay.config import ExecutorConfig, parse_seconds
 from forebay.gateway.routes.every import ROUTES
 from tests.cli.service.dockerfile import ROOT, stages
@@ -64,7 +64,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
 def test_the_unit_fits_the_server() -> None:
     """Its times are above the server's own, and its codes are the server's."""
     unit = settings(UNIT)
-    assert parse_seconds(float(unit["TimeoutStopSec"])) > DRAIN_S
+    assert parse_seconds(float(unit["TimeoutStopSec"])) >= DRAIN_S + END_S
     codes = {int(code) for code in unit["SuccessExitStatus"].split()}
     assert codes == {code_of_signal(signal.SIGTERM), code_of_signal(signal.SIGINT)}
     assert int(unit["RestartPreventExitStatus"]) == USAGE
@@ -72,6 +72,11 @@ def test_the_unit_fits_the_server() -> None:
     assert Path(program).name == "forebay"
     assert parser("serve").parse_args(arguments).http == f"fd://{HTTP}"
     assert settings(SOCKET)["FileDescriptorName"] == HTTP
+
+
+def test_the_main_process_alone_speaks_for_the_unit() -> None:
+    """A worker runs foreign code as the same user, and finds the socket of systemd by its path."""
+    assert settings(UNIT)["NotifyAccess"] == "main"
 
 
 def test_the_image_is_made_of_what_is_there() -> None:

@@ -39,8 +39,6 @@ def test_variables_are_read_once(notify: socket.socket) -> None:
     assert manager.watchdog_s == 3.0
     manager.ready("one\nREADY=0")
     assert notify.recv(100) == b"READY=1\nSTATUS=one READY=0"
-    manager.main_process(7)
-    assert notify.recv(100) == b"MAINPID=7"
     assert not Manager.take(environment)
     Manager.take(environment).ready()  # there is nobody to tell
 

@@ -9,8 +9,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +16,13 @@ from typing import Final
 
 import pytest
 
+from forebay.cli.service.systemd import END_S
 from tests.cli.service.stand_in import Unit
 
 APP: Final = """
 import os
 import subprocess
+import time
 
 import forebay
 
@@ -33,6 +33,12 @@ app = forebay.App("unit")
 def seen() -> dict[str, str]:
     output = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
     return dict(line.partition("=")[::2] for line in output.splitlines())
+
+
+@app.request()
+def slow() -> str:
+    time.sleep(5.0)
+    return "done"
 """
 
 pytestmark = pytest.mark.timeout(180)  # each starts a server, some twice
@@ -74,6 +80,13 @@ def listening() -> Iterator[socket.socket]:
         yield listener
 
 
+def gateways(pid: int) -> list[Path]:
+    """The gateways of a server, each a child of the thread that has started it."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [Path("/proc", child) for one in threads for child in one.read_text().split()]
+    return [one for one in children if b"forebay.gateway" in (one / "cmdline").read_bytes()]
+
+
 def get(listener: socket.socket, path: str) -> int:
     """The status of an answer over HTTP."""
     connection = http.client.HTTPConnection(*listener.getsockname(), timeout=40)
@@ -98,8 +111,23 @@ def test_every_message_comes_in_its_order(tmp_path: Path, app: Path, is_abstract
         unit.hear("STOPPING", "1")
         assert unit.ended()[0] == 128 + signal.SIGTERM
         states = [name for one in unit.told for name in one.fields if name != "STATUS"]
-        assert states == ["READY", "RELOADING", "MONOTONIC_USEC", "READY", "STOPPING"]
+        reload = ["RELOADING", "MONOTONIC_USEC", "READY"]
+        assert states == ["READY", *reload, "STOPPING", "EXTEND_TIMEOUT_USEC"]
         assert {one.pid for one in unit.told} == {unit.pid}
+
+
+def test_a_drain_that_is_longer_than_the_units_is_waited_for(tmp_path: Path, app: Path) -> None:
+    """`forebay stop --grace 10min` is not ended by `TimeoutStopSec=` after 90 s."""
+    with Unit(tmp_path, "serve", str(app), "--quiet") as unit:
+        unit.hear("READY")
+        with unit.command("run", f"{app}:slow", "--quiet") as running:
+            unit.hear("STATUS", "1 running")
+            with unit.command("stop", "--app", str(app), "--grace", "10min", "--quiet") as stop:
+                assert unit.stopped(0.5) == 0
+                told = next(one.fields for one in unit.told if "STOPPING" in one.fields)
+                assert int(told["EXTEND_TIMEOUT_USEC"]) == (600 + END_S) * 1e6
+                assert stop.wait(40) == 0
+            assert (running.wait(40), running.communicate()[0]) == (0, "done\n")
 
 
 def test_an_application_that_cannot_be_imported_is_not_ready(tmp_path: Path, app: Path) -> None:
@@ -165,23 +193,16 @@ def test_no_process_of_the_server_can_speak_for_it(tmp_path: Path, app: Path) ->
         )
         with unit:
             unit.hear("READY")
-            command = [sys.executable, "-m", "forebay.cli", "run", f"{app}:seen"]
-            environment = {
-                name: value
-                for name, value in unit.environment.items()
-                if not name.startswith(("NOTIFY_", "LISTEN_", "WATCHDOG_"))
-            }
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=40, check=True
-            )
-            seen = json.loads(done.stdout.replace("'", '"'))
+            with unit.command("run", f"{app}:seen") as running:
+                output, _ = running.communicate(timeout=40)
+            seen = json.loads(output.replace("'", '"'))
             of_systemd = [one for one in seen if one.startswith(("NOTIFY", "LISTEN", "WATCHDOG"))]
             assert not of_systemd
             assert seen["FOREBAY_STATE_DIR"]
-            for child in Path(f"/proc/{unit.pid}/task/{unit.pid}/children").read_text().split():
-                command_line = Path(f"/proc/{child}/cmdline").read_bytes()
-                if b"forebay.gateway" in command_line:
-                    assert b"NOTIFY_SOCKET" not in Path(f"/proc/{child}/environ").read_bytes()
+            (gateway,) = gateways(unit.pid)
+            variables = (gateway / "environ").read_bytes().split(b"\0")
+            assert any(one.startswith(b"FOREBAY_STATE_DIR=") for one in variables)
+            assert not any(one.startswith((b"NOTIFY", b"LISTEN", b"WATCH")) for one in variables)
 
 
 def test_http_is_served_at_the_socket_of_systemd(tmp_path: Path, app: Path) -> None:

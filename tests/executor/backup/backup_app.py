@@ -24,6 +24,16 @@ def large(letter: str, size: int) -> bytes:
     return letter.encode() * size
 
 
+@app.request()
+def opened(gate: str, size: int) -> bytes:
+    """A result that becomes a file, once the gate is there."""
+    if not os.path.exists(gate):
+        print("run 1")
+        raise RuntimeError("it is closed")
+    print("run 2")
+    return b"x" * size
+
+
 @app.request(retries=3)
 def again(gate: str) -> str:
     """It may run again after a crash."""

@@ -163,6 +163,26 @@ def test_others_cannot_read_a_backup(serving: Serving, client: Client, tmp_path:
 def test_a_result_that_is_retried_later_stays_in_the_backup(
     serving: Serving, client: Client, tmp_path: Path
 ) -> None:
+    """The copy has the end of the run before, and its log; the store has those of the next run."""
+    gate = tmp_path / "gate"
+    request = client.submit("opened", gate=str(gate), size=9_000)
+    assert "it is closed" in str(request.exception(timeout=30))
+    target = tmp_path / "copy"
+    assert back_up(serving, target).code == 0
+    gate.touch()
+    client.retry(request.id)
+    assert client.get(request.id).result(timeout=30) == b"x" * 9_000
+    assert "run 2" in "".join(client.get(request.id).logs())
+    assert check_backup(target).faults == ()
+    with served(serving, target) as restored:
+        kept = restored.get(request.id)
+        assert "it is closed" in str(kept.exception(timeout=30))
+        assert "run 2" not in "".join(kept.logs())
+
+
+def test_a_result_that_is_pruned_later_stays_in_the_backup(
+    serving: Serving, client: Client, tmp_path: Path
+) -> None:
     """A copy may be a second name of the file, which nobody writes to."""
     request = client.submit("large", letter="x", size=9_000)
     request.result(timeout=30)

@@ -153,16 +153,24 @@ class TestEnded:
         assert back_up(serving, tmp_path / "copy").code == 0
         assert partial_folders(tmp_path) == []
 
-    def test_an_interrupt_removes_what_it_had(self, serving: Serving, tmp_path: Path) -> None:
-        """Ctrl-C."""
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_a_signal_removes_what_it_had(
+        self, serving: Serving, tmp_path: Path, number: signal.Signals
+    ) -> None:
+        """Ctrl-C, a timer that is over, a terminal that is closed: none leaves the key."""
         for _ in range(5):
-            process = begun(serving, tmp_path / "copy")
+            before = signal.signal(number, signal.SIG_DFL)  # it may be ignored, as under nohup
+            try:
+                process = begun(serving, tmp_path / "copy")
+            finally:
+                signal.signal(number, before)
             while not partial_folders(tmp_path) and process.poll() is None:
                 time.sleep(0.001)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
+            process.send_signal(number)
             code = process.wait(20)
             assert partial_folders(tmp_path) == []
-            if code == 130:
+            if code == 128 + number:
                 assert not (tmp_path / "copy").exists()
                 return
             (tmp_path / "copy").rename(tmp_path / f"copy-{time.monotonic()}")

@@ -1,4 +1,4 @@
-"""`forebay cordon`: let a server take no more submissions, and take that back."""
+"""`forebay cordon`: let a server take no more submissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`forebay drain`: let a server begin nothing more, and wait until nothing runs."""
+"""`forebay drain`: wait for what runs in a server that begins nothing more."""
 
 from __future__ import annotations
 

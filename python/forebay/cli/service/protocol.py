@@ -1,4 +1,4 @@
-"""The protocols between systemd and a service: what it tells, and the sockets that it gets.
+"""The protocols of systemd for a service: notification, watchdog, passed sockets.
 
 Sources: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3). Each is a variable of the
 environment and a datagram or inherited descriptors, so no library is needed.
@@ -10,6 +10,7 @@ must not speak for it.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -83,9 +84,16 @@ class Manager:
         """It loads its code anew; `ready` follows."""
         self._send("RELOADING=1", more=f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    def stopping(self, status: str = "") -> None:
-        """It has begun to end."""
-        self._send("STOPPING=1", status)
+    def stopping(self, status: str = "", *, within_s: float | None = None) -> None:
+        """It has begun to end.
+
+        Args:
+            status: how it is.
+            within_s: it needs at most so many seconds. The manager waits for as long, or for
+                `TimeoutStopSec=` where that is longer; None: for `TimeoutStopSec=`.
+        """
+        more = "" if within_s is None else f"EXTEND_TIMEOUT_USEC={math.ceil(within_s * 1e6)}"
+        self._send("STOPPING=1", status, more=more)
 
     def status(self, status: str) -> None:
         """How it is, in one line for people."""
@@ -94,10 +102,6 @@ class Manager:
     def alive(self) -> None:
         """It does not hang."""
         self._send("WATCHDOG=1")
-
-    def main_process(self, pid: int) -> None:
-        """This process is the service's main process from now on."""
-        self._send(f"MAINPID={pid}")
 
     def _send(self, state: str, status: str = "", *, more: str = "") -> None:
         if self._address is None:

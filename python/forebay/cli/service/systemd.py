@@ -1,4 +1,4 @@
-"""What systemd is told of a server, and the sockets that it has for it.
+"""A server as systemd knows it: its state, its life signs, its listening socket.
 
 The concept is docs/concepts/executor/service.md.
 """
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 PAUSE_S: Final = 1.0
 """Between two looks at the server: a status is sent at most so often."""
+
+END_S: Final = 30.0
+"""From the end of the drain to that of the process: workers and services end meanwhile."""
 
 HTTP: Final = "http"
 """`FileDescriptorName=` of the gateway's listening socket."""
@@ -59,18 +62,22 @@ class Systemd:
         """Tell it what an event of the server means, if it means anything to it."""
         with self._lock:
             if event in ("draining", "ended"):
-                self._end(event)
+                self._end(facts.get("drain_s"))
             elif event == "reloading" and self._is_ready:
                 self._reloads = True
                 self._manager.reloading()
             elif event in ("ready", "loaded", "unfit"):
                 self._take_in(event, facts)
 
-    def _end(self, event: str) -> None:
-        if not self._ends:
-            self._ends = True
-            drains = event == "draining"
-            self._manager.stopping("what runs has its time to end" if drains else "")
+    def _end(self, drain_s: float | None) -> None:
+        """It ends: after a drain of so many seconds, or now."""
+        if self._ends:
+            return
+        self._ends = True
+        if drain_s is None:
+            self._manager.stopping()
+        else:
+            self._manager.stopping("what runs has its time to end", within_s=drain_s + END_S)
 
     def _take_in(self, event: str, facts: dict[str, Any]) -> None:
         self._listens |= event == "ready"

@@ -11,6 +11,7 @@ from typing import Any, Final
 from forebay import _core
 from forebay.errors import BrokenError, ConfigError
 from forebay.executor.backup import layout
+from forebay.executor.backup.errors import explaining
 from forebay.executor.wire.ids import text_of
 
 __all__ = ["Checked", "check_backup"]
@@ -40,10 +41,16 @@ def check_backup(directory: Path) -> Checked:
     """Check a backup: the database by SQLite's own means, each file by its name and its length.
 
     Raises:
-        ConfigError: it is no backup.
+        ConfigError: it is no backup, or another user's.
+        BrokenError: its disk failed.
 
     Cost: reads the whole database, and looks at each file.
     """
+    with explaining(directory):
+        return _check(directory)
+
+
+def _check(directory: Path) -> Checked:
     told = layout.about(directory)
     if told is None:
         raise ConfigError(

@@ -22,6 +22,7 @@ from forebay import _core
 from forebay._runtime_directory import open_private
 from forebay.errors import BrokenError, ConfigError, LimitError
 from forebay.executor.backup import layout
+from forebay.executor.backup.errors import check_owner, explained, explaining
 from forebay.executor.backup.folder import made
 from forebay.executor.server.rows import rfc3339
 from forebay.executor.wire.ids import number_of, text_of
@@ -64,19 +65,28 @@ def back_up(
         What `backup.json` has.
 
     Raises:
-        ConfigError: there is nothing to copy, or DIR cannot be made there.
+        ConfigError: there is nothing to copy, or it is another user's, or DIR cannot be made there.
         LimitError: the disk is full; `value` bytes are needed, and `limit` are free.
         BrokenError: the store cannot be read, or the disk failed.
     """
-    if not (state / layout.DATABASE).is_file():
+    with explaining(state):
+        _check(state)
+        with made(target, state) as partial:
+            return _Copying(state, partial, target, told).run(
+                with_key=with_key, with_tokens=with_tokens
+            )
+
+
+def _check(state: Path) -> None:
+    """Make sure that there is a store of this user."""
+    try:
+        os.stat(state / layout.DATABASE)
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(
             f"there is no store in {state}; name its application with --app, or a running server "
             "with --url"
-        )
-    with made(target, state) as partial:
-        return _Copying(state, partial, target, told).run(
-            with_key=with_key, with_tokens=with_tokens
-        )
+        ) from None
+    check_owner(state)
 
 
 class _Copying:
@@ -219,6 +229,7 @@ class _Copying:
 
         Raises:
             LimitError: it is full.
+            ConfigError: this user may not read a file, or write one.
             BrokenError: a file cannot be read or written for another reason.
         """
         try:
@@ -231,9 +242,13 @@ class _Copying:
             number = cause.errno if isinstance(cause, OSError) else None
             if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise self._full(name, needed if isinstance(needed, int) else needed()) from error
+            if isinstance(cause, PermissionError):
+                raise explained(cause, self._state) from error
             if isinstance(error, OSError):
                 raise BrokenError(
-                    f"{name} cannot be copied to {self._target}: {error}", delivered="no"
+                    f"{name} cannot be copied to {self._target}: {error}; look at both disks, then "
+                    "begin again",
+                    delivered="no",
                 ) from error
             raise
 

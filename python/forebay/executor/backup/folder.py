@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+import secrets
 import shutil
-import tempfile
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,8 @@ from forebay.errors import ConfigError
 __all__ = ["made"]
 
 _PARTIAL: Final = ".partial-"
+_RANDOM: Final = "[0-9a-f]{8}"
+"""What the name of a partial folder ends with."""
 
 
 @contextlib.contextmanager
@@ -34,8 +38,10 @@ def made(target: Path, source: Path) -> Iterator[Path]:
 
     Raises:
         ConfigError: DIR cannot be made there.
+        OSError: a directory cannot be looked at, or the folder cannot get its name.
     """
-    target = Path(os.path.normpath(working_directory() / target))
+    whole = target if target.is_absolute() else working_directory() / target
+    target = Path(os.path.normpath(whole))
     _check(target, source)
     _remove_left(target)
     partial, lock = _lock_new(target)
@@ -57,7 +63,7 @@ def _check(target: Path, source: Path) -> None:
             f"{target} is inside of the state directory {source}, which a backup is a copy of; "
             "name a directory elsewhere"
         )
-    if not target.parent.is_dir():
+    if not _is_directory(target.parent):
         raise ConfigError(
             f"{target.parent} does not exist, so no backup can be made in it; make it, or mount "
             "its disk"
@@ -75,6 +81,14 @@ def _check(target: Path, source: Path) -> None:
         raise _taken(target)
 
 
+def _is_directory(path: Path) -> bool:
+    """Whether it is one; one out of reach is an error here, which `Path.is_dir` may hide."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _taken(target: Path) -> ConfigError:
     return ConfigError(
         f"{target} is not empty, and a backup is never written over another; name a directory that "
@@ -83,39 +97,60 @@ def _taken(target: Path) -> ConfigError:
 
 
 def _remove_left(target: Path) -> None:
-    """Remove partial folders of the same name whose commands were killed."""
-    for left in target.parent.glob(f"{_escaped(target.name)}{_PARTIAL}*"):
+    """Remove partial folders of the same name whose commands were killed.
+
+    Another folder may be called alike: the name must be one that `_lock_new` gives, and the folder
+    of this user and closed to others.
+    """
+    ours = re.compile(re.escape(target.name + _PARTIAL) + _RANDOM)
+    for name in os.listdir(target.parent):
+        if not ours.fullmatch(name):
+            continue
+        left = target.parent / name
         with contextlib.suppress(OSError):
             lock = _locked(left)
             try:
-                shutil.rmtree(left, ignore_errors=True)
+                found = os.fstat(lock)
+                if found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o700:
+                    shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(lock)
-
-
-def _escaped(name: str) -> str:
-    import glob
-
-    return glob.escape(name)
 
 
 def _lock_new(target: Path) -> tuple[Path, int]:
     """A new partial folder, for this user alone, and the descriptor that holds its lock."""
     while True:
+        # Named before it is made, so that a signal in between leaves none.
+        partial = target.with_name(f"{target.name}{_PARTIAL}{secrets.token_hex(4)}")
         try:
-            made = tempfile.mkdtemp(prefix=f"{target.name}{_PARTIAL}", dir=target.parent)
-        except OSError as error:
-            raise ConfigError(
-                f"nothing can be made in {target.parent}: {error.strerror}; name a directory of "
-                "yours, on a disk with room"
-            ) from error
-        partial = Path(made)
-        # Another command may take it for a left one until it is locked.
-        with contextlib.suppress(OSError):
+            _make(partial)
             lock = _locked(partial)
             if partial.is_dir():
                 return partial, lock
             os.close(lock)
+        except (FileExistsError, FileNotFoundError, BlockingIOError):
+            continue  # another command has it, or took it for a left one
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                partial.rmdir()
+            if not isinstance(error, OSError):
+                raise
+            raise ConfigError(
+                f"nothing can be locked in {target.parent}: {error.strerror}; name a directory of "
+                "another disk"
+            ) from error
+
+
+def _make(partial: Path) -> None:
+    try:
+        partial.mkdir(0o700)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"nothing can be made in {partial.parent}: {error.strerror}; name a directory of "
+            "yours, on a disk with room"
+        ) from error
 
 
 def _locked(partial: Path) -> int:
@@ -134,14 +169,15 @@ def _locked(partial: Path) -> int:
 
 
 def _rename(partial: Path, target: Path) -> None:
-    try:
-        os.rename(partial, target)
-    except OSError as error:
-        if target.is_dir() and next(os.scandir(target), None) is not None:
-            raise _taken(target) from error  # by another backup meanwhile
-        raise
+    # Opened before: where this user may not, there is no DIR.
     parent = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        os.rename(partial, target)
         os.fsync(parent)
+    except OSError as error:
+        if partial.exists() and target.is_dir() and next(os.scandir(target), None) is not None:
+            raise _taken(target) from error  # by another backup meanwhile
+        error.filename = os.fspath(target)
+        raise
     finally:
         os.close(parent)

@@ -1,4 +1,4 @@
-"""What lies where in the folder of a backup, and what it says of itself."""
+"""The contents of the folder of a backup."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from forebay._runtime_directory import open_private
 from forebay.errors import ConfigError
+from forebay.executor.backup.errors import explained
 
 __all__ = [
     "ABOUT",
@@ -45,7 +46,8 @@ def about(directory: Path) -> dict[str, Any] | None:
     """What a backup says of itself; None: this is no backup.
 
     Raises:
-        ConfigError: what it says cannot be read.
+        ConfigError: it says nothing that makes sense.
+        OSError: it cannot be read.
     """
     path = directory / ABOUT
     try:
@@ -54,9 +56,9 @@ def about(directory: Path) -> dict[str, Any] | None:
             raise ValueError("it has no name")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
-            f"{path} cannot be read: {error}; take another backup, or remove the file to use the "
+            f"{path} is damaged: {error}; take another backup, or remove the file to use the "
             "directory without it"
         ) from error
     return dict(told)
@@ -71,11 +73,16 @@ def refuse_other(state: Path) -> None:
     Raises:
         ConfigError: the directory around it is a backup, and not one of this application.
     """
-    if state.exists():
-        return
-    told = about(state.parent)
-    if told is None or not (state.parent / told["name"]).is_dir():
-        return
+    try:
+        if state.exists():
+            return
+        told = about(state.parent)
+        if told is None or not (state.parent / told["name"]).is_dir():
+            return
+    except PermissionError:
+        return  # nor can it be made there, which says why
+    except OSError as error:
+        raise explained(error, state.parent) from error
     raise ConfigError(
         f"{state.parent} is a backup of {told.get('file')}, and a server finds its folder by the "
         f"path of that file, which has changed; to serve its requests with this application: mv "

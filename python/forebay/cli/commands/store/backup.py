@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from forebay._units import duration, size
-from forebay.cli.exit_codes import FAILED, SUCCEEDED
+from forebay.cli.exit_codes import FAILED, SUCCEEDED, code_of_signal
 from forebay.cli.output import is_terminal, murmur, note, say, say_json
 from forebay.cli.parser import UsageError, command, talking
 from forebay.cli.session import log, session, tell
@@ -22,6 +23,8 @@ EXAMPLES = """\
   forebay backup --app tune.py monday              while its server runs, or does not
   forebay backup --check monday                    is it whole?
   forebay serve tune.py --state-dir monday         start from it"""
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _TOLD_S: Final = 0.1
 """Between two reports on a terminal."""
@@ -60,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         return _check(options)
     from forebay.executor._internal import back_up
 
-    with _state(options) as state, _never_stopped():
+    with _state(options) as state, _signals():
         meter = _Meter(is_shown=not options.quiet and is_terminal(sys.stderr))
         try:
             told = back_up(
@@ -131,13 +134,29 @@ def _contents(told: dict[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _never_stopped() -> Iterator[None]:
-    """Ignore Ctrl-Z: a stopped copy would let the log of the store grow for as long."""
-    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+def _signals() -> Iterator[None]:
+    """End by a signal so that what was copied is removed, which may hold the key; ignore Ctrl-Z.
+
+    A stopped copy would let the log of the store grow for as long.
+    """
+    before = {signal.SIGTSTP: signal.signal(signal.SIGTSTP, signal.SIG_IGN)}
+    for number in _ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
+            before[number] = signal.signal(number, _end)
     try:
         yield
+    except SystemExit:
+        before.clear()  # further ones are ignored until the end
+        raise
     finally:
-        signal.signal(signal.SIGTSTP, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    for one in _ENDING:
+        signal.signal(one, signal.SIG_IGN)  # a second one would leave what is being removed
+    raise SystemExit(code_of_signal(number))
 
 
 class _Meter:
