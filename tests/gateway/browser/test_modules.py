@@ -294,3 +294,63 @@ def test_newer_rows_are_held_back_and_let_in(modules: Opened) -> None:
         }""",
     )
     assert told == [1, 2, 3, 0, "000000000003"]
+
+
+ANSWERED = """
+/** Answer what a list of this name reads, by a function of its query; others are asked as ever. */
+const answered = async (answer, work) => {
+  const real = window.fetch;
+  const asked = [];
+  window.fetch = async (url, options) => {
+    const query = new URL(url).searchParams;
+    if (query.get("name") !== "answered") return real(url, options);
+    asked.push(Object.fromEntries(query));
+    return answer(asked.at(-1), asked.length);
+  };
+  try {
+    return await work(asked);
+  } finally {
+    window.fetch = real;
+  }
+};
+const page = (ids, next) =>
+  Response.json({ requests: ids.map((id) => ({ id, name: "answered", status: "queued" })), next });
+const soon = (ms = 50) => new Promise((resolve) => setTimeout(resolve, ms));
+const until = async (holds) => {
+  for (let turn = 0; turn < 600 && !holds(); turn += 1) await soon(100);
+};
+"""
+"""Functions for a list whose answers the test gives."""
+
+
+def listed(it: Opened, body: str) -> Any:
+    """What a function of the module of the list gives, which may use `ANSWERED`."""
+    function = f"async (module) => {{ {ANSWERED} return ({body})(module); }}"
+    return call(it, "data/request-list.js", function)
+
+
+def test_a_list_at_its_end_reads_on_only_while_that_gives_rows(modules: Opened) -> None:
+    """With the server away, or a rare filter, the page would ask without a pause."""
+    told = listed(
+        modules,
+        """({ RequestList }) => answered(
+          ({ cursor }) => {
+            if (!cursor) return page(["000000000009"], "000000000009");
+            if (cursor === "000000000009") return page(["000000000008"], "000000000008");
+            throw new TypeError("nobody answers");
+          },
+          async (asked) => {
+            const list = new RequestList({ name: "answered" });
+            await list.renew();
+            const tries = [];
+            const reach = async (isAtEnd) => {
+              list.reach(isAtEnd);
+              await soon();
+              tries.push(asked.length);
+            };
+            for (const isAtEnd of [true, true, true, true, false, true]) await reach(isAtEnd);
+            return [tries, list.length, list.isSpent];
+          },
+        )""",
+    )
+    assert told == [[2, 3, 3, 3, 3, 4], 2, True]

@@ -24,6 +24,7 @@ export class RequestList {
   #rows = new Map();
   #next = null;
   #isReading = false;
+  #isSpent = false;
   #renewal = null;
   #meanwhile = [];
   #isHeld = false;
@@ -65,6 +66,17 @@ export class RequestList {
 
   get isReading() {
     return this.#isReading;
+  }
+
+  /** Whether the last try to read older ones gave none: the next one is the reader's. */
+  get isSpent() {
+    return this.#isSpent && !this.#isReading;
+  }
+
+  /** Read on while the reader is at the end; what gave nothing is tried again once they come back. */
+  reach(isAtEnd) {
+    if (!isAtEnd) this.#isSpent = false;
+    else if (!this.#isSpent) this.readMore();
   }
 
   /** The row at a place. */
@@ -126,10 +138,12 @@ export class RequestList {
   /** Read the next page. */
   async readMore() {
     if (!this.hasMore || this.#isReading) return;
+    this.#isSpent = true; // until it has given some
     await this.#reading(async () => {
       const [rows, next] = await this.#page(this.#next);
       this.#next = next;
       this.#append(rows);
+      this.#isSpent = rows.length === 0;
     });
   }
 

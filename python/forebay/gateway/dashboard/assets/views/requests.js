@@ -67,10 +67,14 @@ function NoneFits() {
 /** Many were looked at, and none of them fits. */
 function Deeper({ list }) {
   return html`<${Nothing} title="None of the newest requests fits this filter">
-    <${Button} because=${list.isReading ? "It is being read." : null} onPress=${() => list.readMore()}>
-      Look at older ones
-    <//>
+    <${Older} list=${list} />
   <//>`;
+}
+
+/** Read on where the list has given that up. */
+function Older({ list }) {
+  return html`<${Button} because=${list.isReading ? "It is being read." : null} data-testid="look-older"
+    onPress=${() => list.readMore()}>Look at older ones<//>`;
 }
 
 function Grid({ list }) {
@@ -98,7 +102,7 @@ function Grid({ list }) {
   };
   const onRange = ({ isAtTop, isAtEnd }) => {
     list.hold(!isAtTop);
-    if (isAtEnd) list.readMore();
+    list.reach(isAtEnd);
   };
   const toTop = () => {
     box.current.scrollTop = 0;
@@ -133,6 +137,7 @@ function Toolbar({ list, selection, toTop }) {
   const rows = selection.rows();
   return html`<div class="toolbar" data-testid="toolbar">
     ${rows.length ? html`<${Acts} rows=${rows} clear=${() => selection.clear()} />` : html`<${Count} list=${list} />`}
+    ${list.isSpent && list.hasMore && html`<${Older} list=${list} />`}
     ${list.held > 0 &&
     html`<${Button} kind="held" data-testid="show-newer" onPress=${toTop}>${count(list.held)} newer<//>`}
   </div>`;
