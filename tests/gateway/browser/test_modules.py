@@ -354,3 +354,29 @@ def test_a_list_at_its_end_reads_on_only_while_that_gives_rows(modules: Opened) 
         )""",
     )
     assert told == [[2, 3, 3, 3, 3, 4], 2, True]
+
+
+def test_a_list_that_finds_nothing_gives_up_and_ends_with_its_filter(modules: Opened) -> None:
+    """It would read the whole store, and go on after the reader chose another filter."""
+    told = listed(
+        modules,
+        """({ RequestList }) => answered(
+          async (query, turn) => {
+            await soon(turn < 22 ? 1 : 500);
+            return page([], String(turn).padStart(12, "0"));
+          },
+          async (asked) => {
+            const feed = { watch: () => () => {} };
+            const alone = new RequestList({ name: "answered" });
+            await alone.renewAll();
+            const gaveUp = [asked.length, alone.state, alone.hasMore];
+            const end = new RequestList({ name: "answered" }).follow(feed);
+            await until(() => asked.length >= 22);
+            end();
+            const before = asked.length;
+            await soon(700);
+            return [gaveUp, before < 40, asked.length === before];
+          },
+        )""",
+    )
+    assert told == [[20, "ready", True], True, True]

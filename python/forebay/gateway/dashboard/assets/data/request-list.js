@@ -30,6 +30,7 @@ export class RequestList {
   #isHeld = false;
   #held = [];
   #isStale = false;
+  #isEnded = false;
 
   /** @param {object} filter of the link: status, name, submitter, lane, since */
   constructor(filter) {
@@ -101,10 +102,20 @@ export class RequestList {
   /** Take what the feed tells until the function that is returned is called. */
   follow(feed) {
     this.renewAll();
-    return feed.watch((events, isMissing) => {
+    const unwatch = feed.watch((events, isMissing) => {
       this.apply(events);
       if (isMissing) this.renewAll();
     });
+    return () => {
+      unwatch();
+      this.#end();
+    };
+  }
+
+  /** Give up what is being read, and read no more: another filter is shown. */
+  #end() {
+    this.#isEnded = true;
+    clearTimeout(this.#renewal);
   }
 
   /** Read all anew that is here: others of its events were missed. */
@@ -113,12 +124,12 @@ export class RequestList {
     await this.#reading(async () => {
       const wanted = Math.max(this.length, PAGE);
       const rows = [];
+      let more = [];
       let next = null;
       do {
-        const [more, behind] = await this.#page(next, Math.min(wanted, PAGE_MAX));
+        [more, next] = await this.#page(next, Math.min(wanted, PAGE_MAX));
         rows.push(...more);
-        next = behind;
-      } while (next !== null && rows.length < wanted);
+      } while (next !== null && more.length && rows.length < wanted);
       this.#replace(rows, next);
     });
   }
@@ -245,7 +256,7 @@ export class RequestList {
     const span = SPANS_S[since];
     const from = span && new Date(Date.now() - span * 1000).toISOString();
     let at = cursor;
-    for (let turn = 0; turn < EMPTY_PAGES_MAX; turn += 1) {
+    for (let turn = 0; turn < EMPTY_PAGES_MAX && !this.#isEnded; turn += 1) {
       const page = await read("v1/requests", { ...filter, since: from, limit, cursor: at });
       if (page.requests.length || page.next === null) return [page.requests, page.next];
       at = page.next;
@@ -254,7 +265,7 @@ export class RequestList {
   }
 
   async #reading(work) {
-    if (this.#isReading) return;
+    if (this.#isReading || this.#isEnded) return;
     this.#isReading = true;
     try {
       await work();
