@@ -257,6 +257,14 @@ def test_a_life_is_waits_runs_and_pauses(
             None,
         ),
         ({"name": "other"}, [{"event": "started", "attempt": 1, "queued_ms": 5}], None),
+        ({"submitter": "ann"}, [{"event": "started", "attempt": 1, "queued_ms": 5}], None),
+        ({"lane": "long"}, [{"event": "progress", "done": 1, "total": 2}], None),
+        ({"since": "1h"}, [{"event": "started", "attempt": 1, "queued_ms": 5}], None),
+        (
+            {"submitter": "ann", "since": "1h"},
+            [{"event": "accepted", "lane": "short", "submitter": "ann"}],
+            "queued",
+        ),
     ],
 )
 def test_events_change_the_list(

@@ -1,7 +1,7 @@
 /** The rows of one filter, the newest first: read page by page, kept true by events. */
 import { Problem, read } from "../core/api.js";
 import { Signal } from "../core/signal.js";
-import { fits, rowAfter } from "./row-events.js";
+import { fits, isInDoubt, rowAfter } from "./row-events.js";
 
 const PAGE = 100;
 const PAGE_MAX = 1000;
@@ -182,6 +182,10 @@ export class RequestList {
       return this.#rows.delete(event.id);
     }
     if (!before && !this.#isInReach(event.id)) return false;
+    if (!before && isInDoubt(row, this.#filter)) {
+      this.#renewSoon();
+      return false;
+    }
     if (!before && gone.has(event.id)) gone.delete(event.id);
     else if (!before) fresh.push(event.id);
     this.#rows.set(event.id, row);
