@@ -111,3 +111,24 @@ def test_a_page_that_nobody_sees_gives_its_stream_up(chromium: Any, serving: Htt
         it.page.evaluate(hide, "visible")
         expect(it.part("live")).to_have_text("live")
         expect(it.row(id_).get_by_test_id("status")).to_have_text("succeeded")
+
+
+OVERVIEW = re.compile("/v1/overview")
+
+
+def test_what_is_no_answer_of_the_server_is_tried_again(
+    chromium: Any, serving: HttpServing
+) -> None:
+    """A proxy between answers with a page of its own, at first too, and the figures go on after it."""
+    with opened(chromium, serving) as it:
+        expect(it.part("view-overview")).to_be_visible()
+        it.page.route(OVERVIEW, lambda route: route.fulfill(body="<p>Sign in</p>"))
+        expect(it.part("connection-bar")).to_be_visible()
+        it.page.unroute(OVERVIEW)
+        expect(it.part("connection-bar")).to_have_count(0)
+        refusal = {"status": 503, "json": {"status": 503, "code": "hold", "detail": "not now"}}
+        it.page.route(OVERVIEW, lambda route: route.fulfill(**refusal))
+        it.page.reload()
+        expect(it.part("refusal")).to_contain_text("not now")
+        it.page.unroute(OVERVIEW)
+        expect(it.part("view-overview")).to_be_visible()

@@ -388,3 +388,34 @@ def test_a_list_that_finds_nothing_gives_up_and_ends_with_its_filter(modules: Op
         )""",
     )
     assert told == [[20, "ready", True], True, True]
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        ("new Response('<p>Sign in</p>')", True),
+        ("new Response('{\"requests\": [')", True),
+        ("new Response('away', { status: 502 })", True),
+        ("new Response('away', { status: 503 })", True),
+        ("new Response('late', { status: 504 })", True),
+        ("Response.json({ code: 'server' }, { status: 503 })", True),
+        ("Response.json({ code: 'draining' }, { status: 503 })", False),
+        ("new Response('wrong', { status: 500 })", False),
+    ],
+)
+def test_what_is_no_answer_of_the_gateway_is_a_lost_connection(
+    modules: Opened, answer: str, lost: bool
+) -> None:
+    """An error of another kind would end the reading of the figures for good."""
+    told = call(
+        modules,
+        "core/api.js",
+        f"""async ({{ read, Problem }}) => {{
+          {ANSWERED}
+          return answered(() => {answer}, async () => {{
+            const caught = await read("v1/requests", {{ name: "answered" }}).catch((it) => it);
+            return [caught instanceof Problem, caught.isLost];
+          }});
+        }}""",
+    )
+    assert told == [True, lost]
