@@ -132,3 +132,22 @@ def test_what_is_no_answer_of_the_server_is_tried_again(
         expect(it.part("refusal")).to_contain_text("not now")
         it.page.unroute(OVERVIEW)
         expect(it.part("view-overview")).to_be_visible()
+
+
+def test_what_could_not_be_read_is_read_once_it_can(chromium: Any, serving: HttpServing) -> None:
+    """Also what is read once alone, such as arguments: nobody presses F5."""
+    id_ = serving.submit("say", text="read later")
+    serving.result(id_)
+    requests, arguments = re.compile("/v1/requests"), re.compile("/arguments$")
+    with opened(chromium, serving) as it:
+        expect(it.part("live")).to_have_text("live")
+        it.page.route(requests, lambda route: route.abort())
+        it.go("requests?name=say")
+        expect(it.part("refusal")).to_be_visible()
+        it.page.unroute(requests)
+        expect(it.row(id_)).to_be_visible()
+        it.page.route(arguments, lambda route: route.abort())
+        it.go(f"requests/{id_}")
+        expect(it.part("panel-arguments").get_by_test_id("loading")).to_be_visible()
+        it.page.unroute(arguments)
+        expect(it.part("panel-arguments")).to_contain_text("read later")

@@ -419,3 +419,31 @@ def test_what_is_no_answer_of_the_gateway_is_a_lost_connection(
         }}""",
     )
     assert told == [True, lost]
+
+
+def test_a_list_that_missed_something_is_read_again_with_a_pause(modules: Opened) -> None:
+    """And again where that could not be read: nothing else would tell it."""
+    told = listed(
+        modules,
+        """async ({ RequestList }) => {
+          const times = [];
+          const answer = (query, turn) => {
+            times.push(performance.now());
+            if (turn === 2) throw new TypeError("nobody answers");
+            return page(["000000000002", "000000000001"].slice(turn === 3 ? 0 : 1), null);
+          };
+          return answered(answer, async (asked) => {
+            let tell;
+            const feed = { watch: (told) => { tell = told; return () => {}; } };
+            const list = new RequestList({ name: "answered" });
+            const end = list.follow(feed);
+            await until(() => list.length === 1);
+            for (let gap = 0; gap < 5; gap += 1) tell([], true);
+            await until(() => list.length === 2);
+            end();
+            const pauses = times.slice(1).map((time, at) => time - times[at]);
+            return [asked.length, Math.min(...pauses) > 2500];
+          });
+        }""",
+    )
+    assert told == [3, True]

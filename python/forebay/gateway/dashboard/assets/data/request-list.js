@@ -1,12 +1,17 @@
 /** The rows of one filter, the newest first: read page by page, kept true by events. */
 import { Problem, read } from "../core/api.js";
+import { connection } from "../core/connection.js";
+import { session } from "../core/session.js";
 import { Signal } from "../core/signal.js";
 import { fits, isInDoubt, rowAfter } from "./row-events.js";
 
 const PAGE = 100;
 const PAGE_MAX = 1000;
 const ROWS_MAX = 10_000;
+/** Between two readings of what is here already. */
 const RENEW_MS = 3000;
+/** Between two looks whether the connection is back. */
+const AWAY_MS = 1000;
 const EMPTY_PAGES_MAX = 20;
 
 /** How long ago the oldest request of a filter was accepted, by the words of a link. */
@@ -26,6 +31,8 @@ export class RequestList {
   #isReading = false;
   #isSpent = false;
   #renewal = null;
+  #wholeRenewal = null;
+  #readAt = -Infinity;
   #meanwhile = [];
   #isHeld = false;
   #held = [];
@@ -104,7 +111,7 @@ export class RequestList {
     this.renewAll();
     const unwatch = feed.watch((events, isMissing) => {
       this.apply(events);
-      if (isMissing) this.renewAll();
+      if (isMissing) this.#renewAllSoon();
     });
     return () => {
       unwatch();
@@ -116,6 +123,7 @@ export class RequestList {
   #end() {
     this.#isEnded = true;
     clearTimeout(this.#renewal);
+    clearTimeout(this.#wholeRenewal);
   }
 
   /** Read all anew that is here: others of its events were missed. */
@@ -277,12 +285,25 @@ export class RequestList {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       if (this.state === "loading" || !error.isLost) this.state = error;
+      this.#isStale ||= error.isLost || error.status === 401;
     } finally {
       this.#isReading = false;
       this.apply(this.#meanwhile.splice(0));
       this.#changed();
-      if (this.#isStale) this.renewAll();
+      this.#readAt = performance.now();
+      if (this.#isStale) this.#renewAllSoon();
     }
+  }
+
+  /** Read all anew: not at once after another reading, and once there is somebody to ask. */
+  #renewAllSoon(pause = Math.max(0, this.#readAt + RENEW_MS - performance.now())) {
+    if (this.#isEnded) return;
+    this.#wholeRenewal ??= setTimeout(() => {
+      this.#wholeRenewal = null;
+      const isOpen = connection.value.phase === "open" && session.value.open;
+      if (isOpen) this.renewAll();
+      else this.#renewAllSoon(AWAY_MS);
+    }, pause);
   }
 
   #renewSoon() {
