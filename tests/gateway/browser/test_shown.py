@@ -178,6 +178,27 @@ def test_all_is_done_by_keys_alone(chromium: Any, serving: HttpServing, tmp_path
     serving.call("POST", f"/v1/requests/{ids[0]}/cancel")
 
 
+def test_escape_in_a_field_leaves_that_alone(chromium: Any, serving: HttpServing) -> None:
+    """Who has typed a word wrongly loses neither the selection nor the request."""
+    id_ = serving.submit("shout", count=3)
+    serving.result(id_)
+    with opened(chromium, serving, "requests?name=shout") as it:
+        it.row(id_).get_by_role("checkbox").click()
+        expect(it.part("toolbar")).to_contain_text("1 selected")
+        it.part("filter-name").fill("shou")
+        it.part("filter-name").press("Escape")
+        expect(it.part("filter-name")).not_to_be_focused()
+        expect(it.part("filter-name")).to_have_value("shout")
+        expect(it.part("toolbar")).to_contain_text("1 selected")
+        it.go(f"requests/{id_}")
+        it.part("log-search").fill("line 2")
+        expect(it.part("log-found")).to_be_visible()
+        it.part("log-search").press("Escape")
+        expect(it.part("log-found")).to_have_count(0)
+        expect(it.part("log-search")).not_to_be_focused()
+        expect(it.part("request-id")).to_have_text(id_)
+
+
 def test_tab_leads_through_the_page_and_the_focus_is_seen(
     chromium: Any, serving: HttpServing
 ) -> None:

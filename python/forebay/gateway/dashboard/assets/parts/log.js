@@ -128,17 +128,21 @@ function useSearch(lines, version, box) {
     box.current.scrollIntoView({ block: "nearest" });
     scrollToRow(box.current, found[next], LINE_PX, LINE_PX * 2);
   };
+  const choose = (next) => {
+    setText(next);
+    setAt(-1);
+  };
   const onKeyDown = (event) => {
     if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
-    if (event.key === "Escape") setText("");
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // it leaves the field alone
+    choose("");
+    field.current.blur();
   };
   useKeys({ "/": () => field.current?.focus() });
   return {
     text,
-    setText: (next) => {
-      setText(next);
-      setAt(-1);
-    },
+    setText: choose,
     field,
     onKeyDown,
     on: () => go(1),
