@@ -199,6 +199,20 @@ def test_escape_in_a_field_leaves_that_alone(chromium: Any, serving: HttpServing
         expect(it.part("request-id")).to_have_text(id_)
 
 
+def test_a_request_leads_back_to_the_list_as_it_was(chromium: Any, serving: HttpServing) -> None:
+    """By Escape and by the link above it; the filter would have to be set again."""
+    id_ = serving.submit("shout", count=1)
+    serving.result(id_)
+    with opened(chromium, serving, "requests?name=shout&status=succeeded") as it:
+        for leave in (lambda: it.press("Escape"), lambda: it.page.locator(".crumb a").click()):
+            it.row(id_).get_by_role("link").click()
+            expect(it.part("request-id")).to_have_text(id_)
+            leave()
+            expect(it.row(id_)).to_be_visible()
+            assert "name=shout" in it.page.url
+            assert "status=succeeded" in it.page.url
+
+
 def test_tab_leads_through_the_page_and_the_focus_is_seen(
     chromium: Any, serving: HttpServing
 ) -> None:
