@@ -113,6 +113,7 @@ def part_of_history(first: int, values: list[int | None], pid: str = "7") -> dic
         "every_s": 5,
         "first": first,
         "next": first + len(values),
+        "until": "1970-01-01T01:00:00.000Z",
         **figures,
         "workers": {pid: values},
     }
@@ -144,6 +145,38 @@ def test_a_history_is_put_together(
     assert told["first"] == first
     assert told["ready"] == values
     assert told["workers"]["7"] == values
+
+
+def test_the_times_of_a_history_are_of_its_newest_sample(modules: Opened) -> None:
+    """Numbers of samples go on steadily: a clock that was set has them hours beside it."""
+    parts = [
+        part_of_history(100, [1]) | {"until": "1970-01-01T00:00:50.000Z"},
+        part_of_history(102, [3]) | {"until": "1970-01-01T01:00:00.000Z"},
+    ]
+    told = call(
+        modules,
+        "data/history.js",
+        """({ History, timesOf }, parts) => {
+          const history = new History();
+          return parts.map((part) => timesOf(history.take(part))).at(-1);
+        }""",
+        parts,
+    )
+    assert told == [3590, 3595, 3600]
+
+
+def test_a_history_that_begins_before_is_asked_for_whole(modules: Opened) -> None:
+    """A gateway that was started anew with its clock set back answers with nothing at first."""
+    told = call(
+        modules,
+        "data/history.js",
+        """({ History }, parts) => {
+          const history = new History();
+          return parts.map((part) => [history.take(part).ready, history.next ?? null]);
+        }""",
+        [part_of_history(10, [1, 2]), part_of_history(5, []), part_of_history(3, [7, 8])],
+    )
+    assert told == [[[1, 2], 12], [[], None], [[7, 8], 5]]
 
 
 def test_a_history_has_no_more_than_an_hour(modules: Opened) -> None:

@@ -19,16 +19,22 @@ export class History {
    */
   take(part) {
     const before = this.#kept;
-    const missing = before === null ? -1 : part.first - before.next;
-    if (missing < 0 || missing > SAMPLES_MAX) this.#kept = part;
+    const missing = before === null ? 0 : part.first - before.next;
+    if (missing < 0) {
+      this.#kept = null; // another gateway, whose clock is behind: it has to tell all
+      return part;
+    }
+    if (before === null || missing > SAMPLES_MAX) this.#kept = part;
     else if (part.next > before.next) this.#kept = joined(before, part, missing);
     return this.#kept;
   }
 }
 
-/** The moments of its samples, in seconds since 1970. */
+/** The moments of its samples, in seconds since 1970, by the clock of the newest one. */
 export function timesOf(history) {
-  return history.resident_bytes.map((_, at) => (history.first + at) * history.every_s);
+  const newest = Date.parse(history.until) / 1000;
+  const last = history.resident_bytes.length - 1;
+  return history.resident_bytes.map((_, at) => newest - (last - at) * history.every_s);
 }
 
 /** The samples of one worker. */
