@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from forebay.gateway.dashboard.history import FIGURES
 from tests.gateway.browser.browsing import Opened, expect, opened
 from tests.gateway.http.http_serving import HttpServing
 
@@ -107,8 +108,7 @@ def test_a_log_keeps_the_newest_lines(modules: Opened) -> None:
 
 def part_of_history(first: int, values: list[int | None], pid: str = "7") -> dict[str, Any]:
     """What the gateway tells of its history, with one worker."""
-    names = ("resident_bytes", "memory_limit_bytes", "ready", "running", "finished", "failed")
-    figures = dict.fromkeys(names, values)
+    figures = dict.fromkeys(FIGURES, values)
     return {
         "every_s": 5,
         "first": first,
@@ -177,6 +177,16 @@ def test_a_history_that_begins_before_is_asked_for_whole(modules: Opened) -> Non
         [part_of_history(10, [1, 2]), part_of_history(5, []), part_of_history(3, [7, 8])],
     )
     assert told == [[[1, 2], 12], [[], None], [[7, 8], 5]]
+
+
+def test_what_waits_is_the_same_in_the_chart_and_above_it(modules: Opened) -> None:
+    """Also a request that waits for a time or another request, and not for a worker."""
+    part = part_of_history(1, [5, None, 7]) | {"parked": [2, None, 0]}
+    assert call(modules, "data/history.js", "({ waitingOf }, part) => waitingOf(part)", part) == [
+        7,
+        None,
+        7,
+    ]
 
 
 def test_a_history_has_no_more_than_an_hour(modules: Opened) -> None:

@@ -2,7 +2,7 @@
 
 const SAMPLES_MAX = 720;
 const FIGURES = [
-  "resident_bytes", "memory_limit_bytes", "ready", "running", "finished", "failed",
+  "resident_bytes", "memory_limit_bytes", "ready", "parked", "running", "finished", "failed",
 ];
 
 export class History {
@@ -35,6 +35,11 @@ export function timesOf(history) {
   const newest = Date.parse(history.until) / 1000;
   const last = history.resident_bytes.length - 1;
   return history.resident_bytes.map((_, at) => newest - (last - at) * history.every_s);
+}
+
+/** How many requests waited at each sample: for a worker, or for something else. */
+export function waitingOf(history) {
+  return history.ready.map((ready, at) => (ready === null ? null : ready + history.parked[at]));
 }
 
 /** The samples of one worker. */
