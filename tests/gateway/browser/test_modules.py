@@ -106,6 +106,40 @@ def test_a_log_keeps_the_newest_lines(modules: Opened) -> None:
     assert last == "last"
 
 
+def test_a_search_goes_on_with_the_log(modules: Opened) -> None:
+    """Each line is searched once, and a match is the same line after others were dropped."""
+    told = call(
+        modules,
+        "data/log-search.js",
+        """async ({ LogSearch }, url) => {
+          const { LogLines } = await import(url);
+          const lines = new LogLines();
+          let looked = 0;
+          const watched = {
+            get length() { return lines.length; },
+            get finished() { return lines.finished; },
+            get dropped() { return lines.dropped; },
+            at: (index) => { looked += 1; return lines.at(index); },
+          };
+          const search = new LogSearch(watched, "FOUND");
+          const after = (text) => {
+            lines.append(text);
+            looked = 0;
+            return [[...search.renew()], looked];
+          };
+          const told = ["found\\nother\\nfou", "nd", "\\nfou", "l\\n"].map(after);
+          const [many] = after("line\\n".repeat(200_000) + "found\\n");
+          return [told, many, lines.at(many.at(-1) - lines.dropped)];
+        }""",
+        f"{modules.serving.url}/ui/data/log-lines.js",
+    )
+    assert told == [
+        [[[0], 3], [[0, 2], 1], [[0, 2], 2], [[0, 2], 1]],
+        [200_004],
+        "found",
+    ]
+
+
 def part_of_history(first: int, values: list[int | None], pid: str = "7") -> dict[str, Any]:
     """What the gateway tells of its history, with one worker."""
     figures = dict.fromkeys(FIGURES, values)
