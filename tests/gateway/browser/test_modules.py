@@ -441,6 +441,24 @@ def test_a_list_at_its_end_reads_on_only_while_that_gives_rows(modules: Opened) 
     assert told == [[2, 3, 3, 3, 3, 4], 2, True]
 
 
+def test_a_list_reads_on_behind_another_reading(modules: Opened) -> None:
+    """Nothing else says once more that the reader is at the end."""
+    told = listed(
+        modules,
+        """({ RequestList }) => answered(
+          ({ cursor }) => (cursor ? page(["000000000008"], null) : page(["000000000009"], "9")),
+          async () => {
+            const list = new RequestList({ name: "answered" });
+            list.renew();
+            list.reach(true);
+            await until(() => list.length === 2);
+            return list.length;
+          },
+        )""",
+    )
+    assert told == 2
+
+
 def test_a_list_that_finds_nothing_gives_up_and_ends_with_its_filter(modules: Opened) -> None:
     """It would read the whole store, and go on after the reader chose another filter."""
     told = listed(

@@ -30,6 +30,7 @@ export class RequestList {
   #next = null;
   #isReading = false;
   #isSpent = false;
+  #isWanted = false;
   #renewal = null;
   #wholeRenewal = null;
   #readAt = -Infinity;
@@ -83,8 +84,9 @@ export class RequestList {
 
   /** Read on while the reader is at the end; what gave nothing is tried again once they come back. */
   reach(isAtEnd) {
+    this.#isWanted = isAtEnd;
     if (!isAtEnd) this.#isSpent = false;
-    else if (!this.#isSpent) this.readMore();
+    this.#readOn();
   }
 
   /** The row at a place. */
@@ -292,7 +294,15 @@ export class RequestList {
       this.#changed();
       this.#readAt = performance.now();
       if (this.#isStale) this.#renewAllSoon();
+      this.#readOn();
     }
+  }
+
+  /** Read older ones once for each time that the reader is said to be at the end. */
+  #readOn() {
+    if (!this.#isWanted || this.#isSpent || this.#isReading) return;
+    this.#isWanted = false;
+    this.readMore();
   }
 
   /** Read all anew: not at once after another reading, and once there is somebody to ask. */
