@@ -213,6 +213,20 @@ def test_a_request_leads_back_to_the_list_as_it_was(chromium: Any, serving: Http
             assert "status=succeeded" in it.page.url
 
 
+def test_the_key_behind_g_leads_to_a_view(chromium: Any, serving: HttpServing) -> None:
+    """Also where it does something else: r asks whether to retry what is selected."""
+    id_ = serving.submit("shout", count=1)
+    serving.result(id_)
+    with opened(chromium, serving, "requests?name=shout") as it:
+        it.row(id_).get_by_role("checkbox").click()
+        expect(it.part("toolbar")).to_contain_text("1 selected")
+        it.press("g", "r")
+        expect(it.part("filter-name")).to_have_value("")
+        expect(it.part("confirm-dialog")).to_have_count(0)
+        it.press("g", "w")
+        expect(it.part("view-workers")).to_be_visible()
+
+
 def test_tab_leads_through_the_page_and_the_focus_is_seen(
     chromium: Any, serving: HttpServing
 ) -> None:
