@@ -227,6 +227,16 @@ def test_the_key_behind_g_leads_to_a_view(chromium: Any, serving: HttpServing) -
         expect(it.part("view-workers")).to_be_visible()
 
 
+def test_a_page_of_high_rows_is_passed_by_page_down(chromium: Any, serving: HttpServing) -> None:
+    """On a narrow screen a row is higher: rows would be passed over unseen."""
+    ids = [serving.submit("yearly") for _ in range(30)][::-1]
+    with opened(chromium, serving, "requests?name=yearly", viewport=PHONE["viewport"]) as it:
+        begin_list(it, ids[0])
+        height = it.page.locator(".grid-body").evaluate("(body) => body.clientHeight")
+        it.press("PageDown")
+        expect(it.row(ids[height // 60 - 1])).to_have_class(ACTIVE)
+
+
 def test_tab_leads_through_the_page_and_the_focus_is_seen(
     chromium: Any, serving: HttpServing
 ) -> None:

@@ -87,7 +87,7 @@ function Grid({ list }) {
     setActive(list.at(place).id);
     scrollToRow(box.current, place, rowHeight);
   };
-  useGridKeys({ list, active, go, selection, box });
+  useGridKeys({ list, active, go, selection, box, rowHeight });
   useScrollPlace(box, list);
   const onPress = (event, index) => {
     if (event.target.closest("a, input")) return;
@@ -179,7 +179,7 @@ function useScrollPlace(box, list) {
   }, [list]);
 }
 
-function useGridKeys({ list, active, go, selection, box }) {
+function useGridKeys({ list, active, go, selection, box, rowHeight }) {
   const at = active === null ? -1 : list.indexOf(active);
   const isOnPage = (event) => !event.target.closest?.("a, button, select, input");
   const step = (by, event) => {
@@ -187,7 +187,7 @@ function useGridKeys({ list, active, go, selection, box }) {
     if (isExtending) selection.extendTo(Math.max(0, Math.min(list.length - 1, at + by)), at);
     go(at + by);
   };
-  const page = () => Math.floor(box.current.clientHeight / ROW_PX) - 1;
+  const page = () => Math.floor(box.current.clientHeight / rowHeight) - 1;
   const open = (event) => {
     if (at < 0 || !isOnPage(event)) return false;
     goTo("requests", active);
