@@ -459,6 +459,27 @@ def test_a_list_reads_on_behind_another_reading(modules: Opened) -> None:
     assert told == 2
 
 
+def test_a_span_of_time_is_by_the_clock_of_the_server(modules: Opened) -> None:
+    """With a browser whose clock is wrong the list would have none, or too many."""
+    late_ms = listed(
+        modules,
+        """({ RequestList }) => answered(() => page([], null), async (asked) => {
+          const real = Date.now;
+          Date.now = () => real() + 7_200_000;
+          const clock = await import(new URL("core/clock.js", document.baseURI));
+          clock.setServerTime(new Date(real()).toISOString());
+          try {
+            await new RequestList({ name: "answered", since: "1h" }).renew();
+          } finally {
+            Date.now = real;
+            clock.setServerTime(new Date().toISOString());
+          }
+          return Date.now() - Date.parse(asked[0].since);
+        })""",
+    )
+    assert 3_599_000 < late_ms < 3_660_000
+
+
 def test_a_list_that_finds_nothing_gives_up_and_ends_with_its_filter(modules: Opened) -> None:
     """It would read the whole store, and go on after the reader chose another filter."""
     told = listed(

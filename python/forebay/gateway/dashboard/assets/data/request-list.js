@@ -1,5 +1,6 @@
 /** The rows of one filter, the newest first: read page by page, kept true by events. */
 import { Problem, read } from "../core/api.js";
+import { serverNow } from "../core/clock.js";
 import { connection } from "../core/connection.js";
 import { session } from "../core/session.js";
 import { Signal } from "../core/signal.js";
@@ -268,7 +269,7 @@ export class RequestList {
   async #page(cursor, limit = PAGE) {
     const { since, ...filter } = this.#filter;
     const span = SPANS_S[since];
-    const from = span && new Date(Date.now() - span * 1000).toISOString();
+    const from = span && new Date(serverNow() - span * 1000).toISOString();
     let at = cursor;
     for (let turn = 0; turn < EMPTY_PAGES_MAX && !this.#isEnded; turn += 1) {
       const page = await read("v1/requests", { ...filter, since: from, limit, cursor: at });
