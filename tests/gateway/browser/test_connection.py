@@ -151,3 +151,17 @@ def test_what_could_not_be_read_is_read_once_it_can(chromium: Any, serving: Http
         expect(it.part("panel-arguments").get_by_test_id("loading")).to_be_visible()
         it.page.unroute(arguments)
         expect(it.part("panel-arguments")).to_contain_text("read later")
+
+
+def test_a_question_ends_with_its_session(chromium: Any, serving: HttpServing) -> None:
+    """Who logs in next would stand before the question of somebody else."""
+    id_ = serving.submit("fail", text="asked")
+    serving.result(id_)
+    with opened(chromium, serving, f"requests/{id_}") as it:
+        it.part("retry").click()
+        expect(it.part("confirm-dialog")).to_be_visible()
+        it.page.context.clear_cookies()
+        expect(it.part("view-login")).to_be_visible()
+        log_in(it, serving.token)
+        expect(it.part("request-id")).to_have_text(id_)
+        expect(it.part("confirm-dialog")).to_have_count(0)
