@@ -195,3 +195,14 @@ def test_a_schedule_is_paused_and_resumed(chromium: Any, serving: HttpServing) -
             expect(it.part(then)).to_be_visible()
     (schedule,) = serving.call("GET", "/v1/schedules").json["schedules"]
     assert schedule["paused"] is False
+
+
+def test_a_cordon_is_said_above_the_figures(chromium: Any, serving: HttpServing) -> None:
+    """Somebody looks why what they submit is refused."""
+    with opened(chromium, serving) as it:
+        serving.call("POST", "/v1/cordon", {"reason": "a new disk"})
+        try:
+            expect(it.part("server-notice")).to_contain_text("a new disk")
+        finally:
+            serving.call("POST", "/v1/cordon", {"undo": True})
+        expect(it.part("server-notice")).to_have_count(0)
