@@ -165,3 +165,14 @@ def test_a_question_ends_with_its_session(chromium: Any, serving: HttpServing) -
         log_in(it, serving.token)
         expect(it.part("request-id")).to_have_text(id_)
         expect(it.part("confirm-dialog")).to_have_count(0)
+
+
+def test_who_logs_out_is_out_in_other_tabs_too(chromium: Any, serving: HttpServing) -> None:
+    """At a machine that others use as well."""
+    with opened(chromium, serving) as it:
+        other = it.page.context.new_page()
+        other.goto(f"{serving.url}/ui/#/workers")
+        expect(other.get_by_test_id("view-workers")).to_be_visible()
+        it.part("log-out").click()
+        expect(it.part("view-login")).to_be_visible()
+        expect(other.get_by_test_id("view-login")).to_be_visible()

@@ -56,6 +56,12 @@ export async function login(token) {
   await act("login", { token });
 }
 
+/** End the session, in other tabs too. @throws {Problem} */
+export async function logout() {
+  await act("logout");
+  sessionIsOver();
+}
+
 async function send(url, options) {
   let answer;
   try {
