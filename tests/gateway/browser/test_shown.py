@@ -237,6 +237,23 @@ def test_a_page_of_high_rows_is_passed_by_page_down(chromium: Any, serving: Http
         expect(it.row(ids[height // 60 - 1])).to_have_class(ACTIVE)
 
 
+@pytest.mark.parametrize(("copies", "said"), [("true", "Copied"), ("false", "Not copied")])
+def test_a_clipboard_that_is_refused_is_said(
+    chromium: Any, serving: HttpServing, copies: str, said: str
+) -> None:
+    """Where the older way of browsers does not copy either; who pastes would paste something else."""
+    id_ = serving.submit("shout", count=1)
+    with opened(chromium, serving, f"requests/{id_}") as it:
+        it.page.evaluate(
+            "navigator.clipboard.writeText = async () => { throw new DOMException('no'); };"
+            f"document.execCommand = () => {copies};"
+        )
+        copy = it.part("request-head").get_by_test_id("copy")
+        copy.click()
+        expect(copy).to_have_attribute("aria-label", re.compile(said))
+        expect(copy).to_have_attribute("aria-label", "Copy the id")
+
+
 def test_tab_leads_through_the_page_and_the_focus_is_seen(
     chromium: Any, serving: HttpServing
 ) -> None:
