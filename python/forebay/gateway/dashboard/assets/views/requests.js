@@ -156,7 +156,7 @@ function Acts({ rows, clear }) {
 function Count({ list }) {
   const words = counted(list.length, "request");
   const more = list.isFull ? ", the newest; older ones: use a filter" : list.hasMore ? " and older ones" : "";
-  return html`<span class="quiet number" role="status" data-testid="requests-count">${words}${more}</span>`;
+  return html`<span class="quiet number" data-testid="requests-count">${words}${more}</span>`;
 }
 
 function useRowHeight() {
