@@ -119,7 +119,7 @@ OVERVIEW = re.compile("/v1/overview")
 def test_what_is_no_answer_of_the_server_is_tried_again(
     chromium: Any, serving: HttpServing
 ) -> None:
-    """A proxy between answers with a page of its own, at first too, and the figures go on after it."""
+    """A proxy answers with a page of its own, at first too, and the figures go on after it."""
     with opened(chromium, serving) as it:
         expect(it.part("view-overview")).to_be_visible()
         it.page.route(OVERVIEW, lambda route: route.fulfill(body="<p>Sign in</p>"))

@@ -222,7 +222,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServing]:
 
 
 def test_10_000_rows_under_1_000_events_a_second(chromium: Any, full: HttpServing) -> None:
-    """The page takes all of them: the list moves, or counts what it holds back while it is scrolled."""
+    """The page takes all: the list moves, and counts what it holds back while it is scrolled."""
     with list_opened(chromium, full) as it:
         rated = Rated(full)
         newest = it.part("request-row").first.get_attribute("data-id")

@@ -241,7 +241,7 @@ def test_a_page_of_high_rows_is_passed_by_page_down(chromium: Any, serving: Http
 def test_a_clipboard_that_is_refused_is_said(
     chromium: Any, serving: HttpServing, copies: str, said: str
 ) -> None:
-    """Where the older way of browsers does not copy either; who pastes would paste something else."""
+    """Where the older way does not copy either; who pastes would paste something else."""
     id_ = serving.submit("shout", count=1)
     with opened(chromium, serving, f"requests/{id_}") as it:
         it.page.evaluate(
