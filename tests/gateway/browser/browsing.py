@@ -236,6 +236,15 @@ def enter(it: Opened, name: str = "local") -> None:
     assert answer.status == 303
 
 
+def call(it: Opened, module: str, body: str, given: Any = None) -> Any:
+    """What a function of JavaScript gives, whose arguments are a module and what is given."""
+    return it.page.evaluate(
+        f"async (given) => {{ const module = await import('{it.serving.url}/ui/{module}');"
+        f" return ({body})(module, given); }}",
+        given,
+    )
+
+
 def expect(what: Any) -> Any:
     """Playwright's assertions, which wait; it is there wherever the browser is."""
     from playwright.sync_api import expect as of_playwright
