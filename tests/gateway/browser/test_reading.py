@@ -158,6 +158,23 @@ def test_a_list_reads_on_behind_another_reading(modules: Opened) -> None:
     assert told == 2
 
 
+def test_what_is_known_stays_where_the_newest_page_does_not_reach_it(modules: Opened) -> None:
+    """Rows that were found far below would be gone after each event of another request."""
+    told = listed(
+        modules,
+        """({ RequestList }) => answered(
+          (query, turn) => page(turn === 1 ? ["000000000009"] : [], "000000000008"),
+          async (asked) => {
+            const list = new RequestList({ name: "answered" });
+            await list.renew();
+            await list.renew();
+            return [asked.length, list.length];
+          },
+        )""",
+    )
+    assert told == [21, 1]
+
+
 def test_a_span_of_time_is_by_the_clock_of_the_server(modules: Opened) -> None:
     """With a browser whose clock is wrong the list would have none, or too many."""
     late_ms = listed(

@@ -151,6 +151,7 @@ export class RequestList {
     this.#renewal = null;
     await this.#reading(async () => {
       const [rows, next] = await this.#page(null);
+      if (!rows.length && next !== null) return; // too far to look: what is known may be beyond it
       const reaches = rows.some((row) => this.#rows.has(row.id));
       if (next === null || !reaches) this.#replace(rows, next);
       else this.#merge(rows);
