@@ -81,13 +81,15 @@ def test_newer_rows_are_held_back_and_let_in(modules: Opened) -> None:
 
 
 ANSWERED = """
+/** Of this test's lists alone: those of others may still read. */
+const name = `answered ${Math.random()}`;
 /** Answer what a list of this name reads, by a function of its query; others are asked as ever. */
 const answered = async (answer, work) => {
   const real = window.fetch;
   const asked = [];
   window.fetch = async (url, options) => {
     const query = new URL(url).searchParams;
-    if (query.get("name") !== "answered") return real(url, options);
+    if (query.get("name") !== name) return real(url, options);
     asked.push(Object.fromEntries(query));
     return answer(asked.at(-1), asked.length);
   };
@@ -98,7 +100,7 @@ const answered = async (answer, work) => {
   }
 };
 const page = (ids, next) =>
-  Response.json({ requests: ids.map((id) => ({ id, name: "answered", status: "queued" })), next });
+  Response.json({ requests: ids.map((id) => ({ id, name, status: "queued" })), next });
 const soon = (ms = 50) => new Promise((resolve) => setTimeout(resolve, ms));
 const until = async (holds) => {
   for (let turn = 0; turn < 600 && !holds(); turn += 1) await soon(100);
@@ -124,7 +126,7 @@ def test_a_list_at_its_end_reads_on_only_while_that_gives_rows(modules: Opened) 
             throw new TypeError("nobody answers");
           },
           async (asked) => {
-            const list = new RequestList({ name: "answered" });
+            const list = new RequestList({ name });
             await list.renew();
             const tries = [];
             const reach = async (isAtEnd) => {
@@ -147,7 +149,7 @@ def test_a_list_reads_on_behind_another_reading(modules: Opened) -> None:
         """({ RequestList }) => answered(
           ({ cursor }) => (cursor ? page(["000000000008"], null) : page(["000000000009"], "9")),
           async () => {
-            const list = new RequestList({ name: "answered" });
+            const list = new RequestList({ name });
             list.renew();
             list.reach(true);
             await until(() => list.length === 2);
@@ -165,7 +167,7 @@ def test_what_is_known_stays_where_the_newest_page_does_not_reach_it(modules: Op
         """({ RequestList }) => answered(
           (query, turn) => page(turn === 1 ? ["000000000009"] : [], "000000000008"),
           async (asked) => {
-            const list = new RequestList({ name: "answered" });
+            const list = new RequestList({ name });
             await list.renew();
             await list.renew();
             return [asked.length, list.length];
@@ -185,7 +187,7 @@ def test_a_span_of_time_is_by_the_clock_of_the_server(modules: Opened) -> None:
           const clock = await import(new URL("core/clock.js", document.baseURI));
           clock.setServerTime(new Date(real()).toISOString());
           try {
-            await new RequestList({ name: "answered", since: "1h" }).renew();
+            await new RequestList({ name, since: "1h" }).renew();
           } finally {
             Date.now = real;
             clock.setServerTime(new Date().toISOString());
@@ -207,10 +209,10 @@ def test_a_list_that_finds_nothing_gives_up_and_ends_with_its_filter(modules: Op
           },
           async (asked) => {
             const feed = { watch: () => () => {} };
-            const alone = new RequestList({ name: "answered" });
+            const alone = new RequestList({ name });
             await alone.renewAll();
             const gaveUp = [asked.length, alone.state, alone.hasMore];
-            const end = new RequestList({ name: "answered" }).follow(feed);
+            const end = new RequestList({ name }).follow(feed);
             await until(() => asked.length >= 22);
             end();
             const before = asked.length;
@@ -245,7 +247,7 @@ def test_what_is_no_answer_of_the_gateway_is_a_lost_connection(
         f"""async ({{ read, Problem }}) => {{
           {ANSWERED}
           return answered(() => {answer}, async () => {{
-            const caught = await read("v1/requests", {{ name: "answered" }}).catch((it) => it);
+            const caught = await read("v1/requests", {{ name }}).catch((it) => it);
             return [caught instanceof Problem, caught.isLost];
           }});
         }}""",
@@ -267,7 +269,7 @@ def test_a_list_that_missed_something_is_read_again_with_a_pause(modules: Opened
           return answered(answer, async (asked) => {
             let tell;
             const feed = { watch: (told) => { tell = told; return () => {}; } };
-            const list = new RequestList({ name: "answered" });
+            const list = new RequestList({ name });
             const end = list.follow(feed);
             await until(() => list.length === 1);
             for (let gap = 0; gap < 5; gap += 1) tell([], true);
