@@ -96,8 +96,10 @@ FRAMES = """
 """Milliseconds from each frame to the next."""
 
 
-TRACED = ["-*", "disabled-by-default-lighthouse"]
-"""The browser's tasks, and nothing else."""
+TRACED = ["-*", "toplevel"]
+"""The browser's tasks, and what they wait for."""
+
+TASK = "ThreadControllerImpl::RunTask"
 
 PATIENCE_MS = 60_000
 """For what has to come; the machine may have other things to do."""
@@ -261,7 +263,8 @@ def _tasks_ms(events: list[dict[str, Any]]) -> list[float]:
         if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"
     }
     for one in events:
-        if one["name"] == "RunTask" and (one["pid"], one["tid"]) in threads:
+        # One that had not ended has no time.
+        if one["name"] == TASK and "tdur" in one and (one["pid"], one["tid"]) in threads:
             threads[one["pid"], one["tid"]].append(one["tdur"] / 1000)
     return max(threads.values(), key=sum)
 
