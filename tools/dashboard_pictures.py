@@ -86,7 +86,10 @@ def served(home: Path) -> Iterator[str]:
     assert process.stdout is not None
     try:
         told = (json.loads(line) for line in process.stdout)
-        yield next(one["url"] for one in told if one.get("event") == "http")
+        url = next(one["url"] for one in told if one.get("event") == "http")
+        # What it says later: a pipe that nobody reads would be full some day, and stop it.
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        yield url
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -177,7 +180,8 @@ def take_all(folder: Path, url: str, ids: dict[str, str], chromium: str) -> None
         SystemExit: one is larger than a picture of the documentation may be.
     """
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
         for picture in PICTURES:
             png = take(browser, picture, url, ids)
             path = folder / f"dashboard-{picture.name}.png"

@@ -11,7 +11,13 @@ import pytest
 
 from forebay.errors import ConfigError
 from forebay.gateway.access import Access, Address
-from forebay.gateway.login import LINK_S, SESSION_S, Sessions, new_link
+from forebay.gateway.login import (
+    LINK_S,
+    SESSION_S,
+    SESSIONS_OF_TOKEN_MAX,
+    Sessions,
+    new_link,
+)
 from forebay.gateway.problems import Problem
 from forebay.gateway.token_file import add_token, remove_token
 from forebay.gateway.tokens import Role, Tokens
@@ -261,6 +267,17 @@ def test_a_session_ends_with_its_token_and_its_day(door: Callable[..., Door]) ->
     assert it.access.check([HOST, second], "GET", Role.READ) is not None
     it.clock.now += SESSION_S
     assert refused(lambda: it.access.check([HOST, second], "GET", Role.READ))[0] == 401
+
+
+def test_a_token_ends_no_session_of_another(door: Callable[..., Door]) -> None:
+    """Who may only read could else log the others out, by logging in a thousand times."""
+    it = door()
+    other, oldest, second = it.cookie("admin"), it.cookie("read"), it.cookie("read")
+    for _ in range(SESSIONS_OF_TOKEN_MAX - 1):
+        it.cookie("read")
+    assert it.access.check([HOST, other], "GET", Role.READ) is not None
+    assert refused(lambda: it.access.check([HOST, oldest], "GET", Role.READ))[0] == 401
+    assert it.access.check([HOST, second], "GET", Role.READ) is not None
 
 
 ORIGINS = {

@@ -40,6 +40,9 @@ SESSION_S: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 1000
 """At the limit the oldest one ends."""
 
+SESSIONS_OF_TOKEN_MAX: Final = 50
+"""Of one token's name, so that nobody ends the sessions of others by logging in often."""
+
 DIRECTORY: Final = "login"
 """Of the links, in the state directory."""
 
@@ -118,8 +121,7 @@ class Sessions:
 
     def begin(self, token: Token) -> str:
         """The text of a new session with the rights of a token that is in force."""
-        if len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
+        self._make_room(token.name)
         text = secrets.token_urlsafe(32)
         self._sessions[digest_of(text.encode())] = _Session(token, self._clock() + SESSION_S)
         return text
@@ -140,6 +142,14 @@ class Sessions:
     def end(self, text: bytes) -> None:
         """End a session. Idempotent; of what is none, nothing happens."""
         self._sessions.pop(digest_of(text), None)
+
+    def _make_room(self, name: str) -> None:
+        """End the oldest session of that name, or of all, where there are too many."""
+        own = [it for it, session in self._sessions.items() if session.token.name == name]
+        if len(own) >= SESSIONS_OF_TOKEN_MAX:
+            del self._sessions[own[0]]
+        elif len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
 
     def _use(self, key: str) -> Token | None:
         if _KEY.fullmatch(key) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -95,6 +96,11 @@ FRAMES = """
 """Milliseconds from each frame to the next."""
 
 
+TRACED = ["-*", "toplevel"]
+"""The browser's tasks, and what they wait for."""
+
+TASK = "ThreadControllerImpl::RunTask"
+
 PATIENCE_MS = 60_000
 """For what has to come; the machine may have other things to do."""
 
@@ -109,6 +115,7 @@ class Frames(NamedTuple):
         most: the longest.
         busy: processor time of the page's main thread for each of them, whatever else the machine
             had to do.
+        task: that of its longest task.
     """
 
     count: int
@@ -116,6 +123,7 @@ class Frames(NamedTuple):
     p95: float
     most: float
     busy: float
+    task: float
 
 
 @dataclass
@@ -151,14 +159,17 @@ class Opened:
 
     def frames(self, seconds: float) -> Frames:
         """The frames of so much time."""
-        session = self.page.context.new_cdp_session(self.page)
-        session.send("Performance.enable", {"timeDomain": "threadTicks"})
-        before = _task_s(session)
+        browser = self.page.context.browser
+        browser.start_tracing(page=self.page, categories=TRACED)
         frames: list[float] = self.page.evaluate(FRAMES, seconds * 1000)
-        busy_ms = (_task_s(session) - before) * 1000 / len(frames)
-        session.detach()
+        tasks = _tasks_ms(json.loads(browser.stop_tracing())["traceEvents"])
         return Frames(
-            len(frames), percentile(frames, 0.5), percentile(frames, 0.95), max(frames), busy_ms
+            len(frames),
+            percentile(frames, 0.5),
+            percentile(frames, 0.95),
+            max(frames),
+            sum(tasks) / len(frames),
+            max(tasks),
         )
 
     def violations(self) -> list[str]:
@@ -227,6 +238,15 @@ def enter(it: Opened, name: str = "local") -> None:
     assert answer.status == 303
 
 
+def call(it: Opened, module: str, body: str, given: Any = None) -> Any:
+    """What a function of JavaScript gives, whose arguments are a module and what is given."""
+    return it.page.evaluate(
+        f"async (given) => {{ const module = await import('{it.serving.url}/ui/{module}');"
+        f" return ({body})(module, given); }}",
+        given,
+    )
+
+
 def expect(what: Any) -> Any:
     """Playwright's assertions, which wait; it is there wherever the browser is."""
     from playwright.sync_api import expect as of_playwright
@@ -235,10 +255,18 @@ def expect(what: Any) -> Any:
     return of_playwright(what)
 
 
-def _task_s(session: Any) -> float:
-    """Processor time of the page's main thread so far."""
-    told = session.send("Performance.getMetrics")["metrics"]
-    return next(float(one["value"]) for one in told if one["name"] == "TaskDuration")
+def _tasks_ms(events: list[dict[str, Any]]) -> list[float]:
+    """Processor time of each task of the page's main thread, which is the busiest of its kind."""
+    threads: dict[tuple[int, int], list[float]] = {
+        (one["pid"], one["tid"]): []
+        for one in events
+        if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"
+    }
+    for one in events:
+        # One that had not ended has no time.
+        if one["name"] == TASK and "tdur" in one and (one["pid"], one["tid"]) in threads:
+            threads[one["pid"], one["tid"]].append(one["tdur"] / 1000)
+    return max(threads.values(), key=sum)
 
 
 def _refuse(it: Opened, dialog: Any) -> None:

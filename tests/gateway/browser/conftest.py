@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.browser.browsing import APP, launched
+from tests.gateway.browser.browsing import APP, Opened, expect, launched, opened
 from tests.gateway.http.http_serving import HttpServing
 
 
@@ -37,3 +37,11 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpServing]:
     """A server with its gateway."""
     with HttpServing(tmp_path_factory.mktemp("shown"), APP) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def modules(chromium: Any, serving: HttpServing) -> Iterator[Opened]:
+    """A page whose modules are called."""
+    with opened(chromium, serving) as it:
+        expect(it.part("view-overview")).to_be_visible()
+        yield it

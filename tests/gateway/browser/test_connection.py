@@ -111,3 +111,68 @@ def test_a_page_that_nobody_sees_gives_its_stream_up(chromium: Any, serving: Htt
         it.page.evaluate(hide, "visible")
         expect(it.part("live")).to_have_text("live")
         expect(it.row(id_).get_by_test_id("status")).to_have_text("succeeded")
+
+
+OVERVIEW = re.compile("/v1/overview")
+
+
+def test_what_is_no_answer_of_the_server_is_tried_again(
+    chromium: Any, serving: HttpServing
+) -> None:
+    """A proxy answers with a page of its own, at first too, and the figures go on after it."""
+    with opened(chromium, serving) as it:
+        expect(it.part("view-overview")).to_be_visible()
+        it.page.route(OVERVIEW, lambda route: route.fulfill(body="<p>Sign in</p>"))
+        expect(it.part("connection-bar")).to_be_visible()
+        it.page.unroute(OVERVIEW)
+        expect(it.part("connection-bar")).to_have_count(0)
+        refusal = {"status": 503, "json": {"status": 503, "code": "hold", "detail": "not now"}}
+        it.page.route(OVERVIEW, lambda route: route.fulfill(**refusal))
+        it.page.reload()
+        expect(it.part("refusal")).to_contain_text("not now")
+        it.page.unroute(OVERVIEW)
+        expect(it.part("view-overview")).to_be_visible()
+
+
+def test_what_could_not_be_read_is_read_once_it_can(chromium: Any, serving: HttpServing) -> None:
+    """Also what is read once alone, such as arguments: nobody presses F5."""
+    id_ = serving.submit("say", text="read later")
+    serving.result(id_)
+    requests, arguments = re.compile("/v1/requests"), re.compile("/arguments$")
+    with opened(chromium, serving) as it:
+        expect(it.part("live")).to_have_text("live")
+        it.page.route(requests, lambda route: route.abort())
+        it.go("requests?name=say")
+        expect(it.part("refusal")).to_be_visible()
+        it.page.unroute(requests)
+        expect(it.row(id_)).to_be_visible()
+        it.page.route(arguments, lambda route: route.abort())
+        it.go(f"requests/{id_}")
+        expect(it.part("panel-arguments").get_by_test_id("loading")).to_be_visible()
+        it.page.unroute(arguments)
+        expect(it.part("panel-arguments")).to_contain_text("read later")
+
+
+def test_a_question_ends_with_its_session(chromium: Any, serving: HttpServing) -> None:
+    """Who logs in next would stand before the question of somebody else."""
+    id_ = serving.submit("fail", text="asked")
+    serving.result(id_)
+    with opened(chromium, serving, f"requests/{id_}") as it:
+        it.part("retry").click()
+        expect(it.part("confirm-dialog")).to_be_visible()
+        it.page.context.clear_cookies()
+        expect(it.part("view-login")).to_be_visible()
+        log_in(it, serving.token)
+        expect(it.part("request-id")).to_have_text(id_)
+        expect(it.part("confirm-dialog")).to_have_count(0)
+
+
+def test_who_logs_out_is_out_in_other_tabs_too(chromium: Any, serving: HttpServing) -> None:
+    """At a machine that others use as well."""
+    with opened(chromium, serving) as it:
+        other = it.page.context.new_page()
+        other.goto(f"{serving.url}/ui/#/workers")
+        expect(other.get_by_test_id("view-workers")).to_be_visible()
+        it.part("log-out").click()
+        expect(it.part("view-login")).to_be_visible()
+        expect(other.get_by_test_id("view-login")).to_be_visible()

@@ -195,3 +195,41 @@ def test_a_schedule_is_paused_and_resumed(chromium: Any, serving: HttpServing) -
             expect(it.part(then)).to_be_visible()
     (schedule,) = serving.call("GET", "/v1/schedules").json["schedules"]
     assert schedule["paused"] is False
+
+
+def test_a_cordon_is_said_above_the_figures(chromium: Any, serving: HttpServing) -> None:
+    """Somebody looks why what they submit is refused."""
+    with opened(chromium, serving) as it:
+        serving.call("POST", "/v1/cordon", {"reason": "a new disk"})
+        try:
+            expect(it.part("server-notice")).to_contain_text("a new disk")
+        finally:
+            serving.call("POST", "/v1/cordon", {"undo": True})
+        expect(it.part("server-notice")).to_have_count(0)
+
+
+def test_a_rare_filter_reads_on_when_it_is_asked_to(chromium: Any, serving: HttpServing) -> None:
+    """With few rows the end is always in sight: the page would read the whole store."""
+    serving.result(serving.submit("add", a=1))
+    (row,) = serving.call("GET", "/v1/requests?limit=1").json["requests"]
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        asked.append(route.request.url)
+        rows = [] if "cursor=" in asked[-1] else [row | {"name": "rare"}]
+        route.fulfill(json={"schema": 1, "requests": rows, "next": f"{len(asked):012}"})
+
+    with opened(chromium, serving) as it:
+        expect(it.part("live")).to_have_text("live")
+        it.page.route(re.compile(r"/v1/requests\?.*name=rare"), answer)
+        it.go("requests?name=rare")
+        older = it.part("look-older")
+        expect(older).to_be_visible()
+        before = len(asked)
+        it.page.wait_for_timeout(1500)
+        assert len(asked) == before
+        older.click()
+        expect(older).to_be_visible()
+        it.page.wait_for_timeout(1500)
+        assert before < len(asked) <= before + 20
+        it.page.unroute_all(behavior="wait")

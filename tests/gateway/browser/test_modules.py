@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.gateway.browser.browsing import Opened, expect, opened
-from tests.gateway.http.http_serving import HttpServing
+from forebay.gateway.dashboard.history import FIGURES
+from tests.gateway.browser.browsing import Opened, call
 
 MINUTE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def modules(chromium: Any, serving: HttpServing) -> Iterator[Opened]:
-    """A page whose modules are called."""
-    with opened(chromium, serving) as it:
-        expect(it.part("view-overview")).to_be_visible()
-        yield it
-
-
-def call(it: Opened, module: str, body: str, given: Any = None) -> Any:
-    """What a function of JavaScript gives, whose arguments are a module and what is given."""
-    return it.page.evaluate(
-        f"async (given) => {{ const module = await import('{it.serving.url}/ui/{module}');"
-        f" return ({body})(module, given); }}",
-        given,
-    )
 
 
 @pytest.mark.parametrize(
@@ -105,14 +87,48 @@ def test_a_log_keeps_the_newest_lines(modules: Opened) -> None:
     assert last == "last"
 
 
+def test_a_search_goes_on_with_the_log(modules: Opened) -> None:
+    """Each line is searched once, and a match is the same line after others were dropped."""
+    told = call(
+        modules,
+        "data/log-search.js",
+        """async ({ LogSearch }, url) => {
+          const { LogLines } = await import(url);
+          const lines = new LogLines();
+          let looked = 0;
+          const watched = {
+            get length() { return lines.length; },
+            get finished() { return lines.finished; },
+            get dropped() { return lines.dropped; },
+            at: (index) => { looked += 1; return lines.at(index); },
+          };
+          const search = new LogSearch(watched, "FOUND");
+          const after = (text) => {
+            lines.append(text);
+            looked = 0;
+            return [[...search.renew()], looked];
+          };
+          const told = ["found\\nother\\nfou", "nd", "\\nfou", "l\\n"].map(after);
+          const [many] = after("line\\n".repeat(200_000) + "found\\n");
+          return [told, many, lines.at(many.at(-1) - lines.dropped)];
+        }""",
+        f"{modules.serving.url}/ui/data/log-lines.js",
+    )
+    assert told == [
+        [[[0], 3], [[0, 2], 1], [[0, 2], 2], [[0, 2], 1]],
+        [200_004],
+        "found",
+    ]
+
+
 def part_of_history(first: int, values: list[int | None], pid: str = "7") -> dict[str, Any]:
     """What the gateway tells of its history, with one worker."""
-    names = ("resident_bytes", "memory_limit_bytes", "ready", "running", "finished", "failed")
-    figures = dict.fromkeys(names, values)
+    figures = dict.fromkeys(FIGURES, values)
     return {
         "every_s": 5,
         "first": first,
         "next": first + len(values),
+        "until": "1970-01-01T01:00:00.000Z",
         **figures,
         "workers": {pid: values},
     }
@@ -144,6 +160,48 @@ def test_a_history_is_put_together(
     assert told["first"] == first
     assert told["ready"] == values
     assert told["workers"]["7"] == values
+
+
+def test_the_times_of_a_history_are_of_its_newest_sample(modules: Opened) -> None:
+    """Numbers of samples go on steadily: a clock that was set has them hours beside it."""
+    parts = [
+        part_of_history(100, [1]) | {"until": "1970-01-01T00:00:50.000Z"},
+        part_of_history(102, [3]) | {"until": "1970-01-01T01:00:00.000Z"},
+    ]
+    told = call(
+        modules,
+        "data/history.js",
+        """({ History, timesOf }, parts) => {
+          const history = new History();
+          return parts.map((part) => timesOf(history.take(part))).at(-1);
+        }""",
+        parts,
+    )
+    assert told == [3590, 3595, 3600]
+
+
+def test_a_history_that_begins_before_is_asked_for_whole(modules: Opened) -> None:
+    """A gateway that was started anew with its clock set back answers with nothing at first."""
+    told = call(
+        modules,
+        "data/history.js",
+        """({ History }, parts) => {
+          const history = new History();
+          return parts.map((part) => [history.take(part).ready, history.next ?? null]);
+        }""",
+        [part_of_history(10, [1, 2]), part_of_history(5, []), part_of_history(3, [7, 8])],
+    )
+    assert told == [[[1, 2], 12], [[], None], [[7, 8], 5]]
+
+
+def test_what_waits_is_the_same_in_the_chart_and_above_it(modules: Opened) -> None:
+    """Also a request that waits for a time or another request, and not for a worker."""
+    part = part_of_history(1, [5, None, 7]) | {"parked": [2, None, 0]}
+    assert call(modules, "data/history.js", "({ waitingOf }, part) => waitingOf(part)", part) == [
+        7,
+        None,
+        7,
+    ]
 
 
 def test_a_history_has_no_more_than_an_hour(modules: Opened) -> None:
@@ -231,66 +289,3 @@ def test_a_life_is_waits_runs_and_pauses(
     )
     found = [(it["kind"], it["from"] / MINUTE_MS, it["to"] / MINUTE_MS, it["note"]) for it in told]
     assert found == segments
-
-
-@pytest.mark.parametrize(
-    ("filter_", "events", "status"),
-    [
-        ({}, [{"event": "accepted", "lane": "short", "submitter": "ann"}], "queued"),
-        (
-            {"status": "running"},
-            [{"event": "started", "attempt": 1, "queued_ms": 5}],
-            "running",
-        ),
-        (
-            {"status": "running"},
-            [
-                {"event": "started", "attempt": 1, "queued_ms": None},
-                {
-                    "event": "ended",
-                    "status": "failed",
-                    "attempt": 1,
-                    "run_ms": 5,
-                    "cause": "raised",
-                },
-            ],
-            None,
-        ),
-        ({"name": "other"}, [{"event": "started", "attempt": 1, "queued_ms": 5}], None),
-    ],
-)
-def test_events_change_the_list(
-    modules: Opened, filter_: dict[str, str], events: list[dict[str, Any]], status: str | None
-) -> None:
-    """The list would show what was, or what its filter leaves out."""
-    told = call(
-        modules,
-        "data/request-list.js",
-        """async ({ RequestList }, [filter, events]) => {
-          const list = new RequestList(filter);
-          list.apply(events);
-          return list.get("0000000000zz")?.status ?? null;
-        }""",
-        [filter_, [{"id": "0000000000zz", "name": "tune", "at_ms": 1, **it} for it in events]],
-    )
-    assert told == status
-
-
-def test_newer_rows_are_held_back_and_let_in(modules: Opened) -> None:
-    """The row under the pointer would be another one at the moment of the click."""
-    told = call(
-        modules,
-        "data/request-list.js",
-        """({ RequestList }) => {
-          const list = new RequestList({});
-          const accept = (id) => list.apply([{ event: "accepted", id, name: "tune", at_ms: 1 }]);
-          accept("000000000001");
-          list.hold(true);
-          accept("000000000002");
-          accept("000000000003");
-          const before = [list.length, list.held];
-          list.hold(false);
-          return [...before, list.length, list.held, list.at(0).id];
-        }""",
-    )
-    assert told == [1, 2, 3, 0, "000000000003"]

@@ -178,6 +178,82 @@ def test_all_is_done_by_keys_alone(chromium: Any, serving: HttpServing, tmp_path
     serving.call("POST", f"/v1/requests/{ids[0]}/cancel")
 
 
+def test_escape_in_a_field_leaves_that_alone(chromium: Any, serving: HttpServing) -> None:
+    """Who has typed a word wrongly loses neither the selection nor the request."""
+    id_ = serving.submit("shout", count=3)
+    serving.result(id_)
+    with opened(chromium, serving, "requests?name=shout") as it:
+        it.row(id_).get_by_role("checkbox").click()
+        expect(it.part("toolbar")).to_contain_text("1 selected")
+        it.part("filter-name").fill("shou")
+        it.part("filter-name").press("Escape")
+        expect(it.part("filter-name")).not_to_be_focused()
+        expect(it.part("filter-name")).to_have_value("shout")
+        expect(it.part("toolbar")).to_contain_text("1 selected")
+        it.go(f"requests/{id_}")
+        it.part("log-search").fill("line 2")
+        expect(it.part("log-found")).to_be_visible()
+        it.part("log-search").press("Escape")
+        expect(it.part("log-found")).to_have_count(0)
+        expect(it.part("log-search")).not_to_be_focused()
+        expect(it.part("request-id")).to_have_text(id_)
+
+
+def test_a_request_leads_back_to_the_list_as_it_was(chromium: Any, serving: HttpServing) -> None:
+    """By Escape and by the link above it; the filter would have to be set again."""
+    id_ = serving.submit("shout", count=1)
+    serving.result(id_)
+    with opened(chromium, serving, "requests?name=shout&status=succeeded") as it:
+        for leave in (lambda: it.press("Escape"), lambda: it.page.locator(".crumb a").click()):
+            it.row(id_).get_by_role("link").click()
+            expect(it.part("request-id")).to_have_text(id_)
+            leave()
+            expect(it.row(id_)).to_be_visible()
+            assert "name=shout" in it.page.url
+            assert "status=succeeded" in it.page.url
+
+
+def test_the_key_behind_g_leads_to_a_view(chromium: Any, serving: HttpServing) -> None:
+    """Also where it does something else: r asks whether to retry what is selected."""
+    id_ = serving.submit("shout", count=1)
+    serving.result(id_)
+    with opened(chromium, serving, "requests?name=shout") as it:
+        it.row(id_).get_by_role("checkbox").click()
+        expect(it.part("toolbar")).to_contain_text("1 selected")
+        it.press("g", "r")
+        expect(it.part("filter-name")).to_have_value("")
+        expect(it.part("confirm-dialog")).to_have_count(0)
+        it.press("g", "w")
+        expect(it.part("view-workers")).to_be_visible()
+
+
+def test_a_page_of_high_rows_is_passed_by_page_down(chromium: Any, serving: HttpServing) -> None:
+    """On a narrow screen a row is higher: rows would be passed over unseen."""
+    ids = [serving.submit("yearly") for _ in range(30)][::-1]
+    with opened(chromium, serving, "requests?name=yearly", viewport=PHONE["viewport"]) as it:
+        begin_list(it, ids[0])
+        height = it.page.locator(".grid-body").evaluate("(body) => body.clientHeight")
+        it.press("PageDown")
+        expect(it.row(ids[height // 60 - 1])).to_have_class(ACTIVE)
+
+
+@pytest.mark.parametrize(("copies", "said"), [("true", "Copied"), ("false", "Not copied")])
+def test_a_clipboard_that_is_refused_is_said(
+    chromium: Any, serving: HttpServing, copies: str, said: str
+) -> None:
+    """Where the older way does not copy either; who pastes would paste something else."""
+    id_ = serving.submit("shout", count=1)
+    with opened(chromium, serving, f"requests/{id_}") as it:
+        it.page.evaluate(
+            "navigator.clipboard.writeText = async () => { throw new DOMException('no'); };"
+            f"document.execCommand = () => {copies};"
+        )
+        copy = it.part("request-head").get_by_test_id("copy")
+        copy.click()
+        expect(copy).to_have_attribute("aria-label", re.compile(said))
+        expect(copy).to_have_attribute("aria-label", "Copy the id")
+
+
 def test_tab_leads_through_the_page_and_the_focus_is_seen(
     chromium: Any, serving: HttpServing
 ) -> None:

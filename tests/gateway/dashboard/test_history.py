@@ -15,7 +15,7 @@ FIRST = 1000
 def figures(ended: int = 0, **more: Any) -> dict[str, Any]:
     """What a server says of itself."""
     lanes = {"short": {"ready": 1, "running": 2}, "long": {"ready": 3, "running": 4}}
-    counts = {"succeeded": ended, "failed": 0, "cancelled": 0, "dead": 0}
+    counts = {"parked": 8, "succeeded": ended, "failed": 0, "cancelled": 0, "dead": 0}
     return {"lanes": lanes, "resident_bytes": 7, "memory_limit_bytes": None, **counts, **more}
 
 
@@ -38,6 +38,7 @@ def test_a_sample_has_sums_of_all_lanes_and_what_has_ended_since_the_one_before(
     history.add(FIRST + 1, "b", figures(14, failed=2, dead=1), [worker(1, 6), worker(None)])
     told = history.told(None)
     assert told["ready"] == [4, 4]
+    assert told["parked"] == [8, 8]
     assert told["running"] == [6, 6]
     assert told["finished"] == [None, 6]
     assert told["failed"] == [None, 2]

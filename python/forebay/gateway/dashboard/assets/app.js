@@ -2,7 +2,7 @@
 import { html, render, useEffect, useRef, useState } from "./core/elements.js";
 import { connection } from "./core/connection.js";
 import { feed } from "./core/feed.js";
-import { useKeys } from "./core/keys.js";
+import { nextKey, useKeys } from "./core/keys.js";
 import { goTo, linkTo, route } from "./core/router.js";
 import { session } from "./core/session.js";
 import { useSignal } from "./core/signal.js";
@@ -22,6 +22,7 @@ import { SchedulesView } from "./views/schedules.js";
 import { WorkersView } from "./views/workers.js";
 
 const GO_MS = 1500;
+const GO = Object.fromEntries(VIEWS.map(([view, , key]) => [key, () => goTo(view)]));
 const TITLES = Object.fromEntries(VIEWS);
 const SHOWN = {
   overview: OverviewView,
@@ -103,21 +104,7 @@ function useFocusOfView(main, view, id) {
 }
 
 function useGlobalKeys(showKeys) {
-  const goUntil = useRef(0);
-  const go = (view) => () => {
-    if (Date.now() > goUntil.current) return false;
-    goUntil.current = 0;
-    goTo(view);
-    return undefined;
-  };
-  useKeys({
-    "?": showKeys,
-    t: toggleTheme,
-    g: () => {
-      goUntil.current = Date.now() + GO_MS;
-    },
-    ...Object.fromEntries(VIEWS.map(([view, , key]) => [key, go(view)])),
-  });
+  useKeys({ "?": showKeys, t: toggleTheme, g: () => nextKey(GO, GO_MS) });
 }
 
 /** The hash is the router's, so the link moves the focus itself. */

@@ -2,6 +2,8 @@
 import { learnRole, sessionIsOver } from "./session.js";
 
 const TIMEOUT_MS = 35_000;
+/** What a proxy answers in place of the gateway, whose own answers have a code. */
+const PROXY_STATUSES = [502, 503, 504];
 
 /** Where the gateway's routes begin: beside the page's folder, so that a proxy may add a path. */
 const ROOT = new URL("../", document.baseURI);
@@ -19,9 +21,10 @@ export class Problem extends Error {
     this.next = fields.next ?? "";
   }
 
-  /** Whether nobody answered, or the gateway does not reach its server. */
+  /** Whether nobody answered, a proxy alone, or the gateway does not reach its server. */
   get isLost() {
-    return this.status === 0 || this.status === 502 || this.code === "server";
+    if (this.status === 0 || this.code === "server") return true;
+    return PROXY_STATUSES.includes(this.status) && !this.code;
   }
 }
 
@@ -37,7 +40,7 @@ export function addressOf(path, query = {}) {
 /** The JSON of a route. @throws {Problem} */
 export async function read(path, query) {
   const answer = await send(addressOf(path, query), { headers: { accept: "application/json" } });
-  return answer.json();
+  return jsonOf(answer);
 }
 
 /** Do something. @throws {Problem} */
@@ -45,12 +48,18 @@ export async function act(path, body) {
   const headers = { "content-type": "application/json" };
   const text = body === undefined ? undefined : JSON.stringify(body);
   const answer = await send(addressOf(path), { method: "POST", headers, body: text });
-  return answer.status === 204 ? null : answer.json();
+  return answer.status === 204 ? null : jsonOf(answer);
 }
 
 /** Open a session with a token. @throws {Problem} */
 export async function login(token) {
   await act("login", { token });
+}
+
+/** End the session, in other tabs too. @throws {Problem} */
+export async function logout() {
+  await act("logout");
+  sessionIsOver();
 }
 
 async function send(url, options) {
@@ -63,6 +72,14 @@ async function send(url, options) {
   }
   if (answer.ok) return answer;
   throw await problemOf(answer);
+}
+
+async function jsonOf(answer) {
+  try {
+    return await answer.json();
+  } catch {
+    throw new Problem({ message: "The answer was cut off, or is not the server's.", code: "lost" });
+  }
 }
 
 async function problemOf(answer) {

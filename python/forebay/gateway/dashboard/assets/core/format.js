@@ -3,7 +3,6 @@
 const NOTHING = "–";
 const COUNTS = new Intl.NumberFormat("en");
 const MOMENTS = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const TIMES = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 const SIZES = ["B", "kB", "MB", "GB", "TB"];
 
 /** A whole number, such as 12,345. */
@@ -75,11 +74,6 @@ function rough(s) {
 /** A moment with date and time of this place. */
 export function exact(at) {
   return MOMENTS.format(new Date(at));
-}
-
-/** A moment of today: its time. */
-export function timeOfDay(at) {
-  return TIMES.format(new Date(at));
 }
 
 /** A part of something in percent; nothing where the whole is not known. */

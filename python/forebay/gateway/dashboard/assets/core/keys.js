@@ -2,14 +2,18 @@
 import { useEffect, useRef } from "./elements.js";
 
 const layers = [];
+/** What the next key does before all layers, and until when. */
+let next = { keys: {}, until: 0 };
 
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   if (document.querySelector("dialog[open]") || (isTyped(event.target) && event.key !== "Escape")) {
     return;
   }
-  for (const layer of [...layers].reverse()) {
-    const does = layer.current[event.key];
+  const first = Date.now() <= next.until ? [next.keys] : [];
+  next = { keys: {}, until: 0 };
+  for (const keys of [...first, ...layers.map((layer) => layer.current).reverse()]) {
+    const does = keys[event.key];
     if (does && does(event) !== false) {
       event.preventDefault();
       return;
@@ -28,6 +32,11 @@ export function useKeys(keys) {
     layers.push(layer);
     return () => layers.splice(layers.indexOf(layer), 1);
   }, []);
+}
+
+/** Have the next key do something, within so many milliseconds, whatever it does elsewhere. */
+export function nextKey(keys, ms) {
+  next = { keys, until: Date.now() + ms };
 }
 
 function isTyped(element) {

@@ -3,11 +3,12 @@ import { Signal } from "./signal.js";
 
 const DEFAULT_VIEW = "overview";
 
-export const route = new Signal(parsed(location.hash));
+/** The query that each view had last, by its name. */
+const queries = new Map();
 
-addEventListener("hashchange", () => {
-  route.value = parsed(location.hash);
-});
+export const route = new Signal(null);
+look();
+addEventListener("hashchange", look);
 
 /** The link of a view. */
 export function linkTo(view, id = null, query = {}) {
@@ -19,16 +20,32 @@ export function linkTo(view, id = null, query = {}) {
   return `#/${path}${rest}${text && `?${text}`}`;
 }
 
+/** The link of a view as it was shown last. */
+export function linkBack(view) {
+  return linkTo(view, null, queries.get(view));
+}
+
 /** Go to a view. */
 export function goTo(view, id = null, query = {}) {
   location.hash = linkTo(view, id, query);
+}
+
+/** Go to a view as it was shown last. */
+export function goBack(view) {
+  location.hash = linkBack(view);
 }
 
 /** Change the query of this view without a step in the browser's history. */
 export function replaceQuery(query) {
   const { view, id } = route.value;
   history.replaceState(null, "", linkTo(view, id, query));
-  route.value = parsed(location.hash);
+  look();
+}
+
+function look() {
+  const now = parsed(location.hash);
+  if (now.id === null) queries.set(now.view, now.query);
+  route.value = now;
 }
 
 function parsed(hash) {

@@ -21,11 +21,6 @@ export class Signal {
     for (const told of [...this.#watchers]) told(value);
   }
 
-  /** Whether anybody watches. */
-  get isWatched() {
-    return this.#watchers.size > 0;
-  }
-
   /**
    * Call a function with each new value.
    * @returns {() => void} ends it

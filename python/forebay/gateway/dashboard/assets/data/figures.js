@@ -36,7 +36,8 @@ export function readFigures() {
 }
 
 function readIfDue() {
-  if (visible.value && session.value.open && connection.value.phase !== "lost") readFigures();
+  const isWanted = visible.value && session.value.open !== false;
+  if (isWanted && connection.value.phase !== "lost") readFigures();
 }
 
 async function readOnce() {
@@ -46,8 +47,9 @@ async function readOnce() {
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     refuse(error);
+  } finally {
+    if (connection.value.phase === "open") timer = setTimeout(readIfDue, PERIOD_MS);
   }
-  if (connection.value.phase === "open") timer = setTimeout(readIfDue, PERIOD_MS);
 }
 
 function take(overview) {

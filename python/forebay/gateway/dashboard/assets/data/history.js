@@ -2,7 +2,7 @@
 
 const SAMPLES_MAX = 720;
 const FIGURES = [
-  "resident_bytes", "memory_limit_bytes", "ready", "running", "finished", "failed",
+  "resident_bytes", "memory_limit_bytes", "ready", "parked", "running", "finished", "failed",
 ];
 
 export class History {
@@ -19,16 +19,27 @@ export class History {
    */
   take(part) {
     const before = this.#kept;
-    const missing = before === null ? -1 : part.first - before.next;
-    if (missing < 0 || missing > SAMPLES_MAX) this.#kept = part;
+    const missing = before === null ? 0 : part.first - before.next;
+    if (missing < 0) {
+      this.#kept = null; // another gateway, whose clock is behind: it has to tell all
+      return part;
+    }
+    if (before === null || missing > SAMPLES_MAX) this.#kept = part;
     else if (part.next > before.next) this.#kept = joined(before, part, missing);
     return this.#kept;
   }
 }
 
-/** The moments of its samples, in seconds since 1970. */
+/** The moments of its samples, in seconds since 1970, by the clock of the newest one. */
 export function timesOf(history) {
-  return history.resident_bytes.map((_, at) => (history.first + at) * history.every_s);
+  const newest = Date.parse(history.until) / 1000;
+  const last = history.resident_bytes.length - 1;
+  return history.resident_bytes.map((_, at) => newest - (last - at) * history.every_s);
+}
+
+/** How many requests waited at each sample: for a worker, or for something else. */
+export function waitingOf(history) {
+  return history.ready.map((ready, at) => (ready === null ? null : ready + history.parked[at]));
 }
 
 /** The samples of one worker. */

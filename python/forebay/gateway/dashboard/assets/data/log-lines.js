@@ -20,6 +20,11 @@ export class LogLines {
     return this.#lines.length + (this.#open ? 1 : 0);
   }
 
+  /** Lines that are kept and do not change any more. */
+  get finished() {
+    return this.#lines.length;
+  }
+
   /** How many lines were dropped: the number of the first one that is kept. */
   get dropped() {
     return this.#first;
@@ -45,16 +50,6 @@ export class LogLines {
     for (const part of parts) this.#push(shown(part));
     if (this.#open.length > LINE_CHARS_MAX * 4) this.#closeLine();
     this.#bound();
-  }
-
-  /** Places of the lines that have the text, whatever its case, from one place on. */
-  find(text, from = 0) {
-    const wanted = text.toLowerCase();
-    const found = [];
-    for (let index = from; index < this.length; index += 1) {
-      if (this.at(index).toLowerCase().includes(wanted)) found.push(index);
-    }
-    return found;
   }
 
   #missing(count) {

@@ -6,6 +6,8 @@ import { feed } from "../core/feed.js";
 import { visible } from "../core/visibility.js";
 
 const SOON_MS = 250;
+/** After an answer that did not come, of what has no period. */
+const AGAIN_MS = 2000;
 
 /**
  * Read a route at once, each period, and soon after events that concern it.
@@ -64,14 +66,17 @@ class Poll {
     this.#timer = null;
     this.#asked += 1;
     const turn = this.#asked;
+    let isLost = false;
     try {
       const value = await this.#read();
       if (turn === this.#asked) this.#tell(value, null);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      if (!error.isLost && turn === this.#asked) this.#tell(this.#value, error);
+      isLost = error.isLost;
+      if (!isLost && turn === this.#asked) this.#tell(this.#value, error);
     }
-    if (this.#periodMs && !this.#timer) this.#schedule(this.#periodMs, true);
+    const pause = this.#periodMs ?? (isLost ? AGAIN_MS : null);
+    if (pause && !this.#timer) this.#schedule(pause, true);
   }
 
   #tell(value, problem) {

@@ -1,12 +1,18 @@
 /** The rows of one filter, the newest first: read page by page, kept true by events. */
 import { Problem, read } from "../core/api.js";
+import { serverNow } from "../core/clock.js";
+import { connection } from "../core/connection.js";
+import { session } from "../core/session.js";
 import { Signal } from "../core/signal.js";
-import { fits, rowAfter } from "./row-events.js";
+import { fits, isInDoubt, rowAfter } from "./row-events.js";
 
 const PAGE = 100;
 const PAGE_MAX = 1000;
 const ROWS_MAX = 10_000;
+/** Between two readings of what is here already. */
 const RENEW_MS = 3000;
+/** Between two looks whether the connection is back. */
+const AWAY_MS = 1000;
 const EMPTY_PAGES_MAX = 20;
 
 /** How long ago the oldest request of a filter was accepted, by the words of a link. */
@@ -24,11 +30,16 @@ export class RequestList {
   #rows = new Map();
   #next = null;
   #isReading = false;
+  #isSpent = false;
+  #isWanted = false;
   #renewal = null;
+  #wholeRenewal = null;
+  #readAt = -Infinity;
   #meanwhile = [];
   #isHeld = false;
   #held = [];
   #isStale = false;
+  #isEnded = false;
 
   /** @param {object} filter of the link: status, name, submitter, lane, since */
   constructor(filter) {
@@ -67,6 +78,18 @@ export class RequestList {
     return this.#isReading;
   }
 
+  /** Whether the last try to read older ones gave none: the next one is the reader's. */
+  get isSpent() {
+    return this.#isSpent && !this.#isReading;
+  }
+
+  /** Read on while the reader is at the end; what gave nothing is tried again once they come back. */
+  reach(isAtEnd) {
+    this.#isWanted = isAtEnd;
+    if (!isAtEnd) this.#isSpent = false;
+    this.#readOn();
+  }
+
   /** The row at a place. */
   at(index) {
     return this.#rows.get(this.#ids[index]);
@@ -89,10 +112,21 @@ export class RequestList {
   /** Take what the feed tells until the function that is returned is called. */
   follow(feed) {
     this.renewAll();
-    return feed.watch((events, isMissing) => {
+    const unwatch = feed.watch((events, isMissing) => {
       this.apply(events);
-      if (isMissing) this.renewAll();
+      if (isMissing) this.#renewAllSoon();
     });
+    return () => {
+      unwatch();
+      this.#end();
+    };
+  }
+
+  /** Give up what is being read, and read no more: another filter is shown. */
+  #end() {
+    this.#isEnded = true;
+    clearTimeout(this.#renewal);
+    clearTimeout(this.#wholeRenewal);
   }
 
   /** Read all anew that is here: others of its events were missed. */
@@ -101,12 +135,12 @@ export class RequestList {
     await this.#reading(async () => {
       const wanted = Math.max(this.length, PAGE);
       const rows = [];
+      let more = [];
       let next = null;
       do {
-        const [more, behind] = await this.#page(next, Math.min(wanted, PAGE_MAX));
+        [more, next] = await this.#page(next, Math.min(wanted, PAGE_MAX));
         rows.push(...more);
-        next = behind;
-      } while (next !== null && rows.length < wanted);
+      } while (next !== null && more.length && rows.length < wanted);
       this.#replace(rows, next);
     });
   }
@@ -117,6 +151,7 @@ export class RequestList {
     this.#renewal = null;
     await this.#reading(async () => {
       const [rows, next] = await this.#page(null);
+      if (!rows.length && next !== null) return; // too far to look: what is known may be beyond it
       const reaches = rows.some((row) => this.#rows.has(row.id));
       if (next === null || !reaches) this.#replace(rows, next);
       else this.#merge(rows);
@@ -126,10 +161,12 @@ export class RequestList {
   /** Read the next page. */
   async readMore() {
     if (!this.hasMore || this.#isReading) return;
+    this.#isSpent = true; // until it has given some
     await this.#reading(async () => {
       const [rows, next] = await this.#page(this.#next);
       this.#next = next;
       this.#append(rows);
+      this.#isSpent = rows.length === 0;
     });
   }
 
@@ -157,6 +194,10 @@ export class RequestList {
       return this.#rows.delete(event.id);
     }
     if (!before && !this.#isInReach(event.id)) return false;
+    if (!before && isInDoubt(row, this.#filter)) {
+      this.#renewSoon();
+      return false;
+    }
     if (!before && gone.has(event.id)) gone.delete(event.id);
     else if (!before) fresh.push(event.id);
     this.#rows.set(event.id, row);
@@ -229,9 +270,9 @@ export class RequestList {
   async #page(cursor, limit = PAGE) {
     const { since, ...filter } = this.#filter;
     const span = SPANS_S[since];
-    const from = span && new Date(Date.now() - span * 1000).toISOString();
+    const from = span && new Date(serverNow() - span * 1000).toISOString();
     let at = cursor;
-    for (let turn = 0; turn < EMPTY_PAGES_MAX; turn += 1) {
+    for (let turn = 0; turn < EMPTY_PAGES_MAX && !this.#isEnded; turn += 1) {
       const page = await read("v1/requests", { ...filter, since: from, limit, cursor: at });
       if (page.requests.length || page.next === null) return [page.requests, page.next];
       at = page.next;
@@ -240,7 +281,7 @@ export class RequestList {
   }
 
   async #reading(work) {
-    if (this.#isReading) return;
+    if (this.#isReading || this.#isEnded) return;
     this.#isReading = true;
     try {
       await work();
@@ -248,12 +289,33 @@ export class RequestList {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       if (this.state === "loading" || !error.isLost) this.state = error;
+      this.#isStale ||= error.isLost || error.status === 401;
     } finally {
       this.#isReading = false;
       this.apply(this.#meanwhile.splice(0));
       this.#changed();
-      if (this.#isStale) this.renewAll();
+      this.#readAt = performance.now();
+      if (this.#isStale) this.#renewAllSoon();
+      this.#readOn();
     }
+  }
+
+  /** Read older ones once for each time that the reader is said to be at the end. */
+  #readOn() {
+    if (!this.#isWanted || this.#isSpent || this.#isReading) return;
+    this.#isWanted = false;
+    this.readMore();
+  }
+
+  /** Read all anew: not at once after another reading, and once there is somebody to ask. */
+  #renewAllSoon(pause = Math.max(0, this.#readAt + RENEW_MS - performance.now())) {
+    if (this.#isEnded) return;
+    this.#wholeRenewal ??= setTimeout(() => {
+      this.#wholeRenewal = null;
+      const isOpen = connection.value.phase === "open" && session.value.open;
+      if (isOpen) this.renewAll();
+      else this.#renewAllSoon(AWAY_MS);
+    }, pause);
   }
 
   #renewSoon() {

@@ -66,6 +66,11 @@ const CHANGES = {
   }),
 };
 
+/** Whether a row that events alone told of may be one that the filter of a list leaves out. */
+export function isInDoubt(row, filter) {
+  return row.isPartial && Boolean(filter.submitter || filter.lane || filter.since);
+}
+
 /** Whether a row fits the filter of a list; what is not known of it fits. */
 export function fits(row, filter) {
   if (filter.status && !filter.status.split(",").includes(row.status)) return false;

@@ -14,30 +14,33 @@ export function Command({ text }) {
 
 /** The button alone. */
 export function Copy({ text, label }) {
-  const [isDone, setDone] = useState(false);
+  const [isDone, setDone] = useState(null);
+  const words = { true: "Copied", false: "Not copied: the browser refuses it" }[isDone] ?? label;
+  const icon = { true: "check", false: "close" }[isDone] ?? "copy";
   const press = async () => {
-    await copy(text);
-    setDone(true);
-    setTimeout(() => setDone(false), SAID_MS);
+    setDone(await copy(text));
+    setTimeout(() => setDone(null), SAID_MS);
   };
   return html`<button
     type="button"
     class="icon-button"
-    aria-label=${isDone ? "Copied" : label}
-    title=${isDone ? "Copied" : label}
+    aria-label=${words}
+    title=${words}
     data-testid="copy"
     onClick=${press}
   >
-    <${Icon} name=${isDone ? "check" : "copy"} />
+    <${Icon} name=${icon} />
   </button>`;
 }
 
+/** Whether it was copied. */
 async function copy(text) {
-  if (navigator.clipboard) {
+  try {
     await navigator.clipboard.writeText(text);
-    return;
+    return true;
+  } catch {
+    return copySelected(text); // refused, or a page over plain HTTP from another host, which has none
   }
-  copySelected(text); // a page over plain HTTP from another host has no clipboard
 }
 
 function copySelected(text) {
@@ -46,6 +49,7 @@ function copySelected(text) {
   field.className = "unseen";
   document.body.append(field);
   field.select();
-  document.execCommand("copy");
+  const isDone = document.execCommand("copy");
   field.remove();
+  return isDone;
 }

@@ -1,6 +1,7 @@
 /** Dialogs: the browser keeps the focus inside, and Escape leaves. */
-import { html, useLayoutEffect, useRef, useState } from "../core/elements.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../core/elements.js";
 import { counted } from "../core/format.js";
+import { session } from "../core/session.js";
 import { Signal, useSignal } from "../core/signal.js";
 import { ACTS_MAX, Bulk } from "../data/bulk.js";
 import { NextStep } from "./notices.js";
@@ -10,6 +11,11 @@ const REFUSED_MAX = 50;
 
 /** What is asked now; null: nothing. */
 const asked = new Signal(null);
+
+/** It is of the session: who logs in next was asked nothing. */
+session.watch(({ open }) => {
+  if (open === false) asked.value = null;
+});
 
 /**
  * Ask before an act on some things, do it, and show what was refused.
@@ -51,9 +57,9 @@ export function Modal({ title, testid, onClose, children }) {
 function Question({ question }) {
   const [bulk, setBulk] = useState(null);
   const leave = () => {
-    bulk?.stop();
     asked.value = null;
   };
+  useEffect(() => () => bulk?.stop(), [bulk]);
   const begin = async () => {
     const begun = new Bulk(question.acts);
     setBulk(begun);

@@ -59,9 +59,16 @@ function NameField({ filter, set }) {
     setText(event.target.value);
     if (names.includes(event.target.value) || !event.target.value) apply(event.target.value);
   };
+  /** Give up what was typed; the rows that are selected stay so. */
+  const leave = (event) => {
+    event.preventDefault();
+    field.current.value = filter.name ?? "";
+    setText(field.current.value);
+    field.current.blur();
+  };
   const onKeyDown = (event) => {
     if (event.key === "Enter") apply(text);
-    if (event.key === "Escape") field.current.blur();
+    if (event.key === "Escape") leave(event);
   };
   return html`<label class="field">
     <span class="unseen">Name of a request, or an id</span>

@@ -13,6 +13,7 @@ const PATHS = {
   copy: "M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3",
   close: "M4 4l8 8M12 4l-8 8",
   check: "M3 8.5l3.2 3.2L13 4.8",
+  leave: "M6.5 2.5h-4v11h4M6 8h8M11 5l3 3-3 3",
   back: "M9.5 3.5 5 8l4.5 4.5",
   up: "M4 10l4-4 4 4",
   down: "M4 6l4 4 4-4",

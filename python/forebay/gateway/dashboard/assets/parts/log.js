@@ -4,6 +4,7 @@ import { addressOf } from "../core/api.js";
 import { count, counted } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
 import { useSignal } from "../core/signal.js";
+import { LogSearch } from "../data/log-search.js";
 import { LogStream } from "../data/log-stream.js";
 import { Icon } from "./icons.js";
 import { Loading, Nothing } from "./notices.js";
@@ -40,7 +41,7 @@ function Shown({ stream, version, id, isOver }) {
   const search = useSearch(lines, version, box);
   const [follows, setFollows] = useFollowing(box, version, !isOver);
   const row = (index) => html`<${Line} key=${lines.dropped + index} text=${lines.at(index)}
-    number=${lines.dropped + index + 1} search=${search} index=${index} />`;
+    number=${lines.dropped + index} search=${search} />`;
   return html`<${Bar} search=${search} follows=${follows} setFollows=${setFollows} lines=${lines}
       id=${id} phase=${phase} />
     ${lines.dropped > 0 && html`<${Dropped} count=${lines.dropped} id=${id} />`}
@@ -115,43 +116,50 @@ function useFollowing(box, version, first) {
   return [follows, setFollows];
 }
 
-/** A search within the lines: which have it, and which one is shown now. */
+/** A search within the lines: which have it, and the number of the one that is shown now. */
 function useSearch(lines, version, box) {
   const [text, setText] = useState("");
-  const [at, setAt] = useState(-1);
+  const [current, setCurrent] = useState(null);
   const field = useRef(null);
-  const found = useMemo(() => (text ? lines.find(text) : []), [text, version]);
+  const search = useMemo(() => new LogSearch(lines, text), [lines, text]);
+  const found = useMemo(() => search.renew(), [search, version]);
+  const at = current === null ? -1 : found.indexOf(current);
   const go = (step) => {
     if (!found.length) return;
-    const next = (at + step + found.length) % found.length;
-    setAt(next);
+    const from = at < 0 && step < 0 ? 0 : at;
+    const next = found[(from + step + found.length) % found.length];
+    setCurrent(next);
     box.current.scrollIntoView({ block: "nearest" });
-    scrollToRow(box.current, found[next], LINE_PX, LINE_PX * 2);
+    scrollToRow(box.current, next - lines.dropped, LINE_PX, LINE_PX * 2);
+  };
+  const choose = (next) => {
+    setText(next);
+    setCurrent(null);
   };
   const onKeyDown = (event) => {
     if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
-    if (event.key === "Escape") setText("");
+    if (event.key !== "Escape") return;
+    event.preventDefault(); // it leaves the field alone
+    choose("");
+    field.current.blur();
   };
   useKeys({ "/": () => field.current?.focus() });
   return {
     text,
-    setText: (next) => {
-      setText(next);
-      setAt(-1);
-    },
+    setText: choose,
     field,
     onKeyDown,
     on: () => go(1),
     back: () => go(-1),
     words: found.length ? `${at + 1} of ${count(found.length)}` : "no match",
-    current: found[at],
+    current,
   };
 }
 
-function Line({ text, number, search, index }) {
-  const kind = search.current === index ? "log-line current" : "log-line";
+function Line({ text, number, search }) {
+  const kind = search.current === number ? "log-line current" : "log-line";
   return html`<div class=${kind} data-testid="log-line">
-    <span class="log-number" aria-hidden="true">${number}</span>
+    <span class="log-number" aria-hidden="true">${number + 1}</span>
     <span class="log-text">${search.text ? marked(text, search.text) : text || " "}</span>
   </div>`;
 }

@@ -1,5 +1,6 @@
 /** The way between views: at the left, or at the bottom of a phone. */
-import { html } from "../core/elements.js";
+import { html, useState } from "../core/elements.js";
+import { logout, Problem } from "../core/api.js";
 import { connection } from "../core/connection.js";
 import { feed } from "../core/feed.js";
 import { linkTo, route } from "../core/router.js";
@@ -39,6 +40,7 @@ export function Navigation({ showKeys }) {
       <${Theme} />
       <button type="button" class="icon-button" aria-label="Keys" title="Keys (?)"
         data-testid="keys-button" onClick=${showKeys}><${Icon} name="keys" /></button>
+      <${LogOut} />
     </div>
   </header>`;
 }
@@ -60,4 +62,19 @@ function Theme() {
     data-testid="theme-toggle" onClick=${toggleTheme}>
     <${Icon} name=${dark ? "sun" : "moon"} />
   </button>`;
+}
+
+function LogOut() {
+  const [problem, setProblem] = useState(null);
+  const label = problem ? `Not logged out: ${problem.message}` : "Log out";
+  const press = async () => {
+    try {
+      await logout();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      setProblem(error);
+    }
+  };
+  return html`<button type="button" class="icon-button" aria-label=${label} title=${label}
+    data-testid="log-out" onClick=${press}><${Icon} name="leave" /></button>`;
 }

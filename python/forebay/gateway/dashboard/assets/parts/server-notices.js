@@ -8,6 +8,7 @@ export function ServerNotices({ overview }) {
   const notices = [
     info.fault && ["bad", "The server has a fault", info.fault],
     info.held && ["warn", "Nothing is dispatched", info.held],
+    figures.cordon && ["warn", "Nothing new is taken", figures.cordon.text],
     info.draining && ["warn", "The server drains", "What runs may end; nothing new is taken."],
     figures.store_kept > 0 &&
       ["bad", "The store does not write", `${counted(figures.store_kept, "change")} wait for the disk.`],

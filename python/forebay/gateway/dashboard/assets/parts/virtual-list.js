@@ -11,17 +11,17 @@ const BESIDE = 6;
  * @param {(index: number) => object} props.row draws one
  * @param {{current: HTMLElement|null}} props.box of the element that scrolls
  * @param {string} [props.rowsRole] the role of what holds the rows
- * @param {(seen: {isAtTop: boolean, isAtEnd: boolean}) => void} [props.onRange]
+ * @param {(seen: {isAtTop: boolean, isAtEnd: boolean}) => void} [props.onRange] called when one of
+ *     them or the count changes
  */
 export function VirtualList({ count, rowHeight, row, box, onRange, rowsRole, ...rest }) {
   const [range, draw] = useState({ top: 0, height: 600 });
   useViewport(box, draw, rowHeight);
   const first = Math.max(0, Math.floor(range.top / rowHeight) - BESIDE);
   const last = Math.min(count, Math.ceil((range.top + range.height) / rowHeight) + BESIDE);
-  useLayoutEffect(() => {
-    const isAtEnd = range.top + range.height >= (count - 2) * rowHeight;
-    onRange?.({ isAtTop: range.top < rowHeight, isAtEnd });
-  });
+  const isAtTop = range.top < rowHeight;
+  const isAtEnd = range.top + range.height >= (count - 2) * rowHeight;
+  useLayoutEffect(() => onRange?.({ isAtTop, isAtEnd }), [isAtTop, isAtEnd, count]);
   const rows = [];
   for (let index = first; index < last; index += 1) rows.push(row(index));
   const space = { height: `${count * rowHeight}px` };

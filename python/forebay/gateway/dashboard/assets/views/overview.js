@@ -4,7 +4,7 @@ import { bytes, count, counted, percent, seconds } from "../core/format.js";
 import { linkTo } from "../core/router.js";
 import { useSignal } from "../core/signal.js";
 import { figures } from "../data/figures.js";
-import { timesOf } from "../data/history.js";
+import { timesOf, waitingOf } from "../data/history.js";
 import { usePolled } from "../data/polled.js";
 import { failureShort } from "../data/failures.js";
 import { Chart } from "../parts/chart.js";
@@ -51,7 +51,7 @@ function Stats({ overview }) {
   const { figures: now } = overview;
   const lanes = Object.values(now.lanes);
   const sum = (field) => lanes.reduce((all, lane) => all + lane[field], 0);
-  const waiting = sum("ready") + (now.parked ?? 0);
+  const waiting = sum("ready") + now.parked;
   const bad = now.failed + now.dead;
   return html`<dl class="stats">
     <${Stat} name="Waiting" value=${count(waiting)} testid="stat-waiting"
@@ -101,7 +101,7 @@ function Queue({ overview }) {
   return html`<${Panel} title="Queue" testid="panel-queue">
     <${Chart} label="Requests that wait and that run, of the last hour" times=${timesOf(history)}
       format=${count} zeroTop=${4} series=${[
-        { label: "waiting", values: history.ready, color: "--warn" },
+        { label: "waiting", values: waitingOf(history), color: "--warn" },
         { label: "running", values: history.running, color: "--accent" },
       ]} />
   <//>`;

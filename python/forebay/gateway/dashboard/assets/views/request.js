@@ -3,7 +3,7 @@ import { html, useState } from "../core/elements.js";
 import { useServerNow } from "../core/clock.js";
 import { bytes, seconds } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
-import { goTo, linkTo } from "../core/router.js";
+import { goBack, linkBack, linkTo } from "../core/router.js";
 import { usePolled } from "../data/polled.js";
 import { useRequest } from "../data/request.js";
 import { ENDED } from "../data/row-events.js";
@@ -26,9 +26,9 @@ import { Value } from "../parts/value.js";
 /** @param {{id: string}} props an id, the unique beginning of one, or "@last" */
 export function RequestView({ id }) {
   const told = useRequest(id);
-  useKeys({ Escape: () => goTo("requests") });
+  useKeys({ Escape: () => goBack("requests") });
   return html`<p class="crumb">
-      <a href=${linkTo("requests")}><${Icon} name="back" /> Requests</a>
+      <a href=${linkBack("requests")}><${Icon} name="back" /> Requests</a>
     </p>
     <${Answer} told=${told} id=${id} />`;
 }

@@ -67,10 +67,14 @@ function NoneFits() {
 /** Many were looked at, and none of them fits. */
 function Deeper({ list }) {
   return html`<${Nothing} title="None of the newest requests fits this filter">
-    <${Button} because=${list.isReading ? "It is being read." : null} onPress=${() => list.readMore()}>
-      Look at older ones
-    <//>
+    <${Older} list=${list} />
   <//>`;
+}
+
+/** Read on where the list has given that up. */
+function Older({ list }) {
+  return html`<${Button} because=${list.isReading ? "It is being read." : null} data-testid="look-older"
+    onPress=${() => list.readMore()}>Look at older ones<//>`;
 }
 
 function Grid({ list }) {
@@ -83,7 +87,7 @@ function Grid({ list }) {
     setActive(list.at(place).id);
     scrollToRow(box.current, place, rowHeight);
   };
-  useGridKeys({ list, active, go, selection, box });
+  useGridKeys({ list, active, go, selection, box, rowHeight });
   useScrollPlace(box, list);
   const onPress = (event, index) => {
     if (event.target.closest("a, input")) return;
@@ -98,7 +102,7 @@ function Grid({ list }) {
   };
   const onRange = ({ isAtTop, isAtEnd }) => {
     list.hold(!isAtTop);
-    if (isAtEnd) list.readMore();
+    list.reach(isAtEnd);
   };
   const toTop = () => {
     box.current.scrollTop = 0;
@@ -133,6 +137,7 @@ function Toolbar({ list, selection, toTop }) {
   const rows = selection.rows();
   return html`<div class="toolbar" data-testid="toolbar">
     ${rows.length ? html`<${Acts} rows=${rows} clear=${() => selection.clear()} />` : html`<${Count} list=${list} />`}
+    ${list.isSpent && list.hasMore && html`<${Older} list=${list} />`}
     ${list.held > 0 &&
     html`<${Button} kind="held" data-testid="show-newer" onPress=${toTop}>${count(list.held)} newer<//>`}
   </div>`;
@@ -151,7 +156,7 @@ function Acts({ rows, clear }) {
 function Count({ list }) {
   const words = counted(list.length, "request");
   const more = list.isFull ? ", the newest; older ones: use a filter" : list.hasMore ? " and older ones" : "";
-  return html`<span class="quiet number" role="status" data-testid="requests-count">${words}${more}</span>`;
+  return html`<span class="quiet number" data-testid="requests-count">${words}${more}</span>`;
 }
 
 function useRowHeight() {
@@ -174,7 +179,7 @@ function useScrollPlace(box, list) {
   }, [list]);
 }
 
-function useGridKeys({ list, active, go, selection, box }) {
+function useGridKeys({ list, active, go, selection, box, rowHeight }) {
   const at = active === null ? -1 : list.indexOf(active);
   const isOnPage = (event) => !event.target.closest?.("a, button, select, input");
   const step = (by, event) => {
@@ -182,7 +187,7 @@ function useGridKeys({ list, active, go, selection, box }) {
     if (isExtending) selection.extendTo(Math.max(0, Math.min(list.length - 1, at + by)), at);
     go(at + by);
   };
-  const page = () => Math.floor(box.current.clientHeight / ROW_PX) - 1;
+  const page = () => Math.floor(box.current.clientHeight / rowHeight) - 1;
   const open = (event) => {
     if (at < 0 || !isOnPage(event)) return false;
     goTo("requests", active);
