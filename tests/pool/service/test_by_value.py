@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -144,28 +145,43 @@ class Resetting(forebay.Service):
 """
 
 
-def test_a_replaced_service_that_is_being_reset_ends_soon() -> None:
-    """It cannot be taken while its variable changes, and is looked for again."""
+@pytest.fixture
+def main() -> Iterator[dict[str, Any]]:
+    """The variables of the main module, where a cell with `Resetting` has run."""
     names = vars(sys.modules["__main__"])
     before = dict(names)
     names["VERSION"] = 1
     exec(RESETTING, names)
-    try:
-        with forebay.ServicePool(max_size=2) as pool:
+    yield names
+    names.clear()
+    names.update(before)
 
-            def version() -> tuple[int, int]:
-                with pool.acquire(names["Resetting"], by_value=True) as service:
-                    told: tuple[int, int] = service.version()
-                    return told
 
-            old, told = version()
-            assert told == 1
-            names["VERSION"] = 2
-            assert version()[1] == 2
-            assert eventually(lambda: version()[1] == 2 and not alive(old))
-    finally:
-        names.clear()
-        names.update(before)
+def version_of(pool: forebay.ServicePool, cell: dict[str, Any]) -> tuple[int, int]:
+    """The process and the version of what the pool lends now."""
+    with pool.acquire(cell["Resetting"], by_value=True) as service:
+        told: tuple[int, int] = service.version()
+        return told
+
+
+def test_a_replaced_service_that_is_being_reset_ends_soon(main: dict[str, Any]) -> None:
+    """It cannot be taken while its variable changes, and is looked for again."""
+    with forebay.ServicePool(max_size=2) as pool:
+        old, told = version_of(pool, main)
+        assert told == 1
+        main["VERSION"] = 2
+        assert version_of(pool, main)[1] == 2
+        assert eventually(lambda: version_of(pool, main)[1] == 2 and not alive(old))
+
+
+def test_a_variable_that_has_its_earlier_value_again_is_that_of_its_services(
+    main: dict[str, Any],
+) -> None:
+    """Whether one of the earlier ones is left or not."""
+    with forebay.ServicePool(max_size=2) as pool:
+        for version in (1, 2, 1, 1, 2):
+            main["VERSION"] = version
+            assert version_of(pool, main)[1] == version
 
 
 def test_a_class_that_is_forked_for_each_lease_goes_by_value(pool: forebay.ServicePool) -> None:
