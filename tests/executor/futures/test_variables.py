@@ -22,6 +22,21 @@ def scaled(number):
 
 def negated(number):
     return -SCALE * number
+
+model = None
+calls = 0
+
+def load(first):
+    global model, calls
+    model, calls = "loaded", first
+
+def used(function=None):
+    global calls
+    calls += 1
+    return model, calls, SCALE
+
+def used_again():
+    return used()
 """
 
 
@@ -63,3 +78,17 @@ def test_a_variable_that_another_function_brought(
         cell["SCALE"] = scale
         futures.append(executor.submit(cell[name], 10))
     assert [future.result(WAIT_S) for future in futures] == [10, -20, 10]
+
+
+def test_what_the_initializer_assigned_stays(cell: dict[str, Any]) -> None:
+    """No call brings back what the cell had before, and what calls have made of it stays too."""
+    with forebay.Executor(1, by_value=True, initializer=cell["load"], initargs=(10,)) as executor:
+        first = executor.submit(cell["used"]).result(WAIT_S)
+        cell["SCALE"] = 2
+        second = executor.submit(cell["used"]).result(WAIT_S)
+        third = executor.submit(cell["used_again"]).result(WAIT_S)
+        fourth = executor.submit(cell["used"], cell["used_again"]).result(WAIT_S)
+    assert first == ("loaded", 11, 1)
+    assert second == ("loaded", 12, 2)
+    assert third == ("loaded", 13, 2)
+    assert fourth == ("loaded", 14, 2)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from forebay.executor.futures import output as program_output
 from forebay.executor.futures.variables import Variables
 from forebay.executor.worker.worker import Worker
-from forebay.pool._internal import Application, received
+from forebay.pool._internal import Application
 
 CODE = "0" * 16
 
@@ -100,14 +100,13 @@ def initialised(
 def called_by_value(function: bytes, arguments: bytes) -> Any:
     """Call a function that was sent by value; its arguments may be of classes that it brings."""
     called = _variables.function(function)
-    args, kwargs = received(arguments)
+    args, kwargs = _variables.received(arguments)
     return called(*args, **kwargs)
 
 
 def initialise_by_value(data: bytes) -> None:
     """Run an initializer that was sent by value."""
-    function, arguments = received(data)
-    function(*arguments)
+    _variables.initialise(data)
 
 
 @functools.cache
