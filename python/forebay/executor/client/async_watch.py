@@ -28,7 +28,7 @@ async def watch(request: AsyncRequest, timeout: float | None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout), asyncio.TaskGroup() as tasks:
                 log = tasks.create_task(_show(request.logs(), face))
-                tick = tasks.create_task(_tick())
+                tick = tasks.create_task(_tick(face))
                 await _show(request.events(), face)
                 await asyncio.wait([log], timeout=LAST_WORDS_S)
                 log.cancel()
@@ -40,10 +40,14 @@ async def watch(request: AsyncRequest, timeout: float | None) -> None:
     face.close()
 
 
-async def _tick() -> None:
-    """Wake the loop: an interrupt of ipykernel 7 cancels a cell only when its loop next does."""
-    while is_notebook():  # noqa: ASYNC110 - no event says that a user has interrupted
+async def _tick(face: Face) -> None:
+    """Show the newest event in time, and wake the loop of a notebook.
+
+    An interrupt of ipykernel 7 cancels a cell only when its loop next wakes up.
+    """
+    while is_notebook():
         await asyncio.sleep(UPDATE_S)
+        face.refresh()
 
 
 async def _show(stream: AsyncIterator[Any], face: Face) -> None:

@@ -51,6 +51,13 @@ class Face:
         elif sys.stdout is not None:
             sys.stdout.write(harmless(told, sys.stdout, is_log=True))
             sys.stdout.flush()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the newest event if it is not shown yet and its time has come.
+
+        Whoever waits calls it every `UPDATE_S`: no other event may follow for long.
+        """
 
     def close(self, state: str | None = None) -> None:
         """Show what has waited, and `state` instead of what was told of its state."""
@@ -84,13 +91,17 @@ class _Bar(Face):
         super().__init__()
         self._called = called
         self._state = "waits"
-        self._told = False
+        self._told = True
         """Whether the newest event is shown."""
         self._shown_at = time.monotonic()
         self._output = Output(*self._forms())
 
+    def refresh(self) -> None:
+        """Update the bar, unless it shows the newest event or was updated moments ago."""
+        if not self._told and time.monotonic() - self._shown_at >= UPDATE_S:
+            self._show()
+
     def _event(self, event: dict[str, Any]) -> None:
-        """Show it, unless the bar was updated moments ago."""
         kind = event.get("event")
         if kind == "progress":
             self._pace.take(event)
@@ -101,8 +112,6 @@ class _Bar(Face):
         else:
             return
         self._told = False
-        if time.monotonic() - self._shown_at >= UPDATE_S:
-            self._show()
 
     def close(self, state: str | None = None) -> None:
         """Show the last that was told, or another state."""

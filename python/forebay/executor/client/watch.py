@@ -37,7 +37,10 @@ def watch(request: Request, timeout: float | None) -> None:
     with _Reader(request._client, id_) as reader:
         try:
             for told in reader.items(until):
-                face.show(told)
+                if told is None:
+                    face.refresh()
+                else:
+                    face.show(told)
         except BaseException:
             face.close("goes on")
             raise
@@ -73,16 +76,20 @@ class _Reader:
             thread.join()
 
     def items(self, until: float | None) -> Iterator[Any]:
-        """Text and events, until both streams are over, or the time is."""
+        """Text and events, until both streams are over, or the time is.
+
+        None where there was neither for `UPDATE_S`.
+        """
         reading = len(self._threads)
         while reading:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
+            left = UPDATE_S if until is None else until - time.monotonic()
+            if left <= 0:
                 return
             try:
-                what, told = self._queue.get(timeout=left)
+                what, told = self._queue.get(timeout=min(left, UPDATE_S))
             except queue.Empty:
-                return
+                yield None
+                continue
             if what != _OVER:
                 yield told
                 continue
