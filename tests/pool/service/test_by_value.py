@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -11,11 +12,15 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay.pool.lend.kind import PythonKind
 from forebay.pool.service import by_value
 from forebay.pool.service.by_value import KEPT_MAX, Values, received, value_of
 from tests.pool.processes import alive, eventually
 
 pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
+
+ROUNDS = 8
+"""Definitions of one class, one after the other."""
 
 FACTORY = """
 def scaled(number):
@@ -182,6 +187,24 @@ def test_a_variable_that_has_its_earlier_value_again_is_that_of_its_services(
         for version in (1, 2, 1, 1, 2):
             main["VERSION"] = version
             assert version_of(pool, main)[1] == version
+
+
+def test_definitions_without_services_are_forgotten(main: dict[str, Any]) -> None:
+    """A cell that runs again and again does not leave its pickles in the pool."""
+    with forebay.ServicePool(max_size=2) as pool:
+        for version in range(ROUNDS):
+            main["VERSION"] = version
+            assert version_of(pool, main)[1] == version
+        assert eventually(lambda: version_of(pool, main)[1] == version and len(pool._kinds) == 1)
+        assert eventually(lambda: kinds_named("Resetting") <= 2), "of a service that has ended"
+        assert {one["name"] for one in pool.services()} == {"Resetting"}
+
+
+def kinds_named(name: str) -> int:
+    """How many kinds of services of that name there are in this process, whoever holds them."""
+    gc.collect()
+    kinds = [one for one in gc.get_objects() if isinstance(one, PythonKind) and one.name == name]
+    return len({kind.key for kind in kinds})
 
 
 def test_a_class_that_is_forked_for_each_lease_goes_by_value(pool: forebay.ServicePool) -> None:
