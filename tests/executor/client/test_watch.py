@@ -12,7 +12,7 @@ import pytest
 
 from forebay.errors import DeadlineError, RemoteError
 from forebay.executor import AsyncClient, Client
-from forebay.executor.client import async_watch, face
+from forebay.executor.client import async_watch, display
 from tests.executor.client_fixtures import client_of_serving, serving
 from tests.executor.serving import Serving
 
@@ -83,8 +83,8 @@ def _bar(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             assert "<progress" in markup
             shown.append(text)
 
-    monkeypatch.setattr(face, "Output", Output)
-    monkeypatch.setattr(face, "is_notebook", lambda: True)
+    monkeypatch.setattr(display, "Output", Output)
+    monkeypatch.setattr(display, "is_notebook", lambda: True)
     monkeypatch.setattr(async_watch, "is_notebook", lambda: True)
     return shown
 

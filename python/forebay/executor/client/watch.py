@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.errors import Error
-from forebay.executor.client.face import LAST_WORDS_S, UPDATE_S, face_of
+from forebay.executor.client.display import LAST_WORDS_S, UPDATE_S, display_of
 
 if TYPE_CHECKING:
     from forebay.executor.client.client import Client
@@ -33,18 +33,18 @@ def watch(request: Request, timeout: float | None) -> None:
     """Show a request's output and progress until it has ended, or `timeout` seconds are over."""
     id_ = request.accepted(timeout)
     until = None if timeout is None else time.monotonic() + timeout
-    face = face_of(f"{request.name} {id_}".strip())
+    display = display_of(f"{request.name} {id_}".strip())
     with _Reader(request._client, id_) as reader:
         try:
             for told in reader.items(until):
                 if told is None:
-                    face.refresh()
+                    display.refresh()
                 else:
-                    face.show(told)
+                    display.show(told)
         except BaseException:
-            face.close("goes on")
+            display.close("goes on")
             raise
-        face.close()
+        display.close()
 
 
 class _Reader:

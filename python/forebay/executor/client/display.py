@@ -11,7 +11,7 @@ from forebay._notebook import Output, is_notebook
 from forebay._pace import Pace
 from forebay._terminal import harmless
 
-__all__ = ["LAST_WORDS_S", "UPDATE_S", "Face", "face_of", "going_on"]
+__all__ = ["LAST_WORDS_S", "UPDATE_S", "Display", "display_of", "going_on"]
 
 UPDATE_S: Final = 0.1
 """The shortest time between two updates of a bar."""
@@ -22,9 +22,9 @@ LAST_WORDS_S: Final = 2.0
 _ENDS: Final = ("succeeded", "failed", "cancelled", "dead")
 
 
-def face_of(called: str) -> Face:
+def display_of(called: str) -> Display:
     """A bar in a notebook, else lines; `called` is the request's name and id."""
-    return _Bar(called) if is_notebook() else _Lines(called)
+    return _BarDisplay(called) if is_notebook() else _LineDisplay(called)
 
 
 def going_on(id_: str) -> str:
@@ -35,7 +35,7 @@ def going_on(id_: str) -> str:
     )
 
 
-class Face:
+class Display:
     """Shows output on stdout, as it comes, and events as its subclass does.
 
     Thread affinity: that of the cell or program that waits.
@@ -66,7 +66,7 @@ class Face:
         raise NotImplementedError
 
 
-class _Lines(Face):
+class _LineDisplay(Display):
     """Progress as lines on stderr: one for a tenth of the work, or 30 seconds."""
 
     def __init__(self, called: str) -> None:
@@ -84,7 +84,7 @@ class _Lines(Face):
             sys.stderr.flush()
 
 
-class _Bar(Face):
+class _BarDisplay(Display):
     """Progress as a bar of HTML, which is updated in place."""
 
     def __init__(self, called: str) -> None:
