@@ -117,6 +117,30 @@ def test_a_variable_of_an_enclosing_function_is_named() -> None:
         value_of(locked)
 
 
+def test_a_missing_cloudpickle_is_named_with_what_to_type(
+    pool: forebay.ServicePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is installed by whoever needs it, and everything else works without."""
+
+    class Local(forebay.Service):
+        def pid(self) -> int:
+            return os.getpid()
+
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    by_value._pickler_class.cache_clear()
+    missing = r"by_value=True needs the package cloudpickle: pip install cloudpickle"
+    for use in (pool.acquire, pool.warm):
+        with pytest.raises(forebay.ConfigError, match=missing):
+            use(Local, by_value=True)
+    with (
+        forebay.Executor(1, by_value=True) as executor,
+        pytest.raises(forebay.ConfigError, match=missing),
+    ):
+        executor.submit(os.getpid).result()
+    with forebay.Executor(1) as executor:
+        assert executor.submit(os.getpid).result() != os.getpid()
+
+
 def test_a_service_by_value_is_lent_again(pool: forebay.ServicePool) -> None:
     """The same class has the same bytes each time, also in a shared pool, and for `warm`."""
 
