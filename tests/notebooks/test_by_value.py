@@ -199,6 +199,7 @@ def test_functions_of_cells_run_in_an_executor(tmp_path: Path) -> None:
             """
             app = forebay.App("cells")
             FACTOR = 3
+            begun = None
 
             @app.request()
             def scaled(ctx: forebay.Context, number: int) -> int:

@@ -67,14 +67,15 @@ WAITS = {
             executor.submit(time.sleep, 30).result()
         """,
     "an awaited call": """
-        import asyncio
-        async def tick():  # ipykernel 7 cancels a cell only when its loop wakes up
-            while True:
-                await asyncio.sleep(0.02)
-        ticking = asyncio.ensure_future(tick())
         with Stopwatch():
             async with pool.acquire(Slow, by_value=True) as slow:
                 await slow.sleep(30)
+        """,
+    "an awaited sleep": """
+        import asyncio
+        async with pool.acquire(Slow, by_value=True):
+            with Stopwatch():
+                await asyncio.sleep(30)
         """,
 }
 
@@ -130,6 +131,7 @@ REQUESTS = {
     "run": "client.run(pause.pause, 30.0)",
     "watch": "request.watch()",
     "awaited": "await (await later.get(request.id)).watch()",
+    "awaited result": "await (await later.get(request.id)).result()",
     "logs": "list(request.logs())",
     "events": "list(request.events())",
     "follow": "list(client.follow())",

@@ -11,6 +11,7 @@ from asyncio import get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from forebay._core import OUTBOX_BYTES_HIGH, OUTBOX_BYTES_LOW, Connection
+from forebay._notebook import wake_on_interrupt
 from forebay.errors import BusyError, DeadlineError
 from forebay.rpc._async_stream import AsyncStream, Mailbox
 from forebay.rpc._stream import CREDIT
@@ -271,6 +272,7 @@ class AsyncChannel:
             self._release()
         if not self._connection.closed:
             self._watch(loop)
+        wake_on_interrupt(loop)
         self._loop = loop
         channel._bound = True
         self._futures.clear()

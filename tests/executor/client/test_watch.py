@@ -12,6 +12,7 @@ import pytest
 
 from forebay.errors import DeadlineError, RemoteError
 from forebay.executor import AsyncClient, Client
+from forebay.executor.client import async_watch, display
 from tests.executor.client_fixtures import client_of_serving, serving
 from tests.executor.serving import Serving
 
@@ -32,6 +33,10 @@ def work(ctx: forebay.Context, steps: int = 4, pause_s: float = 0.15, fail: bool
     if fail:
         raise ValueError("no luck")
     return steps
+
+@app.request()
+def rest(pause_s: float) -> None:
+    time.sleep(pause_s)
 """
 
 STEPS = "".join(f"step {number}\n" for number in range(4))
@@ -63,6 +68,48 @@ def test_it_is_awaited_alike(serving: Serving, capsys: pytest.CaptureFixture[str
 
     assert asyncio.run(watch()) == 4
     assert "100% (4 of 4 steps)" in capsys.readouterr().err
+
+
+@pytest.fixture(name="bar")
+def _bar(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a bar of a notebook has shown, as text."""
+    shown: list[str] = []
+
+    class Output:
+        def __init__(self, markup: str, text: str) -> None:
+            self.replace(markup, text)
+
+        def replace(self, markup: str, text: str) -> None:
+            assert "<progress" in markup
+            shown.append(text)
+
+    monkeypatch.setattr(display, "Output", Output)
+    monkeypatch.setattr(display, "is_notebook", lambda: True)
+    monkeypatch.setattr(async_watch, "is_notebook", lambda: True)
+    return shown
+
+
+def test_a_bar_shows_that_a_request_without_progress_runs(client: Client, bar: list[str]) -> None:
+    """It has begun when the bar appears, and nothing more is told before its end."""
+    assert client.run("work", steps=1, pause_s=0.0) == 1  # a worker is there now
+    request = client.submit("rest", 1.0)
+    assert request.watch() is None
+    called = f"rest {request.id}"
+    assert bar[-2:] == [f"{called}: running", f"{called}: succeeded"]
+
+
+def test_a_bar_that_is_awaited_shows_the_same(serving: Serving, bar: list[str]) -> None:
+    """On a loop."""
+
+    async def watch() -> str:
+        async with AsyncClient(f"unix://{serving.socket}", timeout=20.0) as client:
+            assert await client.run("work", steps=1, pause_s=0.0) == 1
+            request = await client.submit("rest", 1.0)
+            assert await request.watch() is None
+            return f"rest {request.id}"
+
+    called = asyncio.run(watch())
+    assert bar[-2:] == [f"{called}: running", f"{called}: succeeded"]
 
 
 def test_its_errors_are_those_of_the_result(client: Client) -> None:

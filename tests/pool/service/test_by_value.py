@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import forebay
+from forebay.pool.lend.kind import PythonKind
 from forebay.pool.service import by_value
 from forebay.pool.service.by_value import KEPT_MAX, Values, received, value_of
 from tests.pool.processes import alive, eventually
 
 pytest.importorskip("cloudpickle", reason="cloudpickle is not installed: pip install cloudpickle")
+
+ROUNDS = 8
+"""Definitions of one class, one after the other."""
 
 FACTORY = """
 def scaled(number):
@@ -111,6 +117,30 @@ def test_a_variable_of_an_enclosing_function_is_named() -> None:
         value_of(locked)
 
 
+def test_a_missing_cloudpickle_is_named_with_what_to_type(
+    pool: forebay.ServicePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is installed by whoever needs it, and everything else works without."""
+
+    class Local(forebay.Service):
+        def pid(self) -> int:
+            return os.getpid()
+
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    by_value._pickler_class.cache_clear()
+    missing = r"by_value=True needs the package cloudpickle: pip install cloudpickle"
+    for use in (pool.acquire, pool.warm):
+        with pytest.raises(forebay.ConfigError, match=missing):
+            use(Local, by_value=True)
+    with (
+        forebay.Executor(1, by_value=True) as executor,
+        pytest.raises(forebay.ConfigError, match=missing),
+    ):
+        executor.submit(os.getpid).result()
+    with forebay.Executor(1) as executor:
+        assert executor.submit(os.getpid).result() != os.getpid()
+
+
 def test_a_service_by_value_is_lent_again(pool: forebay.ServicePool) -> None:
     """The same class has the same bytes each time, also in a shared pool, and for `warm`."""
 
@@ -144,28 +174,61 @@ class Resetting(forebay.Service):
 """
 
 
-def test_a_replaced_service_that_is_being_reset_ends_soon() -> None:
-    """It cannot be taken while its variable changes, and is looked for again."""
+@pytest.fixture
+def main() -> Iterator[dict[str, Any]]:
+    """The variables of the main module, where a cell with `Resetting` has run."""
     names = vars(sys.modules["__main__"])
     before = dict(names)
     names["VERSION"] = 1
     exec(RESETTING, names)
-    try:
-        with forebay.ServicePool(max_size=2) as pool:
+    yield names
+    names.clear()
+    names.update(before)
 
-            def version() -> tuple[int, int]:
-                with pool.acquire(names["Resetting"], by_value=True) as service:
-                    told: tuple[int, int] = service.version()
-                    return told
 
-            old, told = version()
-            assert told == 1
-            names["VERSION"] = 2
-            assert version()[1] == 2
-            assert eventually(lambda: version()[1] == 2 and not alive(old))
-    finally:
-        names.clear()
-        names.update(before)
+def version_of(pool: forebay.ServicePool, cell: dict[str, Any]) -> tuple[int, int]:
+    """The process and the version of what the pool lends now."""
+    with pool.acquire(cell["Resetting"], by_value=True) as service:
+        told: tuple[int, int] = service.version()
+        return told
+
+
+def test_a_replaced_service_that_is_being_reset_ends_soon(main: dict[str, Any]) -> None:
+    """It cannot be taken while its variable changes, and is looked for again."""
+    with forebay.ServicePool(max_size=2) as pool:
+        old, told = version_of(pool, main)
+        assert told == 1
+        main["VERSION"] = 2
+        assert version_of(pool, main)[1] == 2
+        assert eventually(lambda: version_of(pool, main)[1] == 2 and not alive(old))
+
+
+def test_a_variable_that_has_its_earlier_value_again_is_that_of_its_services(
+    main: dict[str, Any],
+) -> None:
+    """Whether one of the earlier ones is left or not."""
+    with forebay.ServicePool(max_size=2) as pool:
+        for version in (1, 2, 1, 1, 2):
+            main["VERSION"] = version
+            assert version_of(pool, main)[1] == version
+
+
+def test_definitions_without_services_are_forgotten(main: dict[str, Any]) -> None:
+    """A cell that runs again and again does not leave its pickles in the pool."""
+    with forebay.ServicePool(max_size=2) as pool:
+        for version in range(ROUNDS):
+            main["VERSION"] = version
+            assert version_of(pool, main)[1] == version
+        assert eventually(lambda: version_of(pool, main)[1] == version and len(pool._kinds) == 1)
+        assert eventually(lambda: kinds_named("Resetting") <= 2), "of a service that has ended"
+        assert {one["name"] for one in pool.services()} == {"Resetting"}
+
+
+def kinds_named(name: str) -> int:
+    """How many kinds of services of that name there are in this process, whoever holds them."""
+    gc.collect()
+    kinds = [one for one in gc.get_objects() if isinstance(one, PythonKind) and one.name == name]
+    return len({kind.key for kind in kinds})
 
 
 def test_a_class_that_is_forked_for_each_lease_goes_by_value(pool: forebay.ServicePool) -> None:

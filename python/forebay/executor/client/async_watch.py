@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay._notebook import is_notebook
 from forebay.errors import Error
-from forebay.executor.client.face import LAST_WORDS_S, UPDATE_S, Face, face_of, going_on
+from forebay.executor.client.display import LAST_WORDS_S, UPDATE_S, Display, display_of, going_on
 
 if TYPE_CHECKING:
     from forebay.executor.client.async_request import AsyncRequest
@@ -23,30 +23,34 @@ async def watch(request: AsyncRequest, timeout: float | None) -> None:
     Cancellation: safe; the streams end, and the request goes on.
     """
     id_ = await request.accepted(timeout)
-    face = face_of(f"{request.name} {id_}".strip())
+    display = display_of(f"{request.name} {id_}".strip())
     try:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout), asyncio.TaskGroup() as tasks:
-                log = tasks.create_task(_show(request.logs(), face))
-                tick = tasks.create_task(_tick())
-                await _show(request.events(), face)
+                log = tasks.create_task(_show(request.logs(), display))
+                tick = tasks.create_task(_tick(display))
+                await _show(request.events(), display)
                 await asyncio.wait([log], timeout=LAST_WORDS_S)
                 log.cancel()
                 tick.cancel()
     except BaseException as error:
         error.add_note(going_on(id_))
-        face.close("goes on")
+        display.close("goes on")
         raise
-    face.close()
+    display.close()
 
 
-async def _tick() -> None:
-    """Wake the loop: an interrupt of ipykernel 7 cancels a cell only when its loop next does."""
-    while is_notebook():  # noqa: ASYNC110 - no event says that a user has interrupted
+async def _tick(display: Display) -> None:
+    """Show the newest event in time, and wake the loop of a notebook.
+
+    An interrupt of ipykernel 7 cancels a cell only when its loop next wakes up.
+    """
+    while is_notebook():
         await asyncio.sleep(UPDATE_S)
+        display.refresh()
 
 
-async def _show(stream: AsyncIterator[Any], face: Face) -> None:
+async def _show(stream: AsyncIterator[Any], display: Display) -> None:
     with contextlib.suppress(Error):  # the result says what went wrong
         async for told in stream:
-            face.show(told)
+            display.show(told)

@@ -250,7 +250,7 @@ class Request:
         id_ = self._id or (self._sent and self._sent.id)
         if not id_:
             return f"request {self.name!r} may have been accepted; to see: client.list()"
-        from forebay.executor.client.face import going_on
+        from forebay.executor.client.display import going_on
 
         return going_on(id_)
 

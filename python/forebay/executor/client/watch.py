@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.errors import Error
-from forebay.executor.client.face import LAST_WORDS_S, UPDATE_S, face_of
+from forebay.executor.client.display import LAST_WORDS_S, UPDATE_S, display_of
 
 if TYPE_CHECKING:
     from forebay.executor.client.client import Client
@@ -33,15 +33,18 @@ def watch(request: Request, timeout: float | None) -> None:
     """Show a request's output and progress until it has ended, or `timeout` seconds are over."""
     id_ = request.accepted(timeout)
     until = None if timeout is None else time.monotonic() + timeout
-    face = face_of(f"{request.name} {id_}".strip())
+    display = display_of(f"{request.name} {id_}".strip())
     with _Reader(request._client, id_) as reader:
         try:
             for told in reader.items(until):
-                face.show(told)
+                if told is None:
+                    display.refresh()
+                else:
+                    display.show(told)
         except BaseException:
-            face.close("goes on")
+            display.close("goes on")
             raise
-        face.close()
+        display.close()
 
 
 class _Reader:
@@ -73,16 +76,20 @@ class _Reader:
             thread.join()
 
     def items(self, until: float | None) -> Iterator[Any]:
-        """Text and events, until both streams are over, or the time is."""
+        """Text and events, until both streams are over, or the time is.
+
+        None where there was neither for `UPDATE_S`.
+        """
         reading = len(self._threads)
         while reading:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
+            left = UPDATE_S if until is None else until - time.monotonic()
+            if left <= 0:
                 return
             try:
-                what, told = self._queue.get(timeout=left)
+                what, told = self._queue.get(timeout=min(left, UPDATE_S))
             except queue.Empty:
-                return
+                yield None
+                continue
             if what != _OVER:
                 yield told
                 continue

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from forebay.executor.futures import output as program_output
+from forebay.executor.futures.variables import Variables
 from forebay.executor.worker.worker import Worker
-from forebay.pool._internal import Application, received
+from forebay.pool._internal import Application
 
 CODE = "0" * 16
 
 AHEAD = 8
 """Calls that a worker is handed beyond the one that it runs."""
 
-FUNCTIONS_MAX = 64
-"""Functions sent by value that a worker keeps."""
+_variables = Variables()
+"""Those of this process, as its main module is."""
 
 
 def manifest(call: str) -> bytes:
@@ -98,22 +99,14 @@ def initialised(
 
 def called_by_value(function: bytes, arguments: bytes) -> Any:
     """Call a function that was sent by value; its arguments may be of classes that it brings."""
-    called = function_of(function)
-    args, kwargs = received(arguments)
+    called = _variables.function(function)
+    args, kwargs = _variables.received(arguments)
     return called(*args, **kwargs)
-
-
-@functools.lru_cache(FUNCTIONS_MAX)
-def function_of(data: bytes) -> Callable[..., Any]:
-    """A function that was sent by value, unpickled once as long as it is used."""
-    function: Callable[..., Any] = received(data)
-    return function
 
 
 def initialise_by_value(data: bytes) -> None:
     """Run an initializer that was sent by value."""
-    function, arguments = received(data)
-    function(*arguments)
+    _variables.initialise(data)
 
 
 @functools.cache

@@ -126,8 +126,8 @@ class ServicePool:
         """Guards the kinds and the start of the keeper; no thread waits while it holds it."""
         self._kinds: dict[Any, Kind] = {}
         self._templates = Templates(self.core, self.config.spares)
-        self._numbered: list[Kind] = []
-        """The kinds by their key."""
+        self._names: list[str] = []
+        """The names of the kinds, by their key; also of those that were forgotten."""
         self._values = Values()
         self._definitions = Definitions(self)
         """Of classes that go by value."""
@@ -341,6 +341,11 @@ class ServicePool:
         if kind in self._warm:
             self._keep(kind, 0)
 
+    def forget(self, kinds: list[Kind]) -> None:
+        """Drop kinds that have no services and were replaced: their pickles may be long."""
+        with self._lock:
+            self._kinds = {key: kind for key, kind in self._kinds.items() if kind not in kinds}
+
     def refill(self) -> None:
         """Start what is missing of the kinds that are kept ready, and leave it to settle."""
         for kind in self._warm:
@@ -370,7 +375,7 @@ class ServicePool:
 
     def kind_name(self, key: int) -> str:
         """The name of a kind, for a message."""
-        return self._numbered[key].name
+        return self._names[key]
 
     def learn_process(self, record: Record, deadline: Deadline) -> Steps[None]:
         """Wait until the process of a service that has answered its start is known, and lend it."""
@@ -523,7 +528,7 @@ class ServicePool:
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = self._new_kind(spec, value)
-                self._numbered.append(kind)
+                self._names.append(kind.name)
                 if kind.max_leases > 1:
                     self.core.share(kind.key, kind.max_leases)
                 if self.config.min_idle:
@@ -535,7 +540,7 @@ class ServicePool:
         return kind
 
     def _new_kind(self, spec: Spec[Any] | Command, value: Value | None) -> Kind:
-        number = len(self._numbered)
+        number = len(self._names)
         if isinstance(spec, Command):
             return CommandKind(number, spec)
         imported = application.application_of(spec.service, by_value=value is not None)

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from forebay import _core
+from forebay._notebook import wake_on_interrupt
 from forebay.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class LoopWaiters:
                 kept = self._known.items()
                 self._known = {key: other for key, other in kept if not other.loop.is_closed()}
                 self._known[id(loop)] = known
+            wake_on_interrupt(loop)
         return known
 
     def forked(self) -> None:

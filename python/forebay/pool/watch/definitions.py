@@ -66,7 +66,7 @@ class Definitions:
             for definitions in self._kinds.values():
                 for data, kinds in list(definitions.items()):
                     if kinds[0].is_replaced and self._end_all(kinds):
-                        del definitions[data]
+                        self._pool.forget(definitions.pop(data))
             self.has_replaced = any(len(one) > 1 for one in self._kinds.values())
         finally:
             self._lock.release()

@@ -11,7 +11,7 @@ from forebay._notebook import Output, is_notebook
 from forebay._pace import Pace
 from forebay._terminal import harmless
 
-__all__ = ["LAST_WORDS_S", "UPDATE_S", "Face", "face_of", "going_on"]
+__all__ = ["LAST_WORDS_S", "UPDATE_S", "Display", "display_of", "going_on"]
 
 UPDATE_S: Final = 0.1
 """The shortest time between two updates of a bar."""
@@ -22,9 +22,9 @@ LAST_WORDS_S: Final = 2.0
 _ENDS: Final = ("succeeded", "failed", "cancelled", "dead")
 
 
-def face_of(called: str) -> Face:
+def display_of(called: str) -> Display:
     """A bar in a notebook, else lines; `called` is the request's name and id."""
-    return _Bar(called) if is_notebook() else _Lines(called)
+    return _BarDisplay(called) if is_notebook() else _LineDisplay(called)
 
 
 def going_on(id_: str) -> str:
@@ -35,7 +35,7 @@ def going_on(id_: str) -> str:
     )
 
 
-class Face:
+class Display:
     """Shows output on stdout, as it comes, and events as its subclass does.
 
     Thread affinity: that of the cell or program that waits.
@@ -51,6 +51,13 @@ class Face:
         elif sys.stdout is not None:
             sys.stdout.write(harmless(told, sys.stdout, is_log=True))
             sys.stdout.flush()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the newest event if it is not shown yet and its time has come.
+
+        Whoever waits calls it every `UPDATE_S`: no other event may follow for long.
+        """
 
     def close(self, state: str | None = None) -> None:
         """Show what has waited, and `state` instead of what was told of its state."""
@@ -59,7 +66,7 @@ class Face:
         raise NotImplementedError
 
 
-class _Lines(Face):
+class _LineDisplay(Display):
     """Progress as lines on stderr: one for a tenth of the work, or 30 seconds."""
 
     def __init__(self, called: str) -> None:
@@ -77,20 +84,24 @@ class _Lines(Face):
             sys.stderr.flush()
 
 
-class _Bar(Face):
+class _BarDisplay(Display):
     """Progress as a bar of HTML, which is updated in place."""
 
     def __init__(self, called: str) -> None:
         super().__init__()
         self._called = called
         self._state = "waits"
-        self._told = False
+        self._told = True
         """Whether the newest event is shown."""
         self._shown_at = time.monotonic()
         self._output = Output(*self._forms())
 
+    def refresh(self) -> None:
+        """Update the bar, unless it shows the newest event or was updated moments ago."""
+        if not self._told and time.monotonic() - self._shown_at >= UPDATE_S:
+            self._show()
+
     def _event(self, event: dict[str, Any]) -> None:
-        """Show it, unless the bar was updated moments ago."""
         kind = event.get("event")
         if kind == "progress":
             self._pace.take(event)
@@ -101,8 +112,6 @@ class _Bar(Face):
         else:
             return
         self._told = False
-        if time.monotonic() - self._shown_at >= UPDATE_S:
-            self._show()
 
     def close(self, state: str | None = None) -> None:
         """Show the last that was told, or another state."""
