@@ -19,6 +19,9 @@ from typing import Any
 
 import pytest
 
+from forebay._hook_config import HookConfig
+from forebay.errors import ClosedError
+from forebay.executor.server.hooks.driver import Hooks
 from tests.executor.server.receiver import Handler, Receiver, late, status
 from tests.executor.serving import Caller, RefusedError, Serving, descendants, until, wait_gone
 from tests.transport.certificates import Authority
@@ -583,6 +586,35 @@ def test_a_hook_may_be_tested(serve: Callable[..., Serving], receiver: Receiver)
             for it, call in zip((first, second), asked, strict=True):
                 kind, told = it._channel.finish(call, timeout=20)
                 assert (kind, told["delivered"]) == (0, True)
+
+
+def test_a_stop_waits_for_no_test(serve: Callable[..., Serving], receiver: Receiver) -> None:
+    """Two tests hang, and a third waits for its thread: the server ends all the same."""
+    released = threading.Event()
+    receiver.answers = [late(released)] * 3
+    serving = serve(webhook(receiver), hook_try_s=60.0)
+    with contextlib.ExitStack() as end:
+        end.callback(released.set)
+        for _ in range(3):
+            caller = end.enter_context(serving.caller())
+            caller._channel.begin("hook_test", ("ops",))
+            caller.ask("hooks")  # answered behind the test's beginning
+        receiver.call()
+        receiver.call()
+        end.enter_context(serving.caller()).ask("stop", 0)
+        assert serving.ended() == 0
+    assert receiver.calls.empty()
+
+
+def test_a_test_after_the_end_of_the_hooks_is_refused(tmp_path: Path) -> None:
+    """Nobody would answer it."""
+    hook = HookConfig("ops", url="https://a")
+    hooks = Hooks(
+        [hook], state=tmp_path, app="a.py", number=0, max_queued=1, retention_age=1.0
+    )
+    hooks._ending = True
+    with pytest.raises(ClosedError, match="the hook was not called"):
+        hooks.test("ops")
 
 
 def test_a_secret_that_others_can_read_starts_no_server(

@@ -43,6 +43,7 @@ LIMITS: Final = ("memory", "queue", "disk")
 PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
 """What a command has of the server's environment."""
 LOG_COUNT_MAX: Final = 1_000
+_ENDS: Final = "the server ends, and the hook was not called"
 
 _log = logging.getLogger(__name__)
 
@@ -154,6 +155,8 @@ class Hooks:
             raise unknown("hook", name, "see: forebay hooks ls")
         done: Future[dict[str, Any]] = Future()
         self._tests.put((hook, done))
+        if self._ending:  # what is put after this was said may be read by nobody
+            raise ClosedError(_ENDS)
         self.outbox.wake()
         return done.result()
 
@@ -335,7 +338,7 @@ class Hooks:
             while True:
                 waiting.append(self._tests.get_nowait()[1])
         for done in waiting:
-            done.set_exception(ClosedError("the server ends, and the hook was not called"))
+            done.set_exception(ClosedError(_ENDS))
 
 
 def _secret_of(hook: HookConfig) -> bytes:
