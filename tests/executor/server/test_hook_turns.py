@@ -105,13 +105,17 @@ def test_a_hook_that_hangs_leaves_room() -> None:
 
 
 def test_a_clock_that_was_set_back_delays_a_try_by_no_more_than_a_wait() -> None:
-    """A row that is due in a year is due after the longest wait."""
+    """A row that is due in a year is tried now, and one within the longest wait when it is due."""
     turns = Turns(["a"])
-    outbox = Outbox(a=1)
-    outbox.rows["a"][0]["due_at"] = 10**14
-    _, due = turns.choose(outbox.read, 1_000)
-    assert due is not None
-    assert due <= 1_000 + 1.2 * 1000 * WAITS_S[-1]
+    outbox = Outbox(a=2)
+    near, far = outbox.rows["a"]
+    longest = int(1.2 * 1000 * WAITS_S[-1])
+    near["due_at"], far["due_at"] = 1_000 + longest, 10**14
+    chosen, due = turns.choose(outbox.read, 1_000)
+    assert [row["token"] for _, row in chosen] == [far["token"]]
+    assert due == 1_000 + longest
+    chosen, _ = turns.choose(outbox.read, 1_000 + longest)
+    assert [row["token"] for _, row in chosen] == [near["token"]]
 
 
 @settings(max_examples=200, deadline=None)
