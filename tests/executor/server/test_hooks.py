@@ -313,6 +313,11 @@ def no_http(handler: Handler) -> None:
     handler.wfile.write(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
+def forging(handler: Handler) -> None:
+    """A reason and a body that would be more than a line."""
+    handler.wfile.write(b"HTTP/1.1 503 no\x1b[2Jroom\x85here\r\n\r\nfirst\r\n\x1b[31msecond")
+
+
 def interim(handler: Handler) -> None:
     """An answer behind one that says to go on."""
     handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
@@ -322,7 +327,7 @@ def test_strange_answers_fail_the_try_and_nothing_else(
     serve: Callable[..., Serving], receiver: Receiver
 ) -> None:
     """Whatever a receiver sends, the next try comes, and no more than a bound is read of it."""
-    receiver.answers = [huge, trickling, no_http, interim]
+    receiver.answers = [huge, trickling, no_http, forging, interim]
     serving = serve(webhook(receiver), hook_try_s=1.5)
     with serving.caller() as caller:
         fail(caller)
@@ -333,6 +338,7 @@ def test_strange_answers_fail_the_try_and_nothing_else(
         assert said[1:] == [
             "no answer within 1.5 s",
             "it answered with something that is not HTTP/1.1",
+            "503 no [2Jroom here: first [31msecond",
             "200 OK",
         ]
 

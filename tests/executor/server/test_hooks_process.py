@@ -61,7 +61,7 @@ def test_tries_run_beside_each_other_and_each_says_how_it_ended(linked: Link) ->
     assert ask(linked, "quick", "sh", "-c", "cat; echo; echo said; exit 4") is None
     assert ask(linked, "none", "/no/such/program") is None
     found = {token: (is_answered, said) for token, is_answered, said, _ in ended(linked, 2)}
-    assert found["quick"] == (False, "exit code 4: {}\nsaid")
+    assert found["quick"] == (False, "exit code 4: {} said")
     assert found["none"][0] is False
     assert "No such file" in found["none"][1]
 
