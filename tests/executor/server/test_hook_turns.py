@@ -268,3 +268,5 @@ def test_a_line_for_people_names_what_happened() -> None:
     assert told["text"] == "h: queue is at 9, its limit is 10"
     row = {**row, "event": "test", "detail": "null"}
     assert json.loads(payload.body("ops", row, server))["text"] == "h: a test of hook ops"
+    told = json.loads(payload.body("ops", row, {**server, "host": "h\udcff"}))
+    assert told["text"] == "h?: a test of hook ops"

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 
 from forebay._hook_config import HookConfig
 from forebay.errors import ClosedError
+from forebay.executor.server.hooks import payload
 from forebay.executor.server.hooks.driver import Hooks
 from tests.executor.server.receiver import Handler, Receiver, late, status
 from tests.executor.serving import Caller, RefusedError, Serving, descendants, until, wait_gone
@@ -612,15 +614,52 @@ def test_a_stop_waits_for_no_test(serve: Callable[..., Serving], receiver: Recei
     assert receiver.calls.empty()
 
 
+def idle_hooks(tmp_path: Path, *on: str) -> Hooks:
+    """Hooks of one hook, without a thread or a store."""
+    hook = HookConfig("ops", on=on or ("dead",), url="https://a")
+    return Hooks(
+        [hook], state=tmp_path, app="a.py", number=0, max_queued=100, retention_age=1.0
+    )
+
+
+class Rows:
+    """Rows of an outbox, for those who only read."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def deliveries(self, hook: str, count_max: int) -> list[dict[str, Any]]:
+        """The rows."""
+        return self._rows[:count_max]
+
+
 def test_a_test_after_the_end_of_the_hooks_is_refused(tmp_path: Path) -> None:
     """Nobody would answer it."""
-    hook = HookConfig("ops", url="https://a")
-    hooks = Hooks(
-        [hook], state=tmp_path, app="a.py", number=0, max_queued=1, retention_age=1.0
-    )
+    hooks = idle_hooks(tmp_path)
     hooks._ending = True
     with pytest.raises(ClosedError, match="the hook was not called"):
         hooks.test("ops")
+
+
+def test_a_row_that_cannot_be_sent_ends_its_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else four of them would be the last that were ever tried."""
+    hooks = idle_hooks(tmp_path)
+    row: dict[str, Any] = {"number": 1, "tries": 0, "due_at": 0, "event": "queue", "at": 0}
+    row |= {"request": None, "name": None, "detail": "no JSON"}
+    rows = Rows([row | {"token": f"t{number}"} for number in range(9)])
+    monkeypatch.setattr(hooks, "_reader", rows, raising=False)
+    for _ in range(3):
+        hooks._begin_due()
+    assert hooks._turns.flying == []
+    assert hooks.outbox.reports() == 6
+    monkeypatch.setattr(payload, "body", lambda *_: {}["none"])
+    done: Future[dict[str, Any]] = Future()
+    hooks._tests.put((hooks._hooks["ops"], done))
+    hooks._begin_tests()
+    told = done.result(0)
+    assert (told["delivered"], told["said"]) == (False, "it cannot be called: KeyError('none')")
 
 
 def test_a_secret_that_others_can_read_starts_no_server(

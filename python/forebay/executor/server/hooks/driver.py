@@ -28,6 +28,7 @@ from forebay.executor.server.hooks import payload
 from forebay.executor.server.hooks.edges import Edges
 from forebay.executor.server.hooks.link import TRY_S, Link
 from forebay.executor.server.hooks.log import HookLog
+from forebay.executor.server.hooks.said import in_a_line
 from forebay.executor.server.hooks.turns import WAITS_S, Row, Turns, Verdict
 from forebay.executor.server.rows import rfc3339
 from forebay.executor.wire.ids import text_of
@@ -231,21 +232,35 @@ class Hooks:
                 self._end(row["token"], fault, 0.0, is_answered=False)
 
     def _ask(self, hook: HookConfig, row: Row, token: str) -> str | None:
-        """Have the hooks process carry out a try; why it cannot, or None."""
-        body = payload.body(hook.name, row, self._server)
+        """Have the hooks process carry out a try; why it cannot, or None.
+
+        Never an exception: a try that did not begin has to end too.
+        """
         try:
-            secret = _secret_of(hook) if hook.secret_file else None
+            fault = self._link.ask(token, **self._asked(hook, row))
         except ConfigError as error:
-            return str(error)
+            fault = str(error)
+        except Exception as error:  # one row's boundary: the others go on
+            _log.exception("hook %s cannot be called", hook.name)
+            fault = f"it cannot be called: {error!r}"
+        return None if fault is None else in_a_line(fault)
+
+    def _asked(self, hook: HookConfig, row: Row) -> dict[str, Any]:
+        """What the hooks process needs for a try.
+
+        Raises:
+            ConfigError: the secret cannot be read.
+        """
+        body = payload.body(hook.name, row, self._server)
+        secret = _secret_of(hook) if hook.secret_file else None
         passed = {name: os.environ[name] for name in PASSED if name in os.environ}
-        return self._link.ask(
-            token,
-            url=hook.url,
-            headers=payload.headers(row["token"], int(time.time()), body, secret),
-            command=list(hook.command),
-            environment={**passed, "FOREBAY_HOOK": hook.name, "FOREBAY_EVENT": row["event"]},
-            body=body,
-        )
+        return {
+            "url": hook.url,
+            "headers": payload.headers(row["token"], int(time.time()), body, secret),
+            "command": list(hook.command),
+            "environment": {**passed, "FOREBAY_HOOK": hook.name, "FOREBAY_EVENT": row["event"]},
+            "body": body,
+        }
 
     def _end(self, token: str, said: str, seconds: float, *, is_answered: bool) -> None:
         """A try has ended."""
