@@ -30,6 +30,7 @@ from tests.transport.certificates import Authority
 
 APP = """
 import os
+import time
 
 import forebay
 
@@ -49,6 +50,13 @@ def dies() -> None:
 @app.request(lane="short")
 def adds(a: int, b: int) -> int:
     return a + b
+
+
+@app.request()
+def holds(size: int) -> None:
+    held = b"x" * size
+    while held:
+        time.sleep(0.05)
 
 
 @app.request()
@@ -572,6 +580,47 @@ def test_a_limit_that_is_near_is_told_once(
             receiver.call(1.0)
 
 
+def test_memory_that_is_near_its_limit_is_told(
+    serve: Callable[..., Serving], receiver: Receiver
+) -> None:
+    """Of the limit that the server has, by what its workers hold."""
+    hook = {**webhook(receiver), "on": ["memory"], "above": 0.5}
+    serving = serve(hook, max_memory=500_000_000, hook_look_s=0.05)
+    with serving.caller() as caller:
+        assert caller.run("adds", a=1, b=2) == 3
+        assert receiver.calls.empty()
+        id = caller.submit("holds", size=270_000_000)
+        call = receiver.call()
+        gauges = {name: value for name, _, value in caller.ask("metrics")["gauges"]}
+        caller.ask("cancel", id)
+    assert call.told["event"] == "memory"
+    limit = call.told["limit"]
+    assert (limit["kind"], limit["limit"]) == ("memory", gauges["forebay_memory_limit_bytes"])
+    assert limit["limit"] / 2 < limit["value"] < limit["limit"]
+
+
+def test_memory_and_queue_are_the_gauges_of_the_server(tmp_path: Path) -> None:
+    """Memory calls above its part and not below it; requests that wait and that run both count."""
+    hooks = idle_hooks(tmp_path, "memory", "queue")
+    held = 900
+    hooks._metrics = lambda: {
+        "gauges": [
+            ("forebay_memory_limit_bytes", {}, 1000),
+            ("forebay_memory_resident_bytes", {}, held),
+            ("forebay_requests_waiting", {"lane": "short"}, 3),
+            ("forebay_requests_waiting", {"lane": "long"}, 4),
+            ("forebay_requests_running", {}, 5),
+        ]
+    }
+    assert hooks._values() == {"memory": (900, 1000), "queue": (12, 100)}
+    hooks._look()
+    assert hooks.outbox.reports() == 0
+    held = 901
+    hooks._look()
+    hooks._look()
+    assert hooks.outbox.reports() == 1
+
+
 def test_a_hook_may_be_tested(serve: Callable[..., Serving], receiver: Receiver) -> None:
     """Its owner sees the answer at once, and two tests that hang hold no other call."""
     released = threading.Event()
@@ -617,9 +666,7 @@ def test_a_stop_waits_for_no_test(serve: Callable[..., Serving], receiver: Recei
 def idle_hooks(tmp_path: Path, *on: str) -> Hooks:
     """Hooks of one hook, without a thread or a store."""
     hook = HookConfig("ops", on=on or ("dead",), url="https://a")
-    return Hooks(
-        [hook], state=tmp_path, app="a.py", number=0, max_queued=100, retention_age=1.0
-    )
+    return Hooks([hook], state=tmp_path, app="a.py", number=0, max_queued=100, retention_age=1.0)
 
 
 class Rows:
@@ -642,7 +689,7 @@ def test_a_test_after_the_end_of_the_hooks_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_row_that_cannot_be_sent_ends_its_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else four of them would be the last that were ever tried."""
     hooks = idle_hooks(tmp_path)
@@ -660,6 +707,8 @@ def test_a_row_that_cannot_be_sent_ends_its_try(
     hooks._begin_tests()
     told = done.result(0)
     assert (told["delivered"], told["said"]) == (False, "it cannot be called: KeyError('none')")
+    assert caplog.messages == ["hook ops cannot be called"] * 7
+    caplog.clear()  # its tracebacks hold the hooks
 
 
 def test_a_secret_that_others_can_read_starts_no_server(
