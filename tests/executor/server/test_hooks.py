@@ -607,8 +607,8 @@ def test_memory_and_queue_are_the_gauges_of_the_server(tmp_path: Path) -> None:
         "gauges": [
             ("forebay_memory_limit_bytes", {}, 1000),
             ("forebay_memory_resident_bytes", {}, held),
-            ("forebay_requests_waiting", {"lane": "short"}, 3),
-            ("forebay_requests_waiting", {"lane": "long"}, 4),
+            ("forebay_requests_waiting", {"reason": "worker"}, 3),
+            ("forebay_requests_waiting", {"reason": "time"}, 4),
             ("forebay_requests_running", {}, 5),
         ]
     }
@@ -718,5 +718,5 @@ def test_a_secret_that_others_can_read_starts_no_server(
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)
     secret.chmod(0o644)
-    with pytest.raises(AssertionError, match=r"hook 'ops': .*open to others.*chmod 600"):
+    with pytest.raises(AssertionError, match=r"hook 'ops': .*chmod 600 .*replace what is in it"):
         serve(webhook(receiver, secret_file=str(secret)))
