@@ -252,6 +252,9 @@ def test_the_log_keeps_two_files_of_a_megabyte(tmp_path: Path) -> None:
     with open(log.path, "ab") as file:
         file.write(b'{"number": 3')
     assert [it["number"] for it in log.tail(1)] == [29_999]
+    for number in (30_000, 30_001):
+        log.write({"number": number})
+    assert [it["number"] for it in log.tail(3)] == [29_999, 30_000, 30_001]
     assert oct(log.path.stat().st_mode)[-3:] == "600"
 
 
