@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from forebay._hook_config import HookConfig
-from forebay.errors import ClosedError
-from forebay.executor.server.hooks import payload
+from forebay.errors import BrokenError, ClosedError
+from forebay.executor.server.hooks import driver, payload
 from forebay.executor.server.hooks.driver import Hooks
 from tests.executor.server.receiver import Handler, Receiver, late, status
 from tests.executor.serving import Caller, RefusedError, Serving, descendants, until, wait_gone
@@ -686,6 +686,27 @@ def test_a_test_after_the_end_of_the_hooks_is_refused(tmp_path: Path) -> None:
     hooks._ending = True
     with pytest.raises(ClosedError, match="the hook was not called"):
         hooks.test("ops")
+
+
+def test_a_store_that_cannot_be_read_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not each second of it; what changes is told, and that it is over."""
+    hooks = idle_hooks(tmp_path)
+    turns = [BrokenError("a"), BrokenError("a"), BrokenError("b"), None, BrokenError("b"), None]
+
+    def turn() -> None:
+        fault = turns.pop(0)
+        hooks._ending = not turns
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(hooks, "_turn", turn)
+    monkeypatch.setattr(driver, "PAUSE_S", 0.0)
+    hooks._run()
+    wrong, again = "hooks are not called for now: ", "hooks are called again"
+    assert caplog.messages == [f"{wrong}a", f"{wrong}b", again, f"{wrong}b", again]
+    assert all(it.exc_info is None for it in caplog.records)
 
 
 def test_a_row_that_cannot_be_sent_ends_its_try(

@@ -164,15 +164,21 @@ class Hooks:
     # The thread.
 
     def _run(self) -> None:
+        told: str | None = None
         while not self._ending:
             try:
                 self._turn()
-            except Error as error:
-                _log.warning("hooks are not called for now: %s", error)
+            except Exception as error:  # a thread's last boundary
+                fault = str(error) or repr(error)
+                if fault != told:  # once, not with each pause of a store that cannot be read
+                    trace = None if isinstance(error, Error) else error
+                    _log.warning("hooks are not called for now: %s", fault, exc_info=trace)
+                told = fault
                 self._rest()
-            except Exception:  # a thread's last boundary
-                _log.exception("hooks are not called for now")
-                self._rest()
+            else:
+                if told is not None:
+                    _log.warning("hooks are called again")
+                told = None
         self._link.close()
         self._give_tests_up()
 
