@@ -260,6 +260,37 @@ def test_a_receiver_that_is_down_for_a_minute_hears_of_everything(
     assert sorted(heard) == sorted(ids)
 
 
+def test_calls_of_a_hook_that_was_taken_out_are_shown_and_wait_for_its_return(
+    serve: Callable[..., Serving], receiver: Receiver
+) -> None:
+    """Its operator sees them, nobody is alarmed by them, and they go on where it comes back."""
+    receiver.answers = [status(500)]
+    serving = serve(webhook(receiver), hook_waits_s=[600.0])
+    with serving.caller() as caller:
+        (id,) = fail(caller)
+        until(lambda: log_of(caller))
+
+    def configure(*hooks: dict[str, Any]) -> None:
+        with serving.caller() as caller:
+            caller.ask("stop", 0)
+        assert serving.ended() == 0
+        serving.settings.update(hooks=hooks, hook_waits_s=[0.1])
+        serving.start()
+
+    configure(webhook(receiver, "other"))
+    with serving.caller() as caller:
+        other, gone = caller.ask("hooks")["hooks"]
+        assert (other["name"], other["is_configured"], other["waiting"]) == ("other", True, 0)
+        assert (gone["name"], gone["is_configured"], gone["waiting"]) == ("ops", False, 1)
+        assert (gone["target"], gone["error"]) == (None, "500 Internal Server Error")
+        gauges = {name: value for name, _, value in caller.ask("metrics")["gauges"]}
+        assert gauges["forebay_hooks_waiting"] == 0
+    receiver.call()
+    configure(webhook(receiver))
+    assert receiver.call().told["request"]["id"] == id
+    delivered(serving)
+
+
 def test_a_late_receiver_is_tried_again_and_holds_no_other(
     serve: Callable[..., Serving], receiver: Receiver
 ) -> None:

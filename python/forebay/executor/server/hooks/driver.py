@@ -131,8 +131,9 @@ class Hooks:
         return told + [_shown(None, one) for one in counts.values()]
 
     def figures(self) -> dict[str, list[Any]]:
-        """Tries, and what waits, as metrics."""
-        waiting = sum(one["waiting"] for one in self._reader.outbox())
+        """Tries, and what waits for hooks that are configured, as metrics."""
+        counts = self._reader.outbox()
+        waiting = sum(one["waiting"] for one in counts if one["hook"] in self._hooks)
         counters: list[tuple[str, dict[str, str], int]] = [
             ("forebay_hook_deliveries_total", {"hook": hook, "outcome": outcome}, count)
             for (hook, outcome), count in list(self._ended.items())
@@ -301,7 +302,7 @@ class Hooks:
         dropped = self.outbox.dropped()
         if dropped > self._dropped:
             count, self._dropped = dropped - self._dropped, dropped
-            _log.error("%d calls of hooks were dropped: more than 10,000 waited", count)
+            _log.error("%d calls of hooks were dropped: outbox_rows_max was reached", count)
             self._log.write({"at": rfc3339(_now_ms()), "outcome": "dropped", "count": count})
 
     # Limits.
