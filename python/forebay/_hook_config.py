@@ -151,6 +151,7 @@ def hooks_of(value: Any) -> tuple[HookConfig, ...]:
             value = json.loads(value)
         except ValueError as error:
             raise ConfigError(f"it is no JSON: {error}") from None
+        _check_absolute(value)
     if not isinstance(value, list | tuple):
         raise ConfigError("it is no list of hooks; write [[hooks]] above each")
     if len(value) > HOOKS_MAX:
@@ -161,6 +162,26 @@ def hooks_of(value: Any) -> tuple[HookConfig, ...]:
         if names.count(name) > 1:
             raise ConfigError(f"two hooks are called {name!r}; give each a name of its own")
     return hooks
+
+
+def _check_absolute(value: Any) -> None:
+    """Check the paths of a variable, which has no directory that they could be relative to.
+
+    Raises:
+        ConfigError: one of them is relative.
+    """
+    for hook in value if isinstance(value, list) else ():
+        if not isinstance(hook, dict):
+            continue
+        command = hook.get("command")
+        program = command[0] if isinstance(command, list) and command else None
+        for key, path in (("secret_file", hook.get("secret_file")), ("command", program)):
+            is_path = isinstance(path, str) and (key == "secret_file" or "/" in path)
+            if is_path and path and not path.startswith("/"):
+                raise ConfigError(
+                    f"hook {hook.get('name')!r}: {key} {path!r} is relative, and a variable has no"
+                    " directory; give a path that begins with /"
+                )
 
 
 def placed(value: Any, directory: Path) -> Any:

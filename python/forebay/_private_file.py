@@ -43,12 +43,12 @@ def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise ConfigError(
             f"{path} belongs to user {found.st_uid} and you are user {os.geteuid()}; remove it, "
-            "and make its tokens again"
+            "and make it again"
         )
     if mode & 0o077:
         raise ConfigError(
-            f"{path} is open to others (mode {mode:04o}); type: chmod 600 {path}, and make tokens "
-            "that others may have read again"
+            f"{path} is open to others (mode {mode:04o}); type: chmod 600 {path}, and replace what "
+            "is in it, since others may have read that"
         )
 
 

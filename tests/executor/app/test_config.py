@@ -207,10 +207,13 @@ def test_hooks_are_read_from_where_their_user_wrote_them(tmp_path: Path) -> None
     (hook,) = configured(tmp_path, {"FOREBAY_CONFIG": str(named)}).hooks
     assert (hook.secret_file, hook.free, hook.above) == (str(tmp_path / "s"), 2 * 10**9, 0.5)
     assert (hook.on, hook.names) == (("disk", "failed"), ("tune",))
-    text = '[{"name": "b", "url": "http://localhost:8000/x"}, {"name": "c", "command": ["true"]}]'
+    text = (
+        '[{"name": "b", "url": "http://localhost:8000/x", "secret_file": "/s"},'
+        ' {"name": "c", "command": ["true"]}, {"name": "d", "command": ["/bin/true", "./x"]}]'
+    )
     found = configured(tmp_path, {"FOREBAY_HOOKS": text})
-    assert [hook.name for hook in found.hooks] == ["b", "c"]
-    assert found.settings["hooks"].shown == "b, c"
+    assert [hook.name for hook in found.hooks] == ["b", "c", "d"]
+    assert found.settings["hooks"].shown == "b, c, d"
     assert "localhost:8000/x" not in repr(found.settings["hooks"])
     assert found.hooks[0].target == "http://localhost:8000"
 
@@ -230,13 +233,16 @@ def test_hooks_are_read_from_where_their_user_wrote_them(tmp_path: Path) -> None
         ('[{"name": "a", "url": "https://u:p@a/"}]', "has a user"),
         ('[{"name": "a", "url": "https://a/ b"}]', "a space"),
         ('[{"name": "a", "command": "rm -rf /"}]', "no list of texts"),
-        ('[{"name": "a", "command": ["b"], "secret_file": "s"}]', "a command is not signed"),
+        ('[{"name": "a", "command": ["b"], "secret_file": "/s"}]', "a command is not signed"),
         ('[{"name": "a", "url": "https://a", "on": ["died"]}]', "give some of dead, failed"),
         ('[{"name": "a", "url": "https://a", "on": []}]', "on is empty"),
         ('[{"name": "a", "url": "https://a", "above": 90}]', "a part of the limit"),
         ('[{"name": "a", "url": "https://a", "free": "much"}]', "cannot be read"),
         ('[{"name": "a", "url": "https://a", "secret": "s"}]', "'secret' is none of"),
         ('[{"name": "a", "url": "https://a"}, {"name": "a", "url": "https://b"}]', "two hooks"),
+        ('[{"name": "a", "command": ["./b"]}]', r"hook 'a': command './b' is relative.*with /"),
+        ('[{"name": "a", "url": "https://a", "secret_file": "s"}]', "secret_file 's' is relative"),
+        ('[{"name": "a", "url": "https://a", "secret_file": "~/s"}]', "'~/s' is relative"),
     ],
 )
 def test_what_is_wrong_with_a_hook_is_said(tmp_path: Path, text: str, complaint: str) -> None:

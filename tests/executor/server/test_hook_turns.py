@@ -105,13 +105,17 @@ def test_a_hook_that_hangs_leaves_room() -> None:
 
 
 def test_a_clock_that_was_set_back_delays_a_try_by_no_more_than_a_wait() -> None:
-    """A row that is due in a year is due after the longest wait."""
+    """A row that is due in a year is tried now, and one within the longest wait when it is due."""
     turns = Turns(["a"])
-    outbox = Outbox(a=1)
-    outbox.rows["a"][0]["due_at"] = 10**14
-    _, due = turns.choose(outbox.read, 1_000)
-    assert due is not None
-    assert due <= 1_000 + 1.2 * 1000 * WAITS_S[-1]
+    outbox = Outbox(a=2)
+    near, far = outbox.rows["a"]
+    longest = int(1.2 * 1000 * WAITS_S[-1])
+    near["due_at"], far["due_at"] = 1_000 + longest, 10**14
+    chosen, due = turns.choose(outbox.read, 1_000)
+    assert [row["token"] for _, row in chosen] == [far["token"]]
+    assert due == 1_000 + longest
+    chosen, _ = turns.choose(outbox.read, 1_000 + longest)
+    assert [row["token"] for _, row in chosen] == [near["token"]]
 
 
 @settings(max_examples=200, deadline=None)
@@ -248,6 +252,9 @@ def test_the_log_keeps_two_files_of_a_megabyte(tmp_path: Path) -> None:
     with open(log.path, "ab") as file:
         file.write(b'{"number": 3')
     assert [it["number"] for it in log.tail(1)] == [29_999]
+    for number in (30_000, 30_001):
+        log.write({"number": number})
+    assert [it["number"] for it in log.tail(3)] == [29_999, 30_000, 30_001]
     assert oct(log.path.stat().st_mode)[-3:] == "600"
 
 
@@ -264,3 +271,5 @@ def test_a_line_for_people_names_what_happened() -> None:
     assert told["text"] == "h: queue is at 9, its limit is 10"
     row = {**row, "event": "test", "detail": "null"}
     assert json.loads(payload.body("ops", row, server))["text"] == "h: a test of hook ops"
+    told = json.loads(payload.body("ops", row, {**server, "host": "h\udcff"}))
+    assert told["text"] == "h?: a test of hook ops"

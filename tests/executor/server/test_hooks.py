@@ -14,17 +14,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forebay._hook_config import HookConfig
+from forebay.errors import BrokenError, ClosedError
+from forebay.executor.server.hooks import driver, payload
+from forebay.executor.server.hooks.driver import Hooks
 from tests.executor.server.receiver import Handler, Receiver, late, status
 from tests.executor.serving import Caller, RefusedError, Serving, descendants, until, wait_gone
 from tests.transport.certificates import Authority
 
 APP = """
 import os
+import time
 
 import forebay
 
@@ -44,6 +50,13 @@ def dies() -> None:
 @app.request(lane="short")
 def adds(a: int, b: int) -> int:
     return a + b
+
+
+@app.request()
+def holds(size: int) -> None:
+    held = b"x" * size
+    while held:
+        time.sleep(0.05)
 
 
 @app.request()
@@ -247,6 +260,37 @@ def test_a_receiver_that_is_down_for_a_minute_hears_of_everything(
     assert sorted(heard) == sorted(ids)
 
 
+def test_calls_of_a_hook_that_was_taken_out_are_shown_and_wait_for_its_return(
+    serve: Callable[..., Serving], receiver: Receiver
+) -> None:
+    """Its operator sees them, nobody is alarmed by them, and they go on where it comes back."""
+    receiver.answers = [status(500)]
+    serving = serve(webhook(receiver), hook_waits_s=[600.0])
+    with serving.caller() as caller:
+        (id,) = fail(caller)
+        until(lambda: log_of(caller))
+
+    def configure(*hooks: dict[str, Any]) -> None:
+        with serving.caller() as caller:
+            caller.ask("stop", 0)
+        assert serving.ended() == 0
+        serving.settings.update(hooks=hooks, hook_waits_s=[0.1])
+        serving.start()
+
+    configure(webhook(receiver, "other"))
+    with serving.caller() as caller:
+        other, gone = caller.ask("hooks")["hooks"]
+        assert (other["name"], other["is_configured"], other["waiting"]) == ("other", True, 0)
+        assert (gone["name"], gone["is_configured"], gone["waiting"]) == ("ops", False, 1)
+        assert (gone["target"], gone["error"]) == (None, "500 Internal Server Error")
+        gauges = {name: value for name, _, value in caller.ask("metrics")["gauges"]}
+        assert gauges["forebay_hooks_waiting"] == 0
+    receiver.call()
+    configure(webhook(receiver))
+    assert receiver.call().told["request"]["id"] == id
+    delivered(serving)
+
+
 def test_a_late_receiver_is_tried_again_and_holds_no_other(
     serve: Callable[..., Serving], receiver: Receiver
 ) -> None:
@@ -310,6 +354,11 @@ def no_http(handler: Handler) -> None:
     handler.wfile.write(b"SSH-2.0-OpenSSH_9.2\r\n")
 
 
+def forging(handler: Handler) -> None:
+    """A reason and a body that would be more than a line."""
+    handler.wfile.write(b"HTTP/1.1 503 no\x1b[2Jroom\x85here\r\n\r\nfirst\r\n\x1b[31msecond")
+
+
 def interim(handler: Handler) -> None:
     """An answer behind one that says to go on."""
     handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
@@ -319,7 +368,7 @@ def test_strange_answers_fail_the_try_and_nothing_else(
     serve: Callable[..., Serving], receiver: Receiver
 ) -> None:
     """Whatever a receiver sends, the next try comes, and no more than a bound is read of it."""
-    receiver.answers = [huge, trickling, no_http, interim]
+    receiver.answers = [huge, trickling, no_http, forging, interim]
     serving = serve(webhook(receiver), hook_try_s=1.5)
     with serving.caller() as caller:
         fail(caller)
@@ -330,6 +379,7 @@ def test_strange_answers_fail_the_try_and_nothing_else(
         assert said[1:] == [
             "no answer within 1.5 s",
             "it answered with something that is not HTTP/1.1",
+            "503 no [2Jroom here: first [31msecond",
             "200 OK",
         ]
 
@@ -561,6 +611,47 @@ def test_a_limit_that_is_near_is_told_once(
             receiver.call(1.0)
 
 
+def test_memory_that_is_near_its_limit_is_told(
+    serve: Callable[..., Serving], receiver: Receiver
+) -> None:
+    """Of the limit that the server has, by what its workers hold."""
+    hook = {**webhook(receiver), "on": ["memory"], "above": 0.5}
+    serving = serve(hook, max_memory=500_000_000, hook_look_s=0.05)
+    with serving.caller() as caller:
+        assert caller.run("adds", a=1, b=2) == 3
+        assert receiver.calls.empty()
+        id = caller.submit("holds", size=270_000_000)
+        call = receiver.call()
+        gauges = {name: value for name, _, value in caller.ask("metrics")["gauges"]}
+        caller.ask("cancel", id)
+    assert call.told["event"] == "memory"
+    limit = call.told["limit"]
+    assert (limit["kind"], limit["limit"]) == ("memory", gauges["forebay_memory_limit_bytes"])
+    assert limit["limit"] / 2 < limit["value"] < limit["limit"]
+
+
+def test_memory_and_queue_are_the_gauges_of_the_server(tmp_path: Path) -> None:
+    """Memory calls above its part and not below it; requests that wait and that run both count."""
+    hooks = idle_hooks(tmp_path, "memory", "queue")
+    held = 900
+    hooks._metrics = lambda: {
+        "gauges": [
+            ("forebay_memory_limit_bytes", {}, 1000),
+            ("forebay_memory_resident_bytes", {}, held),
+            ("forebay_requests_waiting", {"reason": "worker"}, 3),
+            ("forebay_requests_waiting", {"reason": "time"}, 4),
+            ("forebay_requests_running", {}, 5),
+        ]
+    }
+    assert hooks._values() == {"memory": (900, 1000), "queue": (12, 100)}
+    hooks._look()
+    assert hooks.outbox.reports() == 0
+    held = 901
+    hooks._look()
+    hooks._look()
+    assert hooks.outbox.reports() == 1
+
+
 def test_a_hook_may_be_tested(serve: Callable[..., Serving], receiver: Receiver) -> None:
     """Its owner sees the answer at once, and two tests that hang hold no other call."""
     released = threading.Event()
@@ -585,6 +676,93 @@ def test_a_hook_may_be_tested(serve: Callable[..., Serving], receiver: Receiver)
                 assert (kind, told["delivered"]) == (0, True)
 
 
+def test_a_stop_waits_for_no_test(serve: Callable[..., Serving], receiver: Receiver) -> None:
+    """Two tests hang, and a third waits for its thread: the server ends all the same."""
+    released = threading.Event()
+    receiver.answers = [late(released)] * 3
+    serving = serve(webhook(receiver), hook_try_s=60.0)
+    with contextlib.ExitStack() as end:
+        end.callback(released.set)
+        for _ in range(3):
+            caller = end.enter_context(serving.caller())
+            caller._channel.begin("hook_test", ("ops",))
+            caller.ask("hooks")  # answered behind the test's beginning
+        receiver.call()
+        receiver.call()
+        end.enter_context(serving.caller()).ask("stop", 0)
+        assert serving.ended() == 0
+    assert receiver.calls.empty()
+
+
+def idle_hooks(tmp_path: Path, *on: str) -> Hooks:
+    """Hooks of one hook, without a thread or a store."""
+    hook = HookConfig("ops", on=on or ("dead",), url="https://a")
+    return Hooks([hook], state=tmp_path, app="a.py", number=0, max_queued=100, retention_age=1.0)
+
+
+class Rows:
+    """Rows of an outbox, for those who only read."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+
+    def deliveries(self, hook: str, count_max: int) -> list[dict[str, Any]]:
+        """The rows."""
+        return self._rows[:count_max]
+
+
+def test_a_test_after_the_end_of_the_hooks_is_refused(tmp_path: Path) -> None:
+    """Nobody would answer it."""
+    hooks = idle_hooks(tmp_path)
+    hooks._ending = True
+    with pytest.raises(ClosedError, match="the hook was not called"):
+        hooks.test("ops")
+
+
+def test_a_store_that_cannot_be_read_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not each second of it; what changes is told, and that it is over."""
+    hooks = idle_hooks(tmp_path)
+    turns = [BrokenError("a"), BrokenError("a"), BrokenError("b"), None, BrokenError("b"), None]
+
+    def turn() -> None:
+        fault = turns.pop(0)
+        hooks._ending = not turns
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(hooks, "_turn", turn)
+    monkeypatch.setattr(driver, "PAUSE_S", 0.0)
+    hooks._run()
+    wrong, again = "hooks are not called for now: ", "hooks are called again"
+    assert caplog.messages == [f"{wrong}a", f"{wrong}b", again, f"{wrong}b", again]
+    assert all(it.exc_info is None for it in caplog.records)
+
+
+def test_a_row_that_cannot_be_sent_ends_its_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else four of them would be the last that were ever tried."""
+    hooks = idle_hooks(tmp_path)
+    row: dict[str, Any] = {"number": 1, "tries": 0, "due_at": 0, "event": "queue", "at": 0}
+    row |= {"request": None, "name": None, "detail": "no JSON"}
+    rows = Rows([row | {"token": f"t{number}"} for number in range(9)])
+    monkeypatch.setattr(hooks, "_reader", rows, raising=False)
+    for _ in range(3):
+        hooks._begin_due()
+    assert hooks._turns.flying == []
+    assert hooks.outbox.reports() == 6
+    monkeypatch.setattr(payload, "body", lambda *_: {}["none"])
+    done: Future[dict[str, Any]] = Future()
+    hooks._tests.put((hooks._hooks["ops"], done))
+    hooks._begin_tests()
+    told = done.result(0)
+    assert (told["delivered"], told["said"]) == (False, "it cannot be called: KeyError('none')")
+    assert caplog.messages == ["hook ops cannot be called"] * 7
+    caplog.clear()  # its tracebacks hold the hooks
+
+
 def test_a_secret_that_others_can_read_starts_no_server(
     serve: Callable[..., Serving], receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -592,5 +770,5 @@ def test_a_secret_that_others_can_read_starts_no_server(
     secret = tmp_path / "secret"
     secret.write_bytes(SECRET)
     secret.chmod(0o644)
-    with pytest.raises(AssertionError, match=r"hook 'ops': .*open to others.*chmod 600"):
+    with pytest.raises(AssertionError, match=r"hook 'ops': .*chmod 600 .*replace what is in it"):
         serve(webhook(receiver, secret_file=str(secret)))

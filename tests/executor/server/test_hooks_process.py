@@ -14,7 +14,7 @@ import pytest
 
 from forebay.executor.server.hooks import link
 from forebay.executor.server.hooks.link import Ended, Link
-from tests.executor.serving import wait_gone
+from tests.executor.serving import descendants, until, wait_gone
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_tries_run_beside_each_other_and_each_says_how_it_ended(linked: Link) ->
     assert ask(linked, "quick", "sh", "-c", "cat; echo; echo said; exit 4") is None
     assert ask(linked, "none", "/no/such/program") is None
     found = {token: (is_answered, said) for token, is_answered, said, _ in ended(linked, 2)}
-    assert found["quick"] == (False, "exit code 4: {}\nsaid")
+    assert found["quick"] == (False, "exit code 4: {} said")
     assert found["none"][0] is False
     assert "No such file" in found["none"][1]
 
@@ -97,6 +97,16 @@ def test_a_process_that_does_not_read_is_given_up(linked: Link) -> None:
     assert {it[2] for it in ended(linked, number)} == {"the hooks process hangs"}
     assert ask(linked, "last", "true") is None
     assert ended(linked)[0][:2] == ("last", True)
+
+
+def test_a_killed_process_leaves_no_command(linked: Link) -> None:
+    """It is tried again, and would run twice."""
+    assert ask(linked, "first", "sleep", "1000") is None
+    until(lambda: descendants(pid_of(linked)))
+    (command,) = descendants(pid_of(linked))
+    os.kill(pid_of(linked), signal.SIGKILL)
+    assert ended(linked)[0][:3] == ("first", False, "the hooks process died")
+    wait_gone(command)
 
 
 def test_a_process_with_nothing_to_do_is_ended(linked: Link) -> None:

@@ -253,9 +253,10 @@ class Server:
         self._lock = lock = StateLock(paths.state)
         parts.callback(lock.close)
         make_private(paths.socket.parent)
-        # Behind the dispatcher's end, which ends what it waits for.
+        # Behind the dispatcher's end, which ends what `_slow` waits for, and behind that of the
+        # hooks, which gives up the tests that `_tests` waits for.
         parts.callback(self._slow.shutdown, cancel_futures=True)
-        parts.callback(self._tests.shutdown, cancel_futures=True)
+        parts.callback(self._tests.shutdown)
         self._dispatcher = dispatcher = self._dispatch(parts)
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._services.close)
@@ -290,6 +291,8 @@ class Server:
         if hooks is not None:
             hooks.start(dispatcher.metrics)
             parts.callback(hooks.close)
+            # Before that, so that no test begins whose hooks have ended.
+            parts.callback(self._tests.shutdown, wait=False, cancel_futures=True)
             self.hooks = hooks
         return dispatcher
 

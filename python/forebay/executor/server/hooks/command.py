@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 OUTPUT_BYTES_MAX: Final = 2_000
 """What is kept of the output; the rest is read, so that the command can go on, and dropped."""
 READ_BYTES: Final = 65_536
+PR_SET_PDEATHSIG: Final = 1
+"""prctl(2)."""
 
 
 class Command:
     """A program without a shell, in a session of its own.
 
-    Its whole group is killed when it has ended, when its time is over, and with the hooks process:
-    what it leaves in the background ends too. A program that begins a session of its own leaves the
-    group, and lives on.
+    Its whole group is killed when it has ended, when its time is over, and when the hooks process
+    ends: what it leaves in the background ends too. A program that begins a session of its own
+    leaves the group, and lives on. Where the hooks process is killed, the kernel kills the program
+    with it, and nothing else of its group.
     """
 
     _running: ClassVar[set[int]] = set()
@@ -52,6 +56,7 @@ class Command:
             stderr=subprocess.STDOUT,
             env=self._environment,
             start_new_session=True,
+            preexec_fn=_end_with_parent(),
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -95,6 +100,21 @@ class Command:
             return True
         self._output += data[: OUTPUT_BYTES_MAX - len(self._output)]
         return bool(data)
+
+
+def _end_with_parent() -> Callable[[], None]:
+    """For a child between fork and exec: the kernel kills it when the calling thread is no more.
+
+    All that takes a lock is done here, before the fork: the child makes two system calls.
+    """
+    prctl, parent = ctypes.PyDLL(None).prctl, os.getpid()
+
+    def arm() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)  # the parent ended before the signal was armed
+
+    return arm
 
 
 def _kill(group: int) -> None:

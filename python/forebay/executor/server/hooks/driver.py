@@ -28,6 +28,7 @@ from forebay.executor.server.hooks import payload
 from forebay.executor.server.hooks.edges import Edges
 from forebay.executor.server.hooks.link import TRY_S, Link
 from forebay.executor.server.hooks.log import HookLog
+from forebay.executor.server.hooks.said import in_a_line
 from forebay.executor.server.hooks.turns import WAITS_S, Row, Turns, Verdict
 from forebay.executor.server.rows import rfc3339
 from forebay.executor.wire.ids import text_of
@@ -43,6 +44,7 @@ LIMITS: Final = ("memory", "queue", "disk")
 PASSED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
 """What a command has of the server's environment."""
 LOG_COUNT_MAX: Final = 1_000
+_ENDS: Final = "the server ends, and the hook was not called"
 
 _log = logging.getLogger(__name__)
 
@@ -129,8 +131,9 @@ class Hooks:
         return told + [_shown(None, one) for one in counts.values()]
 
     def figures(self) -> dict[str, list[Any]]:
-        """Tries, and what waits, as metrics."""
-        waiting = sum(one["waiting"] for one in self._reader.outbox())
+        """Tries, and what waits for hooks that are configured, as metrics."""
+        counts = self._reader.outbox()
+        waiting = sum(one["waiting"] for one in counts if one["hook"] in self._hooks)
         counters: list[tuple[str, dict[str, str], int]] = [
             ("forebay_hook_deliveries_total", {"hook": hook, "outcome": outcome}, count)
             for (hook, outcome), count in list(self._ended.items())
@@ -154,21 +157,29 @@ class Hooks:
             raise unknown("hook", name, "see: forebay hooks ls")
         done: Future[dict[str, Any]] = Future()
         self._tests.put((hook, done))
+        if self._ending:  # what is put after this was said may be read by nobody
+            raise ClosedError(_ENDS)
         self.outbox.wake()
         return done.result()
 
     # The thread.
 
     def _run(self) -> None:
+        told: str | None = None
         while not self._ending:
             try:
                 self._turn()
-            except Error as error:
-                _log.warning("hooks are not called for now: %s", error)
+            except Exception as error:  # a thread's last boundary
+                fault = str(error) or repr(error)
+                if fault != told:  # once, not with each pause of a store that cannot be read
+                    trace = None if isinstance(error, Error) else error
+                    _log.warning("hooks are not called for now: %s", fault, exc_info=trace)
+                told = fault
                 self._rest()
-            except Exception:  # a thread's last boundary
-                _log.exception("hooks are not called for now")
-                self._rest()
+            else:
+                if told is not None:
+                    _log.warning("hooks are called again")
+                told = None
         self._link.close()
         self._give_tests_up()
 
@@ -228,21 +239,35 @@ class Hooks:
                 self._end(row["token"], fault, 0.0, is_answered=False)
 
     def _ask(self, hook: HookConfig, row: Row, token: str) -> str | None:
-        """Have the hooks process carry out a try; why it cannot, or None."""
-        body = payload.body(hook.name, row, self._server)
+        """Have the hooks process carry out a try; why it cannot, or None.
+
+        Never an exception: a try that did not begin has to end too.
+        """
         try:
-            secret = _secret_of(hook) if hook.secret_file else None
+            fault = self._link.ask(token, **self._asked(hook, row))
         except ConfigError as error:
-            return str(error)
+            fault = str(error)
+        except Exception as error:  # one row's boundary: the others go on
+            _log.exception("hook %s cannot be called", hook.name)
+            fault = f"it cannot be called: {error!r}"
+        return None if fault is None else in_a_line(fault)
+
+    def _asked(self, hook: HookConfig, row: Row) -> dict[str, Any]:
+        """What the hooks process needs for a try.
+
+        Raises:
+            ConfigError: the secret cannot be read.
+        """
+        body = payload.body(hook.name, row, self._server)
+        secret = _secret_of(hook) if hook.secret_file else None
         passed = {name: os.environ[name] for name in PASSED if name in os.environ}
-        return self._link.ask(
-            token,
-            url=hook.url,
-            headers=payload.headers(row["token"], int(time.time()), body, secret),
-            command=list(hook.command),
-            environment={**passed, "FOREBAY_HOOK": hook.name, "FOREBAY_EVENT": row["event"]},
-            body=body,
-        )
+        return {
+            "url": hook.url,
+            "headers": payload.headers(row["token"], int(time.time()), body, secret),
+            "command": list(hook.command),
+            "environment": {**passed, "FOREBAY_HOOK": hook.name, "FOREBAY_EVENT": row["event"]},
+            "body": body,
+        }
 
     def _end(self, token: str, said: str, seconds: float, *, is_answered: bool) -> None:
         """A try has ended."""
@@ -277,7 +302,7 @@ class Hooks:
         dropped = self.outbox.dropped()
         if dropped > self._dropped:
             count, self._dropped = dropped - self._dropped, dropped
-            _log.error("%d calls of hooks were dropped: more than 10,000 waited", count)
+            _log.error("%d calls of hooks were dropped: outbox_rows_max was reached", count)
             self._log.write({"at": rfc3339(_now_ms()), "outcome": "dropped", "count": count})
 
     # Limits.
@@ -335,7 +360,7 @@ class Hooks:
             while True:
                 waiting.append(self._tests.get_nowait()[1])
         for done in waiting:
-            done.set_exception(ClosedError("the server ends, and the hook was not called"))
+            done.set_exception(ClosedError(_ENDS))
 
 
 def _secret_of(hook: HookConfig) -> bytes:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from forebay._runtime_directory import open_private
 
@@ -30,13 +30,14 @@ class HookLog:
         """Append an entry."""
         line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
         try:
-            with open(self.path, "ab", opener=open_private) as file:
-                if file.tell() + len(line) > BYTES_MAX:
+            with open(self.path, "a+b", opener=open_private) as file:
+                begin = _end_of_cut_line(file)
+                if file.tell() + len(begin) + len(line) > BYTES_MAX:
                     os.replace(self.path, self.path.with_suffix(".log.1"))
                     with open(self.path, "ab", opener=open_private) as fresh:
                         fresh.write(line)
                 else:
-                    file.write(line)
+                    file.write(begin + line)
         except OSError as error:
             if not self._is_broken:
                 _log.warning("%s cannot be written, so lines are lost: %s", self.path, error)
@@ -51,6 +52,14 @@ class HookLog:
             if len(entries) < count:
                 entries = _entries(path) + entries
         return entries[-count:]
+
+
+def _end_of_cut_line(file: BinaryIO) -> bytes:
+    """What ends the last line, if a crash or a full disk has cut it; the file stays at its end."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return b""
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def _entries(path: Path) -> list[dict[str, Any]]:

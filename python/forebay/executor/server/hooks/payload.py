@@ -51,7 +51,8 @@ def body(hook: str, row: dict[str, Any], server: dict[str, Any]) -> bytes:
             "failure": detail,
         }
     told["text"] = _line(told)
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="replace")  # a path may have bytes that are no UTF-8
 
 
 def _line(told: dict[str, Any]) -> str:

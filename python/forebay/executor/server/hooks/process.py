@@ -14,6 +14,7 @@ import sys
 from typing import Any, Final
 
 from forebay.executor.server.hooks.command import Command
+from forebay.executor.server.hooks.said import in_a_line
 from forebay.executor.server.hooks.webhook import post
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -52,7 +53,7 @@ async def _try(asked: dict[str, Any]) -> None:
     told = {
         "token": asked["token"],
         "is_answered": is_answered,
-        "said": said,
+        "said": in_a_line(said),
         "seconds": round(loop.time() - begun, 3),
     }
     os.write(1, json.dumps(told).encode() + b"\n")

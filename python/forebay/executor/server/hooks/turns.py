@@ -133,8 +133,8 @@ class Turns:
         rows = (self._as_reported(row) for row in read(hook, ROWS_READ))
         latest = now_ms + int(1000 * (1 + JITTER) * max(self._waits_s, default=0))
         waiting = [
-            # Farther ahead than any wait: the clock was set back since.
-            {**row, "due_at": min(row["due_at"], latest)}
+            # Farther ahead than any wait: the clock was set back since, by nobody knows how much.
+            row if row["due_at"] <= latest else {**row, "due_at": now_ms}
             for row in rows
             if row is not None and row["token"] not in self._flying
         ]

@@ -94,5 +94,4 @@ async def _rest(reader: asyncio.StreamReader, length: int | None) -> str:
         async with asyncio.timeout(REST_S):
             while len(body) < wanted and (data := await reader.read(wanted - len(body))):
                 body += data
-    said = body[: 4 * SAID_CHARS].decode(errors="replace")[:SAID_CHARS]
-    return " ".join("".join(it if it.isprintable() else " " for it in said).split())
+    return body[: 4 * SAID_CHARS].decode(errors="replace")[:SAID_CHARS].strip()
