@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +16,7 @@ import msgspec
 
 from forebay.errors import Error
 from forebay.executor.app.secret import SHOWN
-from forebay.executor.server.rows import STATUSES, Row, Rows, rfc3339, shown, unfinished
+from forebay.executor.server.rows import STATUSES, Row, Rows, now_ms, rfc3339, shown, unfinished
 from forebay.executor.server.why import why_ended, why_told
 from forebay.executor.wire.codec import SEALED
 from forebay.executor.wire.ids import text_of
@@ -399,7 +398,7 @@ class Admin:
             return why_told(row["id"], told)
         if row["ended_at"] is None:
             row = self._rows.get(row["id"])  # it has ended meanwhile
-        return why_ended(row, self._rows.runs(row["id"]), _now_ms())
+        return why_ended(row, self._rows.runs(row["id"]), now_ms())
 
     def page(
         self,
@@ -467,7 +466,7 @@ class Admin:
 
     def _shown(self, rows: list[Row]) -> list[Row]:
         """Rows as a client gets them; those that have not ended with their reason of now."""
-        now = _now_ms()
+        now = now_ms()
         told = {row["id"]: shown(row, now) for row in rows}
         for row in unfinished(rows)[:REASONS_MAX]:
             why = self._dispatcher.why(row["id"])
@@ -490,10 +489,6 @@ def _version() -> str | None:
 def _words(args: list[Any]) -> str:
     """The arguments of an order for the audit log, cut where they are long."""
     return msgspec.json.encode(args).decode()[:SHOWN_CHARS]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def masked(blob: bytes) -> bytes:

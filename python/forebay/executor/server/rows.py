@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -245,6 +246,11 @@ def _milliseconds(name: str, value: object) -> int:
         raise invalid(name, "a time such as 2026-01-31T12:00:00Z", value) from None
     # Without a zone it is local time, as people write it.
     return max(0, int(at.timestamp() * 1000))
+
+
+def now_ms() -> int:
+    """The time in milliseconds since 1970, as rows have it."""
+    return time.time_ns() // 1_000_000
 
 
 def rfc3339(at_ms: int | None) -> str | None:

@@ -30,7 +30,7 @@ from forebay.executor.server.hooks.link import TRY_S, Link
 from forebay.executor.server.hooks.log import HookLog
 from forebay.executor.server.hooks.said import in_a_line
 from forebay.executor.server.hooks.turns import WAITS_S, Row, Turns, Verdict
-from forebay.executor.server.rows import rfc3339
+from forebay.executor.server.rows import now_ms, rfc3339
 from forebay.executor.wire.ids import text_of
 from forebay.executor.wire.refused import unknown
 
@@ -204,7 +204,7 @@ class Hooks:
             self._look()
         if time.monotonic() >= self._expire_at:
             self._expire_at = time.monotonic() + EXPIRE_S
-            self.outbox.expire(max(0, _now_ms() - int(1000 * self._retention_age)))
+            self.outbox.expire(max(0, now_ms() - int(1000 * self._retention_age)))
         self._wait()
 
     def _wait(self) -> None:
@@ -221,7 +221,7 @@ class Hooks:
         if self._limits:
             ends.append(self._look_at - now)
         if self._due_ms is not None:
-            ends.append((self._due_ms - _now_ms()) / 1000)
+            ends.append((self._due_ms - now_ms()) / 1000)
         if (deadline := self._link.deadline()) is not None:
             ends.append(deadline - now)
         poll.poll(max(0.0, min(ends)) * 1000 + 1)  # a millisecond more: never before it is due
@@ -232,7 +232,7 @@ class Hooks:
         elif time.monotonic() >= self._write_at:
             self.outbox.write()  # a disk that was full may have room
             self._write_at = time.monotonic() + LOOK_S
-        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, _now_ms())
+        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, now_ms())
         for hook, row in chosen:
             fault = self._ask(self._hooks[hook], row, row["token"])
             if fault is not None:
@@ -275,7 +275,7 @@ class Hooks:
             told = {"hook": tested[0].name, "delivered": is_answered, "said": said}
             tested[1].set_result({**told, "seconds": seconds})
             return
-        verdict = self._turns.ended(token, is_answered=is_answered, now_ms=_now_ms())
+        verdict = self._turns.ended(token, is_answered=is_answered, now_ms=now_ms())
         if verdict is None:
             return
         self._report(verdict, said)
@@ -303,7 +303,7 @@ class Hooks:
         if dropped > self._dropped:
             count, self._dropped = dropped - self._dropped, dropped
             _log.error("%d calls of hooks were dropped: outbox_rows_max was reached", count)
-            self._log.write({"at": rfc3339(_now_ms()), "outcome": "dropped", "count": count})
+            self._log.write({"at": rfc3339(now_ms()), "outcome": "dropped", "count": count})
 
     # Limits.
 
@@ -315,7 +315,7 @@ class Hooks:
                 if self._edges.look(hook, kind, value, limit, time.monotonic()):
                     shown = hook.free if kind == "disk" else limit
                     detail = json.dumps({"kind": kind, "value": value, "limit": shown})
-                    self.outbox.add(hook.name, kind, _now_ms(), detail)
+                    self.outbox.add(hook.name, kind, now_ms(), detail)
 
     def _values(self) -> dict[str, tuple[int, int]]:
         """What is used and what there is, of each limit that a hook asks for."""
@@ -348,7 +348,7 @@ class Hooks:
             except queue.Empty:
                 return
             token = os.urandom(16).hex()
-            row = {"token": token, "event": "test", "at": _now_ms(), "request": None}
+            row = {"token": token, "event": "test", "at": now_ms(), "request": None}
             self._tested[token] = (hook, done)
             fault = self._ask(hook, {**row, "detail": "null"}, token)
             if fault is not None:
@@ -394,7 +394,7 @@ def _entry(verdict: Verdict, outcome: str, said: str, seconds: float) -> dict[st
     """A line of the log."""
     row = verdict.row
     return {
-        "at": rfc3339(_now_ms()),
+        "at": rfc3339(now_ms()),
         "hook": verdict.hook,
         "event": row["event"],
         "id": None if row["request"] is None else text_of(row["request"]),
@@ -406,7 +406,3 @@ def _entry(verdict: Verdict, outcome: str, said: str, seconds: float) -> dict[st
         "seconds": seconds,
         "next_at": rfc3339(verdict.due_ms),
     }
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
