@@ -50,9 +50,11 @@ def test_a_restart_ends_everything_and_the_next_kernel_begins_anew(
         if busy:
             assert kernel.kc is not None
             kernel.kc.execute("lease.__exit__(None, None, None); time.sleep(60)")
-        await kernel.restart()  # Jupyter kills a kernel that is busy for five seconds more
+        await kernel.restart()
         assert wait_gone(owned) == set()
-        assert len(directories_in(base)) == (1 if busy else 0)  # that of the executor's sockets
+        # Jupyter interrupts the cell, and kills a kernel that is busy for five seconds more: it
+        # leaves the directory of the executor's sockets, which one that ends in order removes.
+        assert len(directories_in(base)) <= (1 if busy else 0)
         await kernel.expect(OWNS)
         assert len(directories_in(base)) == 3  # two keepers' and the new executor's
 
