@@ -4,7 +4,7 @@ Documented in crates/executor/src/dispatcher.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from forebay._core_transport import Connection
 
@@ -17,6 +17,9 @@ class StoreReader:
     Not `sqlite3` in the server's process: two copies of SQLite undo each other's locks there.
     Ids are numbers, times milliseconds since 1970, failures JSON; a request is a dict.
     """
+
+    VERSION: ClassVar[int]
+    """Of the database that this build writes."""
 
     def __new__(cls, directory: str) -> StoreReader: ...
     def get(self, id: int) -> dict[str, Any] | None: ...
@@ -123,6 +126,14 @@ class Dispatcher:
         """Check submissions against this code from now on; what waited for it is taken."""
     def hold(self, reason: str | None) -> None:
         """Dispatch nothing and refuse submissions for this reason; None: go on."""
+    def pause(self, reason: str | None) -> None:
+        """Begin nothing for this reason and accept submissions all the same; None: go on."""
+    def give(self, within: float) -> tuple[int, int]:
+        """Answer the clients, disconnect them, and close; the clients' socket and its lock.
+
+        Both descriptors are the caller's. ConfigError: not everything was on disk in time, and it
+        goes on. Call `pause` before, and wait until nothing runs.
+        """
     def cordon(self, by: str, reason: str, dispatches: bool) -> None:
         """Refuse submissions until `uncordon`; what was accepted is dispatched, or waits."""
     def uncordon(self) -> bool:

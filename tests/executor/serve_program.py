@@ -16,6 +16,9 @@ from forebay.errors import Error
 from forebay.executor.app.target import parse_target
 from forebay.executor.server import server
 from forebay.executor.server.server import Server
+from forebay.executor.server.takeover import giving
+from forebay.executor.server.takeover.taking import find_predecessor
+from forebay.executor.wire.paths import paths_of
 
 
 def _print(event: str, facts: dict[str, Any]) -> None:
@@ -51,17 +54,22 @@ def main() -> int:
     log_format = settings.pop("log_format", None)
     pool = find_configuration({"pool.max_size": settings.pop("pool_max_size", None)}).pool
     hooks = _hooks(settings) if "hooks" in settings else ()
+    giving.TAKE_S = settings.pop("take_s", giving.TAKE_S)
+    takes_over = settings.pop("takeover", False)
     if "retention_every_ms" in settings:
         _look_often(settings.pop("retention_every_ms"))
     try:
+        target = parse_target(sys.argv[1])
+        predecessor = find_predecessor(paths_of(target)) if takes_over else None
         server = Server(
-            parse_target(sys.argv[1]),
+            target,
             ExecutorConfig(**settings),
             pool=pool,
             reloads=reloads,
             ends_when_idle=ends_when_idle,
             log_format=log_format,
             hooks=hooks,
+            predecessor=predecessor,
             report=_print,
         )
         return server.run()

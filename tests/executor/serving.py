@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import queue
@@ -166,6 +167,21 @@ class Serving:
         if ready:
             self.hear("ready")
         return self
+
+    def replace(self, *, ready: bool = True, **settings: Any) -> Serving:
+        """Start a server that takes the place of this one; that one is waited for by `ended`.
+
+        Args:
+            ready: wait until it serves.
+            settings: other than those of this one.
+        """
+        successor = copy.copy(self)
+        successor.settings = {**self.settings, **settings, "takeover": True}
+        try:
+            return successor.start(ready=ready)
+        except BaseException:
+            successor.close()
+            raise
 
     def hear(self, event: str, timeout: float = 30.0) -> dict[str, Any]:
         """The next event of a kind; others before it are passed over."""

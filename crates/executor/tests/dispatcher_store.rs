@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_executor::dispatcher::{Dispatcher, Order, Settings, StartedWorker, Waited};
+use forebay_executor::dispatcher::{Dispatcher, Given, Order, Settings, StartedWorker, Waited};
 use forebay_executor::id::RequestId;
 use forebay_executor::machine::Policy;
 use forebay_executor::message::{Reader, Value, Writer};
@@ -72,6 +72,20 @@ fn dispatcher_of(
     directory: &Path,
     change: impl FnOnce(&mut StoreConfig),
 ) -> Dispatcher {
+    start(manifest, directory, None, change)
+}
+
+/// A dispatcher at the socket that another one has given.
+fn successor(directory: &Path, given: Given) -> Dispatcher {
+    start(MANIFEST, directory, Some(given), |_| ())
+}
+
+fn start(
+    manifest: &str,
+    directory: &Path,
+    passed: Option<Given>,
+    change: impl FnOnce(&mut StoreConfig),
+) -> Dispatcher {
     let policy = Policy {
         workers_max: 1,
         guaranteed: [0; 3],
@@ -91,6 +105,7 @@ fn dispatcher_of(
         policy,
         store: Some(store),
         socket: Some(directory.join("s")),
+        passed,
         side_socket: Some(directory.join("side")),
         ..Settings::default()
     })
@@ -140,6 +155,20 @@ impl Client {
         let mut arguments = Writer::default();
         arguments.array(4).text("echo").binary(blob).nil().nil();
         self.call(method, &arguments.into_bytes())
+    }
+
+    /// Submit and wait for the end, with a submission token as programs do.
+    fn run(&self, token: u64) -> u64 {
+        let mut value = Writer::default();
+        value.map(1).text("value").unsigned(token);
+        let mut arguments = Writer::default();
+        arguments
+            .array(4)
+            .text("echo")
+            .binary(&value.into_bytes())
+            .nil()
+            .unsigned(token);
+        self.call("run", &arguments.into_bytes())
     }
 
     /// The head of an answer.
@@ -475,4 +504,90 @@ fn a_retry_is_told_when_it_is_on_disk_or_that_it_is_not() {
         assert!(refused.contains("was removed"), "{refused}");
     }
     dispatcher.close();
+}
+
+/// The id in an answer that has nothing else.
+fn id_in(head: &[u8]) -> RequestId {
+    let mut reader = Reader::new(head);
+    assert_eq!(reader.array().expect("an answer"), 2);
+    assert_eq!(reader.value().expect("a kind"), Value::Int(0));
+    reader.text().expect("an id").parse().expect("an id")
+}
+
+/// A dispatcher that begins nothing, because another one is to have its store.
+fn paused(directory: &Path) -> Dispatcher {
+    let dispatcher = dispatcher(directory, |_| ());
+    dispatcher
+        .pause(Some("another server".into()))
+        .expect("open");
+    dispatcher
+}
+
+#[test]
+fn what_clients_have_sent_is_answered_before_another_server_has_the_store() {
+    const EACH: u64 = 50;
+    let directory = Directory::new("given");
+    let dispatcher = paused(&directory.0);
+    let client = Client::new(&directory.0);
+    let runs: Vec<u64> = (1..=EACH).map(|token| client.run(token)).collect();
+    let submissions: Vec<u64> = (0..EACH)
+        .map(|number| client.submit("submit", number))
+        .collect();
+    assert!(client.0.flush().expect("open"), "the socket takes them");
+    let given = dispatcher.give(PATIENCE).expect("given");
+    let late = Client::new(&directory.0); // it waits in the queue of the socket, which nobody closed
+    let call = late.submit("submit", 7);
+    late.0.flush().expect("open");
+
+    let ids: Vec<_> = runs
+        .iter()
+        .chain(&submissions)
+        .map(|call| id_in(&client.answer(*call)))
+        .collect();
+    let successor = successor(&directory.0, given);
+    let found = DatabaseReader::open(&directory.0.join("state")).expect("a store");
+    for id in &ids {
+        assert_eq!(found.status(*id).expect("read"), Some(Status::Queued));
+    }
+    assert!(id_in(&late.answer(call)) > ids[0]);
+    assert_eq!(
+        successor.figures().expect("open").unfinished as u64,
+        2 * EACH + 1
+    );
+    drop(dispatcher);
+    assert!(
+        directory.0.join("s").exists(),
+        "the file is the successor's"
+    );
+    let again = Client::new(&directory.0);
+    accepted(&again, 8);
+}
+
+#[test]
+fn what_a_client_sends_once_its_server_has_given_the_store_is_known_not_to_be_read() {
+    let directory = Directory::new("unread");
+    let dispatcher = paused(&directory.0);
+    let client = Client::new(&directory.0);
+    accepted(&client, 1);
+    let given = dispatcher.give(PATIENCE).expect("given");
+    let call = client.submit("submit", 2);
+    let outcome = client.0.wait(call, deadline()).expect("an outcome");
+    let is_unread = matches!(outcome, Outcome::Broken { sent: false, .. });
+    assert!(is_unread, "{outcome:?}");
+    drop(given);
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_waited_for_in_vain_and_no_longer() {
+    let directory = Directory::new("unheard");
+    let dispatcher = paused(&directory.0);
+    let client = Client::new(&directory.0);
+    let id = accepted(&client, 1);
+    // Questions whose answers fill the socket, which nobody reads.
+    for _ in 0..20_000 {
+        about(&client, "cancel", id, None);
+    }
+    let began = Instant::now();
+    dispatcher.give(Duration::from_millis(300)).expect("given");
+    assert!(began.elapsed() < PATIENCE);
 }

@@ -6,14 +6,16 @@ import argparse
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from forebay._log_format import log_to_stderr
 from forebay.cli.exit_codes import code_of_signal
 from forebay.cli.output import note, say, say_json
+from forebay.cli.service.detach import Starter, detach
 from forebay.cli.service.protocol import Manager
-from forebay.cli.service.systemd import Systemd, passed_http
+from forebay.cli.service.systemd import Systemd, inherited_http, passed_http
 from forebay.cli.session import log
 from forebay.errors import Error
 
@@ -28,8 +30,16 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
         settings: of the executor, which are options of the same names.
     """
     from forebay.configuration import find_configuration
-    from forebay.executor._internal import Server, parse_target
+    from forebay.executor._internal import (
+        Offer,
+        Server,
+        find_predecessor,
+        parse_target,
+        paths_of,
+    )
 
+    if options.detach:
+        return detach(sys.argv[1:])
     options.unread = False
     arguments = {f"executor.{name}": getattr(options, name) for name in settings}
     arguments["state_dir"] = options.state_dir
@@ -46,8 +56,19 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             _log.warning("%s", warning)
         else:
             note(f"forebay: {warning}")
-    manager, passed = Manager.take(), passed_http(options.http)
+    starter, manager = Starter.take(), Manager.take()
+    target = parse_target(options.target)
+    state_dir = configuration.value("state_dir")
     with contextlib.ExitStack() as parts:
+        predecessor = None
+        if options.takeover:
+            predecessor = find_predecessor(paths_of(target, state_dir=state_dir))
+        if predecessor is None:
+            passed = passed_http(options.http)
+        else:
+            parts.callback(predecessor.close)
+            passed = inherited_http(options.http, predecessor)
+            manager = manager or Manager(predecessor.notify, predecessor.watchdog_s)
         gateway = None
         if options.http is not None:
             from forebay.cli.serve_http import Gateway
@@ -59,16 +80,24 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             if event == "ready" and gateway is not None:
                 gateway.start(facts, server.set_gateway, report)
             systemd.note(event, facts)
+            if event == "ready":
+                starter.ready()
+
+        def offer() -> Offer:
+            http = None if gateway is None else (gateway.fileno(), gateway.url)
+            return Offer(http, manager.address, manager.watchdog_s)
 
         server = Server(
-            parse_target(options.target),
+            target,
             configuration.executor,
             pool=configuration.pool,
             reloads=options.reload,
-            state_dir=configuration.value("state_dir"),
+            state_dir=state_dir,
             http=None if gateway is None else gateway.url,
             log_format=log_format,
             hooks=configuration.hooks,
+            predecessor=predecessor,
+            offer=offer,
             report=report,
         )
         systemd = parts.enter_context(Systemd(server.look, manager))
@@ -120,6 +149,10 @@ _TOLD = {
     "loaded": "forebay: loaded {app}, code {code}",
     "changed": "forebay: {paths} changed; load them with SIGHUP, or serve with --reload",
     "draining": "forebay: what runs has {drain_s:g} s to end; Ctrl-C once more ends it now",
+    "taking": "forebay: the server in process {pid} gives its place once nothing runs: {text}",
+    "given": "forebay: process {pid} takes the place of this server",
+    "taken": "forebay: process {pid} serves now",
+    "resumed": "forebay: process {pid} has not taken the place of this server, which serves on",
     "warning": "forebay: warning: {text}",
     "ended": "forebay: the server has ended; what waits is on disk",
 }

@@ -93,6 +93,10 @@ class Gateway:
         self._process.start()
         report("http", {"url": self.url, "link": new_link(state, self.url, LOCAL)})
 
+    def fileno(self) -> int:
+        """The listening socket."""
+        return self._bound.listener.fileno()
+
     def __enter__(self) -> Self:
         return self
 

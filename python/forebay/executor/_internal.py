@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from forebay.executor.client.shown import why_of as why_of
     from forebay.executor.client.token import token_for as token_for
     from forebay.executor.server.server import Server as Server
+    from forebay.executor.server.takeover.giving import Offer as Offer
+    from forebay.executor.server.takeover.taking import Predecessor as Predecessor
+    from forebay.executor.server.takeover.taking import find_predecessor as find_predecessor
     from forebay.executor.wire.array_layout import MAGIC as MAGIC
     from forebay.executor.wire.array_layout import START as START
     from forebay.executor.wire.array_layout import head_bytes as head_bytes
@@ -75,6 +78,8 @@ __getattr__, __dir__ = lazy(
         "client.shown": ("why_of",),
         "client.token": ("token_for",),
         "server.server": ("Server",),
+        "server.takeover.giving": ("Offer",),
+        "server.takeover.taking": ("Predecessor", "find_predecessor"),
         "wire.array_layout": ("MAGIC", "START", "head_bytes", "padding"),
         "wire.codec": ("ARRAY", "ARRAY_BESIDE", "decode", "encode"),
         "wire.frames": ("Message", "message", "returned", "submission", "value_of"),

@@ -51,6 +51,9 @@ pub enum ListenError {
     /// Something else has that name.
     #[error("{0} exists and is no socket")]
     NotASocket(PathBuf),
+    /// What another process has passed on does not listen.
+    #[error("the descriptor that was passed on for {0} is no listening socket of its kind")]
+    Passed(PathBuf),
     /// The system refused a step.
     #[error("{what}: {source}")]
     System {

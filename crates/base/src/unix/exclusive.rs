@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ pub struct Lock {
     file: File,
     name: PathBuf,
     identity: FileId,
-    /// The process that took it.
-    epoch: u64,
+    /// The process that removes the file; `None`: another one has the lock too, and the file is its affair.
+    epoch: Option<u64>,
 }
 
 impl Lock {
@@ -55,10 +55,31 @@ impl Lock {
                     file,
                     name,
                     identity,
-                    epoch: process::epoch(),
+                    epoch: Some(process::epoch()),
                 });
             }
         }
+    }
+
+    /// Hold the lock beside the socket at `path` of another process, which has passed its descriptor on: the lock is
+    /// of the open file, so that it was never free.
+    fn adopt(path: &Path, file: OwnedFd) -> Result<Self, ListenError> {
+        let name = lock_name(path);
+        let mut file = File::from(file);
+        let held = file
+            .metadata()
+            .map_err(ListenError::system("stat", &name))?;
+        let identity = FileId::of(&held);
+        if !identity.is_at(&name) {
+            return Self::take(path); // it was removed meanwhile
+        }
+        write_holder(&mut file).map_err(ListenError::system("write", &name))?;
+        Ok(Self {
+            file,
+            name,
+            identity,
+            epoch: Some(process::epoch()),
+        })
     }
 }
 
@@ -70,7 +91,7 @@ impl AsFd for Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if process::epoch() == self.epoch {
+        if self.epoch == Some(process::epoch()) {
             self.identity.remove_at(&self.name);
         }
     }
@@ -93,6 +114,28 @@ impl ExclusiveListener {
         let lock = Lock::take(path)?;
         let listener = Listener::bind(path, kind, directory)?;
         Ok(Self { listener, lock })
+    }
+
+    /// Listen with the socket and the lock of another process, which has passed them on and leaves both files.
+    ///
+    /// # Errors
+    /// Those of [`Listener::adopt`].
+    pub fn adopt(
+        path: &Path,
+        kind: SocketType,
+        directory: Directory,
+        socket: OwnedFd,
+        lock: OwnedFd,
+    ) -> Result<Self, ListenError> {
+        let lock = Lock::adopt(path, lock)?;
+        let listener = Listener::adopt(path, kind, directory, socket)?;
+        Ok(Self { listener, lock })
+    }
+
+    /// Leave both files when this is dropped, for a process that has the socket and the lock too.
+    pub fn leave_files(&mut self) {
+        self.listener.leave_file();
+        self.lock.epoch = None;
     }
 
     /// Listen there again, with a new socket, after the file was removed. On failure the old one stays.

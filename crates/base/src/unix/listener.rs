@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
 use super::address;
 use super::directory::{Directory, prepare_directory};
@@ -16,8 +16,9 @@ use crate::file_id::FileId;
 use crate::peer::{Peer, peer_of};
 use crate::{accept, process};
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that may wait to be accepted: as many as a server has clients, who all dial again when another server
+/// takes its place.
+const BACKLOG: i32 = 1_024;
 
 /// A listening socket with its file, which dropping it removes.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ pub struct Listener {
     directory: Directory,
     /// The socket's file, to tell it from a successor's.
     file: FileId,
-    /// The process that made it.
-    epoch: u64,
+    /// The process that removes the file; `None`: another one has the socket too, and the file is its affair.
+    epoch: Option<u64>,
 }
 
 impl Listener {
@@ -47,8 +48,43 @@ impl Listener {
             kind,
             directory,
             file,
-            epoch: process::epoch(),
+            epoch: Some(process::epoch()),
         })
+    }
+
+    /// Listen with the socket of another process, which it has passed on and leaves the file of. Where the file was
+    /// removed meanwhile, listen there again.
+    ///
+    /// # Errors
+    /// `Passed` for a descriptor of another kind; those of [`Self::bind`].
+    pub fn adopt(
+        path: &Path,
+        kind: SocketType,
+        directory: Directory,
+        socket: OwnedFd,
+    ) -> Result<Self, ListenError> {
+        let listens = sockopt::socket_acceptconn(&socket) == Ok(true);
+        if !listens || sockopt::socket_type(&socket) != Ok(kind) {
+            return Err(ListenError::Passed(path.to_owned()));
+        }
+        prepare_directory(path, directory)?;
+        let (socket, file) = match path.symlink_metadata() {
+            Ok(found) => (socket, FileId::of(&found)),
+            Err(_) => listening(path, kind)?,
+        };
+        Ok(Self {
+            socket,
+            path: path.to_owned(),
+            kind,
+            directory,
+            file,
+            epoch: Some(process::epoch()),
+        })
+    }
+
+    /// Leave the file when this is dropped, for a process that has the socket too.
+    pub fn leave_file(&mut self) {
+        self.epoch = None;
     }
 
     /// Whether the socket's file was removed. Where another lies in its place, that is somebody else's affair.
@@ -103,7 +139,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if process::epoch() == self.epoch {
+        if self.epoch == Some(process::epoch()) {
             self.file.remove_at(&self.path);
         }
     }

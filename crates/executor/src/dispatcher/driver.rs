@@ -26,6 +26,7 @@ use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
 use crate::dispatcher::context::Context;
+use crate::dispatcher::giving::Giving;
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::settings::Settings;
@@ -54,6 +55,7 @@ pub(super) struct Driver {
     commands: Vec<Command>,
     answers: Vec<Answer>,
     actions: Vec<Action>,
+    giving: Option<Giving>,
     closing: bool,
 }
 
@@ -89,7 +91,8 @@ impl Driver {
         let audit = state.as_deref().map(AuditLog::new);
         let mut clients = Clients::new(logs, audit, settings.arguments_bytes_max);
         if let Some(path) = &settings.socket {
-            clients.listen(&poll, path)?;
+            clients.set_gateway(settings.gateway);
+            clients.listen(&poll, path, settings.passed)?;
         }
         Ok(Self {
             clock,
@@ -109,6 +112,7 @@ impl Driver {
             commands: Vec::new(),
             answers: Vec::new(),
             actions: Vec::new(),
+            giving: None,
             closing: false,
         })
     }
@@ -151,6 +155,7 @@ impl Driver {
         self.clients.pump_readers(&mut self.cx);
         self.clients.flush(&mut self.cx, &mut self.commits);
         self.supervisor.report_drained(&self.cx);
+        self.go_on_giving();
     }
 
     fn handle(&mut self, token: Token, ready: Ready) {
@@ -213,6 +218,7 @@ impl Driver {
             self.clients.deadline(),
             self.supervisor.deadline(),
             self.commits.deadline(),
+            self.giving.as_ref().map(Giving::until),
         ];
         let others = others.into_iter().flatten();
         let others = others.map(|at| at.saturating_duration_since(now));
@@ -278,6 +284,14 @@ impl Driver {
                 drop(answer.send(installed.map(|parked| self.take_parked(parked))));
             }
             Command::Watch(paths, answer) => drop(answer.send(reload.watch(cx, paths))),
+            Command::Pause(reason, answer) => {
+                cx.machine.pause(cx.now, reason);
+                let _ = answer.send(());
+            }
+            Command::Give(within, given) => {
+                clients.shut(&cx.poll);
+                self.giving = Some(Giving::new(Instant::now() + within, given));
+            }
             Command::Hold(reason, answer) => {
                 let parked = reload.hold(cx, reason);
                 self.take_parked(parked);
@@ -320,6 +334,41 @@ impl Driver {
         self.clients.expose(&mut exposition);
         self.commits.expose(&mut exposition);
         exposition
+    }
+
+    /// Give the clients' socket away once every client has its answers and everything is on disk.
+    fn go_on_giving(&mut self) {
+        let Some(giving) = self.giving.take() else {
+            return;
+        };
+        let Self {
+            cx,
+            clients,
+            commits,
+            reload,
+            ..
+        } = self;
+        let is_over = Instant::now() >= giving.until();
+        // In this order: what a client has sent may be on its way to the disk.
+        let is_written = clients.has_read_all() && !reload.parks() && cx.machine.is_idle();
+        if is_written {
+            clients.answer_with_ids();
+            clients.flush(cx, commits);
+        }
+        if is_written && (is_over || clients.is_answered()) {
+            let given = clients.give_listener();
+            self.closing = given.is_ok();
+            giving.end(given);
+            return;
+        }
+        if is_over {
+            clients.leave_all(cx, commits);
+            giving.end(Err(Error::Config(
+                "not everything could be written, or not every client was read, in time".into(),
+            )));
+            return;
+        }
+        self.giving = Some(giving);
     }
 
     /// Close the listener; the connections close with this driver, and a worker exits when its connection ends.

@@ -8,6 +8,7 @@ mod clients;
 mod commits;
 mod context;
 mod driver;
+mod giving;
 pub mod limit;
 mod poll;
 mod rebinding;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use forebay_base::Refused;
 
+pub use giving::Given;
 pub use settings::Settings;
 pub use supervisor::mailbox::{Mailbox, Waited};
 pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, StartedWorker};
@@ -134,6 +136,29 @@ impl Dispatcher {
     /// `Closed`.
     pub fn hold(&self, reason: Option<Arc<str>>) -> Result<()> {
         self.request(|answer| Command::Hold(reason, answer))
+    }
+
+    /// Begin nothing for this reason and accept submissions all the same, or resume with `None`. In force when this
+    /// returns.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn pause(&self, reason: Option<Arc<str>>) -> Result<()> {
+        self.request(|answer| Command::Pause(reason, answer))
+    }
+
+    /// Answer what the clients have sent, disconnect them, and close with everything on disk; comes with the clients'
+    /// socket and its lock, whose files stay. Waits at most so long for the clients and the disk.
+    ///
+    /// [`Self::pause`] first, and wait until nothing runs.
+    ///
+    /// # Errors
+    /// `Config`: not everything was on disk in time, and the dispatcher goes on, paused; `Transport`: there is no
+    /// descriptor left, or no socket; `Closed`.
+    pub fn give(&self, within: Duration) -> Result<Given> {
+        let given = self.request(|given| Command::Give(within, given))??;
+        self.close(); // it closes by itself: its store is free once the thread has ended
+        Ok(given)
     }
 
     /// Take no submissions for this person and reason, until [`Self::uncordon`]; what was accepted is dispatched or not.

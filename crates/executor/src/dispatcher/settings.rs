@@ -1,5 +1,7 @@
 //! The settings that a dispatcher starts with.
 
+use std::num::NonZeroI32;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,13 +12,17 @@ use crate::machine::Policy;
 use crate::store::StoreConfig;
 
 /// The settings that a dispatcher starts with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Settings {
     pub policy: Policy,
     /// The store; without it requests end with the process, and `policy.durable` is false.
     pub store: Option<StoreConfig>,
     /// The path of the clients' socket; without it no client can connect.
     pub socket: Option<PathBuf>,
+    /// That socket and its lock, where another process has passed them on; see [`crate::dispatcher::Dispatcher::give`].
+    pub passed: Option<[OwnedFd; 2]>,
+    /// The process of the gateway, if there is one that was another server's.
+    pub gateway: Option<NonZeroI32>,
     /// The path of the workers' side socket; without it there are no logs, no progress and no interrupts.
     pub side_socket: Option<PathBuf>,
     /// Output of one request that is kept, in the store's directory.
@@ -51,6 +57,8 @@ impl Default for Settings {
             },
             store: None,
             socket: None,
+            passed: None,
+            gateway: None,
             side_socket: None,
             log_bytes_max: LOG_BYTES_MAX,
             arguments_bytes_max: ARGUMENTS_BYTES_MAX,

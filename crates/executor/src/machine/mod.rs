@@ -134,6 +134,18 @@ impl Machine {
         self.settle(now);
     }
 
+    /// Dispatches and starts nothing until it is called with `None`, and accepts submissions all the same: another
+    /// server is to run them.
+    pub fn pause(&mut self, now: Millis, reason: Option<Arc<str>>) {
+        let pauses = reason.is_some();
+        self.parts.admission.pause(reason);
+        if pauses {
+            // A handed request has not begun.
+            self.parts.recall_all();
+        }
+        self.settle(now);
+    }
+
     /// Dispatches nothing and accepts no submission any more; what runs continues to its end.
     pub fn drain(&mut self, now: Millis) {
         self.parts.admission.drain();

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroI32;
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, RawFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -84,6 +84,17 @@ impl PyDispatcher {
     fn hold(&self, py: Python<'_>, reason: Option<&str>) -> Result<()> {
         let reason = reason.map(Arc::from);
         Ok(py.detach(|| self.core.hold(reason))?)
+    }
+
+    fn pause(&self, py: Python<'_>, reason: Option<&str>) -> Result<()> {
+        let reason = reason.map(Arc::from);
+        Ok(py.detach(|| self.core.pause(reason))?)
+    }
+
+    fn give(&self, py: Python<'_>, within: f64) -> Result<[RawFd; 2]> {
+        let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
+        let given = py.detach(|| self.core.give(within))?;
+        Ok(given.map(IntoRawFd::into_raw_fd))
     }
 
     fn cordon(&self, py: Python<'_>, by: &str, reason: &str, dispatches: bool) -> Result<()> {

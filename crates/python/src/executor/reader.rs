@@ -18,6 +18,10 @@ pub struct PyStoreReader(DatabaseReader);
 
 #[pymethods]
 impl PyStoreReader {
+    /// Of the database that this build writes.
+    #[classattr]
+    const VERSION: i64 = forebay_executor::store::VERSION;
+
     #[new]
     fn new(py: Python<'_>, directory: PathBuf) -> Result<Self> {
         let reader = py.detach(|| DatabaseReader::open(&directory));

@@ -1,5 +1,7 @@
 //! The settings of a dispatcher, from a dict.
 
+use std::num::NonZeroI32;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use pyo3::types::PyDict;
 use super::outbox::PyHookOutbox;
 use crate::error::{Result, config};
 use crate::fields::set_field;
+use crate::sys::descriptor::take;
 
 /// Read them all; an unknown name is an error.
 pub fn settings_of(dict: &Bound<'_, PyDict>) -> Result<Settings> {
@@ -55,10 +58,20 @@ fn read_zeros(policy: &mut Policy) {
 
 /// Set one of the server's own; false if it is another's.
 fn set_server(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
-    if name == "idle_end_ms" {
-        settings.idle_end = Some(Duration::from_millis(value.extract()?));
-        return Ok(true);
+    match name {
+        "idle_end_ms" => settings.idle_end = Some(Duration::from_millis(value.extract()?)),
+        "gateway" => settings.gateway = NonZeroI32::new(value.extract()?),
+        "passed" => {
+            let [socket, lock] = value.extract::<[RawFd; 2]>()?;
+            settings.passed = Some([take(socket)?, take(lock)?]);
+        }
+        _ => return set_plain(settings, name, value),
     }
+    Ok(true)
+}
+
+/// Set one that is taken as it is; false if it is another's.
+fn set_plain(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> Result<bool> {
     Ok(set_field!(
         settings, name, value;
         socket side_socket log_bytes_max arguments_bytes_max reload

@@ -108,6 +108,38 @@ impl Listener {
         })
     }
 
+    /// Listen with the socket and the lock of another process, which has passed them on and leaves their files.
+    ///
+    /// # Errors
+    /// `Config` if one of them is none; those of [`Self::bind`].
+    pub fn adopt(path: &Path, [socket, lock]: [OwnedFd; 2]) -> Result<Self> {
+        let (kind, directory) = (SocketType::STREAM, Directory::Unwritable);
+        let listener = unix::ExclusiveListener::adopt(path, kind, directory, socket, lock)
+            .map_err(|error| refused(&error))?;
+        Ok(Self {
+            listed: Some(listed(&listener)),
+            listener,
+        })
+    }
+
+    /// Duplicates of the socket and of its lock, for a process that is to listen there. Their files stay when this is
+    /// dropped.
+    ///
+    /// # Errors
+    /// `System`: there is no descriptor left; then nothing has changed.
+    pub fn give(&mut self) -> Result<[OwnedFd; 2]> {
+        let duplicate = |descriptor: BorrowedFd<'_>| {
+            let made = descriptor.try_clone_to_owned();
+            made.map_err(|error| system("dup", Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+        };
+        let both = [
+            duplicate(self.listener.as_fd())?,
+            duplicate(self.listener.lock().as_fd())?,
+        ];
+        self.listener.leave_files();
+        Ok(both)
+    }
+
     /// Whether the socket's file was removed; another file in its place counts as present.
     pub fn is_gone(&self) -> bool {
         self.listener.socket().is_gone()

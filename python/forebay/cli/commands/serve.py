@@ -19,6 +19,7 @@ EXAMPLES = """\
   forebay serve tune.py --http                      at the socket of a unit of systemd
   forebay serve tune.py --http 127.0.0.1:8000       over HTTP too, for this machine
   forebay serve tune.py --http 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key
+  forebay serve tune.py --takeover                  in the place of the one that runs
   forebay serve                                     no app: lend services, as many as cores
   forebay serve --max-size 8 --idle-timeout 10min   eight at once, ended when idle for long
   forebay serve --max-leases 2                      no program holds more than two
@@ -56,6 +57,15 @@ def add(commands: Any) -> None:
     )
     serving = parser.add_argument_group("with an application")
     serving.add_argument("--reload", action="store_true", help="load changed sources by itself")
+    serving.add_argument(
+        "--takeover",
+        action="store_true",
+        help="take the place of the server that runs, without a pause; what runs there may take"
+        " --drain-grace to end (where none runs, start)",
+    )
+    serving.add_argument(
+        "--detach", action="store_true", help="go on in the background; 0 once it serves"
+    )
     serving.add_argument("--state-dir", metavar="DIRECTORY", help="where its state lies")
     for option, what in OF_EXECUTOR.items():
         metavar = "N" if option.endswith("workers") else "VALUE"
@@ -119,6 +129,9 @@ def run(options: argparse.Namespace) -> int:
         from forebay.cli.serve_app import serve
 
         return serve(options, OF_EXECUTOR)
+    for name in ("takeover", "detach"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name} is for an application; name one")
     if options.http is not None:
         raise ConfigError("--http serves an application; name one: forebay serve APP --http ...")
     ended: list[int] = []

@@ -52,9 +52,13 @@ class Manager:
     Args:
         address: of the manager's socket, a path or `@` and an abstract name; None: there is none.
         watchdog_s: seconds without `alive` after which it ends the service; None: never.
+
+    Attributes:
+        address: as it was given.
     """
 
     def __init__(self, address: str | None, watchdog_s: float | None = None) -> None:
+        self.address = address
         self._address = address if address is None else _socket_address(address)
         self.watchdog_s = watchdog_s
 
@@ -94,6 +98,10 @@ class Manager:
         """
         more = "" if within_s is None else f"EXTEND_TIMEOUT_USEC={math.ceil(within_s * 1e6)}"
         self._send("STOPPING=1", status, more=more)
+
+    def replaced(self, pid: int) -> None:
+        """Another process is the service from now on, and alone is listened to."""
+        self._send(f"MAINPID={pid}")
 
     def status(self, status: str) -> None:
         """How it is, in one line for people."""

@@ -5,6 +5,7 @@ The concept is docs/concepts/executor/service.md.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from forebay.executor._internal import Predecessor
 
 PAUSE_S: Final = 1.0
 """Between two looks at the server: a status is sent at most so often."""
@@ -63,6 +66,9 @@ class Systemd:
         with self._lock:
             if event in ("draining", "ended"):
                 self._end(facts.get("drain_s"))
+            elif event == "taken":
+                self._ends = True  # the other one speaks for the unit now
+                self._manager.replaced(facts["pid"])
             elif event == "reloading" and self._is_ready:
                 self._reloads = True
                 self._manager.reloading()
@@ -181,3 +187,32 @@ def passed_http(asked: str | None) -> Passed | None:
             f" --http HOST:PORT, or one socket's unit with FileDescriptorName={wanted}"
         )
     return found[0] if found else None
+
+
+def inherited_http(asked: str | None, predecessor: Predecessor) -> Passed | None:
+    """The listening socket of the server whose place is taken, if `--http` asks for its address.
+
+    Args:
+        asked: the value of `--http`; None: it is not given.
+        predecessor: that server.
+
+    Raises:
+        ConfigError: nobody would accept from its socket, or there is none to take.
+    """
+    if predecessor.http is None:
+        if asked == f"{PASSED}{HTTP}":
+            raise ConfigError(
+                f"the server in process {predecessor.pid} does not answer HTTP; give --http"
+                " HOST:PORT"
+            )
+        return None
+    descriptor, url = predecessor.http
+    if asked is None:
+        raise ConfigError(
+            f"the server in process {predecessor.pid} answers at {url}, and the new one would not;"
+            " give --http, or stop that one and start the new one"
+        )
+    if asked in (f"{PASSED}{HTTP}", url.partition("://")[2]):
+        return Passed(descriptor, HTTP)
+    os.close(descriptor)
+    return None

@@ -31,11 +31,14 @@ from forebay.errors import ClosedError, ConfigError, Error, InternalError
 from forebay.executor.app.sources import code_of
 from forebay.executor.backup.layout import refuse_other
 from forebay.executor.server.admin import HOOK_TEST, SLOW, Admin
+from forebay.executor.server.loading import Loaded, load
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
 from forebay.executor.server.supervisor import Supervisor
+from forebay.executor.server.takeover.giving import Given, Giver, Offer
+from forebay.executor.server.takeover.taking import Place, Predecessor
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from forebay._hook_config import HookConfig
     from forebay.executor.app.target import Target
     from forebay.executor.server.hooks.driver import Hooks
+    from forebay.pool import Spec
 
 OOM_SCORE = 500
 """Of workers (oom_score_adj): the kernel ends one of them before the server."""
@@ -53,7 +57,8 @@ _log = logging.getLogger(__name__)
 Report = Callable[[str, dict[str, Any]], None]
 """Gets what happens, and its facts.
 
-Events: "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining", "ended".
+Events: "ready", "reloading", "loaded", "unfit", "changed", "warning", "draining", "ended"; where it
+takes another one's place "taking", where another one takes its place "given", "resumed", "taken".
 """
 
 
@@ -86,6 +91,8 @@ class Server:
         http: the address of its gateway, which others start, for `info`; None: it has none.
         log_format: of the workers' own log lines: "text" or "json".
         hooks: what is called when a request is dead or a limit is near.
+        predecessor: the running server whose place it takes; it stays the caller's.
+        offer: what there is beside its sockets for the next one.
         report: called from any thread, and returns soon.
 
     Thread affinity: `run` is called in the main thread; `stop` and `reload` in any.
@@ -103,6 +110,8 @@ class Server:
         http: str | None = None,
         log_format: str | None = None,
         hooks: Sequence[HookConfig] = (),
+        predecessor: Predecessor | None = None,
+        offer: Callable[[], Offer] = Offer,
         report: Report = _say_nothing,
     ) -> None:
         self._target = target
@@ -118,6 +127,13 @@ class Server:
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
         self._http = http
+        self._predecessor = predecessor
+        self.offer = offer
+        self._loaded: Loaded | None = None
+        self._given: Given | None = None
+        self._is_replaced = False
+        self._gateway: int | None = None
+        """Its process."""
         self._report = report
         self._started_at = time.time()
         self._asked_to_stop = 0
@@ -133,9 +149,9 @@ class Server:
         """Both are None until `run` has made them; signals may come before."""
         self._services: Services
         self._lock: StateLock
-        self._slow = ThreadPoolExecutor(1, "forebay-admin")
+        self._slow: ThreadPoolExecutor
         """Answers what is in `SLOW`."""
-        self._tests = ThreadPoolExecutor(2, "forebay-hook-test")
+        self._tests: ThreadPoolExecutor
         """Answers tests of hooks, each of which waits for its receiver."""
         self._rebound = threading.Event()
         """A socket was removed and made again."""
@@ -144,26 +160,38 @@ class Server:
         """Serve until the end; returns the number of the signal that asked for it, or 0.
 
         Raises:
+            BrokenError: the server whose place it was to take keeps it.
             BusyError: another server has the state of this application.
             ConfigError: a directory cannot be used, or a setting is wrong.
             UnfitError: it ends when idle, nothing waits, and there is nothing to serve.
             Error: the store cannot be opened; the message says why.
             InternalError: a part of the server ended by its own fault.
         """
-        number = 0
         signals: list[int] = []
-        with _handling(self._handlers(signals)), contextlib.ExitStack() as parts:
-            dispatcher, supervisor = self._build(parts)
-            self._install_known(dispatcher)
-            supervisor.start()
-            self._serve(dispatcher)
-            number = next(iter(signals), 0)
-        self._report("ended", {})
+        with _handling(self._handlers(signals)), contextlib.ExitStack() as stack:
+            stack.callback(self._close_loaded)
+            place = None if self._predecessor is None else self._take(self._predecessor)
+            begins = self._predecessor is None or place is not None
+            while begins:
+                self._run_once(place)
+                place = self._pass_on()
+                begins = place is not None
+        number = next(iter(signals), 0)
+        if not self._is_replaced:
+            self._report("ended", {})
         if isinstance(self._fault, UnfitError):
             raise self._fault
         if self._fault is not None:
             raise InternalError(f"the server ended by a fault: {self._fault!r}") from self._fault
         return number
+
+    def _run_once(self, place: Place | None) -> None:
+        """Serve until the end, or until the place is given to another server."""
+        with contextlib.ExitStack() as parts:
+            dispatcher, supervisor = self._build(parts, place)
+            self._install_known(dispatcher)
+            supervisor.start()
+            self._serve(dispatcher)
 
     def stop(self, drain_s: float | None = None) -> None:
         """End once what runs has ended, at most after `drain_s` seconds (default: the setting's).
@@ -184,8 +212,9 @@ class Server:
 
         None: there is no gateway, and whoever gets its number next is none.
 
-        In force when this returns; any thread.
+        In force when this returns, for the connections that it makes from now on; any thread.
         """
+        self._gateway = pid
         if self._dispatcher is not None:
             with contextlib.suppress(ClosedError):  # the server is about to end
                 self._dispatcher.set_gateway(pid)
@@ -246,33 +275,42 @@ class Server:
 
     # Its parts.
 
-    def _build(self, parts: contextlib.ExitStack) -> tuple[_core.Dispatcher, Supervisor]:
+    def _build(
+        self, parts: contextlib.ExitStack, place: Place | None
+    ) -> tuple[_core.Dispatcher, Supervisor]:
         """Make the parts; `parts` closes them in the reverse order."""
         paths = self.paths
         refuse_other(paths.state)
-        self._lock = lock = StateLock(paths.state)
-        parts.callback(lock.close)
+        self._lock = StateLock(paths.state, None if place is None else place.lock)
+        parts.callback(self._close_lock)
         make_private(paths.socket.parent)
+        self._slow = ThreadPoolExecutor(1, "forebay-admin")
+        self._tests = ThreadPoolExecutor(2, "forebay-hook-test")
         # Behind the dispatcher's end, which ends what `_slow` waits for, and behind that of the
         # hooks, which gives up the tests that `_tests` waits for.
         parts.callback(self._slow.shutdown, cancel_futures=True)
         parts.callback(self._tests.shutdown)
-        self._dispatcher = dispatcher = self._dispatch(parts)
+        self._dispatcher = dispatcher = self._dispatch(parts, place)
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._services.close)
-        self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self)
+        loaded, self._loaded = self._loaded, None
+        self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self, loaded)
         parts.callback(supervisor.close)
         rows = Rows(_core.StoreReader(str(paths.state)))
         self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
+        giver = Giver(paths.takeover_socket, dispatcher, self)
+        parts.callback(giver.close)
         return dispatcher, supervisor
 
-    def _dispatch(self, parts: contextlib.ExitStack) -> _core.Dispatcher:
+    def _dispatch(self, parts: contextlib.ExitStack, place: Place | None) -> _core.Dispatcher:
         """Make the dispatcher, and what calls hooks."""
         config = self._config
         settings = settings_of(
             config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
         )
+        if place is not None:
+            settings.update(passed=place.clients, gateway=place.gateway or 0)
         hooks = None
         if self._hook_configs:
             from forebay.executor.server.hooks.driver import Hooks  # 2 MB, which few want
@@ -296,14 +334,16 @@ class Server:
             self.hooks = hooks
         return dispatcher
 
-    def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
+    def _spec(self) -> Spec[Any]:
+        """A worker of the application."""
         from forebay.executor.worker.worker import Worker
 
         target = self._target
+        return Worker.spec(target.kind, target.where, target.attribute, target.directory)
+
+    def _plan(self, dispatcher: _core.Dispatcher) -> Plan:
         return Plan(
-            spec_of=lambda: Worker.spec(
-                target.kind, target.where, target.attribute, target.directory
-            ),
+            spec_of=self._spec,
             side_socket=str(self.paths.side_socket),
             options={
                 "pool": str(self.paths.pool_socket),
@@ -314,7 +354,7 @@ class Server:
                 "log_format": self._log_format,
                 "memory_bytes": dispatcher.figures()["memory_limit_bytes"],
             },
-            files=(str(target.file),),
+            files=(str(self._target.file),),
             reloads=self._reloads,
             start_timeout=self._pool.start_timeout,
         )
@@ -387,6 +427,9 @@ class Server:
 
     def _tell_ready(self) -> None:
         self._renew_notice()
+        if self._predecessor is not None:
+            self._predecessor.taken()
+            self._predecessor = None
         self._report("ready", self.facts())
 
     def _tell_again(self) -> None:
@@ -421,8 +464,72 @@ class Server:
             before.close()
 
     def _take_notice_back(self) -> None:
-        if self._notice is not None:
+        if self._notice is not None and self._given is None:
             self._notice.close()
+
+    def _close_lock(self) -> None:
+        """Nobody has it then, unless the place is to be given."""
+        if self._given is None:
+            self._lock.close()
+
+    # Taking the place of another server, and giving one's own.
+
+    def _take(self, predecessor: Predecessor) -> Place | None:
+        """Import the application, then have the running server's place; None: asked to stop."""
+
+        def is_asked_to_stop() -> bool:
+            return self._asked_to_stop > 0
+
+        self._loaded = load(
+            self._spec(), start_timeout=self._pool.start_timeout, is_asked_to_stop=is_asked_to_stop
+        )
+        if self._loaded is None:
+            return None
+        return predecessor.take(self._config.drain_grace, self._report, is_asked_to_stop)
+
+    def _close_loaded(self) -> None:
+        """It was loaded, and nobody has taken it."""
+        if self._loaded is not None:
+            self._loaded.group.close(5.0)
+
+    def unwilling(self) -> str | None:
+        """Why it cannot be replaced now."""
+        return "it ends" if self._asked_to_stop else None
+
+    def leased(self) -> int:
+        """How many of its services are lent."""
+        return self._services.leased()
+
+    def given(self, given: Given) -> None:
+        """Its dispatcher has closed; `run` goes on with that."""
+        self._given = given
+        self._over.set()
+
+    def _pass_on(self) -> Place | None:
+        """Give the place to who asked for it; what to serve with again, if that has failed."""
+        if self._given is None:
+            return None
+        given, notice = self._given, self._notice
+        self._report("given", {"pid": given.channel.pid})
+        is_taken = given.pass_on(
+            self._lock.fileno(), self._gateway, lambda pid: self._report("taken", {"pid": pid})
+        )
+        self._given = None
+        given.close(keep_clients=not is_taken)
+        self._is_replaced = is_taken
+        if is_taken or self._asked_to_stop:
+            self._take_notice_back()  # the other one's own has its name by now
+            self._lock.close()
+            return None
+        if notice is not None:
+            self._notice = None
+            notice.close()
+        self._report("resumed", {"pid": given.channel.pid})
+        self._over.clear()
+        self._fit.clear()
+        place = Place(os.dup(self._lock.fileno()), given.clients, self._gateway)
+        self._lock.close()
+        return place
 
     def _begin_end(self, dispatcher: _core.Dispatcher) -> None:
         """Let what runs end, and meanwhile go on to answer; the second time end at once."""

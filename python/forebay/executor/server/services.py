@@ -133,6 +133,14 @@ class Services:
         ]
         return {"gauges": [*gauges, ("forebay_pool_waiters", {"pool": POOL}, stats["waiters"])]}
 
+    def leased(self) -> int:
+        """How many are lent. Cost: a question to the lender."""
+        try:
+            return int(self._pool.stats()["leased"])
+        except Error as error:
+            _log.warning("the services cannot be counted: %s", error)
+            return 0
+
     def close(self) -> None:
         """End every service and the lender. Idempotent."""
         if self._ending:

@@ -39,6 +39,7 @@ from forebay.executor.server.worker_group import Worker, WorkerGroup
 from forebay.pool._internal import BLAMELESS, TRIES
 
 if TYPE_CHECKING:
+    from forebay.executor.server.loading import Loaded
     from forebay.executor.server.plan import Orders, Plan, Watcher
 
 LEAVE_S = 2.0
@@ -83,10 +84,20 @@ class _Slots:
 
 
 class Supervisor:
-    """Starts and ends workers in a thread of its own, from `start` until `close`."""
+    """Starts and ends workers in a thread of its own, from `start` until `close`.
 
-    def __init__(self, dispatcher: Orders, plan: Plan, watcher: Watcher) -> None:
+    Args:
+        dispatcher: gives the orders.
+        plan: what it starts.
+        watcher: gets what it finds out.
+        loaded: the application, where it was imported before; it is taken.
+    """
+
+    def __init__(
+        self, dispatcher: Orders, plan: Plan, watcher: Watcher, loaded: Loaded | None = None
+    ) -> None:
         self._dispatcher = dispatcher
+        self._loaded = loaded
         self._plan = plan
         self._watcher = watcher
         self._poll = select.poll()
@@ -154,7 +165,10 @@ class Supervisor:
         try:
             self._poll.register(self._dispatcher.orders_fileno(), select.POLLIN)
             self._poll.register(self._wake, select.POLLIN)
-            self._begin_load()
+            if self._loaded is None:
+                self._begin_load()
+            else:
+                self._adopt(self._loaded)
             while not self._ending and self._turn():
                 pass
         except BaseException as error:  # a thread's last boundary: the server is notified
@@ -332,6 +346,13 @@ class Supervisor:
         slot.group.remove(slot.worker)
 
     # Versions of the application.
+
+    def _adopt(self, loaded: Loaded) -> None:
+        """Begin with an application that was imported before."""
+        self._group = loaded.group
+        self._poll.register(loaded.group.fileno(), select.POLLIN)
+        self._code = json.loads(loaded.manifest)["code"]
+        self._install(loaded.manifest)
 
     def _begin_load(self) -> None:
         """Import the application into a new template, and ask its first worker what it is."""

@@ -77,6 +77,11 @@ class ServerPaths:
         return self.socket.with_suffix(".pool")
 
     @property
+    def takeover_socket(self) -> Path:
+        """Where a server that is to take its place asks for that."""
+        return self.socket.with_suffix(".take")
+
+    @property
     def notice(self) -> Path:
         """Where it says that it runs."""
         return self.socket.with_suffix(".json")
@@ -144,18 +149,27 @@ _WHOLE_FILE: Final = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 class StateLock:
     """The right to serve from a state directory, which is made where it is missing.
 
-    It ends with `close`, or with the process.
+    It ends with `close`, or with the process, of all who have its descriptor.
+
+    Args:
+        state: the directory.
+        passed: the descriptor of one who holds it already and passes it on; it is taken.
 
     Raises:
         BusyError: another server has it; the message names its process.
         ConfigError: the directory cannot be used.
     """
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, passed: int | None = None) -> None:
+        self._file: IO[str]
+        if passed is not None:
+            self._file = open(passed, "a+")  # noqa: SIM115
+            self._write_holder()
+            return
         make_private(state)
         # Kept open for as long as this object lives: the lock is the descriptor's.
         try:
-            self._file: IO[str] = open(  # noqa: SIM115
+            self._file = open(  # noqa: SIM115
                 state / "lock", "a+", opener=open_private
             )
         except OSError as error:
@@ -173,9 +187,16 @@ class StateLock:
                 f"the state in {state} is served by process {holder or '(starting)'} already; "
                 "use that server, or stop it with: forebay stop"
             ) from None
+        self._write_holder()
+
+    def _write_holder(self) -> None:
         self._file.truncate(0)
         self._file.write(f"{os.getpid()}\n")
         self._file.flush()
+
+    def fileno(self) -> int:
+        """Its descriptor, for a process that is to hold it too."""
+        return self._file.fileno()
 
     @property
     def removed(self) -> bool:

@@ -1,7 +1,6 @@
 //! One client: its connection, its unanswered calls, what it still may fetch.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::num::NonZeroI32;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use forebay_base::slots::Key;
 use forebay_transport::calls::{Call, Connection};
 use forebay_transport::link::{Head, Payload};
 use forebay_transport::wire::Codec;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::dispatcher::clients::refused::Shortage;
 use crate::dispatcher::limit::{
@@ -55,8 +55,10 @@ pub struct Input {
 pub struct Client {
     connection: Connection,
     key: Key,
-    /// Its process when it connected, as far as it can be seen from here.
-    pid: Option<NonZeroI32>,
+    /// It was the gateway when it connected.
+    is_gateway: bool,
+    /// Its receiving side is shut: what it had sent before is read and answered, and it is disconnected later.
+    shut: bool,
     watched: Ready,
     touched: bool,
     /// Nothing more is read from it for now.
@@ -86,11 +88,12 @@ pub struct Client {
 
 /// Its connection.
 impl Client {
-    pub fn new(connection: Connection, key: Key, pid: Option<NonZeroI32>) -> Self {
+    pub fn new(connection: Connection, key: Key, is_gateway: bool) -> Self {
         Self {
             connection,
             key,
-            pid,
+            is_gateway,
+            shut: false,
             watched: Ready::default(),
             touched: false,
             paused: false,
@@ -111,9 +114,9 @@ impl Client {
         &self.connection
     }
 
-    /// Its process when it connected, as far as it can be seen from here.
-    pub fn pid(&self) -> Option<NonZeroI32> {
-        self.pid
+    /// Whether it was the gateway when it connected.
+    pub fn is_gateway(&self) -> bool {
+        self.is_gateway
     }
 
     /// Wait for its first call.
@@ -131,8 +134,31 @@ impl Client {
             input.calls = connection.poll_calls(CALLS_A_TURN)?;
             Ok(())
         });
-        input.over = read.is_err() || connection.is_over();
+        input.over = read.is_err() || self.has_left();
         input
+    }
+
+    /// Whether it has gone, or nothing more comes from it and it waits for no answer.
+    fn has_left(&self) -> bool {
+        if self.shut {
+            self.connection.fault().is_some()
+        } else {
+            self.connection.is_over()
+        }
+    }
+
+    /// Shut its receiving side: what it sends from now on fails there, and it knows that it was not read. shutdown(2).
+    pub fn shut(&mut self) {
+        self.shut = true;
+        if let Some(socket) = self.connection.socket() {
+            // Where that fails it has gone, which is found when it is read.
+            let _ = shutdown(socket.as_fd(), Shutdown::Read);
+        }
+    }
+
+    /// Whether everything was read that it had sent before it was shut.
+    pub fn has_sent_all(&self) -> bool {
+        self.connection.is_over()
     }
 
     /// Read nothing more until `resume`; whether it was read until now.
@@ -186,7 +212,7 @@ impl Client {
         self.touched = false;
         self.flush();
         // A connection that a write found broken is not watched again.
-        if self.behind || self.connection.is_over() {
+        if self.behind || self.has_left() {
             return false;
         }
         let (read, write) = self.connection.wants().unwrap_or_default();
@@ -269,6 +295,21 @@ impl Client {
     /// How many calls are unanswered.
     pub fn open_calls(&self) -> usize {
         self.open.len()
+    }
+
+    /// The calls that have submitted a request and wait for its end.
+    pub fn runs(&self) -> impl Iterator<Item = (u64, RequestId)> {
+        let open = self.open.iter();
+        open.filter_map(|(call, open)| match open {
+            OpenCall::Request(id, Some(_)) => Some((*call, *id)),
+            _ => None,
+        })
+    }
+
+    /// Whether it has every answer, but for streams and for ends that it asks another server for.
+    pub fn is_answered(&self) -> bool {
+        let is_left = |open: &OpenCall| matches!(open, OpenCall::Request(..) | OpenCall::Stream);
+        self.open.values().all(is_left) && self.connection.outbox_bytes() == 0
     }
 
     /// A call is answered by a ticket's answer, or as a stream.
@@ -409,7 +450,7 @@ mod tests {
             index: 0,
             generation: 0,
         };
-        (Client::new(connection, key, None), theirs)
+        (Client::new(connection, key, false), theirs)
     }
 
     fn ask(client: &mut Client, call: u64) {

@@ -17,6 +17,7 @@ use rustix::process::geteuid;
 pub use crate::dispatcher::clients::client::OpenCall;
 use crate::dispatcher::clients::client::{Client, Input};
 use crate::dispatcher::clients::refused::{Refusals, Shortage};
+use crate::dispatcher::giving::Given;
 use crate::dispatcher::limit::{CALLS_A_TURN, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_MAX};
 use crate::dispatcher::poll::{Poll, Source};
 use crate::dispatcher::rebinding::RebindReports;
@@ -31,6 +32,8 @@ use crate::store::{Question, Unread};
 pub struct Connections {
     listener: Option<Listener>,
     accepting: Accepting,
+    /// Nobody is accepted, and nothing more is read than what clients had sent before.
+    shut: bool,
     slots: Slots<Client>,
     touched: Vec<Key>,
     again: Vec<Key>,
@@ -46,12 +49,16 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Listen at `path`, for this user alone.
+    /// Listen at `path`, for this user alone; with a socket and its lock that another process has passed on.
     ///
     /// # Errors
     /// `Transport` if another process listens there, or the path is invalid for a socket.
-    pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
-        self.listener = Some(Listener::bind(path).map_err(Error::Transport)?);
+    pub fn listen(&mut self, poll: &Poll, path: &Path, passed: Option<[OwnedFd; 2]>) -> Result<()> {
+        let listener = match passed {
+            Some(passed) => Listener::adopt(path, passed),
+            None => Listener::bind(path),
+        };
+        self.listener = Some(listener.map_err(Error::Transport)?);
         self.set_spare();
         self.accepting = Accepting::default();
         self.accepting
@@ -64,7 +71,7 @@ impl Connections {
         let listener = self
             .listener
             .as_mut()
-            .filter(|listener| listener.is_gone())?;
+            .filter(|listener| !self.shut && listener.is_gone())?;
         self.accepting.stop(poll, [&*listener]);
         let attempt = listener.bind_again().map_err(Error::Transport);
         self.accepting
@@ -78,15 +85,69 @@ impl Connections {
         self.listener = None;
     }
 
-    /// Take connections of this process for the gateway's, and those of another one no longer.
+    /// Accept nobody until [`Self::reopen`], and shut the receiving side of every client.
+    pub fn shut(&mut self, poll: &Poll) {
+        self.shut = true;
+        self.accepting.stop(poll, &self.listener);
+        for (_, client) in self.slots.iter_mut() {
+            client.shut();
+        }
+        // What they have sent is read in the next turns: the kernel reports the end of each as input.
+        self.resume();
+    }
+
+    /// Accept again.
+    pub fn reopen(&mut self, poll: &Poll) {
+        self.shut = false;
+        self.resume_accepting(poll, Instant::now());
+    }
+
+    /// Whether everything was read that clients had sent before [`Self::shut`].
+    pub fn has_read_all(&self) -> bool {
+        let mut clients = self.slots.iter();
+        clients.all(|(_, client)| client.has_sent_all())
+    }
+
+    /// The calls that wait for the end of a request which they have submitted themselves.
+    pub fn runs(&self) -> Vec<(Key, u64, RequestId)> {
+        let clients = self.slots.iter();
+        let runs = clients.flat_map(|(key, client)| {
+            let runs = client.runs();
+            runs.map(move |(call, id)| (key, call, id))
+        });
+        runs.collect()
+    }
+
+    /// Whether every client has all answers, but for streams and for ends that it asks the next server for.
+    pub fn is_answered(&self) -> bool {
+        let mut clients = self.slots.iter();
+        clients.all(|(_, client)| client.is_answered())
+    }
+
+    /// The keys of all clients.
+    pub fn keys(&self) -> Vec<Key> {
+        self.slots.iter().map(|(key, _)| key).collect()
+    }
+
+    /// Duplicates of the socket and its lock, whose files stay.
+    ///
+    /// # Errors
+    /// `Transport`: no descriptor is left; `Config`: there is no socket.
+    pub fn give_listener(&mut self) -> Result<Given> {
+        let none = || Error::Config("there is no socket for clients to give away".into());
+        let listener = self.listener.as_mut().ok_or_else(none)?;
+        listener.give().map_err(Error::Transport)
+    }
+
+    /// Take connections that this process makes from now on for the gateway's.
     pub fn set_gateway(&mut self, pid: Option<NonZeroI32>) {
         self.gateway = pid;
     }
 
-    /// Whether a client is the gateway: the kernel's word for its process is compared, not its own.
+    /// Whether a client is the gateway, or was when it connected: one that is replaced ends what it has begun. The
+    /// kernel's word for its process is compared, not its own.
     pub fn is_gateway(&self, key: Key) -> bool {
-        let client = self.slots.get(key);
-        self.gateway.is_some() && client.is_some_and(|client| client.pid() == self.gateway)
+        self.slots.get(key).is_some_and(Client::is_gateway)
     }
 
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Client> {
@@ -133,6 +194,9 @@ impl Connections {
 
     /// Accept again, unless there is no room or a pause lasts.
     pub fn resume_accepting(&mut self, poll: &Poll, now: Instant) {
+        if self.shut {
+            return;
+        }
         if !self.accepting.ends_pause(now) && self.accepting.deadline().is_some() {
             return;
         }
@@ -335,8 +399,10 @@ impl Connections {
     ) -> Option<ByNumber<u64, OpenCall>> {
         let mut client = self.slots.remove(key)?;
         client.disconnect(poll);
-        self.accepting
-            .resume(poll, Source::ClientListener, &self.listener);
+        if !self.shut {
+            self.accepting
+                .resume(poll, Source::ClientListener, &self.listener);
+        }
         if let Some(all) = all {
             client.results_unread(all);
         }
@@ -351,7 +417,8 @@ impl Connections {
             return None;
         }
         let connection = connection(socket)?;
-        let insert = |key| Client::new(connection, key, pid);
+        let is_gateway = pid.is_some() && pid == self.gateway;
+        let insert = |key| Client::new(connection, key, is_gateway);
         let key = self.slots.insert_with(insert);
         let client = self.slots.get_mut(key)?;
         client.begin(poll);

@@ -20,6 +20,7 @@ pub(super) mod streams;
 pub(super) mod waiters;
 
 use std::num::NonZeroI32;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
@@ -32,6 +33,7 @@ use crate::dispatcher::clients::following::Following;
 use crate::dispatcher::clients::waiters::Waiters;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::context::Context;
+use crate::dispatcher::giving::Given;
 use crate::dispatcher::poll::Poll;
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::supervisor::protocol::Order;
@@ -39,6 +41,7 @@ use crate::error::Result;
 use crate::feed::Exposition;
 use crate::id::RequestId;
 use crate::logs::Logs;
+use crate::message;
 
 /// All clients, with their calls.
 pub struct Clients {
@@ -63,12 +66,12 @@ impl Clients {
         }
     }
 
-    /// Listen at `path`, for this user alone.
+    /// Listen at `path`, for this user alone; with a socket and its lock that another process has passed on.
     ///
     /// # Errors
     /// Those of [`Connections::listen`].
-    pub fn listen(&mut self, poll: &Poll, path: &Path) -> Result<()> {
-        self.connections.listen(poll, path)
+    pub fn listen(&mut self, poll: &Poll, path: &Path, passed: Option<[OwnedFd; 2]>) -> Result<()> {
+        self.connections.listen(poll, path, passed)
     }
 
     /// Take the connections of this process for the gateway's.
@@ -238,6 +241,49 @@ impl Clients {
                     .leave(&mut self.connections, &mut cx.feed, key);
             }
         }
+    }
+}
+
+/// The end of all clients, for another server.
+impl Clients {
+    /// Accept nobody, and shut every client's receiving side: what it has sent is read, and what it sends now fails.
+    pub fn shut(&mut self, poll: &Poll) {
+        self.connections.shut(poll);
+    }
+
+    /// Whether everything was read that clients had sent before [`Self::shut`].
+    pub fn has_read_all(&self) -> bool {
+        self.connections.has_read_all()
+    }
+
+    /// Answer each `run` whose end is not known with its id: the next server is asked for the end.
+    pub fn answer_with_ids(&mut self) {
+        for (client, call, id) in self.connections.runs() {
+            self.waiters.leave(id, client, call);
+            self.connections
+                .answer(client, call, plain(message::accepted(id)));
+        }
+    }
+
+    /// Whether every client has what it asked for, but for streams and ends, which it asks the next server for.
+    pub fn is_answered(&self) -> bool {
+        self.connections.is_answered()
+    }
+
+    /// The socket and its lock, whose files stay.
+    ///
+    /// # Errors
+    /// `Transport`: no descriptor is left, or there is no socket.
+    pub fn give_listener(&mut self) -> Result<Given> {
+        self.connections.give_listener()
+    }
+
+    /// Disconnect all clients, and accept others.
+    pub fn leave_all(&mut self, cx: &mut Context, commits: &Commits) {
+        for key in self.connections.keys() {
+            self.left(cx, commits, key);
+        }
+        self.connections.reopen(&cx.poll);
     }
 }
 

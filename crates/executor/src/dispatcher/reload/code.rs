@@ -43,6 +43,11 @@ impl Code {
             && self.parked_bytes < PARKED_BYTES_MAX
     }
 
+    /// Whether a submission waits.
+    pub fn parks(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// Let a submission wait.
     pub fn park(&mut self, client: Key, call: Received) {
         let segments = call.segments.iter().map(|one| one.as_slice().len());

@@ -47,6 +47,11 @@ impl Reload {
         &self.code
     }
 
+    /// Whether a submission waits for code.
+    pub fn parks(&self) -> bool {
+        self.code.parks()
+    }
+
     /// Let a submission wait for the code that is being loaded.
     pub fn park(&mut self, client: Key, call: Received) {
         self.code.park(client, call);

@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use forebay_transport::calls::Connection;
 
 use crate::dispatcher::audit::AuditLine;
+use crate::dispatcher::giving::Given;
 use crate::error::{Refusal, Result};
 use crate::feed::{Exposition, Happening};
 use crate::id::RequestId;
@@ -70,6 +72,10 @@ pub enum Command {
     /// Watch these source files.
     Watch(Vec<PathBuf>, Sender<Result<()>>),
     Hold(Option<Arc<str>>, Sender<()>),
+    /// Begin nothing for this reason, and accept submissions all the same; or go on.
+    Pause(Option<Arc<str>>, Sender<()>),
+    /// Give the clients' socket away, at most after this time.
+    Give(Duration, Sender<Result<Given>>),
     /// Take no submissions, as this one asks; at the time of the turn.
     Cordon(CordonOrder, Sender<()>),
     /// Take submissions again; whether there was a cordon.

@@ -65,6 +65,8 @@ impl WorkerMemory {
 pub(super) struct Admission {
     /// Why dispatch is held.
     hold: Option<Arc<str>>,
+    /// Why nothing begins although submissions are accepted: they are for the next server.
+    pause: Option<Arc<str>>,
     draining: bool,
     cordon: Option<Cordon>,
     /// Memory of the machine or its cgroup: as measured, corrected by each later measurement of a worker.
@@ -173,6 +175,11 @@ impl Admission {
         self.hold = reason;
     }
 
+    /// Nothing begins until this is called with `None`; submissions are accepted all the same.
+    pub(super) fn pause(&mut self, reason: Option<Arc<str>>) {
+        self.pause = reason;
+    }
+
     /// Nothing begins any more.
     pub(super) fn drain(&mut self) {
         self.draining = true;
@@ -208,12 +215,13 @@ impl Admission {
 
     pub(super) fn is_held(&self) -> bool {
         let stops = |cordon: &Cordon| !cordon.dispatches;
-        self.hold.is_some() || self.draining || self.cordon.as_ref().is_some_and(stops)
+        let is_stopped = self.hold.is_some() || self.pause.is_some() || self.draining;
+        is_stopped || self.cordon.as_ref().is_some_and(stops)
     }
 
     /// Why nothing begins, with what a person can do.
     pub(super) fn held_because(&self) -> Option<(String, String)> {
-        if let Some(reason) = &self.hold {
+        if let Some(reason) = self.hold.as_ref().or(self.pause.as_ref()) {
             return Some((reason.to_string(), String::new()));
         }
         let drains = || ("the server drains".into(), "start it again".into());

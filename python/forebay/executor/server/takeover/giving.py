@@ -1,0 +1,291 @@
+"""The server that gives its place away: it lets what runs end, and passes on what it listens with.
+
+| state | until | then |
+|---|---|---|
+| serving | a server asks (`begin`) | asked, or it is refused |
+| asked | that server has loaded the application (`ready`) | waiting |
+| waiting: begins nothing, accepts submissions | nothing runs, nothing is leased | giving |
+| giving: answers its clients, writes everything | its dispatcher has closed | given |
+| given: serves nothing | the other one serves (`taken`) | left |
+
+Where the other one ends, or what runs takes too long, it serves again; after *given* by starting
+its parts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from forebay import _core
+from forebay.errors import BrokenError, ClosedError, ConfigError, Error
+from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Door
+
+if TYPE_CHECKING:
+    from forebay._core import Dispatcher
+
+BEGIN_S: Final = 5.0
+"""For the first packet of a server that asks."""
+
+LOOK_S: Final = 0.02
+"""Between two looks whether something runs."""
+
+GIVE_S: Final = 5.0
+"""For clients that do not read their answers, and for the disk."""
+
+TAKE_S: Final = 60.0
+"""For the other one to open the store: a million requests take six seconds."""
+
+END_S: Final = 5.0
+"""For the other one to end by itself once it has failed."""
+
+SHOWN_MAX: Final = 5
+"""Requests that are named among those which run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a server has beside its sockets, for the next one.
+
+    Attributes:
+        http: its listening socket for HTTP, and its address; it stays the server's.
+        notify: where its service manager listens, as in NOTIFY_SOCKET.
+        watchdog_s: how often the manager wants to hear of it.
+    """
+
+    http: tuple[int, str] | None = None
+    notify: str | None = None
+    watchdog_s: float | None = None
+
+
+class Host(Protocol):
+    """The server whose place is asked for. Called in the giver's thread."""
+
+    def offer(self) -> Offer:
+        """What it has for the next one."""
+
+    def unwilling(self) -> str | None:
+        """Why it cannot be replaced now."""
+
+    def leased(self) -> int:
+        """How many of its services are lent."""
+
+    def given(self, given: Given) -> None:
+        """Its dispatcher has closed, and what it listened with is to be passed on."""
+
+
+class Given(NamedTuple):
+    """What a closed dispatcher leaves, and who is to have it.
+
+    Attributes:
+        channel: to the other server; the host closes it.
+        process: its pidfd; the host closes it.
+        clients: the socket of the clients and its lock; the host closes them.
+    """
+
+    channel: Channel
+    process: int
+    clients: tuple[int, int]
+
+    def pass_on(self, lock: int, gateway: int | None, on_taken: Callable[[int], None]) -> bool:
+        """Give it to the other server; whether that serves now. If not, it has ended.
+
+        Args:
+            lock: of the state directory.
+            gateway: the process of the gateway.
+            on_taken: called with the other one's process before it is told that it is alone.
+        """
+        try:
+            self.channel.send("given", (lock, *self.clients), gateway=gateway)
+            self.channel.expect("taken", TAKE_S)
+        except BrokenError:
+            self._end()
+            return False
+        on_taken(self.channel.pid)
+        with contextlib.suppress(BrokenError):
+            self.channel.send("left")
+        return True
+
+    def close(self, *, keep_clients: bool = False) -> None:
+        """Close what the host does not need any more."""
+        self.channel.close()
+        for descriptor in (self.process, *(() if keep_clients else self.clients)):
+            os.close(descriptor)
+
+    def _end(self) -> None:
+        """See the other one end: two servers never have one store."""
+        self.channel.close()
+        ended = select.poll()
+        ended.register(self.process, select.POLLIN)
+        if not ended.poll(END_S * 1000):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.process, signal.SIGKILL)
+            ended.poll()
+
+
+class Giver:
+    """Answers servers that ask for this one's place, in a thread of its own.
+
+    Args:
+        path: of the socket.
+        dispatcher: of the server.
+        host: the server.
+    """
+
+    def __init__(self, path: Path, dispatcher: Dispatcher, host: Host) -> None:
+        self._door = Door(path)
+        self._dispatcher = dispatcher
+        self._host = host
+        self._ending = False
+        self._woken, self._wake = os.pipe2(os.O_CLOEXEC)
+        self._poll = select.poll()
+        for descriptor in (self._door.fileno(), self._woken):
+            self._poll.register(descriptor, select.POLLIN)
+        self._thread = threading.Thread(target=self._run, name="forebay-takeover", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; a server that asks is left. Idempotent."""
+        if self._ending:
+            return
+        self._ending = True
+        os.close(self._wake)
+        self._thread.join()
+        os.close(self._woken)
+        self._door.close()
+
+    def _run(self) -> None:
+        with contextlib.suppress(ClosedError, _Ending):  # the server ends by itself
+            while not self._serve_one():
+                pass
+
+    def _serve_one(self) -> bool:
+        """Wait for a server that asks, and answer it; whether it was given the place."""
+        self._poll.poll()
+        self._check_ending()
+        with contextlib.suppress(OSError, BrokenError, ConfigError):
+            channel = self._door.accept()
+            with contextlib.ExitStack() as unless_given:
+                unless_given.callback(channel.close)
+                process = os.pidfd_open(channel.pid)
+                unless_given.callback(os.close, process)
+                clients = self._serve(channel)
+                if clients is not None:
+                    unless_given.pop_all()
+                    self._host.given(Given(channel, process, clients))
+                    return True
+        return False
+
+    def _serve(self, channel: Channel) -> tuple[int, int] | None:
+        """Give the place to who asks; None if it is refused."""
+        begin = channel.expect("begin", BEGIN_S).told
+        why = self._host.unwilling() or _unfit(begin)
+        if why is not None:
+            channel.send("refused", why=why)
+            return None
+        offer = self._host.offer()
+        http = () if offer.http is None else (offer.http[0],)
+        url = None if offer.http is None else offer.http[1]
+        channel.send("begun", http, url=url, notify=offer.notify, watchdog_s=offer.watchdog_s)
+        within = None
+        while within is None:
+            within = self._heard(channel, None)
+        try:
+            self._dispatcher.pause(f"another server, process {channel.pid}, takes this one's place")
+            return self._give(channel, within["within_s"])
+        except Error as error:
+            with contextlib.suppress(ClosedError):
+                self._dispatcher.pause(None)
+            with contextlib.suppress(BrokenError):
+                channel.send("refused", why=str(error))
+            raise
+
+    def _give(self, channel: Channel, within_s: float) -> tuple[int, int]:
+        until = time.monotonic() + within_s
+        told: dict[str, Any] = {}
+        while waits := self._waits():
+            if waits != told:
+                channel.send("waits", **waits)
+                told = waits
+            if time.monotonic() >= until:
+                raise BrokenError(
+                    f"what runs has not ended in {within_s:g} s: {waits['text']}; it goes on to"
+                    " serve. Try again with a longer --drain-grace, or cancel what runs",
+                    delivered="no",
+                )
+            self._heard(channel, LOOK_S)
+        if self._dispatcher.figures()["store_kept"]:
+            raise BrokenError(
+                "its disk takes nothing, and ends of requests wait for it; make room first",
+                delivered="no",
+            )
+        return self._dispatcher.give(GIVE_S)
+
+    def _heard(self, channel: Channel, timeout: float | None) -> dict[str, Any] | None:
+        """What the other server says in this time; meanwhile further ones are refused.
+
+        Raises:
+            BrokenError: it has ended.
+        """
+        self._poll.register(channel, select.POLLIN)
+        try:
+            ready = [at for at, _ in self._poll.poll(None if timeout is None else timeout * 1000)]
+        finally:
+            self._poll.unregister(channel)
+        self._check_ending()
+        if self._door.fileno() in ready:
+            self._refuse_another(channel.pid)
+        packet = channel.receive(0)
+        return None if packet is None else packet.told
+
+    def _refuse_another(self, pid: int) -> None:
+        with contextlib.suppress(OSError, BrokenError):
+            other = self._door.accept()
+            with contextlib.closing(other):
+                other.expect(
+                    "begin", BEGIN_S
+                )  # a close with something unread would lose the answer
+                other.send("refused", why=f"process {pid} takes its place already")
+
+    def _waits(self) -> dict[str, Any]:
+        """What runs and what is lent; empty if there is nothing."""
+        lanes = self._dispatcher.figures()["lanes"].values()
+        running = sum(lane["running"] for lane in lanes)
+        leased = self._host.leased()
+        if not running and not leased:
+            return {}
+        parts = [f"{running} requests run"] if running else []
+        parts += [f"{leased} services are lent"] if leased else []
+        return {"running": running, "leased": leased, "text": ", ".join(parts)}
+
+    def _check_ending(self) -> None:
+        if self._ending:
+            raise _Ending
+
+
+class _Ending(Exception):
+    """The server ends."""
+
+
+def _unfit(begin: dict[str, Any]) -> str | None:
+    """Why a server of these numbers cannot go on where this one stops."""
+    version = _core.StoreReader.VERSION
+    if begin.get("protocol") != PROTOCOL:
+        return (
+            f"it speaks protocol {PROTOCOL} of take-overs and the new server"
+            f" {begin.get('protocol')}; stop it, and start the new one"
+        )
+    if begin.get("store") != version:
+        return (
+            f"its store has version {version} and that of the new server {begin.get('store')};"
+            " stop it, and start the new one"
+        )
+    return None

@@ -1,0 +1,133 @@
+"""The server that takes the place of a running one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from forebay import _core
+from forebay.errors import BrokenError
+from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Packet, close_all
+from forebay.executor.wire.paths import ServerPaths, StateLock
+
+ANSWER_S: Final = 10.0
+"""For an answer that waits for nothing."""
+
+LOOK_S: Final = 0.1
+"""Between two looks whether this server is to end."""
+
+
+class Place(NamedTuple):
+    """What a server listens with, whose owner takes all of them.
+
+    Attributes:
+        lock: of the state directory.
+        clients: the socket of the clients and its lock.
+        gateway: the process of the gateway, which goes on until the new server has its own.
+    """
+
+    lock: int
+    clients: tuple[int, int]
+    gateway: int | None
+
+
+class Predecessor:
+    """The running server whose place this process is to take.
+
+    Args:
+        channel: to it; it is taken.
+
+    Attributes:
+        pid: its process.
+        http: its listening socket for HTTP and its address; whoever uses it takes it.
+        notify: where its service manager listens.
+        watchdog_s: how often the manager wants to hear of it.
+
+    Raises:
+        BrokenError: it refuses, or ends.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        try:
+            channel.send("begin", protocol=PROTOCOL, store=_core.StoreReader.VERSION)
+            told, descriptors = channel.expect("begun", ANSWER_S)
+        except BrokenError:
+            channel.close()
+            raise
+        self.pid = channel.pid
+        self.http: tuple[int, str] | None = (descriptors[0], told["url"]) if descriptors else None
+        self.notify: str | None = told["notify"]
+        self.watchdog_s: float | None = told["watchdog_s"]
+
+    def take(
+        self,
+        within_s: float,
+        told: Callable[[str, dict[str, Any]], None],
+        is_asked_to_stop: Callable[[], bool],
+    ) -> Place | None:
+        """Wait until it has given its place; None if this server is asked to stop meanwhile.
+
+        Args:
+            within_s: how long what runs there may take.
+            told: gets "taking" with what it waits for.
+            is_asked_to_stop: looked at ten times a second.
+
+        Raises:
+            BrokenError: it goes on to serve, for the reason in the message, or it has ended.
+        """
+        self._channel.send("ready", within_s=within_s)
+        while (packet := self._channel.receive(LOOK_S)) is None or packet.kind == "waits":
+            if packet is not None:
+                told("taking", {"pid": self.pid, "text": packet.told["text"]})
+            elif is_asked_to_stop():
+                return None
+        return self._place(packet)
+
+    def _place(self, packet: Packet) -> Place:
+        if packet.kind != "given":
+            close_all(packet.descriptors)
+            raise BrokenError(
+                f"the server in process {self.pid} keeps its place: {packet.told.get('why')}",
+                delivered="no",
+            )
+        lock, *clients = packet.descriptors
+        return Place(lock, (clients[0], clients[1]), packet.told["gateway"])
+
+    def taken(self) -> None:
+        """Tell it that this server has the store and listens; it has left when this returns.
+
+        Raises:
+            BrokenError: it is gone, and may have begun to serve again: this server must end.
+        """
+        self._channel.send("taken")
+        self._channel.expect("left", ANSWER_S)
+
+    def close(self) -> None:
+        """End the connection; without `taken` the other server serves on. Idempotent."""
+        self._channel.close()
+
+
+def find_predecessor(paths: ServerPaths) -> Predecessor | None:
+    """The running server of these paths, asked for its place; None: none runs.
+
+    Raises:
+        BrokenError: it refuses; or it starts or ends, or is of a version that gives no place.
+    """
+    until = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            return Predecessor(Channel.to(paths.takeover_socket))
+        except OSError as error:
+            if not StateLock.is_held(paths.state):
+                return None
+            if time.monotonic() >= until:
+                raise BrokenError(
+                    f"the server that has {paths.state} does not answer at"
+                    f" {paths.takeover_socket} ({os.strerror(error.errno or 0)}): it starts, ends,"
+                    " or cannot be replaced; stop it with: forebay stop",
+                    delivered="no",
+                ) from None
+            time.sleep(LOOK_S)

@@ -1,0 +1,246 @@
+"""A server takes the place of another: nothing is lost, nothing runs twice, nobody is refused.
+
+`make chaos` has twenty of them in a row under load; FOREBAY_TAKEOVERS says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay.executor.app.target import parse_target
+from forebay.executor.server.takeover.wire import Channel
+from forebay.executor.wire.paths import paths_of
+from tests.executor.server.chaos_clients import Submitter
+from tests.executor.server.chaos_verdict import Store, Verdict
+from tests.executor.serving import Serving, descendants, until, wait_gone
+
+FOLDER = Path(__file__).parent
+APP = (FOLDER / "server_app.py").read_text()
+CHAOS_APP = (FOLDER / "chaos_app.py").read_text()
+TAKEOVERS = int(os.environ.get("FOREBAY_TAKEOVERS", "3"))
+SEED = int(os.environ.get("FOREBAY_CHAOS_SEED", str(secrets.randbits(16))))
+CLIENTS = 4
+REQUESTS_EACH = 100
+"""Of all clients, while one server serves."""
+
+pytestmark = pytest.mark.timeout(120 + 20 * TAKEOVERS)
+
+
+def state_of(serving: Serving) -> Path:
+    """The state directory of a server."""
+    state_dir = serving.environment["FOREBAY_STATE_DIR"]
+    return paths_of(parse_target(str(serving.file)), state_dir=state_dir).state
+
+
+def test_many_in_a_row_under_load(tmp_path: Path) -> None:
+    """Programs submit without a pause, and none hears of it."""
+    serving = Serving(tmp_path, CHAOS_APP, long_workers=2, max_workers=4)
+    marks = tmp_path / "marks"
+    marks.touch()
+    serving.environment["FOREBAY_CHAOS_MARKS"] = str(marks)
+    permits = threading.Semaphore(0)
+    try:
+        serving.start()
+        url = f"unix://{serving.socket}"
+        each = (TAKEOVERS + 1) * REQUESTS_EACH // CLIENTS
+        submitters = [Submitter(url, permits, each, SEED * CLIENTS + n) for n in range(CLIENTS)]
+        for _ in range(TAKEOVERS):
+            permits.release(REQUESTS_EACH)
+            before, serving = serving, serving.replace()
+            assert before.ended() == 0
+        permits.release(CLIENTS * each)
+        for submitter in submitters:
+            submitter.join(120)
+        serving.process.send_signal(signal.SIGTERM)
+        serving.ended()
+        told = [submitter.told for submitter in submitters]
+        verdict = Verdict.of(told, Store.read(state_of(serving)), marks.read_text())
+    finally:
+        serving.close()
+    assert verdict.wrong == [], f"seed {SEED}"
+    accepted = sum(len(one.accepted) for one in told)
+    assert accepted == CLIENTS * each, "each was accepted, and known to be"
+    assert [one.refused for one in told] == [{}] * CLIENTS
+    assert [one.maybe for one in told] == [set()] * CLIENTS
+    statuses = {end.status for one in told for end in one.ends.values()}
+    assert statuses == {"succeeded"}, f"seed {SEED}"
+    lines = marks.read_text().splitlines()
+    assert len(lines) == accepted, "each ran once"
+
+
+def test_a_client_that_waits_has_its_result_from_the_next_server(tmp_path: Path) -> None:
+    """What runs ends first, what waits runs there; both answers come as if nothing had been."""
+    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+        gate = tmp_path / "gate"
+        with forebay.Client(f"unix://{serving.socket}", start=False) as client:
+            runs = client.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
+            waits = client.submit("sleep", seconds=0.0)
+            until((tmp_path / "ran").exists)
+            successor = serving.replace(ready=False)
+            try:
+                assert "1 requests run" in successor.hear("taking")["text"]
+                accepted = client.submit("sleep", seconds=0.0)
+                assert accepted.id, "submissions are accepted while it waits"
+                gate.touch()
+                assert isinstance(runs.result(timeout=20), int)
+                successor.hear("ready")
+                for request in (waits, accepted):
+                    assert isinstance(request.result(timeout=20), int)
+                assert client.info()["pid"] == successor.pid
+                assert serving.ended() == 0
+            finally:
+                successor.close()
+
+
+def test_what_runs_too_long_leaves_the_old_server_in_its_place(tmp_path: Path) -> None:
+    """The new one says why, and the old one begins what waits again."""
+    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+        gate = tmp_path / "gate"
+        with serving.caller() as caller:
+            caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
+            waits = caller.submit("sleep", seconds=0.0)
+            until((tmp_path / "ran").exists)
+            successor = serving.replace(ready=False, drain_grace=0.3)
+            successor.hear("taking")
+            told = successor.hear("error")
+            assert "what runs has not ended in 0.3 s: 1 requests run" in told["message"]
+            assert successor.ended() == 70
+            gate.touch()
+            assert isinstance(caller.wait(waits), int), "it goes on with its clients"
+
+
+def test_a_successor_that_is_killed_while_it_waits_changes_nothing(tmp_path: Path) -> None:
+    """The old server hears its end, and begins what waits."""
+    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+        gate = tmp_path / "gate"
+        with serving.caller() as caller:
+            caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
+            waits = caller.submit("sleep", seconds=0.0)
+            until((tmp_path / "ran").exists)
+            successor = serving.replace(ready=False)
+            successor.hear("taking")
+            successor.kill()
+            gate.touch()
+            assert isinstance(caller.wait(waits), int)
+
+
+FALSE = """
+import sys, time
+from pathlib import Path
+from forebay import _core
+from forebay.executor.server.takeover.wire import Channel
+
+channel = Channel.to(Path(sys.argv[1]))
+channel.send("begin", protocol=1, store=_core.StoreReader.VERSION)
+channel.expect("begun", 10)
+channel.send("ready", within_s=10)
+while (packet := channel.receive(20)).kind == "waits":
+    pass
+assert packet.kind == "given" and len(packet.descriptors) == 3
+time.sleep(float(sys.argv[2]))
+"""
+"""A server that has everything, and never says that it serves."""
+
+
+@pytest.mark.parametrize("hangs_s", [0, 600], ids=["dies", "hangs"])
+def test_a_successor_that_fails_with_the_place_leaves_it_to_the_old_server(
+    tmp_path: Path, hangs_s: int
+) -> None:
+    """The old one starts its parts anew, once the other one has certainly ended."""
+    serving = Serving(tmp_path, APP, take_s=1.0)
+    with serving:
+        with serving.caller() as caller:
+            before = caller.submit("add", a=1)
+        path = Path(serving.socket).with_suffix(".take")
+        program = [sys.executable, "-c", FALSE, str(path), str(hangs_s)]
+        successor = subprocess.Popen(program, env=serving.environment)
+        serving.hear("given")
+        with serving.caller() as waiting:  # nobody refuses it: it waits in the socket's queue
+            serving.hear("resumed")
+            assert successor.wait(10) == (-signal.SIGKILL if hangs_s else 0)
+            assert waiting.wait(before) == 3
+            assert waiting.run("add", a=2) == 4
+
+
+def test_a_second_successor_is_refused(tmp_path: Path) -> None:
+    """With the process that is at it."""
+    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+        gate = tmp_path / "gate"
+        with serving.caller() as caller:
+            caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
+            until((tmp_path / "ran").exists)
+            first = serving.replace(ready=False)
+            first.hear("taking")
+            second = serving.replace(ready=False)
+            told = second.hear("error")
+            assert f"process {first.pid} takes its place already" in told["message"]
+            second.ended()
+            gate.touch()
+            first.hear("ready")
+            serving.ended()
+            first.close()
+
+
+def test_an_application_that_cannot_be_imported_never_disturbs_the_server(tmp_path: Path) -> None:
+    """The traceback is the new server's."""
+    with Serving(tmp_path, APP) as serving:
+        serving.file.write_text("import no_such_module")
+        successor = serving.replace(ready=False)
+        assert "no_such_module" in successor.hear("error")["message"]
+        assert successor.ended() == 70
+        with serving.caller() as caller:
+            assert caller.run("add", a=1) == 3
+
+
+def test_without_a_server_it_starts(tmp_path: Path) -> None:
+    """One command for both."""
+    serving = Serving(tmp_path, APP, takeover=True)
+    with serving, serving.caller() as caller:
+        assert caller.run("add", a=1) == 3
+
+
+def test_another_version_of_the_store_is_refused(tmp_path: Path) -> None:
+    """It would migrate the store under a server that may have to go on."""
+    with Serving(tmp_path, APP) as serving:
+        channel = Channel.to(Path(serving.socket).with_suffix(".take"))
+        channel.send("begin", protocol=1, store=999)
+        packet = channel.receive(10)
+        assert packet is not None
+        assert "its store has version" in packet.told["why"]
+        assert "999" in packet.told["why"]
+        channel.close()
+        with serving.caller() as caller:
+            assert caller.run("add", a=1) == 3
+
+
+def test_nothing_is_left_of_the_old_server(tmp_path: Path) -> None:
+    """No process, and of its sockets those of the new one alone."""
+    with Serving(tmp_path, APP) as serving:
+        with serving.caller() as caller:
+            assert caller.run("add", a=1) == 3
+        below = descendants(serving.pid)
+        successor = serving.replace()
+        try:
+            serving.ended()
+            for pid in below:
+                wait_gone(pid)
+            with successor.caller() as caller:
+                assert caller.run("add", a=1) == 3
+            began = time.monotonic()
+            successor.process.send_signal(signal.SIGTERM)
+            successor.ended()
+            assert time.monotonic() - began < 20
+            left = {path.suffix for path in Path(serving.socket).parent.iterdir()}
+            assert left <= {".lock"}, left
+        finally:
+            successor.close()
