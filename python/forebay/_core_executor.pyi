@@ -8,6 +8,9 @@ from typing import Any, ClassVar, final
 
 from forebay._core_transport import Connection
 
+_Moved = tuple[dict[str, Any], tuple[int, int, int, int]]
+"""The facts of a worker; its connection, its pidfd, its side socket, its output."""
+
 def cron_fault(pattern: str) -> str | None: ...
 
 @final
@@ -128,11 +131,13 @@ class Dispatcher:
         """Dispatch nothing and refuse submissions for this reason; None: go on."""
     def pause(self, reason: str | None) -> None:
         """Begin nothing for this reason and accept submissions all the same; None: go on."""
-    def give(self, within: float) -> tuple[int, int]:
-        """Answer the clients, disconnect them, and close; the clients' socket and its lock.
+    def unmovable(self) -> int:
+        """Requests that run and cannot go over to another server now."""
+    def give(self, within: float) -> tuple[tuple[int, int], list[_Moved]]:
+        """Answer the clients, disconnect them, and close; the clients' socket, the busy workers.
 
-        Both descriptors are the caller's. ConfigError: not everything was on disk in time, and it
-        goes on. Call `pause` before, and wait until nothing runs.
+        All descriptors are the caller's. ConfigError: a run cannot go over, or not everything was
+        on disk in time, and it goes on. Call `pause` before, and wait until nothing is `unmovable`.
         """
     def cordon(self, by: str, reason: str, dispatches: bool) -> None:
         """Refuse submissions until `uncordon`; what was accepted is dispatched, or waits."""

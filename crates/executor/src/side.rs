@@ -162,6 +162,15 @@ pub struct Side {
 }
 
 impl Side {
+    /// That of a process which has identified itself to another server.
+    pub fn resume(socket: OwnedFd, pid: i32) -> Self {
+        Self {
+            socket,
+            pid,
+            identified: true,
+        }
+    }
+
     /// The process that connected it, as the kernel reports.
     pub fn pid(&self) -> i32 {
         self.pid

@@ -2,6 +2,7 @@
 
 mod backup;
 mod dispatcher;
+mod moved;
 mod outbox;
 mod reader;
 mod seen;

@@ -26,7 +26,7 @@ use crate::dispatcher::clients::Clients;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::commits::purpose::Purpose;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::giving::Giving;
+use crate::dispatcher::giving::{Given, Giving, MovedWorker};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token, watch_only};
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::settings::Settings;
@@ -40,7 +40,7 @@ use crate::id::RequestId;
 use crate::logs::Logs;
 use crate::machine::Machine;
 use crate::secret::Secrets;
-use crate::store::{Answer, Fetched};
+use crate::store::{Answer, Fetched, StoreConfig};
 
 /// What the thread owns.
 pub(super) struct Driver {
@@ -73,9 +73,15 @@ impl Driver {
         }
         let mut machine = Machine::new(policy, now);
         machine.keep_news();
+        let moved = settings.moved;
+        let adopted: Vec<_> = moved.iter().map(MovedWorker::adopted).collect();
+        let slots = machine.adopt(now, &adopted);
         let state = settings.store.as_ref().map(|store| store.directory.clone());
         let directory = state.as_ref().map(|state| state.join("logs"));
-        let (commits, feed_begins) = Commits::open(settings.store, &poll, &mut machine, now)?;
+        let running = moved.iter().flat_map(|worker| &worker.runs);
+        let running = running.map(|run| (run.id, run.attempt)).collect();
+        let store = settings.store.map(|store| StoreConfig { running, ..store });
+        let (commits, feed_begins) = Commits::open(store, &poll, &mut machine, now)?;
         let bounds = match &settings.socket {
             Some(_) => FeedBounds::default(),
             None => FeedBounds::NOTHING, // nobody can read it
@@ -94,7 +100,7 @@ impl Driver {
             clients.set_gateway(settings.gateway);
             clients.listen(&poll, path, settings.passed)?;
         }
-        Ok(Self {
+        let mut driver = Self {
             clock,
             cx: Context {
                 poll,
@@ -114,7 +120,11 @@ impl Driver {
             actions: Vec::new(),
             giving: None,
             closing: false,
-        })
+        };
+        for (slot, worker) in slots.into_iter().zip(moved) {
+            driver.workers.resume(&mut driver.cx, slot, worker)?;
+        }
+        Ok(driver)
     }
 
     /// The clock of the turns.
@@ -288,6 +298,10 @@ impl Driver {
                 cx.machine.pause(cx.now, reason);
                 let _ = answer.send(());
             }
+            Command::Unmovable(answer) => {
+                let runs = self.unmovable();
+                let _ = answer.send(runs);
+            }
             Command::Give(within, given) => {
                 clients.shut(&cx.poll);
                 self.giving = Some(Giving::new(Instant::now() + within, given));
@@ -341,34 +355,49 @@ impl Driver {
         let Some(giving) = self.giving.take() else {
             return;
         };
+        // Before it is looked whether everything is written: a reply that has come makes a change.
+        self.workers.read_all(&mut self.cx, &mut self.clients);
+        self.act();
+        self.commits.write();
+        let are_movable = self.unmovable() == 0;
         let Self {
             cx,
             clients,
             commits,
             reload,
+            workers,
             ..
         } = self;
         let is_over = Instant::now() >= giving.until();
         // In this order: what a client has sent may be on its way to the disk.
-        let is_written = clients.has_read_all() && !reload.parks() && cx.machine.is_idle();
-        if is_written {
+        let is_read = clients.has_read_all() && !reload.parks();
+        let is_ready = is_read && cx.machine.is_written() && are_movable;
+        if is_ready {
             clients.answer_with_ids();
             clients.flush(cx, commits);
         }
-        if is_written && (is_over || clients.is_answered()) {
-            let given = clients.give_listener();
+        if is_ready && (is_over || clients.is_answered()) {
+            let given = give(cx, clients, workers);
             self.closing = given.is_ok();
             giving.end(given);
-            return;
-        }
-        if is_over {
+        } else if is_over {
             clients.leave_all(cx, commits);
             giving.end(Err(Error::Config(
-                "not everything could be written, or not every client was read, in time".into(),
+                "not everything could be written, not every client was read, or a worker is stopped within a frame"
+                    .into(),
             )));
-            return;
+        } else {
+            self.giving = Some(giving);
         }
-        self.giving = Some(giving);
+    }
+
+    /// How many requests run that cannot go over to another server now.
+    fn unmovable(&self) -> usize {
+        let count = self.workers.unmovable();
+        if count == 0 && !self.cx.machine.runs_undisturbed() {
+            return 1; // it is being ended, or waits in its worker's inbox
+        }
+        count
     }
 
     /// Close the listener; the connections close with this driver, and a worker exits when its connection ends.
@@ -523,6 +552,17 @@ impl Driver {
             Purpose::Prune(_) => {}
         }
     }
+}
+
+/// What the next server is to have. On an error everything is as before.
+fn give(cx: &Context, clients: &mut Clients, workers: &mut Workers) -> Result<Given> {
+    let moved = workers.duplicate(cx)?;
+    let clients = clients.give_listener()?;
+    workers.leave(&cx.poll, &moved);
+    Ok(Given {
+        clients,
+        workers: moved,
+    })
 }
 
 impl Drop for Driver {

@@ -1,19 +1,68 @@
-//! Giving the clients' socket to another server. The design note is the page `docs/concepts/executor/takeover.md`.
+//! Giving the clients' socket and the workers to another server. The design note is the page
+//! `docs/concepts/executor/takeover.md`.
 //!
 //! Each client's receiving side is shut, so that it knows of each of its calls whether it was read. What was read is
 //! answered: a submission with its id once it is on disk, a `run` with its id too, because the next server will know its
-//! end. Then the dispatcher closes its store, and leaves the socket's file to the next one.
+//! end. A worker that runs something goes over between two frames, with its open calls. Then the dispatcher closes its
+//! store, and leaves the socket's file to the next one.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use crate::error::Result;
+use crate::id::RequestId;
+use crate::machine::{AdoptedRun, AdoptedWorker};
+use crate::request::{Lane, Slot};
 
-/// The socket of the clients and its lock.
-pub type Given = [OwnedFd; 2];
+/// What a dispatcher leaves to the next one.
+#[derive(Debug)]
+pub struct Given {
+    /// The socket of the clients and its lock.
+    pub clients: [OwnedFd; 2],
+    pub workers: Vec<MovedWorker>,
+}
 
-/// A socket that is being given away.
+/// A worker that runs something while its server is replaced.
+#[derive(Debug)]
+pub struct MovedWorker {
+    /// Its slot under the server that has started it.
+    pub slot: Slot,
+    pub lane: Lane,
+    pub pid: i32,
+    pub generation: u32,
+    pub connection: OwnedFd,
+    pub pidfd: OwnedFd,
+    /// Its side socket and the read end of its output.
+    pub side: [OwnedFd; 2],
+    pub runs: Vec<MovedRun>,
+}
+
+/// A run of such a worker: its call, and how long it has run.
+#[derive(Clone, Copy, Debug)]
+pub struct MovedRun {
+    pub call: u64,
+    pub id: RequestId,
+    pub attempt: u32,
+    pub ran_ms: u64,
+}
+
+impl MovedWorker {
+    /// What the machine knows of it.
+    pub fn adopted(&self) -> AdoptedWorker {
+        let runs = self.runs.iter().map(|run| AdoptedRun {
+            id: run.id,
+            attempt: run.attempt,
+            ran_ms: run.ran_ms,
+        });
+        AdoptedWorker {
+            lane: self.lane,
+            runs: runs.collect(),
+        }
+    }
+}
+
+/// What is being given away.
 pub struct Giving {
     until: Instant,
     given: Sender<Result<Given>>,
@@ -24,7 +73,7 @@ impl Giving {
         Self { until, given }
     }
 
-    /// When clients are not waited for any longer.
+    /// When clients and workers are not waited for any longer.
     pub fn until(&self) -> Instant {
         self.until
     }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use forebay_base::Refused;
 
-pub use giving::Given;
+pub use giving::{Given, MovedRun, MovedWorker};
 pub use settings::Settings;
 pub use supervisor::mailbox::{Mailbox, Waited};
 pub use supervisor::protocol::{AdminCall, Finished, FinishedKind, Order, StartedWorker};
@@ -147,14 +147,22 @@ impl Dispatcher {
         self.request(|answer| Command::Pause(reason, answer))
     }
 
-    /// Answer what the clients have sent, disconnect them, and close with everything on disk; comes with the clients'
-    /// socket and its lock, whose files stay. Waits at most so long for the clients and the disk.
-    ///
-    /// [`Self::pause`] first, and wait until nothing runs.
+    /// How many requests run that cannot go over to another server now. In most cases they can a moment later.
     ///
     /// # Errors
-    /// `Config`: not everything was on disk in time, and the dispatcher goes on, paused; `Transport`: there is no
-    /// descriptor left, or no socket; `Closed`.
+    /// `Closed`.
+    pub fn unmovable(&self) -> Result<usize> {
+        self.request(Command::Unmovable)
+    }
+
+    /// Answer what the clients have sent, disconnect them, and close with everything on disk; comes with the clients'
+    /// socket, whose files stay, and the workers that run something. Waits at most so long for clients, workers and disk.
+    ///
+    /// [`Self::pause`] first, and wait until [`Self::unmovable`] says that nothing is in the way.
+    ///
+    /// # Errors
+    /// `Config`: a run cannot go over now, or not everything was on disk in time, and the dispatcher goes on, paused;
+    /// `System`, `Transport`: there is no descriptor left; `Closed`.
     pub fn give(&self, within: Duration) -> Result<Given> {
         let given = self.request(|given| Command::Give(within, given))??;
         self.close(); // it closes by itself: its store is free once the thread has ended

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::dispatcher::giving::MovedWorker;
 use crate::dispatcher::limit::ARGUMENTS_BYTES_MAX;
 use crate::gauge::Limits;
 use crate::limit::LOG_BYTES_MAX;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub socket: Option<PathBuf>,
     /// That socket and its lock, where another process has passed them on; see [`crate::dispatcher::Dispatcher::give`].
     pub passed: Option<[OwnedFd; 2]>,
+    /// Workers of the server that has passed them on, which runs them until their runs have ended.
+    pub moved: Vec<MovedWorker>,
     /// The process of the gateway, if there is one that was another server's.
     pub gateway: Option<NonZeroI32>,
     /// The path of the workers' side socket; without it there are no logs, no progress and no interrupts.
@@ -58,6 +61,7 @@ impl Default for Settings {
             store: None,
             socket: None,
             passed: None,
+            moved: Vec::new(),
             gateway: None,
             side_socket: None,
             log_bytes_max: LOG_BYTES_MAX,

@@ -171,6 +171,12 @@ impl Machine {
         self.parts.register.by_id(id).and_then(Entry::queued_at)
     }
 
+    /// Since when an unfinished request runs.
+    pub fn began(&self, id: RequestId) -> Option<Millis> {
+        let entry = self.parts.register.by_id(id)?;
+        entry.run().map(|run| run.began)
+    }
+
     /// Cost: a look at each worker.
     pub fn figures(&self, now: Millis) -> Figures {
         let lanes = LANES.map(|lane| self.lane_figures(lane));

@@ -45,7 +45,7 @@ pub use admission::Cordon;
 pub use figures::{Figures, LaneFigures, RequestView, WorkerView};
 pub use policy::Policy;
 pub use queues::Waits;
-pub use runs::Cancelled;
+pub use runs::{AdoptedRun, AdoptedWorker, Cancelled};
 pub use schedules::cron::Cron;
 pub use schedules::{SUBMITTER as SCHEDULE_SUBMITTER, ScheduleView};
 pub use why::Why;
@@ -368,7 +368,24 @@ impl Machine {
             }
         }
         self.runs.restore(&mut self.parts, now, restored, last);
+        self.runs.end_adopted(&mut self.parts, now);
         self.settle(now);
+    }
+
+    /// Takes over workers of the last server with what they run, before [`Self::restore`]: they go on, are given nothing
+    /// more, and are ended after their runs. The slot of each.
+    pub fn adopt(&mut self, now: Millis, workers: &[AdoptedWorker]) -> Vec<Slot> {
+        self.runs.adopt(&mut self.parts, now, workers)
+    }
+
+    /// Whether every run may go on under another server: it has begun, and nobody ends it.
+    pub fn runs_undisturbed(&self) -> bool {
+        self.parts.runs_undisturbed()
+    }
+
+    /// Nothing is on its way to the disk.
+    pub fn is_written(&self) -> bool {
+        self.runs.is_all_written()
     }
 
     /// Remembers an ended request that was read back from the store, so that others can come after it.

@@ -125,6 +125,41 @@ impl Parts {
     }
 }
 
+/// Runs that go from one server to the next.
+impl Parts {
+    /// Counts a run that its worker began under the last server.
+    pub(super) fn adopt_run(&mut self, began: Millis, key: Key, slot: Slot) {
+        self.occupy(key, slot);
+        let Some(entry) = self.register.get_mut(key) else {
+            return;
+        };
+        let lane = entry.lane();
+        entry.start(slot, began, false);
+        let timeout = entry.options().timeout_ms;
+        let due = timeout.map(|span| began.saturating_add(span));
+        self.queues.set_due(key, entry, due);
+        self.workers.run_began(lane, began);
+        self.workers.use_once(slot);
+    }
+
+    /// A worker that another server has started.
+    pub(super) fn adopt_worker(&mut self, now: Millis, lane: Lane) -> Slot {
+        let slot = self.workers.adopt(now, lane);
+        self.admission.add_worker(&self.policy, slot, 0);
+        slot
+    }
+
+    /// Whether every run has begun, and nobody ends it.
+    pub(super) fn runs_undisturbed(&self) -> bool {
+        let workers = self.workers.iter();
+        let mut keys = workers.flat_map(|(_, worker)| worker.runs());
+        keys.all(|key| {
+            let run = self.register.get(*key).and_then(|entry| entry.run());
+            run.is_some_and(|run| !run.handed && run.stop.is_none())
+        })
+    }
+}
+
 /// Workers.
 impl Parts {
     /// Keeps the guaranteed workers of the lanes in use.

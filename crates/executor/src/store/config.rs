@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::outbox::HookOutbox;
 use crate::clock::Clock;
+use crate::id::RequestId;
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct StoreConfig {
     pub locked_ms_max: u64,
     /// The clock of all stored times, the same as the driver's.
     pub clock: Clock,
+    /// Runs that began under the last server and go on: what their workers write stays.
+    pub running: Vec<(RequestId, u32)>,
     /// Where calls of hooks wait; `None`: there are no hooks.
     pub outbox: Option<Arc<HookOutbox>>,
 }
@@ -71,6 +74,7 @@ impl StoreConfig {
             // No other process should write; a reader's recovery may hold the lock for a moment.
             locked_ms_max: 5_000,
             clock: Clock::new(),
+            running: Vec::new(),
             outbox: None,
         }
     }

@@ -63,7 +63,7 @@ impl ReadThread {
         filed: Arc<results::Filed>,
         rebooted: bool,
     ) -> Self {
-        let orphans = results::Orphans::new(&config.directory);
+        let orphans = results::Orphans::new(&config.directory, &config.running);
         let age = Duration::from_millis(config.retention_age_ms);
         let grace = if rebooted {
             BOOT_GRACE.min(age)

@@ -170,6 +170,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Orphans {
     before: SystemTime,
+    /// What runs that go on under this server may be writing.
+    spared: Vec<PathBuf>,
     /// The remaining folders, with whether they hold results.
     folders: Vec<(PathBuf, bool)>,
     entries: Option<(ReadDir, bool)>,
@@ -177,16 +179,22 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// At the open, before a worker of this server writes: every unfinished file is an orphan, however young.
-    pub fn new(directory: &Path) -> Self {
+    pub fn new(directory: &Path, running: &[(RequestId, u32)]) -> Self {
+        let spared = running
+            .iter()
+            .map(|(id, attempt)| left(directory, *id, *attempt));
+        let spared: Vec<PathBuf> = spared.collect();
         let entries = std::fs::read_dir(directory.join(RESULTS));
         for entry in entries.into_iter().flatten().flatten() {
-            if entry.path().extension() == Some(UNFINISHED.as_ref()) {
+            let path = entry.path();
+            if path.extension() == Some(UNFINISHED.as_ref()) && !spared.contains(&path) {
                 // A failure is left to the next open.
-                let _ = std::fs::remove_file(entry.path());
+                let _ = std::fs::remove_file(path);
             }
         }
         Self {
             before: SystemTime::now() - MARGIN,
+            spared,
             folders: vec![
                 (directory.join(RESULTS), true),
                 (directory.join(LOGS), false),
@@ -211,7 +219,9 @@ impl Orphans {
             seen += 1;
             let path = entry.path();
             let of = entry.metadata().and_then(|metadata| metadata.modified());
-            if of.is_ok_and(|of| of < self.before) && is_orphan(connection, &path, *is_result) {
+            let is_old = of.is_ok_and(|of| of < self.before);
+            let may_go = is_old && !self.spared.contains(&path);
+            if may_go && is_orphan(connection, &path, *is_result) {
                 // A failure is left to the next open.
                 let _ = std::fs::remove_file(&path);
             }

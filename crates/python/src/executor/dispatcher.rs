@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroI32;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,8 +20,8 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use super::seen;
 use super::settings::{prune_rule, settings_of};
+use super::{moved, seen};
 use crate::error::{Result, broken};
 use crate::sys::descriptor::take;
 use crate::transport::Connection;
@@ -91,10 +91,14 @@ impl PyDispatcher {
         Ok(py.detach(|| self.core.pause(reason))?)
     }
 
-    fn give(&self, py: Python<'_>, within: f64) -> Result<[RawFd; 2]> {
+    fn unmovable(&self, py: Python<'_>) -> Result<usize> {
+        Ok(py.detach(|| self.core.unmovable())?)
+    }
+
+    fn give<'py>(&self, py: Python<'py>, within: f64) -> Result<moved::Given<'py>> {
         let within = Duration::try_from_secs_f64(within).unwrap_or(Duration::MAX);
         let given = py.detach(|| self.core.give(within))?;
-        Ok(given.map(IntoRawFd::into_raw_fd))
+        Ok(moved::given(py, given)?)
     }
 
     fn cordon(&self, py: Python<'_>, by: &str, reason: &str, dispatches: bool) -> Result<()> {

@@ -14,6 +14,7 @@ use forebay_executor::store::{PruneRule, StoreConfig, Synchronous};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::moved::moved_of;
 use super::outbox::PyHookOutbox;
 use crate::error::{Result, config};
 use crate::fields::set_field;
@@ -64,6 +65,11 @@ fn set_server(settings: &mut Settings, name: &str, value: &Bound<'_, PyAny>) -> 
         "passed" => {
             let [socket, lock] = value.extract::<[RawFd; 2]>()?;
             settings.passed = Some([take(socket)?, take(lock)?]);
+        }
+        "moved" => {
+            let workers = value.try_iter()?;
+            let workers = workers.map(|worker| moved_of(&worker?));
+            settings.moved = workers.collect::<Result<_>>()?;
         }
         _ => return set_plain(settings, name, value),
     }

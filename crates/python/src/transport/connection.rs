@@ -131,7 +131,7 @@ impl Connection {
 
     /// Wait for the answer to a call of another process from now on.
     fn expect_reply(&self, id: u64) -> Result<()> {
-        Ok(self.core.expect_reply(id)?)
+        Ok(self.core.expect_reply(id, Taker::Thread)?)
     }
 
     /// Close our duplicate of the socket; other processes keep theirs.

@@ -25,7 +25,7 @@ use std::time::Instant;
 use forebay_base::process::{self, number};
 use rustix::net::{AddressFamily, sockopt::socket_domain};
 
-use crate::calls::call::Outcome;
+use crate::calls::call::{Outcome, Taker};
 use crate::calls::connection::waiting::{WaitFor, end_wait};
 use crate::calls::options::{Counters, Options};
 use crate::calls::state::ConnectionState;
@@ -148,8 +148,13 @@ impl Connection {
     }
 
     /// Expect the reply to a call that another process made; it is taken like that of our own call.
-    pub fn expect_reply(&self, id: u64) -> Result<()> {
-        self.step(|state| state.expect_reply(id))
+    pub fn expect_reply(&self, id: u64, taker: Taker) -> Result<()> {
+        self.step(|state| state.expect_reply(id, taker))
+    }
+
+    /// Whether the peer may lend us memory: the names of what it has lent mean nothing to another process.
+    pub fn borrows(&self) -> bool {
+        self.lock_any().borrows()
     }
 
     /// Close our duplicate of the socket; those of other processes stay connected. Idempotent.

@@ -111,6 +111,12 @@ impl Lending {
         self.0 = Some(Box::default());
     }
 
+    /// Whether the peer may lend us memory: it was told so, or is about to be.
+    pub fn borrows(&self) -> bool {
+        let loans = self.0.as_ref();
+        loans.is_some_and(|loans| loans.borrower.is_some() || loans.due.is_some())
+    }
+
     /// Let go of what is lent and borrowed.
     pub fn close(&mut self) {
         self.0 = None;

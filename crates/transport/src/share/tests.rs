@@ -425,7 +425,7 @@ fn what_was_announced_to_the_process_before_is_ignored() {
     // The answer comes behind the words by which the server borrows from the first process.
     first.forget_call(id).expect("open");
     let second = take_over(&first, socket);
-    second.expect_reply(id).expect("open");
+    second.expect_reply(id, Taker::Thread).expect("open");
     answer(&second, &server, id, Vec::new());
     assert!(
         second.is_quiescent(0).expect("open"),

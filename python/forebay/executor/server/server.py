@@ -37,8 +37,8 @@ from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
 from forebay.executor.server.supervisor import Supervisor
-from forebay.executor.server.takeover.giving import Given, Giver, Offer
-from forebay.executor.server.takeover.taking import Place, Predecessor
+from forebay.executor.server.takeover.giving import Given, Giver, KeptWorkers, Offer
+from forebay.executor.server.takeover.taking import MovedWorkers, Place, Predecessor
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class Server:
         self._loaded: Loaded | None = None
         self._given: Given | None = None
         self._is_replaced = False
+        self._moved: MovedWorkers | KeptWorkers | None = None
+        """Of the dispatcher, those that another supervisor has started."""
         self._gateway: int | None = None
         """Its process."""
         self._report = report
@@ -153,6 +155,7 @@ class Server:
         """Answers what is in `SLOW`."""
         self._tests: ThreadPoolExecutor
         """Answers tests of hooks, each of which waits for its receiver."""
+        self._was_ready = False
         self._rebound = threading.Event()
         """A socket was removed and made again."""
 
@@ -294,8 +297,12 @@ class Server:
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._services.close)
         loaded, self._loaded = self._loaded, None
-        self._supervisor = supervisor = Supervisor(dispatcher, self._plan(dispatcher), self, loaded)
-        parts.callback(supervisor.close)
+        self._supervisor = supervisor = Supervisor(
+            dispatcher, self._plan(dispatcher), self, loaded, self._moved
+        )
+        parts.callback(self._close_supervisor, supervisor)
+        if self._moved is not None:
+            parts.callback(self._moved.close)
         rows = Rows(_core.StoreReader(str(paths.state)))
         self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
@@ -310,7 +317,7 @@ class Server:
             config, self.paths, reloads=self._reloads, ends_when_idle=self._ends_when_idle
         )
         if place is not None:
-            settings.update(passed=place.clients, gateway=place.gateway or 0)
+            settings.update(passed=place.clients, gateway=place.gateway or 0, moved=place.workers)
         hooks = None
         if self._hook_configs:
             from forebay.executor.server.hooks.driver import Hooks  # 2 MB, which few want
@@ -430,7 +437,11 @@ class Server:
         if self._predecessor is not None:
             self._predecessor.taken()
             self._predecessor = None
-        self._report("ready", self.facts())
+        if self._moved is not None and self._dispatcher is not None:
+            self._moved.attend(self._dispatcher.worker_died)
+        if not self._was_ready:  # else it is ready again, with what stands around it
+            self._was_ready = True
+            self._report("ready", self.facts())
 
     def _tell_again(self) -> None:
         """The sockets are new: say so, unless nobody is to come any more."""
@@ -467,6 +478,11 @@ class Server:
         if self._notice is not None and self._given is None:
             self._notice.close()
 
+    def _close_supervisor(self, supervisor: Supervisor) -> None:
+        """Its workers end, unless they are to go over."""
+        if self._given is None:
+            supervisor.close()
+
     def _close_lock(self) -> None:
         """Nobody has it then, unless the place is to be given."""
         if self._given is None:
@@ -485,7 +501,9 @@ class Server:
         )
         if self._loaded is None:
             return None
-        return predecessor.take(self._config.drain_grace, self._report, is_asked_to_stop)
+        place = predecessor.take(self._config.drain_grace, self._report, is_asked_to_stop)
+        self._moved = predecessor.moved()
+        return place
 
     def _close_loaded(self) -> None:
         """It was loaded, and nobody has taken it."""
@@ -500,6 +518,15 @@ class Server:
         """How many of its services are lent."""
         return self._services.leased()
 
+    def moved(self) -> int:
+        """How many workers it has that the server before it has started."""
+        return 0 if self._moved is None else self._moved.living
+
+    def keep_workers(self, keeps: bool) -> None:
+        """Whether its workers live on when its dispatcher has closed."""
+        assert self._supervisor is not None
+        self._supervisor.keep(keeps)
+
     def given(self, given: Given) -> None:
         """Its dispatcher has closed; `run` goes on with that."""
         self._given = given
@@ -507,28 +534,32 @@ class Server:
 
     def _pass_on(self) -> Place | None:
         """Give the place to who asked for it; what to serve with again, if that has failed."""
-        if self._given is None:
+        given, supervisor = self._given, self._supervisor
+        if given is None or supervisor is None:
             return None
-        given, notice = self._given, self._notice
         self._report("given", {"pid": given.channel.pid})
         is_taken = given.pass_on(
             self._lock.fileno(), self._gateway, lambda pid: self._report("taken", {"pid": pid})
         )
         self._given = None
-        given.close(keep_clients=not is_taken)
-        self._is_replaced = is_taken
-        if is_taken or self._asked_to_stop:
+        if is_taken:
+            self._is_replaced = True
             self._take_notice_back()  # the other one's own has its name by now
             self._lock.close()
+            given.close()
+            given.keep_workers(supervisor, lambda: self._asked_to_stop > 1)
             return None
-        if notice is not None:
-            self._notice = None
-            notice.close()
         self._report("resumed", {"pid": given.channel.pid})
+        os.close(given.process)
+        place = Place(os.dup(self._lock.fileno()), given.clients, self._gateway, given.workers)
+        self._take_notice_back()
+        self._lock.close()
+        self._moved = KeptWorkers(supervisor, given.workers) if given.workers else None
+        if self._moved is None:
+            supervisor.close()
         self._over.clear()
         self._fit.clear()
-        place = Place(os.dup(self._lock.fileno()), given.clients, self._gateway)
-        self._lock.close()
+        self._notice = None
         return place
 
     def _begin_end(self, dispatcher: _core.Dispatcher) -> None:

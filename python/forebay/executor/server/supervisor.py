@@ -27,15 +27,16 @@ import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.errors import DiedError, Error
 from forebay.executor.app.blame import without_own_lines
 from forebay.executor.app.sources import code_of
 from forebay.executor.server.job import Job
 from forebay.executor.server.oom import OomKills
-from forebay.executor.server.worker_group import Worker, WorkerGroup
+from forebay.executor.server.worker_group import Death, Worker, WorkerGroup
 from forebay.pool._internal import BLAMELESS, TRIES
 
 if TYPE_CHECKING:
@@ -55,6 +56,16 @@ PAUSE_MS = 200
 """Longest sleep of the supervisor while it waits for a report of a keeper."""
 
 _log = logging.getLogger(__name__)
+
+Report = Callable[[int, Death], None]
+"""Is told the slot of a kept worker, and how it ended."""
+
+
+class Moved(Protocol):
+    """Workers of this dispatcher that another supervisor has started."""
+
+    def stop(self, slot: int) -> None:
+        """It was asked to leave: make sure that it does."""
 
 
 @dataclass(slots=True)
@@ -91,13 +102,25 @@ class Supervisor:
         plan: what it starts.
         watcher: gets what it finds out.
         loaded: the application, where it was imported before; it is taken.
+        moved: workers of the dispatcher that another supervisor has started.
     """
 
     def __init__(
-        self, dispatcher: Orders, plan: Plan, watcher: Watcher, loaded: Loaded | None = None
+        self,
+        dispatcher: Orders,
+        plan: Plan,
+        watcher: Watcher,
+        loaded: Loaded | None = None,
+        moved: Moved | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._loaded = loaded
+        self._moved = moved
+        self._keeps = False
+        self._kept: tuple[set[int], Report] | None = None
+        """Slots whose workers another server has, and who is told of their ends."""
+        self._to_stop: set[int] = set()
+        """Of these, those that were asked to leave."""
         self._plan = plan
         self._watcher = watcher
         self._poll = select.poll()
@@ -142,6 +165,29 @@ class Supervisor:
         slots = list(self._slots.filled.values())  # one step: the thread goes on meanwhile
         return {slot.number: slot.worker.pid for slot in slots if slot.worker.pid}
 
+    def keep(self, keeps: bool) -> None:
+        """Whether workers live on after the end of the dispatcher, until `keep_until_ended`."""
+        self._keeps = keeps
+
+    def keep_until_ended(self, slots: set[int], report: Report) -> None:
+        """Keep these workers, which another dispatcher has; then end by itself.
+
+        Args:
+            slots: where they are here.
+            report: told of each of their ends, in this supervisor's thread.
+        """
+        self._kept = set(slots), report
+        self._request("kept")
+
+    def stop_kept(self, number: int) -> None:
+        """Make sure that a kept worker leaves, which was asked to."""
+        self._to_stop.add(number)
+        self._request("kept")
+
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
     def _request(self, what: str) -> None:
         self._requested.add(what)
         with contextlib.suppress(BlockingIOError):  # the pipe is full: the supervisor is awake
@@ -171,6 +217,8 @@ class Supervisor:
                 self._adopt(self._loaded)
             while not self._ending and self._turn():
                 pass
+            if self._keeps and not self._ending:
+                self._keep()
         except BaseException as error:  # a thread's last boundary: the server is notified
             _log.exception("the supervisor failed")
             self._watcher.broken(error)
@@ -197,6 +245,39 @@ class Supervisor:
         self._end_overdue()
         self._close_old()
         return True
+
+    def _keep(self) -> None:
+        """Report how kept workers end, until none is left."""
+        self._poll.unregister(self._dispatcher.orders_fileno())
+        for job in self._jobs:
+            self._leave(job)
+        self._jobs.clear()
+        for slot in list(self._slots.starting.values()):
+            self._forget(slot)
+        while not self._ending:
+            for group in self._groups():
+                group.drive()
+            while self._to_stop:
+                slot = self._slots.filled.get(self._to_stop.pop())
+                if slot is not None and slot.leave_by is None:
+                    slot.leave_by = time.monotonic() + LEAVE_S
+            self._end_overdue()
+            if self._kept is not None and not self._report_kept(*self._kept):
+                return
+            self._poll.poll(PAUSE_MS)
+            self._drain_wake()
+
+    def _report_kept(self, slots: set[int], report: Report) -> bool:
+        """Report the ends of kept workers; whether any is left."""
+        for number in list(slots):
+            slot = self._slots.filled.get(number)
+            death = None if slot is None else slot.group.ended(slot.worker)
+            if slot is not None and death is not None:
+                self._forget(slot)
+                report(number, self._attributed(death))
+            if slot is None or death is not None:
+                slots.discard(number)
+        return bool(slots)
 
     def _pause_ms(self) -> int | None:
         """How long nothing may come before something is due; None: for ever."""
@@ -264,6 +345,8 @@ class Supervisor:
     def _stop(self, number: int) -> None:
         slot = self._slots.filled.get(number)
         if slot is None:
+            if self._moved is not None:
+                self._moved.stop(number)
             return
         if number in self._slots.starting:
             self._forget(slot)
@@ -323,12 +406,16 @@ class Supervisor:
             death = slot.group.death(slot.worker)
             if death is not None:
                 self._forget(slot)
-                if death.signal == signal.SIGKILL and self._oom_kills.was_killed():
-                    death = death._replace(cause="memory")
-                elif death.cause == "signal":
-                    # It counts shared memory too: reported only where memory was the cause.
-                    death = death._replace(peak_bytes=None)
-                self._dispatcher.worker_died(slot.number, *death)
+                self._dispatcher.worker_died(slot.number, *self._attributed(death))
+
+    def _attributed(self, death: Death) -> Death:
+        """A death with its cause, as far as the kernel has told it."""
+        if death.signal == signal.SIGKILL and self._oom_kills.was_killed():
+            return death._replace(cause="memory")
+        if death.cause == "signal":
+            # It counts shared memory too: reported only where memory was the cause.
+            return death._replace(peak_bytes=None)
+        return death
 
     def _end_overdue(self) -> None:
         """Have workers ended that were asked to leave and have not."""

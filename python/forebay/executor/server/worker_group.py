@@ -285,6 +285,14 @@ class WorkerGroup:
         told = self._told(worker)
         return None if told is None else _death(told)
 
+    def ended(self, worker: Worker) -> Death | None:
+        """How a worker ended that nobody is told of; None while it lives."""
+        try:
+            told = self._core.death(worker.record.handle)
+        except (ClosedError, BrokenError):
+            told = "keeper_lost", worker.pid, 0, b"", 0, 0
+        return None if told is None else _death(told)
+
     def start_error(self, worker: Worker) -> DiedError | ConfigError | None:
         """Why a worker never became ready; None while the keeper may still report."""
         told = self._told(worker)

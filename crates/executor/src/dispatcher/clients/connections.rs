@@ -17,7 +17,6 @@ use rustix::process::geteuid;
 pub use crate::dispatcher::clients::client::OpenCall;
 use crate::dispatcher::clients::client::{Client, Input};
 use crate::dispatcher::clients::refused::{Refusals, Shortage};
-use crate::dispatcher::giving::Given;
 use crate::dispatcher::limit::{CALLS_A_TURN, CLIENT_UNREAD_BYTES_MAX, CLIENTS_MAX, REFUSED_MAX};
 use crate::dispatcher::poll::{Poll, Source};
 use crate::dispatcher::rebinding::RebindReports;
@@ -133,7 +132,7 @@ impl Connections {
     ///
     /// # Errors
     /// `Transport`: no descriptor is left; `Config`: there is no socket.
-    pub fn give_listener(&mut self) -> Result<Given> {
+    pub fn give_listener(&mut self) -> Result<[OwnedFd; 2]> {
         let none = || Error::Config("there is no socket for clients to give away".into());
         let listener = self.listener.as_mut().ok_or_else(none)?;
         listener.give().map_err(Error::Transport)

@@ -33,7 +33,6 @@ use crate::dispatcher::clients::following::Following;
 use crate::dispatcher::clients::waiters::Waiters;
 use crate::dispatcher::commits::Commits;
 use crate::dispatcher::context::Context;
-use crate::dispatcher::giving::Given;
 use crate::dispatcher::poll::Poll;
 use crate::dispatcher::reload::{Parked, Reload};
 use crate::dispatcher::supervisor::protocol::Order;
@@ -274,7 +273,7 @@ impl Clients {
     ///
     /// # Errors
     /// `Transport`: no descriptor is left, or there is no socket.
-    pub fn give_listener(&mut self) -> Result<Given> {
+    pub fn give_listener(&mut self) -> Result<[OwnedFd; 2]> {
         self.connections.give_listener()
     }
 

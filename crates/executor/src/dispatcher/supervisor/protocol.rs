@@ -74,7 +74,9 @@ pub enum Command {
     Hold(Option<Arc<str>>, Sender<()>),
     /// Begin nothing for this reason, and accept submissions all the same; or go on.
     Pause(Option<Arc<str>>, Sender<()>),
-    /// Give the clients' socket away, at most after this time.
+    /// How many requests run that cannot go over to another server now.
+    Unmovable(Sender<usize>),
+    /// Give the clients' socket and the workers away, at most after this time.
     Give(Duration, Sender<Result<Given>>),
     /// Take no submissions, as this one asks; at the time of the turn.
     Cordon(CordonOrder, Sender<()>),

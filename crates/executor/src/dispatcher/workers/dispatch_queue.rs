@@ -59,6 +59,11 @@ impl DispatchQueue {
         !self.queues.is_empty() && self.queues.contains_key(&slot)
     }
 
+    /// How many runs no worker has received.
+    pub fn len(&self) -> usize {
+        self.queues.values().map(VecDeque::len).sum()
+    }
+
     /// Queue a run; `ready` if it waits only for the runs before it.
     pub fn push(&mut self, run: PendingRun, ready: bool) {
         let state = if ready {

@@ -68,6 +68,11 @@ impl Interrupts {
         self.0.iter().map(|interrupt| interrupt.due).min()
     }
 
+    /// Whether a run of this worker was interrupted or recalled, and has not ended.
+    pub fn has(&self, slot: Slot) -> bool {
+        self.0.iter().any(|interrupt| interrupt.slot == slot)
+    }
+
     /// The next step follows, or the worker is gone.
     pub fn forget(&mut self, slot: Slot) {
         self.0.retain(|interrupt| interrupt.slot != slot);

@@ -13,6 +13,7 @@ mod exits;
 mod growth;
 mod interrupts;
 mod measures;
+mod moving;
 mod output;
 mod process;
 mod processes;

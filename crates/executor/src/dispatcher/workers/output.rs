@@ -90,6 +90,39 @@ impl SideChannels {
         Some(&self.slots.get(key)?.side)
     }
 
+    /// The side socket of this key and the pipe of its output, once both are known.
+    pub fn descriptors(&self, key: Key) -> Option<(&Side, &OwnedFd)> {
+        let channel = self.slots.get(key)?;
+        Some((&channel.side, channel.output.as_ref()?))
+    }
+
+    /// Go on with the side socket of a worker that has identified itself to another server.
+    ///
+    /// # Errors
+    /// `System` if the kernel watches no further descriptor.
+    pub fn adopt(
+        &mut self,
+        poll: &Poll,
+        slot: Slot,
+        pid: i32,
+        side: OwnedFd,
+        output: OwnedFd,
+    ) -> Result<Key> {
+        let key = self.slots.insert_with(|key| SideChannel {
+            side: Side::resume(side, pid),
+            key,
+            slot: Some(slot),
+            output: None,
+        });
+        if let Some(channel) = self.slots.get_mut(key) {
+            let token = Token::new(Source::Side, key);
+            poll.add(&channel.side, token, Ready::READ)
+                .map_err(Error::system("epoll_ctl"))?;
+            channel.read_from(poll, output);
+        }
+        Ok(key)
+    }
+
     /// Accept workers, and read the records by which they identify themselves.
     pub fn accept(&mut self, cx: &mut Context, processes: &mut Processes, clients: &mut Clients) {
         self.accept_waiting(&cx.poll);

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use forebay_base::slots::Key;
 use forebay_transport::Error as Fault;
-use forebay_transport::calls::{Connection, Outcome as Reply, Outgoing, Taker};
+use forebay_transport::calls::{Connection, Options, Outcome as Reply, Outgoing, Taker};
 use forebay_transport::link::{Head, Payload};
-use forebay_transport::wire::Codec;
+use forebay_transport::stream::Socket;
+use forebay_transport::wire::{Codec, Role};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::dispatcher::giving::MovedRun;
 use crate::dispatcher::limit::{DEATH_REPORT_MS, GROWTH_RUN_MS, HALF_DEAD_MS};
 use crate::dispatcher::poll::{Poll, Ready, Source, Token};
 use crate::dispatcher::supervisor::protocol::StartedWorker;
@@ -146,6 +148,91 @@ impl WorkerProcess {
             self.set_mark();
         }
         Ok(true)
+    }
+
+    /// Go on with the process of another server, which has identified itself by this side socket.
+    ///
+    /// # Errors
+    /// `System` if the kernel watches no further descriptor; `Transport` for another kind of descriptor.
+    pub fn resume(
+        &mut self,
+        poll: &Poll,
+        pid: i32,
+        (connection, pidfd, generation): (OwnedFd, OwnedFd, u32),
+        side: Key,
+        runs: &[MovedRun],
+    ) -> Result<()> {
+        let options = Options::new(Role::Caller, "a worker");
+        let connection = Connection::resume(connection, options, true).map_err(Error::Transport)?;
+        for run in runs {
+            let expected = connection.expect_reply(run.call, Taker::Queue);
+            expected.map_err(Error::Transport)?;
+        }
+        let started = StartedWorker {
+            connection: Arc::new(connection),
+            pid,
+            pidfd,
+            generation,
+        };
+        self.adopt(poll, started)?;
+        self.side = Some(side);
+        if let Some(serving) = self.serving_mut() {
+            let runs = runs.iter().map(|run| (run.call, (run.id, run.attempt)));
+            serving.running.extend(runs);
+        }
+        Ok(())
+    }
+
+    /// Whether what it runs may go over to another server: nothing is half read or half written, it returns nothing, and
+    /// it has lent no memory, whose names the other one could not read.
+    pub fn is_movable(&self) -> bool {
+        let Some(serving) = self.serving() else {
+            return false;
+        };
+        let count = serving.running.len();
+        let is_between = serving.connection.is_quiescent(count).unwrap_or(false);
+        let is_open = serving.connection.is_open().unwrap_or(false);
+        let one_by_one = self.is_async() || count == 1;
+        let is_known = self.side.is_some() && !serving.over;
+        is_known
+            && one_by_one
+            && serving.recalled.is_empty()
+            && is_open
+            && is_between
+            && !serving.connection.borrows()
+    }
+
+    /// Its connection and its pidfd, while it serves.
+    pub fn descriptors(&self) -> Option<(Socket, &OwnedFd)> {
+        let serving = self.serving()?;
+        Some((serving.connection.socket()?, &serving.pidfd))
+    }
+
+    /// Its runs without a reply, by their calls.
+    pub fn open_runs(&self) -> impl Iterator<Item = (u64, RunId)> {
+        let running = self.serving().map(|serving| &serving.running);
+        running
+            .into_iter()
+            .flatten()
+            .map(|(call, run)| (*call, *run))
+    }
+
+    /// Its process; 0 while it does not serve.
+    pub fn pid(&self) -> i32 {
+        self.serving().map_or(0, |serving| serving.pid)
+    }
+
+    /// Of its lease.
+    pub fn generation(&self) -> u32 {
+        self.serving().map_or(0, |serving| serving.generation)
+    }
+
+    /// Another server has it: let go of its connection, and tell it nothing.
+    pub fn leave(&self, poll: &Poll) {
+        if let Some(serving) = self.serving() {
+            serving.unwatch(poll);
+            drop(serving.connection.close_local());
+        }
     }
 
     /// It has connected its side socket. False if that is another worker's.

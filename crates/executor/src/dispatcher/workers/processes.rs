@@ -49,6 +49,12 @@ impl Processes {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
+    /// All workers.
+    pub fn all(&self) -> impl Iterator<Item = (Slot, &WorkerProcess)> {
+        let numbered = (0..).zip(self.slots.iter());
+        numbered.filter_map(|(slot, worker)| Some((slot, worker.as_ref()?)))
+    }
+
     /// The slot of `key`, if it still holds the same worker.
     pub fn slot_of(&self, key: Key) -> Option<Slot> {
         let worker = self.get(key.index)?;

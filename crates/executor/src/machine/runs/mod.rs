@@ -9,6 +9,7 @@
 //! a time-out, the server's end, or the guard while the request was within its estimate. A request that the guard ended
 //! within its estimate has still used up a run: it began, and may not begin twice without retries.
 
+mod adopt;
 mod ahead;
 mod dispatch;
 mod idempotency;
@@ -36,6 +37,8 @@ use crate::op::Op;
 use crate::request::{
     Death, Ending, Failure, Lane, Millis, Outcome, Request, Slot, Status, Submission,
 };
+use adopt::Adopted;
+pub use adopt::{AdoptedRun, AdoptedWorker};
 use idempotency::IdempotencyKeys;
 use ledger::Ledger;
 use recent::Recent;
@@ -77,6 +80,8 @@ pub(super) struct Runs {
     /// Requests that are to fail because a predecessor did not succeed.
     doomed: Vec<(RequestId, RequestId)>,
     counts: Counts,
+    /// Runs of the last server that go on, until the requests are restored.
+    adopted: Adopted,
 }
 
 impl Runs {
@@ -90,6 +95,7 @@ impl Runs {
             filing: HashSet::new(),
             doomed: Vec::new(),
             counts: Counts::default(),
+            adopted: Adopted::default(),
         }
     }
 

@@ -352,7 +352,11 @@ impl Runs {
     ) {
         self.last = self.last.max(last);
         // By age, so that a predecessor is in the register before the requests that come after it.
-        restored.sort_by_key(|one| one.request.id);
+        // What runs on comes first: it has no unfinished predecessor, and holds its key.
+        restored.sort_by_key(|one| {
+            let id = one.request.id;
+            (!self.is_adopted(id, one.attempts), id)
+        });
         for one in restored {
             self.last = self.last.max(one.request.id);
             self.restore_one(parts, now, one);
@@ -378,6 +382,12 @@ impl Runs {
             self.advance(parts, now, key);
             return;
         }
+        if self.adopt_run(parts, now, key) {
+            return;
+        }
+        let Some(entry) = parts.register.get_mut(key) else {
+            return;
+        };
         let failure = if one.rebooted {
             Failure::OutcomeUnknown
         } else {

@@ -237,6 +237,14 @@ impl WorkerSet {
         Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
     }
 
+    /// Adds a worker of another server, which takes nothing more.
+    pub(crate) fn adopt(&mut self, now: Millis, lane: Lane) -> Slot {
+        let slot = self.add(Worker::new(lane, Arc::default(), true, now));
+        self.up(slot, now);
+        self.leave(slot);
+        slot
+    }
+
     /// Its process is ready.
     fn up(&mut self, slot: Slot, now: Millis) {
         let Some(worker) = self

@@ -72,7 +72,7 @@ fn an_owed_answer_is_read_by_whoever_is_next() {
     assert!(first.is_quiescent(0).expect("open"));
     answer(&server);
     let second = resume(socket, first.is_open().expect("open"));
-    second.expect_reply(owed).expect("open");
+    second.expect_reply(owed, Taker::Thread).expect("open");
     assert!(reply_of(&second, owed));
     let own = call(&second);
     answer(&server);
@@ -118,7 +118,7 @@ fn a_start_that_nobody_waited_for_is_read_with_the_preface() {
     let preface_read = first.is_open().expect("open");
     assert!(!preface_read);
     let second = resume(socket, preface_read);
-    second.expect_reply(owed).expect("open");
+    second.expect_reply(owed, Taker::Thread).expect("open");
     answer(&server);
     assert!(reply_of(&second, owed));
     assert!(second.is_open().expect("open"));

@@ -60,8 +60,13 @@ impl ConnectionState<Wire> {
     }
 
     /// Expect the reply to a call that another process made; it is taken like that of our own call.
-    pub fn expect_reply(&mut self, id: u64) {
-        self.calls().begin(id, Taker::Thread, 0);
+    pub fn expect_reply(&mut self, id: u64, taker: Taker) {
+        self.calls().begin(id, taker, 0);
+    }
+
+    /// Whether the peer may lend us memory.
+    pub fn borrows(&self) -> bool {
+        self.exchange.lending.borrows()
     }
 
     /// Close our duplicate of the socket; those of other processes stay connected.

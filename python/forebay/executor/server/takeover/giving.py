@@ -1,12 +1,13 @@
-"""The server that gives its place away: it lets what runs end, and passes on what it listens with.
+"""The server that gives its place away: its sockets, its store, its busy workers.
 
 | state | until | then |
 |---|---|---|
 | serving | a server asks (`begin`) | asked, or it is refused |
 | asked | that server has loaded the application (`ready`) | waiting |
-| waiting: begins nothing, accepts submissions | nothing runs, nothing is leased | giving |
+| waiting: begins nothing, accepts submissions | all that runs can go over | giving |
 | giving: answers its clients, writes everything | its dispatcher has closed | given |
-| given: serves nothing | the other one serves (`taken`) | left |
+| given: serves nothing | the other one serves (`taken`) | keeping |
+| keeping: is the parent of the workers that went over | the last of them has ended | |
 
 Where the other one ends, or what runs takes too long, it serves again; after *given* by starting
 its parts anew.
@@ -31,6 +32,8 @@ from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Door
 
 if TYPE_CHECKING:
     from forebay._core import Dispatcher
+    from forebay.executor.server.supervisor import Supervisor
+    from forebay.executor.server.worker_group import Death
 
 BEGIN_S: Final = 5.0
 """For the first packet of a server that asks."""
@@ -66,6 +69,10 @@ class Offer:
     watchdog_s: float | None = None
 
 
+MovedWorker = tuple[dict[str, Any], tuple[int, int, int, int]]
+"""The facts of a worker; its connection, its pidfd, its side socket, its output."""
+
+
 class Host(Protocol):
     """The server whose place is asked for. Called in the giver's thread."""
 
@@ -78,6 +85,12 @@ class Host(Protocol):
     def leased(self) -> int:
         """How many of its services are lent."""
 
+    def moved(self) -> int:
+        """How many workers it has that the server before it has started."""
+
+    def keep_workers(self, keeps: bool) -> None:
+        """Whether its workers live on when its dispatcher has closed."""
+
     def given(self, given: Given) -> None:
         """Its dispatcher has closed, and what it listened with is to be passed on."""
 
@@ -89,11 +102,13 @@ class Given(NamedTuple):
         channel: to the other server; the host closes it.
         process: its pidfd; the host closes it.
         clients: the socket of the clients and its lock; the host closes them.
+        workers: those that run something, and their descriptors; the host closes these.
     """
 
     channel: Channel
     process: int
     clients: tuple[int, int]
+    workers: list[MovedWorker]
 
     def pass_on(self, lock: int, gateway: int | None, on_taken: Callable[[int], None]) -> bool:
         """Give it to the other server; whether that serves now. If not, it has ended.
@@ -104,6 +119,8 @@ class Given(NamedTuple):
             on_taken: called with the other one's process before it is told that it is alone.
         """
         try:
+            for facts, descriptors in self.workers:
+                self.channel.send("worker", descriptors, worker=facts)
             self.channel.send("given", (lock, *self.clients), gateway=gateway)
             self.channel.expect("taken", TAKE_S)
         except BrokenError:
@@ -114,11 +131,30 @@ class Given(NamedTuple):
             self.channel.send("left")
         return True
 
-    def close(self, *, keep_clients: bool = False) -> None:
-        """Close what the host does not need any more."""
-        self.channel.close()
-        for descriptor in (self.process, *(() if keep_clients else self.clients)):
+    def close(self) -> None:
+        """The other one has it."""
+        workers = (descriptor for _, descriptors in self.workers for descriptor in descriptors)
+        for descriptor in (self.process, *self.clients, *workers):
             os.close(descriptor)
+
+    def keep_workers(self, supervisor: Supervisor, is_asked_to_stop: Callable[[], bool]) -> None:
+        """Be the parent of the workers that went over, until the last of them has ended.
+
+        Where the other server ends before, they end with this one.
+        """
+
+        def report(slot: int, death: Death) -> None:
+            with contextlib.suppress(BrokenError):
+                self.channel.send("died", slot=slot, death=list(death))
+
+        supervisor.keep_until_ended({facts["slot"] for facts, _ in self.workers}, report)
+        with contextlib.suppress(BrokenError):
+            while supervisor.is_alive() and not is_asked_to_stop():
+                packet = self.channel.receive(LOOK_S * 5)
+                if packet is not None and packet.kind == "stop":
+                    supervisor.stop_kept(packet.told["slot"])
+        supervisor.close()
+        self.channel.close()
 
     def _end(self) -> None:
         """See the other one end: two servers never have one store."""
@@ -129,6 +165,44 @@ class Given(NamedTuple):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.process, signal.SIGKILL)
             ended.poll()
+
+
+class KeptWorkers:
+    """Workers that this server goes on with after it had given them to one that has failed.
+
+    Args:
+        supervisor: has started them.
+        workers: in the order of the slots that they have now: 0, 1, 2.
+    """
+
+    def __init__(self, supervisor: Supervisor, workers: list[MovedWorker]) -> None:
+        self._supervisor = supervisor
+        self._slots = [facts["slot"] for facts, _ in workers]
+        self._ended = 0
+
+    @property
+    def living(self) -> int:
+        """How many have not ended."""
+        return len(self._slots) - self._ended
+
+    def attend(self, died: Callable[..., None]) -> None:
+        """From now on `died` gets the slot of each that ends, and how."""
+
+        def report(slot: int, death: Death) -> None:
+            self._ended += 1
+            with contextlib.suppress(ClosedError):  # this server ends
+                died(self._slots.index(slot), *death)
+
+        self._supervisor.keep_until_ended(set(self._slots), report)
+
+    def stop(self, slot: int) -> None:
+        """It was asked to leave: make sure that it does."""
+        if slot < len(self._slots):
+            self._supervisor.stop_kept(self._slots[slot])
+
+    def close(self) -> None:
+        """End them."""
+        self._supervisor.close()
 
 
 class Giver:
@@ -177,14 +251,14 @@ class Giver:
                 unless_given.callback(channel.close)
                 process = os.pidfd_open(channel.pid)
                 unless_given.callback(os.close, process)
-                clients = self._serve(channel)
-                if clients is not None:
+                left = self._serve(channel)
+                if left is not None:
                     unless_given.pop_all()
-                    self._host.given(Given(channel, process, clients))
+                    self._host.given(Given(channel, process, *left))
                     return True
         return False
 
-    def _serve(self, channel: Channel) -> tuple[int, int] | None:
+    def _serve(self, channel: Channel) -> tuple[tuple[int, int], list[MovedWorker]] | None:
         """Give the place to who asks; None if it is refused."""
         begin = channel.expect("begin", BEGIN_S).told
         why = self._host.unwilling() or _unfit(begin)
@@ -208,7 +282,7 @@ class Giver:
                 channel.send("refused", why=str(error))
             raise
 
-    def _give(self, channel: Channel, within_s: float) -> tuple[int, int]:
+    def _give(self, channel: Channel, within_s: float) -> tuple[tuple[int, int], list[MovedWorker]]:
         until = time.monotonic() + within_s
         told: dict[str, Any] = {}
         while waits := self._waits():
@@ -217,8 +291,8 @@ class Giver:
                 told = waits
             if time.monotonic() >= until:
                 raise BrokenError(
-                    f"what runs has not ended in {within_s:g} s: {waits['text']}; it goes on to"
-                    " serve. Try again with a longer --drain-grace, or cancel what runs",
+                    f"it has waited {within_s:g} s for {waits['text']}; try again with a longer"
+                    " --drain-grace, or cancel what runs",
                     delivered="no",
                 )
             self._heard(channel, LOOK_S)
@@ -227,7 +301,12 @@ class Giver:
                 "its disk takes nothing, and ends of requests wait for it; make room first",
                 delivered="no",
             )
-        return self._dispatcher.give(GIVE_S)
+        self._host.keep_workers(True)
+        try:
+            return self._dispatcher.give(GIVE_S)
+        except BaseException:
+            self._host.keep_workers(False)
+            raise
 
     def _heard(self, channel: Channel, timeout: float | None) -> dict[str, Any] | None:
         """What the other server says in this time; meanwhile further ones are refused.
@@ -256,15 +335,14 @@ class Giver:
                 other.send("refused", why=f"process {pid} takes its place already")
 
     def _waits(self) -> dict[str, Any]:
-        """What runs and what is lent; empty if there is nothing."""
-        lanes = self._dispatcher.figures()["lanes"].values()
-        running = sum(lane["running"] for lane in lanes)
-        leased = self._host.leased()
-        if not running and not leased:
-            return {}
-        parts = [f"{running} requests run"] if running else []
-        parts += [f"{leased} services are lent"] if leased else []
-        return {"running": running, "leased": leased, "text": ", ".join(parts)}
+        """What cannot go over now; empty if there is nothing."""
+        counts = (
+            (self._dispatcher.unmovable(), "runs that are being ended or have lent memory"),
+            (self._host.leased(), "services that are lent"),
+            (self._host.moved(), "workers of the server before"),
+        )
+        text = ", ".join(f"{count} {what}" for count, what in counts if count)
+        return {"text": text} if text else {}
 
     def _check_ending(self) -> None:
         if self._ending:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from forebay import _core
-from forebay.errors import BrokenError
+from forebay.errors import BrokenError, ClosedError
+from forebay.executor.server.takeover.giving import MovedWorker
 from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Packet, close_all
+from forebay.executor.server.worker_group import Death
 from forebay.executor.wire.paths import ServerPaths, StateLock
 
 ANSWER_S: Final = 10.0
 """For an answer that waits for nothing."""
+
+LOST: Final = Death("server", 0, None, None, None, None, "")
+"""How a worker ended whose parent is gone."""
 
 LOOK_S: Final = 0.1
 """Between two looks whether this server is to end."""
@@ -26,11 +33,13 @@ class Place(NamedTuple):
         lock: of the state directory.
         clients: the socket of the clients and its lock.
         gateway: the process of the gateway, which goes on until the new server has its own.
+        workers: those that run something; they get the first slots, in this order.
     """
 
     lock: int
     clients: tuple[int, int]
     gateway: int | None
+    workers: list[MovedWorker]
 
 
 class Predecessor:
@@ -61,6 +70,8 @@ class Predecessor:
         self.http: tuple[int, str] | None = (descriptors[0], told["url"]) if descriptors else None
         self.notify: str | None = told["notify"]
         self.watchdog_s: float | None = told["watchdog_s"]
+        self._slots: list[int] = []
+        """Of the workers that it has given, under it."""
 
     def take(
         self,
@@ -79,22 +90,31 @@ class Predecessor:
             BrokenError: it goes on to serve, for the reason in the message, or it has ended.
         """
         self._channel.send("ready", within_s=within_s)
-        while (packet := self._channel.receive(LOOK_S)) is None or packet.kind == "waits":
-            if packet is not None:
-                told("taking", {"pid": self.pid, "text": packet.told["text"]})
-            elif is_asked_to_stop():
-                return None
-        return self._place(packet)
-
-    def _place(self, packet: Packet) -> Place:
-        if packet.kind != "given":
-            close_all(packet.descriptors)
-            raise BrokenError(
-                f"the server in process {self.pid} keeps its place: {packet.told.get('why')}",
-                delivered="no",
-            )
+        workers: list[MovedWorker] = []
+        with contextlib.ExitStack() as unless_given:
+            while (packet := self._channel.receive(LOOK_S)) is None or packet.kind != "given":
+                if packet is None:
+                    if is_asked_to_stop():
+                        return None
+                elif packet.kind == "waits":
+                    told("taking", {"pid": self.pid, "text": packet.told["text"]})
+                elif packet.kind == "worker":
+                    connection, process, side, output = packet.descriptors
+                    unless_given.callback(close_all, packet.descriptors)
+                    workers.append((packet.told["worker"], (connection, process, side, output)))
+                else:
+                    self._refused(packet)
+            unless_given.pop_all()
         lock, *clients = packet.descriptors
-        return Place(lock, (clients[0], clients[1]), packet.told["gateway"])
+        self._slots = [facts["slot"] for facts, _ in workers]
+        return Place(lock, (clients[0], clients[1]), packet.told["gateway"], workers)
+
+    def _refused(self, packet: Packet) -> None:
+        close_all(packet.descriptors)
+        raise BrokenError(
+            f"the server in process {self.pid} keeps its place: {packet.told.get('why')}",
+            delivered="no",
+        )
 
     def taken(self) -> None:
         """Tell it that this server has the store and listens; it has left when this returns.
@@ -105,9 +125,69 @@ class Predecessor:
         self._channel.send("taken")
         self._channel.expect("left", ANSWER_S)
 
+    def moved(self) -> MovedWorkers | None:
+        """The workers that it has given, whose parent it stays; None: there are none.
+
+        From now on the connection is theirs.
+        """
+        return MovedWorkers(self._channel, self._slots) if self._slots else None
+
     def close(self) -> None:
         """End the connection; without `taken` the other server serves on. Idempotent."""
         self._channel.close()
+
+
+class MovedWorkers:
+    """Workers that run on under this server, and whose parent is the one before.
+
+    Args:
+        channel: to that one, which the workers do not outlive.
+        slots: theirs under that one, in the order of those that they have here: 0, 1, 2.
+
+    Attributes:
+        living: how many have not ended.
+    """
+
+    def __init__(self, channel: Channel, slots: list[int]) -> None:
+        self._channel = channel
+        self._slots = slots
+        self._ended: set[int] = set()
+
+    @property
+    def living(self) -> int:
+        """How many have not ended."""
+        return len(self._slots) - len(self._ended)
+
+    def attend(self, died: Callable[..., None]) -> None:
+        """From now on `died` gets the slot of each that ends, and how; in a thread of its own."""
+        thread = threading.Thread(
+            target=self._run, args=(died,), name="forebay-moved-workers", daemon=True
+        )
+        thread.start()
+
+    def stop(self, slot: int) -> None:
+        """It was asked to leave: have its parent make sure that it does."""
+        if slot < len(self._slots):
+            with contextlib.suppress(BrokenError):  # it ends with its parent
+                self._channel.send("stop", slot=self._slots[slot])
+
+    def close(self) -> None:
+        """Let their parent end them."""
+        self._channel.close()
+
+    def _run(self, died: Callable[..., None]) -> None:
+        with contextlib.suppress(ClosedError):  # this server ends
+            with contextlib.suppress(BrokenError):
+                while self.living:
+                    packet = self._channel.receive()
+                    if packet is not None and packet.kind == "died":
+                        slot = self._slots.index(packet.told["slot"])
+                        self._ended.add(slot)
+                        died(slot, *packet.told["death"])
+            # Their parent is gone, and its keeper has ended them.
+            for slot in set(range(len(self._slots))) - self._ended:
+                self._ended.add(slot)
+                died(slot, *LOST)
 
 
 def find_predecessor(paths: ServerPaths) -> Predecessor | None:

@@ -5,10 +5,12 @@ Each packet is a JSON object with the key `is`, and may carry descriptors. The n
 | new server | old server |
 |---|---|
 | `begin`: its protocol, the version of its store | `begun`: its HTTP socket, its manager |
-| `ready`: the application is loaded; the limit on what runs | `waits`: for what; `given` |
+| `ready`: the application is loaded; how long to wait | `waits`: for what; `worker`s; `given` |
 | `taken`: it has the store and listens | `left`: it speaks to nobody any more |
+| `stop`: a worker that went over was asked to leave | `died`: how such a worker ended |
 
-The old server may answer `refused`, with the reason, in the place of `begun` and `given`.
+The old server may answer `refused`, with the reason, in the place of `begun` and `given`. After
+`left` it stays the parent of the workers that went over, until the last of them has ended.
 
 The end of the connection before `taken` gives the take-over up.
 """
@@ -142,7 +144,9 @@ class Channel:
         return self._connection.fileno()
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """End it, also for a thread that waits for something. Idempotent."""
+        with contextlib.suppress(OSError):  # the other one was faster
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
     def _gone(self, why: str | None) -> BrokenError:

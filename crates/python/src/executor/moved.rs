@@ -1,0 +1,77 @@
+//! Workers that go over to another server, as Python passes them on: their facts and their descriptors.
+
+use std::os::fd::{IntoRawFd, RawFd};
+
+use forebay_executor::dispatcher::{self, MovedRun, MovedWorker};
+use forebay_executor::id::RequestId;
+use forebay_executor::request::Lane;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::{Result, config};
+use crate::sys::descriptor::take;
+
+/// The facts of a worker, which Python encodes; and its connection, its pidfd, its side socket, its output.
+pub type Moved<'py> = (Bound<'py, PyDict>, [RawFd; 4]);
+
+/// The socket of the clients and its lock; the workers.
+pub type Given<'py> = ([RawFd; 2], Vec<Moved<'py>>);
+
+/// A call, its request, the number of the run, how long it has run.
+type Run = [u64; 4];
+
+/// What a dispatcher has given: the socket of the clients with its lock, and the workers. All descriptors are Python's.
+pub fn given(py: Python<'_>, given: dispatcher::Given) -> PyResult<Given<'_>> {
+    let clients = given.clients.map(IntoRawFd::into_raw_fd);
+    let workers = given.workers.into_iter().map(|worker| moved(py, worker));
+    Ok((clients, workers.collect::<PyResult<_>>()?))
+}
+
+fn moved(py: Python<'_>, worker: MovedWorker) -> PyResult<Moved<'_>> {
+    let runs = worker.runs.iter();
+    let runs: Vec<Run> = runs
+        .map(|run| [run.call, run.id.0, run.attempt.into(), run.ran_ms])
+        .collect();
+    let facts = PyDict::new(py);
+    facts.set_item("slot", worker.slot)?;
+    facts.set_item("lane", worker.lane.word())?;
+    facts.set_item("pid", worker.pid)?;
+    facts.set_item("generation", worker.generation)?;
+    facts.set_item("runs", runs)?;
+    let [side, output] = worker.side;
+    let descriptors = [worker.connection, worker.pidfd, side, output];
+    Ok((facts, descriptors.map(IntoRawFd::into_raw_fd)))
+}
+
+/// A worker from what [`given`] has made of it.
+pub fn moved_of(worker: &Bound<'_, PyAny>) -> Result<MovedWorker> {
+    let (facts, descriptors): Moved<'_> = worker.extract()?;
+    let [connection, pidfd, side, output] = descriptors;
+    let [connection, pidfd, side, output] =
+        [take(connection)?, take(pidfd)?, take(side)?, take(output)?];
+    let fact = |name: &str| {
+        let found = facts.get_item(name)?;
+        found.ok_or_else(|| PyErr::from(config(format!("a moved worker without {name:?}"))))
+    };
+    let lane: String = fact("lane")?.extract()?;
+    let unknown = || config(format!("there is no lane {lane:?}"));
+    let runs: Vec<Run> = fact("runs")?.extract()?;
+    let runs = runs
+        .into_iter()
+        .map(|[call, id, attempt, ran_ms]| MovedRun {
+            call,
+            id: RequestId(id),
+            attempt: u32::try_from(attempt).unwrap_or(u32::MAX),
+            ran_ms,
+        });
+    Ok(MovedWorker {
+        slot: fact("slot")?.extract()?,
+        lane: Lane::of_word(&lane).ok_or_else(unknown)?,
+        pid: fact("pid")?.extract()?,
+        generation: fact("generation")?.extract()?,
+        connection,
+        pidfd,
+        side: [side, output],
+        runs: runs.collect(),
+    })
+}
