@@ -22,6 +22,7 @@ from forebay.executor.server.takeover.wire import Channel
 from forebay.executor.wire.paths import paths_of
 from tests.executor.server.chaos_clients import Submitter
 from tests.executor.server.chaos_verdict import Store, Verdict
+from tests.executor.server.test_moved_workers import busy_worker
 from tests.executor.serving import Serving, descendants, until, wait_gone
 
 FOLDER = Path(__file__).parent
@@ -34,6 +35,30 @@ REQUESTS_EACH = 100
 """Of all clients, while one server serves."""
 
 pytestmark = pytest.mark.timeout(120 + 20 * TAKEOVERS)
+
+
+LEASES = """
+import os, time
+import forebay
+
+app = forebay.App("leases")
+
+class Tool(forebay.Service):
+    def use(self):
+        return "leased"
+
+@app.request()
+def lease(ctx: forebay.Context, path: str, gate: str) -> str:
+    with ctx.acquire(Tool) as tool:
+        open(path, "w").close()
+        while not os.path.exists(gate):
+            time.sleep(0.01)
+        return tool.use()
+
+@app.request()
+def add(a: int) -> int:
+    return a
+"""
 
 
 def state_of(serving: Serving) -> Path:
@@ -78,60 +103,61 @@ def test_many_in_a_row_under_load(tmp_path: Path) -> None:
     assert len(lines) == accepted, "each ran once"
 
 
-def test_a_client_that_waits_has_its_result_from_the_next_server(tmp_path: Path) -> None:
-    """What runs ends first, what waits runs there; both answers come as if nothing had been."""
+def test_what_runs_goes_on_under_the_next_server(tmp_path: Path) -> None:
+    """It notices nothing, and who waits for it has its result from the next server."""
     with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
         gate = tmp_path / "gate"
         with forebay.Client(f"unix://{serving.socket}", start=False) as client:
             runs = client.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
             waits = client.submit("sleep", seconds=0.0)
             until((tmp_path / "ran").exists)
-            successor = serving.replace(ready=False)
+            pid = busy_worker(client)
+            successor = serving.replace()
             try:
-                assert "1 requests run" in successor.hear("taking")["text"]
-                accepted = client.submit("sleep", seconds=0.0)
-                assert accepted.id, "submissions are accepted while it waits"
-                gate.touch()
-                assert isinstance(runs.result(timeout=20), int)
-                successor.hear("ready")
-                for request in (waits, accepted):
-                    assert isinstance(request.result(timeout=20), int)
                 assert client.info()["pid"] == successor.pid
-                assert serving.ended() == 0
+                assert isinstance(waits.result(timeout=20), int), "in a worker of its own"
+                assert runs.show()["status"] == "running"
+                gate.touch()
+                assert runs.result(timeout=20) == pid, "the same process"
+                assert runs.show()["attempts"] == 1
+                assert serving.ended() == 0, "once the last of its workers has ended"
+                wait_gone(pid)
             finally:
                 successor.close()
+        assert (tmp_path / "ran").read_text() == "ran\n"
 
 
-def test_what_runs_too_long_leaves_the_old_server_in_its_place(tmp_path: Path) -> None:
-    """The new one says why, and the old one begins what waits again."""
-    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+def test_what_cannot_go_over_in_time_leaves_the_old_server_in_its_place(tmp_path: Path) -> None:
+    """Here a service that somebody has leased; the new server says what it waited for."""
+    with Serving(tmp_path, LEASES, long_workers=1, max_workers=1) as serving:
         gate = tmp_path / "gate"
         with serving.caller() as caller:
-            caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
-            waits = caller.submit("sleep", seconds=0.0)
+            leases = caller.submit("lease", path=str(tmp_path / "ran"), gate=str(gate))
+            waits = caller.submit("add", a=1)
             until((tmp_path / "ran").exists)
             successor = serving.replace(ready=False, drain_grace=0.3)
-            successor.hear("taking")
+            assert "1 services that are lent" in successor.hear("taking")["text"]
             told = successor.hear("error")
-            assert "what runs has not ended in 0.3 s: 1 requests run" in told["message"]
+            assert "it has waited 0.3 s for 1 services that are lent" in told["message"]
             assert successor.ended() == 70
             gate.touch()
-            assert isinstance(caller.wait(waits), int), "it goes on with its clients"
+            assert caller.wait(waits) == 1, "it goes on with its clients"
+            assert caller.wait(leases) == "leased"
 
 
 def test_a_successor_that_is_killed_while_it_waits_changes_nothing(tmp_path: Path) -> None:
     """The old server hears its end, and begins what waits."""
-    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+    with Serving(tmp_path, LEASES, long_workers=1, max_workers=1) as serving:
         gate = tmp_path / "gate"
         with serving.caller() as caller:
-            caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
-            waits = caller.submit("sleep", seconds=0.0)
+            caller.submit("lease", path=str(tmp_path / "ran"), gate=str(gate))
+            waits = caller.submit("add", a=1)
             until((tmp_path / "ran").exists)
             successor = serving.replace(ready=False)
             successor.hear("taking")
             successor.kill()
             gate.touch()
-            assert isinstance(caller.wait(waits), int)
+            assert caller.wait(waits) == 1
 
 
 FALSE = """
@@ -146,6 +172,8 @@ channel.expect("begun", 10)
 channel.send("ready", within_s=10)
 while (packet := channel.receive(20)).kind == "waits":
     pass
+assert packet.kind == "worker" and len(packet.descriptors) == 4
+packet = channel.receive(20)
 assert packet.kind == "given" and len(packet.descriptors) == 3
 time.sleep(float(sys.argv[2]))
 """
@@ -156,11 +184,14 @@ time.sleep(float(sys.argv[2]))
 def test_a_successor_that_fails_with_the_place_leaves_it_to_the_old_server(
     tmp_path: Path, hangs_s: int
 ) -> None:
-    """The old one starts its parts anew, once the other one has certainly ended."""
+    """It starts its parts anew, once the other one has certainly ended; what runs goes on."""
     serving = Serving(tmp_path, APP, take_s=1.0)
+    gate = tmp_path / "gate"
     with serving:
         with serving.caller() as caller:
+            runs = caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
             before = caller.submit("add", a=1)
+            until((tmp_path / "ran").exists)
         path = Path(serving.socket).with_suffix(".take")
         program = [sys.executable, "-c", FALSE, str(path), str(hangs_s)]
         successor = subprocess.Popen(program, env=serving.environment)
@@ -170,14 +201,22 @@ def test_a_successor_that_fails_with_the_place_leaves_it_to_the_old_server(
             assert successor.wait(10) == (-signal.SIGKILL if hangs_s else 0)
             assert waiting.wait(before) == 3
             assert waiting.run("add", a=2) == 4
+            gate.touch()
+            assert isinstance(waiting.wait(runs), int)
+            assert (tmp_path / "ran").read_text() == "ran\n"
+        successor = serving.replace()
+        assert serving.ended() == 0
+        with successor.caller() as caller:
+            assert caller.run("add", a=2) == 4
+        successor.close()
 
 
 def test_a_second_successor_is_refused(tmp_path: Path) -> None:
     """With the process that is at it."""
-    with Serving(tmp_path, APP, long_workers=1, max_workers=1) as serving:
+    with Serving(tmp_path, LEASES, long_workers=1, max_workers=1) as serving:
         gate = tmp_path / "gate"
         with serving.caller() as caller:
-            caller.submit("mark", path=str(tmp_path / "ran"), gate=str(gate))
+            caller.submit("lease", path=str(tmp_path / "ran"), gate=str(gate))
             until((tmp_path / "ran").exists)
             first = serving.replace(ready=False)
             first.hear("taking")

@@ -37,8 +37,9 @@ from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
 from forebay.executor.server.supervisor import Supervisor
-from forebay.executor.server.takeover.giving import Given, Giver, KeptWorkers, Offer
-from forebay.executor.server.takeover.taking import MovedWorkers, Place, Predecessor
+from forebay.executor.server.takeover.giving import Given, Giver, Offer
+from forebay.executor.server.takeover.moved import MovedWorkers
+from forebay.executor.server.takeover.taking import Place, Predecessor
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Server:
         self._loaded: Loaded | None = None
         self._given: Given | None = None
         self._is_replaced = False
-        self._moved: MovedWorkers | KeptWorkers | None = None
+        self._moved: MovedWorkers | None = None
         """Of the dispatcher, those that another supervisor has started."""
         self._gateway: int | None = None
         """Its process."""
@@ -265,7 +266,8 @@ class Server:
 
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
-        return {} if self._supervisor is None else self._supervisor.pids()
+        pids = {} if self._supervisor is None else self._supervisor.pids()
+        return pids if self._moved is None else pids | self._moved.pids
 
     def look(self) -> dict[str, Any] | None:
         """The figures of the dispatcher, as soon as it answers; None: it is not there.
@@ -502,7 +504,7 @@ class Server:
         if self._loaded is None:
             return None
         place = predecessor.take(self._config.drain_grace, self._report, is_asked_to_stop)
-        self._moved = predecessor.moved()
+        self._moved = None if place is None else predecessor.moved(place)
         return place
 
     def _close_loaded(self) -> None:
@@ -520,7 +522,7 @@ class Server:
 
     def moved(self) -> int:
         """How many workers it has that the server before it has started."""
-        return 0 if self._moved is None else self._moved.living
+        return 0 if self._moved is None else len(self._moved.pids)
 
     def keep_workers(self, keeps: bool) -> None:
         """Whether its workers live on when its dispatcher has closed."""
@@ -554,7 +556,7 @@ class Server:
         place = Place(os.dup(self._lock.fileno()), given.clients, self._gateway, given.workers)
         self._take_notice_back()
         self._lock.close()
-        self._moved = KeptWorkers(supervisor, given.workers) if given.workers else None
+        self._moved = MovedWorkers(given.workers, supervisor) if given.workers else None
         if self._moved is None:
             supervisor.close()
         self._over.clear()

@@ -258,9 +258,9 @@ class Supervisor:
             for group in self._groups():
                 group.drive()
             while self._to_stop:
-                slot = self._slots.filled.get(self._to_stop.pop())
-                if slot is not None and slot.leave_by is None:
-                    slot.leave_by = time.monotonic() + LEAVE_S
+                leaving = self._slots.filled.get(self._to_stop.pop())
+                if leaving is not None and leaving.leave_by is None:
+                    leaving.leave_by = time.monotonic() + LEAVE_S
             self._end_overdue()
             if self._kept is not None and not self._report_kept(*self._kept):
                 return

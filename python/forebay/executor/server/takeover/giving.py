@@ -16,6 +16,7 @@ its parts anew.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -28,12 +29,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from forebay import _core
 from forebay.errors import BrokenError, ClosedError, ConfigError, Error
+from forebay.executor.server.takeover.moved import MovedWorker
 from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Door
 
 if TYPE_CHECKING:
     from forebay._core import Dispatcher
     from forebay.executor.server.supervisor import Supervisor
     from forebay.executor.server.worker_group import Death
+
+_log = logging.getLogger(__name__)
 
 BEGIN_S: Final = 5.0
 """For the first packet of a server that asks."""
@@ -67,10 +71,6 @@ class Offer:
     http: tuple[int, str] | None = None
     notify: str | None = None
     watchdog_s: float | None = None
-
-
-MovedWorker = tuple[dict[str, Any], tuple[int, int, int, int]]
-"""The facts of a worker; its connection, its pidfd, its side socket, its output."""
 
 
 class Host(Protocol):
@@ -167,44 +167,6 @@ class Given(NamedTuple):
             ended.poll()
 
 
-class KeptWorkers:
-    """Workers that this server goes on with after it had given them to one that has failed.
-
-    Args:
-        supervisor: has started them.
-        workers: in the order of the slots that they have now: 0, 1, 2.
-    """
-
-    def __init__(self, supervisor: Supervisor, workers: list[MovedWorker]) -> None:
-        self._supervisor = supervisor
-        self._slots = [facts["slot"] for facts, _ in workers]
-        self._ended = 0
-
-    @property
-    def living(self) -> int:
-        """How many have not ended."""
-        return len(self._slots) - self._ended
-
-    def attend(self, died: Callable[..., None]) -> None:
-        """From now on `died` gets the slot of each that ends, and how."""
-
-        def report(slot: int, death: Death) -> None:
-            self._ended += 1
-            with contextlib.suppress(ClosedError):  # this server ends
-                died(self._slots.index(slot), *death)
-
-        self._supervisor.keep_until_ended(set(self._slots), report)
-
-    def stop(self, slot: int) -> None:
-        """It was asked to leave: make sure that it does."""
-        if slot < len(self._slots):
-            self._supervisor.stop_kept(self._slots[slot])
-
-    def close(self) -> None:
-        """End them."""
-        self._supervisor.close()
-
-
 class Giver:
     """Answers servers that ask for this one's place, in a thread of its own.
 
@@ -245,7 +207,7 @@ class Giver:
         """Wait for a server that asks, and answer it; whether it was given the place."""
         self._poll.poll()
         self._check_ending()
-        with contextlib.suppress(OSError, BrokenError, ConfigError):
+        try:
             channel = self._door.accept()
             with contextlib.ExitStack() as unless_given:
                 unless_given.callback(channel.close)
@@ -256,6 +218,8 @@ class Giver:
                     unless_given.pop_all()
                     self._host.given(Given(channel, process, *left))
                     return True
+        except (OSError, BrokenError, ConfigError) as error:
+            _log.warning("another server was to take the place of this one: %s", error)
         return False
 
     def _serve(self, channel: Channel) -> tuple[tuple[int, int], list[MovedWorker]] | None:

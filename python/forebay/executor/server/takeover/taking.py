@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from forebay import _core
-from forebay.errors import BrokenError, ClosedError
-from forebay.executor.server.takeover.giving import MovedWorker
+from forebay.errors import BrokenError
+from forebay.executor.server.takeover.moved import MovedWorker, MovedWorkers
 from forebay.executor.server.takeover.wire import PROTOCOL, Channel, Packet, close_all
 from forebay.executor.server.worker_group import Death
 from forebay.executor.wire.paths import ServerPaths, StateLock
@@ -70,8 +70,6 @@ class Predecessor:
         self.http: tuple[int, str] | None = (descriptors[0], told["url"]) if descriptors else None
         self.notify: str | None = told["notify"]
         self.watchdog_s: float | None = told["watchdog_s"]
-        self._slots: list[int] = []
-        """Of the workers that it has given, under it."""
 
     def take(
         self,
@@ -106,7 +104,6 @@ class Predecessor:
                     self._refused(packet)
             unless_given.pop_all()
         lock, *clients = packet.descriptors
-        self._slots = [facts["slot"] for facts, _ in workers]
         return Place(lock, (clients[0], clients[1]), packet.told["gateway"], workers)
 
     def _refused(self, packet: Packet) -> None:
@@ -125,69 +122,53 @@ class Predecessor:
         self._channel.send("taken")
         self._channel.expect("left", ANSWER_S)
 
-    def moved(self) -> MovedWorkers | None:
-        """The workers that it has given, whose parent it stays; None: there are none.
-
-        From now on the connection is theirs.
-        """
-        return MovedWorkers(self._channel, self._slots) if self._slots else None
+    def moved(self, place: Place) -> MovedWorkers | None:
+        """The workers that it has given, whose parent it stays; None: there are none."""
+        if not place.workers:
+            return None
+        return MovedWorkers(place.workers, _DistantParent(self._channel))
 
     def close(self) -> None:
         """End the connection; without `taken` the other server serves on. Idempotent."""
         self._channel.close()
 
 
-class MovedWorkers:
-    """Workers that run on under this server, and whose parent is the one before.
+class _DistantParent:
+    """The server before, as the parent of the workers that it has given.
 
     Args:
-        channel: to that one, which the workers do not outlive.
-        slots: theirs under that one, in the order of those that they have here: 0, 1, 2.
-
-    Attributes:
-        living: how many have not ended.
+        channel: to it; the workers do not outlive it.
     """
 
-    def __init__(self, channel: Channel, slots: list[int]) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._slots = slots
-        self._ended: set[int] = set()
 
-    @property
-    def living(self) -> int:
-        """How many have not ended."""
-        return len(self._slots) - len(self._ended)
-
-    def attend(self, died: Callable[..., None]) -> None:
-        """From now on `died` gets the slot of each that ends, and how; in a thread of its own."""
+    def keep_until_ended(self, slots: set[int], report: Callable[[int, Death], None]) -> None:
+        """Have `report` told of each end, in a thread of its own."""
         thread = threading.Thread(
-            target=self._run, args=(died,), name="forebay-moved-workers", daemon=True
+            target=self._run, args=(slots, report), name="forebay-moved-workers", daemon=True
         )
         thread.start()
 
-    def stop(self, slot: int) -> None:
-        """It was asked to leave: have its parent make sure that it does."""
-        if slot < len(self._slots):
-            with contextlib.suppress(BrokenError):  # it ends with its parent
-                self._channel.send("stop", slot=self._slots[slot])
+    def stop_kept(self, number: int) -> None:
+        """One was asked to leave."""
+        with contextlib.suppress(BrokenError):  # it ends with its parent
+            self._channel.send("stop", slot=number)
 
     def close(self) -> None:
-        """Let their parent end them."""
+        """Let it end them: nobody serves them any more."""
         self._channel.close()
 
-    def _run(self, died: Callable[..., None]) -> None:
-        with contextlib.suppress(ClosedError):  # this server ends
-            with contextlib.suppress(BrokenError):
-                while self.living:
-                    packet = self._channel.receive()
-                    if packet is not None and packet.kind == "died":
-                        slot = self._slots.index(packet.told["slot"])
-                        self._ended.add(slot)
-                        died(slot, *packet.told["death"])
-            # Their parent is gone, and its keeper has ended them.
-            for slot in set(range(len(self._slots))) - self._ended:
-                self._ended.add(slot)
-                died(slot, *LOST)
+    def _run(self, slots: set[int], report: Callable[[int, Death], None]) -> None:
+        living = set(slots)
+        with contextlib.suppress(BrokenError):
+            while living:
+                packet = self._channel.receive()
+                if packet is not None and packet.kind == "died":
+                    living.discard(packet.told["slot"])
+                    report(packet.told["slot"], Death(*packet.told["death"]))
+        for slot in living:  # their parent is gone, and its keeper has ended them
+            report(slot, LOST)
 
 
 def find_predecessor(paths: ServerPaths) -> Predecessor | None:
