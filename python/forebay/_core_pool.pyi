@@ -410,6 +410,8 @@ class Lender:
         """As `Pool.handover`."""
     def attach(self, pidfd: int) -> int:
         """As `Pool.attach`."""
+    def stop_listening(self) -> None:
+        """Lend to those that are connected alone, and remove the socket. Not during `run`."""
     def close(self, timeout: float) -> None:
         """End every service, wait for the keeper without the GIL, remove the socket. Idempotent."""
 

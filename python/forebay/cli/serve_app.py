@@ -40,6 +40,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
 
     if options.detach:
         return detach(sys.argv[1:])
+    starter = Starter.take()
     options.unread = False
     arguments = {f"executor.{name}": getattr(options, name) for name in settings}
     arguments["state_dir"] = options.state_dir
@@ -56,7 +57,7 @@ def serve(options: argparse.Namespace, settings: Iterable[str]) -> int:
             _log.warning("%s", warning)
         else:
             note(f"forebay: {warning}")
-    starter, manager = Starter.take(), Manager.take()
+    manager = Manager.take()
     target = parse_target(options.target)
     state_dir = configuration.value("state_dir")
     with contextlib.ExitStack() as parts:

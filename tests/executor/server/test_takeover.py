@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -37,28 +38,50 @@ REQUESTS_EACH = 100
 pytestmark = pytest.mark.timeout(120 + 20 * TAKEOVERS)
 
 
-LEASES = """
+STAYS = """
 import os, time
 import forebay
 
-app = forebay.App("leases")
-
-class Tool(forebay.Service):
-    def use(self):
-        return "leased"
+app = forebay.App("stays")
 
 @app.request()
-def lease(ctx: forebay.Context, path: str, gate: str) -> str:
-    with ctx.acquire(Tool) as tool:
-        open(path, "w").close()
-        while not os.path.exists(gate):
-            time.sleep(0.01)
-        return tool.use()
+def large() -> bytes:
+    return bytes(200_000)
+
+@app.request()
+def stay(path: str, gate: str) -> str:
+    open(path, "w").close()
+    while not os.path.exists(gate):
+        time.sleep(0.01)
+    return "stayed"
 
 @app.request()
 def add(a: int) -> int:
     return a
 """
+
+
+class Stays:
+    """A server whose one worker cannot go over: it has lent memory to the server."""
+
+    def __init__(self, directory: Path) -> None:
+        self.serving = Serving(directory, STAYS, long_workers=1, max_workers=1)
+        self.gate = directory / "gate"
+        self._ran = directory / "ran"
+
+    def __enter__(self) -> Self:
+        self.serving.__enter__()
+        self.caller = self.serving.caller()
+        for _ in range(2):  # the first long result says that there are some, the second is lent
+            self.caller.ask("wait", self.caller.submit("large"))
+        self.stays = self.caller.submit("stay", path=str(self._ran), gate=str(self.gate))
+        until(self._ran.exists)
+        self.waits = self.caller.submit("add", a=1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.caller.close()
+        self.serving.close()
 
 
 def state_of(serving: Serving) -> Path:
@@ -128,36 +151,42 @@ def test_what_runs_goes_on_under_the_next_server(tmp_path: Path) -> None:
 
 
 def test_what_cannot_go_over_in_time_leaves_the_old_server_in_its_place(tmp_path: Path) -> None:
-    """Here a service that somebody has leased; the new server says what it waited for."""
-    with Serving(tmp_path, LEASES, long_workers=1, max_workers=1) as serving:
-        gate = tmp_path / "gate"
-        with serving.caller() as caller:
-            leases = caller.submit("lease", path=str(tmp_path / "ran"), gate=str(gate))
-            waits = caller.submit("add", a=1)
-            until((tmp_path / "ran").exists)
-            successor = serving.replace(ready=False, drain_grace=0.3)
-            assert "1 services that are lent" in successor.hear("taking")["text"]
-            told = successor.hear("error")
-            assert "it has waited 0.3 s for 1 services that are lent" in told["message"]
-            assert successor.ended() == 70
-            gate.touch()
-            assert caller.wait(waits) == 1, "it goes on with its clients"
-            assert caller.wait(leases) == "leased"
+    """The new server says what it waited for, and the old one goes on with its clients."""
+    with Stays(tmp_path) as old:
+        successor = old.serving.replace(ready=False, drain_grace=0.3)
+        assert "1 runs that are being ended or have lent" in successor.hear("taking")["text"]
+        told = successor.hear("error")
+        assert "it has waited 0.3 s for 1 runs" in told["message"]
+        assert successor.ended() == 70
+        old.gate.touch()
+        assert old.caller.wait(old.waits) == 1
+        assert old.caller.wait(old.stays) == "stayed"
 
 
 def test_a_successor_that_is_killed_while_it_waits_changes_nothing(tmp_path: Path) -> None:
     """The old server hears its end, and begins what waits."""
-    with Serving(tmp_path, LEASES, long_workers=1, max_workers=1) as serving:
-        gate = tmp_path / "gate"
-        with serving.caller() as caller:
-            caller.submit("lease", path=str(tmp_path / "ran"), gate=str(gate))
-            waits = caller.submit("add", a=1)
-            until((tmp_path / "ran").exists)
-            successor = serving.replace(ready=False)
-            successor.hear("taking")
-            successor.kill()
-            gate.touch()
-            assert caller.wait(waits) == 1
+    with Stays(tmp_path) as old:
+        successor = old.serving.replace(ready=False)
+        successor.hear("taking")
+        successor.kill()
+        old.gate.touch()
+        assert old.caller.wait(old.waits) == 1
+
+
+def test_submissions_are_accepted_while_it_waits(tmp_path: Path) -> None:
+    """They run on the next server."""
+    with Stays(tmp_path) as old:
+        successor = old.serving.replace(ready=False)
+        successor.hear("taking")
+        accepted = old.caller.submit("add", a=2)
+        old.gate.touch()
+        successor.hear("ready")
+        with successor.caller() as caller:
+            assert caller.wait(accepted) == 2
+            assert caller.wait(old.waits) == 1
+            assert caller.wait(old.stays) == "stayed"
+        old.serving.ended()
+        successor.close()
 
 
 FALSE = """
@@ -213,21 +242,17 @@ def test_a_successor_that_fails_with_the_place_leaves_it_to_the_old_server(
 
 def test_a_second_successor_is_refused(tmp_path: Path) -> None:
     """With the process that is at it."""
-    with Serving(tmp_path, LEASES, long_workers=1, max_workers=1) as serving:
-        gate = tmp_path / "gate"
-        with serving.caller() as caller:
-            caller.submit("lease", path=str(tmp_path / "ran"), gate=str(gate))
-            until((tmp_path / "ran").exists)
-            first = serving.replace(ready=False)
-            first.hear("taking")
-            second = serving.replace(ready=False)
-            told = second.hear("error")
-            assert f"process {first.pid} takes its place already" in told["message"]
-            second.ended()
-            gate.touch()
-            first.hear("ready")
-            serving.ended()
-            first.close()
+    with Stays(tmp_path) as old:
+        first = old.serving.replace(ready=False)
+        first.hear("taking")
+        second = old.serving.replace(ready=False)
+        told = second.hear("error")
+        assert f"process {first.pid} takes its place already" in told["message"]
+        second.ended()
+        old.gate.touch()
+        first.hear("ready")
+        old.serving.ended()
+        first.close()
 
 
 def test_an_application_that_cannot_be_imported_never_disturbs_the_server(tmp_path: Path) -> None:

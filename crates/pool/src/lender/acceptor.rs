@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 /// The listening socket.
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    listener: ExclusiveListener,
+    /// `None`: no further program is accepted.
+    listener: Option<ExclusiveListener>,
     accepting: Accepting,
     socket_watch: SocketWatch,
 }
@@ -25,7 +26,7 @@ impl Acceptor {
     /// Listen at `path`.
     pub fn new(path: &Path) -> Result<Self> {
         Ok(Self {
-            listener: listen(path)?,
+            listener: Some(listen(path)?),
             accepting: Accepting::default(),
             socket_watch: SocketWatch::default(),
         })
@@ -34,17 +35,18 @@ impl Acceptor {
     /// Watch for programs. Ends a pause.
     pub fn watch(&mut self, poll: &LenderPoll) -> Result<()> {
         self.accepting
-            .start(poll, LenderSource::Listener, [&self.listener])
+            .start(poll, LenderSource::Listener, &self.listener)
             .map_err(Error::system("epoll_ctl"))
     }
 
     /// The next program of this user in the queue. While no descriptor is left they stay there: an end of file would
     /// tell them that there is no lender.
     pub fn accept(&mut self, poll: &LenderPoll) -> Option<(OwnedFd, Peer)> {
-        self.listener.socket().accept_own().unwrap_or_else(|_| {
+        let listener = self.listener.as_ref()?;
+        listener.socket().accept_own().unwrap_or_else(|_| {
             // Out of descriptors: the event would come back at once. Other processes or services may hold
             // them, so a program that leaves is not the only one that gives some back; hence the pause.
-            self.accepting.pause(poll, [&self.listener]);
+            self.accepting.pause(poll, &self.listener);
             None
         })
     }
@@ -52,7 +54,7 @@ impl Acceptor {
     /// A program left: there may be room for another one.
     pub fn resume(&mut self, poll: &LenderPoll) {
         if self.paused_until().is_some() && self.watch(poll).is_err() {
-            self.accepting.pause(poll, [&self.listener]);
+            self.accepting.pause(poll, &self.listener);
         }
     }
 
@@ -75,21 +77,31 @@ impl Acceptor {
 
     /// Whether the socket's file is gone; looks only from time to time.
     pub fn is_file_gone(&mut self) -> bool {
-        self.socket_watch.begin_check() && self.listener.socket().is_gone()
+        let Some(listener) = &self.listener else {
+            return false;
+        };
+        self.socket_watch.begin_check() && listener.socket().is_gone()
     }
 
     /// Make the socket again; returns the notice for a person. Accept the programs in the queue of the old one before.
     pub fn listen_again(&mut self, poll: &LenderPoll) -> Option<String> {
-        self.accepting.stop(poll, [&self.listener]);
-        let bound = listen_again(&mut self.listener);
+        self.accepting.stop(poll, &self.listener);
+        let listener = self.listener.as_mut()?;
+        let bound = listen_again(listener);
+        let notice = self.socket_watch.notice(listener.socket().path(), bound);
         self.watch_again(poll);
-        self.socket_watch
-            .notice(self.listener.socket().path(), bound)
+        notice
+    }
+
+    /// Accept no further program, and remove the socket. Accept the programs in its queue before.
+    pub fn stop(&mut self, poll: &LenderPoll) {
+        self.accepting.stop(poll, &self.listener);
+        self.listener = None;
     }
 
     /// Watch for programs, unless a pause lasts.
     fn watch_again(&mut self, poll: &LenderPoll) {
         self.accepting
-            .resume(poll, LenderSource::Listener, [&self.listener]);
+            .resume(poll, LenderSource::Listener, &self.listener);
     }
 }

@@ -214,6 +214,13 @@ impl Lender {
         Ok(())
     }
 
+    /// Lend to the programs that are connected and to no further one, and remove the socket: another lender has its place
+    /// from now on.
+    pub fn stop_listening(&mut self) {
+        self.accept(); // programs that connected before
+        self.acceptor.stop(&self.poll);
+    }
+
     /// End every service and every connection, and remove the socket.
     pub fn close(self, limit_ms: u64) -> Result<()> {
         let Self {

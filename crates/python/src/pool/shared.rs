@@ -97,6 +97,13 @@ impl Lender {
         Ok(self.with(|lender| lender.pool().attach(keeper))?)
     }
 
+    fn stop_listening(&self) -> Result<()> {
+        Ok(self.with(|lender| {
+            lender.stop_listening();
+            Ok(())
+        })?)
+    }
+
     fn close(&self, py: Python<'_>, timeout: f64) -> Result<()> {
         let limit_ms = milliseconds(timeout)?;
         let Some(lender) = self.lock().take() else {

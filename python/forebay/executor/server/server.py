@@ -151,6 +151,8 @@ class Server:
         self._supervisor: Supervisor | None = None
         """Both are None until `run` has made them; signals may come before."""
         self._services: Services
+        self._retired: list[Services] = []
+        """Those from before a take-over that has failed: workers may have leased some."""
         self._lock: StateLock
         self._slow: ThreadPoolExecutor
         """Answers what is in `SLOW`."""
@@ -174,6 +176,7 @@ class Server:
         signals: list[int] = []
         with _handling(self._handlers(signals)), contextlib.ExitStack() as stack:
             stack.callback(self._close_loaded)
+            stack.callback(self._close_retired)
             place = None if self._predecessor is None else self._take(self._predecessor)
             begins = self._predecessor is None or place is not None
             while begins:
@@ -297,7 +300,7 @@ class Server:
         parts.callback(self._tests.shutdown)
         self._dispatcher = dispatcher = self._dispatch(parts, place)
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
-        parts.callback(self._services.close)
+        parts.callback(self._close_services, self._services)
         loaded, self._loaded = self._loaded, None
         self._supervisor = supervisor = Supervisor(
             dispatcher, self._plan(dispatcher), self, loaded, self._moved
@@ -485,6 +488,13 @@ class Server:
         if self._given is None:
             supervisor.close()
 
+    def _close_services(self, services: Services) -> None:
+        """They end, unless what runs goes over and may have leased some."""
+        if self._given is None:
+            services.close()
+        else:
+            services.retire()
+
     def _close_lock(self) -> None:
         """Nobody has it then, unless the place is to be given."""
         if self._given is None:
@@ -512,13 +522,13 @@ class Server:
         if self._loaded is not None:
             self._loaded.group.close(5.0)
 
+    def _close_retired(self) -> None:
+        for services in self._retired:
+            services.close()
+
     def unwilling(self) -> str | None:
         """Why it cannot be replaced now."""
         return "it ends" if self._asked_to_stop else None
-
-    def leased(self) -> int:
-        """How many of its services are lent."""
-        return self._services.leased()
 
     def moved(self) -> int:
         """How many workers it has that the server before it has started."""
@@ -549,9 +559,16 @@ class Server:
             self._take_notice_back()  # the other one's own has its name by now
             self._lock.close()
             given.close()
-            given.keep_workers(supervisor, lambda: self._asked_to_stop > 1)
+            services, until = self._services, time.monotonic() + self._config.drain_grace
+            given.keep_workers(
+                supervisor,
+                lambda: time.monotonic() < until and services.leased() > 0,
+                lambda: self._asked_to_stop > 1,
+            )
+            services.close()
             return None
         self._report("resumed", {"pid": given.channel.pid})
+        self._retired.append(self._services)
         os.close(given.process)
         place = Place(os.dup(self._lock.fileno()), given.clients, self._gateway, given.workers)
         self._take_notice_back()

@@ -73,6 +73,9 @@ class Services:
         self._look_at = self._touch_at = 0.0
         self._pause = LOOK_S
         self._ending = False
+        self._retires = False
+        self._retired = threading.Event()
+        """No further program is lent to."""
         self._thread = threading.Thread(target=self._run, name="forebay-lender")
         self._thread.start()
 
@@ -141,6 +144,13 @@ class Services:
             _log.warning("the services cannot be counted: %s", error)
             return 0
 
+    def retire(self) -> None:
+        """Lend on to those that are connected, and let the next server lend at this path."""
+        self.leased()  # once it cannot be asked by its path any more, over the same connection
+        self._retires = True
+        self._stop()
+        self._retired.wait()
+
     def close(self) -> None:
         """End every service and the lender. Idempotent."""
         if self._ending:
@@ -157,6 +167,9 @@ class Services:
         while not self._ending:
             try:
                 self._lender.serve()
+                if self._retires and not self._retired.is_set():
+                    self._lender.stop_listening()
+                    self._retired.set()
             except Exception:  # a thread's last boundary: the others serve on
                 _log.exception("the lender failed and is tried again")
                 time.sleep(LOOK_S)

@@ -101,6 +101,13 @@ class Lender:
         with contextlib.suppress(BlockingIOError):  # come back for a signal alone
             os.read(self._wake, 4096)
 
+    def stop_listening(self) -> None:
+        """Lend on to the programs that are connected, and let another lender have the path.
+
+        In the thread that calls `serve`, between two calls.
+        """
+        self._core.stop_listening()
+
     def close(self, timeout: float = 5.0) -> None:
         """End every service, wait at most `timeout` seconds, remove the socket. Idempotent."""
         self._core.close(timeout)

@@ -82,9 +82,6 @@ class Host(Protocol):
     def unwilling(self) -> str | None:
         """Why it cannot be replaced now."""
 
-    def leased(self) -> int:
-        """How many of its services are lent."""
-
     def moved(self) -> int:
         """How many workers it has that the server before it has started."""
 
@@ -137,10 +134,20 @@ class Given(NamedTuple):
         for descriptor in (self.process, *self.clients, *workers):
             os.close(descriptor)
 
-    def keep_workers(self, supervisor: Supervisor, is_asked_to_stop: Callable[[], bool]) -> None:
+    def keep_workers(
+        self,
+        supervisor: Supervisor,
+        goes_on: Callable[[], bool],
+        is_asked_to_stop: Callable[[], bool],
+    ) -> None:
         """Be the parent of the workers that went over, until the last of them has ended.
 
         Where the other server ends before, they end with this one.
+
+        Args:
+            supervisor: has started them.
+            goes_on: whether there is a reason to stay when they have ended.
+            is_asked_to_stop: looked at ten times a second.
         """
 
         def report(slot: int, death: Death) -> None:
@@ -149,7 +156,7 @@ class Given(NamedTuple):
 
         supervisor.keep_until_ended({facts["slot"] for facts, _ in self.workers}, report)
         with contextlib.suppress(BrokenError):
-            while supervisor.is_alive() and not is_asked_to_stop():
+            while (supervisor.is_alive() or goes_on()) and not is_asked_to_stop():
                 packet = self.channel.receive(LOOK_S * 5)
                 if packet is not None and packet.kind == "stop":
                     supervisor.stop_kept(packet.told["slot"])
@@ -302,7 +309,6 @@ class Giver:
         """What cannot go over now; empty if there is nothing."""
         counts = (
             (self._dispatcher.unmovable(), "runs that are being ended or have lent memory"),
-            (self._host.leased(), "services that are lent"),
             (self._host.moved(), "workers of the server before"),
         )
         text = ", ".join(f"{count} {what}" for count, what in counts if count)
