@@ -105,7 +105,7 @@ fn start(
         policy,
         store: Some(store),
         socket: Some(directory.join("s")),
-        passed,
+        passed: passed.map(|given| given.clients),
         side_socket: Some(directory.join("side")),
         ..Settings::default()
     })

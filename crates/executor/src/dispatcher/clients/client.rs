@@ -39,6 +39,16 @@ pub enum OpenCall {
     Stream,
 }
 
+/// Whether a client is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    On,
+    /// Not for now.
+    Paused,
+    /// Its receiving side is shut: what it had sent before is read and answered, and it is disconnected later.
+    Shut,
+}
+
 /// What a client sent in one turn.
 #[derive(Default)]
 pub struct Input {
@@ -57,12 +67,9 @@ pub struct Client {
     key: Key,
     /// It was the gateway when it connected.
     is_gateway: bool,
-    /// Its receiving side is shut: what it had sent before is read and answered, and it is disconnected later.
-    shut: bool,
     watched: Ready,
     touched: bool,
-    /// Nothing more is read from it for now.
-    paused: bool,
+    reading: Reading,
     /// An answer came while it had too many bytes unread: it is disconnected at the end of the turn.
     behind: bool,
     /// The longest answer since it had read everything.
@@ -93,10 +100,9 @@ impl Client {
             connection,
             key,
             is_gateway,
-            shut: false,
             watched: Ready::default(),
             touched: false,
-            paused: false,
+            reading: Reading::On,
             behind: false,
             longest: 0,
             refused: None,
@@ -140,7 +146,7 @@ impl Client {
 
     /// Whether it has gone, or nothing more comes from it and it waits for no answer.
     fn has_left(&self) -> bool {
-        if self.shut {
+        if self.reading == Reading::Shut {
             self.connection.fault().is_some()
         } else {
             self.connection.is_over()
@@ -149,7 +155,7 @@ impl Client {
 
     /// Shut its receiving side: what it sends from now on fails there, and it knows that it was not read. shutdown(2).
     pub fn shut(&mut self) {
-        self.shut = true;
+        self.reading = Reading::Shut;
         if let Some(socket) = self.connection.socket() {
             // Where that fails it has gone, which is found when it is read.
             let _ = shutdown(socket.as_fd(), Shutdown::Read);
@@ -163,11 +169,17 @@ impl Client {
 
     /// Read nothing more until `resume`; whether it was read until now.
     pub fn pause(&mut self) -> bool {
-        !std::mem::replace(&mut self.paused, true)
+        let was_on = self.reading == Reading::On;
+        if was_on {
+            self.reading = Reading::Paused;
+        }
+        was_on
     }
 
     pub fn resume(&mut self) {
-        self.paused = false;
+        if self.reading == Reading::Paused {
+            self.reading = Reading::On;
+        }
     }
 
     /// Answer a call. The answer is flushed at the end of the turn.
@@ -216,7 +228,7 @@ impl Client {
             return false;
         }
         let (read, write) = self.connection.wants().unwrap_or_default();
-        let read = read && !self.paused;
+        let read = read && self.reading != Reading::Paused;
         self.watch(poll, Ready { read, write });
         true
     }
