@@ -763,6 +763,36 @@ def test_a_row_that_cannot_be_sent_ends_its_try(
     caplog.clear()  # its tracebacks hold the hooks
 
 
+def test_where_no_report_has_room_nothing_is_tried_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that stays full: what a receiver has answered would be forgotten."""
+    hooks = idle_hooks(tmp_path, "dead", "disk")
+    row: dict[str, Any] = {"number": 1, "token": "t", "tries": 0, "due_at": 0, "event": "dead"}
+    row |= {"at": 0, "request": None, "name": None, "detail": "null"}
+    monkeypatch.setattr(hooks, "_reader", Rows([row]), raising=False)
+    monkeypatch.setattr(hooks, "_ask", lambda *_: None)
+    monkeypatch.setattr(hooks, "_values", lambda: {"disk": (1, 100)})
+    most = hooks.outbox.room()
+    for _ in range(most - 1):
+        assert hooks.outbox.add("ops", "disk", 0, "{}")
+    hooks._begin_due()
+    assert hooks._turns.flying == ["t"]
+    hooks._look()
+    assert hooks.outbox.room() == 1, "what is left is for the end of the try"
+    hooks._end("t", "204", 0.1, is_answered=True)
+    assert (hooks.outbox.room(), hooks.outbox.reports()) == (0, most)
+    assert not hooks.outbox.add("ops", "disk", 0, "{}")
+    monkeypatch.setattr(hooks, "_reader", Rows([row | {"token": "u"}]))
+    hooks._begin_due()
+    assert (hooks._turns.flying, hooks._due_ms) == ([], None)
+    monkeypatch.setattr(hooks, "outbox", idle_hooks(tmp_path).outbox)  # all is on disk
+    hooks._look()
+    assert hooks.outbox.reports() == 1, "the limit that was near meanwhile"
+    hooks._begin_due()
+    assert hooks._turns.flying == ["u"]
+
+
 def test_a_secret_that_others_can_read_starts_no_server(
     serve: Callable[..., Serving], receiver: Receiver, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_executor::id::RequestId;
+use forebay_executor::limit::OUTBOX_REPORTS_MAX;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
 use forebay_executor::store::{
@@ -30,7 +31,13 @@ struct Hooked {
 
 impl Hooked {
     fn open(directory: &Directory, rules: Vec<HookRule>) -> Self {
-        let outbox = Arc::new(HookOutbox::new(rules).expect("an outbox"));
+        Self::on(
+            directory,
+            Arc::new(HookOutbox::new(rules).expect("an outbox")),
+        )
+    }
+
+    fn on(directory: &Directory, outbox: Arc<HookOutbox>) -> Self {
         let config = StoreConfig {
             outbox: Some(Arc::clone(&outbox)),
             ..config(directory.path())
@@ -55,7 +62,7 @@ impl Hooked {
 
     /// Report, and wait until it is written.
     fn report(&self, report: OutboxReport) {
-        self.outbox.report(report);
+        assert!(self.outbox.report(report), "it has room");
         let deadline = Some(Instant::now() + Duration::from_secs(30));
         while self.outbox.reports() > 0 {
             assert!(self.outbox.wait(deadline).expect("no signal"));
@@ -219,6 +226,28 @@ fn of_too_many_rows_the_oldest_are_dropped_and_counted() {
     assert_eq!(ids.len() as u64, ROWS_MAX);
     assert_eq!(ids[0], Some(RequestId(4)));
     assert_eq!(hooked.outbox.dropped(), 3);
+}
+
+#[test]
+fn no_more_reports_wait_than_the_limit_and_all_that_were_taken_are_written() {
+    let directory = Directory::new();
+    let outbox = Arc::new(HookOutbox::new(vec![rule("all", (true, true), &[])]).expect("made"));
+    let added = |at| OutboxReport::Added {
+        hook: "all".into(),
+        event: "disk".into(),
+        at,
+        detail: "{}".into(),
+    };
+    // Before its store is open nothing is written, as on a full disk.
+    let taken = (0..=OUTBOX_REPORTS_MAX as u64).map(|at| outbox.report(added(at)));
+    assert_eq!(taken.filter(|taken| *taken).count(), OUTBOX_REPORTS_MAX);
+    assert_eq!((outbox.reports(), outbox.room()), (OUTBOX_REPORTS_MAX, 0));
+    let mut hooked = Hooked::on(&directory, outbox);
+    hooked.driven.commit(vec![accept(1)]);
+    assert_eq!(hooked.outbox.room(), OUTBOX_REPORTS_MAX);
+    hooked.report(added(OUTBOX_REPORTS_MAX as u64));
+    let ats: Vec<u64> = hooked.waiting("all").iter().map(|one| one.at).collect();
+    assert_eq!(ats, (0..=OUTBOX_REPORTS_MAX as u64).collect::<Vec<_>>());
 }
 
 #[test]

@@ -227,12 +227,13 @@ class Hooks:
         poll.poll(max(0.0, min(ends)) * 1000 + 1)  # a millisecond more: never before it is due
 
     def _begin_due(self) -> None:
-        if self.outbox.reports() == 0:
-            self._turns.forget_reported()
-        elif time.monotonic() >= self._write_at:
+        unwritten = self.outbox.reports()
+        self._turns.forget_reported(unwritten)
+        if unwritten > 0 and time.monotonic() >= self._write_at:
             self.outbox.write()  # a disk that was full may have room
             self._write_at = time.monotonic() + LOOK_S
-        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, now_ms())
+        room = self.outbox.room()
+        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, now_ms(), room)
         for hook, row in chosen:
             fault = self._ask(self._hooks[hook], row, row["token"])
             if fault is not None:
@@ -286,9 +287,10 @@ class Hooks:
     def _report(self, verdict: Verdict, said: str) -> None:
         number, token = verdict.row["number"], verdict.row["token"]
         if verdict.is_answered:
-            self.outbox.answered(number, token)
+            is_taken = self.outbox.answered(number, token)
         else:
-            self.outbox.tried(number, token, verdict.tries, verdict.due_ms, said)
+            is_taken = self.outbox.tried(number, token, verdict.tries, verdict.due_ms, said)
+        assert is_taken, "a try began whose end has no room"
         if not verdict.is_answered and verdict.due_ms is None:
             _log.error(
                 "hook %s: %s was given up after %d tries: %s; see: forebay hooks log",
@@ -312,6 +314,8 @@ class Hooks:
         for hook in self._hooks.values():
             for kind in (event for event in hook.on if event in values):
                 value, limit = values[kind]
+                if self.outbox.room() <= len(self._turns.flying):
+                    return  # what is left is for the ends of tries; the next look tells it
                 if self._edges.look(hook, kind, value, limit, time.monotonic()):
                     shown = hook.free if kind == "disk" else limit
                     detail = json.dumps({"kind": kind, "value": value, "limit": shown})
