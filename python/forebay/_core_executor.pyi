@@ -95,8 +95,6 @@ class HookOutbox:
         """Remove a row."""
     def tried(self, number: int, token: str, tries: int, due_at: int | None, error: str) -> bool:
         """A try failed; None: it was the last one."""
-    def expire(self, before: int) -> bool:
-        """Remove what was given up and is older."""
     def write(self) -> None:
         """Have the writer try what is not on disk."""
     def reports(self) -> int:

@@ -697,7 +697,7 @@ def test_a_stop_waits_for_no_test(serve: Callable[..., Serving], receiver: Recei
 def idle_hooks(tmp_path: Path, *on: str) -> Hooks:
     """Hooks of one hook, without a thread or a store."""
     hook = HookConfig("ops", on=on or ("dead",), url="https://a")
-    return Hooks([hook], state=tmp_path, app="a.py", number=0, max_queued=100, retention_age=1.0)
+    return Hooks([hook], state=tmp_path, app="a.py", number=0, max_queued=100)
 
 
 class Rows:

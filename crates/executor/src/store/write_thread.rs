@@ -17,7 +17,7 @@ use super::error::StoreError;
 use super::fold::{Change, fold};
 use super::inbox::{Inbox, Seen};
 use super::job::{ReadJob, WriteJob};
-use super::outbox::OutboxWritten;
+use super::outbox::{Expiry, OutboxWritten};
 use super::reserve::Reserve;
 use super::results::{self, Unfiled};
 use super::schema;
@@ -27,7 +27,7 @@ use super::timeline::{self, Timeline};
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
-use crate::request::Outcome;
+use crate::request::{Millis, Outcome};
 
 /// Changes of one commit, at most: a bound on how long the first of them waits for its answer (`batch_ops_max`).
 const BATCH_OPS_MAX: usize = 8_192;
@@ -39,6 +39,8 @@ const IDLE: Duration = Duration::from_secs(2);
 struct Batch {
     ops: Vec<Op>,
     deletes: Vec<RequestId>,
+    /// Calls of hooks from before this time go, if nobody will make them.
+    calls_before: Option<Millis>,
 }
 
 /// What a transaction has done besides the changes of its batch.
@@ -210,6 +212,7 @@ impl WriteThread {
                 Some(WriteJob::Delete(ids)) => self.batch.deletes.extend(ids),
                 // Its reports go with every batch.
                 Some(WriteJob::Outbox) => {}
+                Some(WriteJob::ExpireCalls(before)) => self.batch.calls_before = Some(before),
                 None => break,
             }
         }
@@ -247,6 +250,7 @@ impl WriteThread {
         } = changed?;
         // Only now: the note was part of the transaction.
         self.noted = noted.or(self.noted.take());
+        self.batch.calls_before = None;
         if let Some(hooks) = &self.config.outbox {
             hooks.committed(outbox);
         }
@@ -321,7 +325,11 @@ impl WriteThread {
     ) -> Result<Changed, Failed> {
         statements.begin.execute([])?;
         let noted = self.note_clock(connection, statements)?;
-        let outbox = self.apply_ops(statements)?;
+        let mut outbox = self.apply_ops(statements)?;
+        if let Some(before) = self.batch.calls_before {
+            let hooks = self.config.outbox.as_deref();
+            outbox.expired = Expiry::new(hooks, before).remove(connection)?;
+        }
         let deleted = self.apply_deletes(statements)?;
         let committed = statements.commit.execute([]);
         // Only a failed commit is doubtful: without a commit the disk has nothing of the batch.
@@ -439,6 +447,7 @@ impl WriteThread {
             });
             self.doubtful.extend(accepted);
         }
+        self.batch.calls_before = None; // the next check of the retention finds them again
         let count = self.batch.ops.len();
         self.batch.ops.clear();
         if count > 0 {

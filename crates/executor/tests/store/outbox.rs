@@ -8,7 +8,7 @@ use forebay_executor::limit::OUTBOX_REPORTS_MAX;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
 use forebay_executor::store::{
-    DatabaseReader, Delivery, HookOutbox, HookRule, OutboxReport, StoreConfig,
+    Answer, DatabaseReader, Delivery, HookOutbox, HookRule, OutboxReport, Question, StoreConfig,
 };
 
 use crate::given::{Directory, Driven, accept, claim, config, end, end_of, end_with, request};
@@ -191,10 +191,71 @@ fn what_is_reported_is_there_after_a_restart() {
     let counts = hooked.reader.outbox().expect("read");
     assert_eq!((counts[0].waiting, counts[0].given_up), (3, 1));
     assert_eq!(counts[0].error.as_deref(), Some("error 2"));
-    hooked.report(OutboxReport::Expired {
-        before: u64::MAX >> 1,
-    });
-    assert_eq!(hooked.reader.outbox().expect("read")[0].given_up, 0);
+}
+
+/// Add calls of two hooks: each has one from long ago that waits and one that was given up, and one of now.
+fn add_calls(directory: &Directory) {
+    let hooks = ["kept", "gone"];
+    let rules = hooks.map(|hook| rule(hook, (true, true), &[]));
+    let hooked = Hooked::open(directory, rules.to_vec());
+    for hook in hooks {
+        for at in [1, 2, hooked.driven.store.config().clock.now()] {
+            hooked.report(OutboxReport::Added {
+                hook: hook.into(),
+                event: "disk".into(),
+                at,
+                detail: "{}".into(),
+            });
+        }
+        let second = hooked.waiting(hook).remove(1);
+        hooked.report(OutboxReport::Tried {
+            number: second.number,
+            token: second.token,
+            tries: 5,
+            due_at: None,
+            error: "away".into(),
+        });
+    }
+}
+
+/// Open a store with these hooks, and close it after the retention has looked; what is left of each hook.
+fn left_after_retention(directory: &Directory, rules: Option<Vec<HookRule>>) -> Vec<(String, u64)> {
+    let outbox = rules.map(|rules| Arc::new(HookOutbox::new(rules).expect("an outbox")));
+    let config = StoreConfig {
+        retention_age_ms: 3_600_000,
+        outbox,
+        ..config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config);
+    // It looks after it has answered the first; what it asks the writer for is written before the end.
+    for ticket in 0..2 {
+        driven.store.fetch(RequestId(1), Question::Row, ticket);
+        assert!(matches!(driven.answer(), Answer::Fetched { .. }));
+    }
+    driven.store.close();
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let counts = reader.outbox().expect("read");
+    let counts = counts.into_iter();
+    counts
+        .map(|one| (one.hook, one.waiting + one.given_up))
+        .collect()
+}
+
+#[test]
+fn what_was_given_up_and_calls_of_a_hook_that_is_gone_expire() {
+    let directory = Directory::new();
+    add_calls(&directory);
+    let rules = vec![rule("kept", (true, true), &[])];
+    let left = left_after_retention(&directory, Some(rules));
+    assert_eq!(left, [("gone".into(), 1), ("kept".into(), 2)]);
+}
+
+#[test]
+fn calls_expire_where_no_hook_is_left() {
+    let directory = Directory::new();
+    add_calls(&directory);
+    let left = left_after_retention(&directory, None);
+    assert_eq!(left, [("gone".into(), 1), ("kept".into(), 1)]);
 }
 
 #[test]

@@ -60,10 +60,6 @@ impl PyHookOutbox {
         })
     }
 
-    fn expire(&self, before: u64) -> bool {
-        self.core.report(OutboxReport::Expired { before })
-    }
-
     fn write(&self) {
         self.core.write();
     }

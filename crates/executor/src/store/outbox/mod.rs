@@ -10,6 +10,7 @@
 //!
 //! Rules and reports have their own lock, which nobody holds while the disk is used.
 
+mod expiry;
 mod report;
 mod rows;
 
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use forebay_base::wakeup::Wakeup;
 
+pub(super) use expiry::Expiry;
 pub use report::OutboxReport;
 pub(super) use rows::{OutboxRows, OutboxWritten};
 

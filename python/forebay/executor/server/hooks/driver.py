@@ -36,8 +36,8 @@ from forebay.executor.wire.refused import unknown
 
 LOOK_S: Final = 5.0
 """Seconds between two looks at limits, and two attempts to write what a full disk refused."""
-EXPIRE_S: Final = 60.0
-"""Seconds between two removals of what was given up long ago."""
+CLOCK_S: Final = 60.0
+"""The longest sleep until a row is due: the clock may be set back meanwhile."""
 PAUSE_S: Final = 1.0
 """After a fault, or a store that cannot be read."""
 LIMITS: Final = ("memory", "queue", "disk")
@@ -58,7 +58,6 @@ class Hooks:
         app: the application, for what is sent.
         number: of the server.
         max_queued: the limit of what waits.
-        retention_age: seconds for which a call that was given up is shown.
 
     Raises:
         ConfigError: a secret cannot be read.
@@ -74,7 +73,6 @@ class Hooks:
         app: str,
         number: int,
         max_queued: int,
-        retention_age: float,
     ) -> None:
         self._hooks = {hook.name: hook for hook in hooks}
         for hook in hooks:
@@ -83,7 +81,6 @@ class Hooks:
         self._state = state
         self._server = {"host": socket.gethostname(), "number": number, "app": app}
         self._max_queued = max_queued
-        self._retention_age = retention_age
         self.outbox = _core.HookOutbox(
             [(it.name, "dead" in it.on, "failed" in it.on, list(it.names)) for it in hooks]
         )
@@ -100,7 +97,7 @@ class Hooks:
         self._tests = queue.SimpleQueue()
         self._tested: dict[str, tuple[HookConfig, Future[dict[str, Any]]]] = {}
         self._due_ms: int | None = None
-        self._look_at = self._expire_at = self._write_at = 0.0
+        self._look_at = self._write_at = 0.0
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="forebay-hooks")
         self._reader: _core.StoreReader
@@ -202,9 +199,6 @@ class Hooks:
         if self._limits and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
             self._look()
-        if time.monotonic() >= self._expire_at:
-            self._expire_at = time.monotonic() + EXPIRE_S
-            self.outbox.expire(max(0, now_ms() - int(1000 * self._retention_age)))
         self._wait()
 
     def _wait(self) -> None:
@@ -215,16 +209,17 @@ class Hooks:
         if (descriptor := self._link.fileno()) is not None:
             poll.register(descriptor, select.POLLIN)
         now = time.monotonic()
-        ends = [self._expire_at - now]
+        ends: list[float] = []
         if self.outbox.reports() > 0:
             ends.append(max(0.1, self._write_at - now))
         if self._limits:
             ends.append(self._look_at - now)
         if self._due_ms is not None:
-            ends.append((self._due_ms - now_ms()) / 1000)
+            ends.append(min(CLOCK_S, (self._due_ms - now_ms()) / 1000))
         if (deadline := self._link.deadline()) is not None:
             ends.append(deadline - now)
-        poll.poll(max(0.0, min(ends)) * 1000 + 1)  # a millisecond more: never before it is due
+        # A millisecond more: never before it is due.
+        poll.poll(max(0.0, min(ends)) * 1000 + 1 if ends else None)
 
     def _begin_due(self) -> None:
         unwritten = self.outbox.reports()
