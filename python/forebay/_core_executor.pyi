@@ -44,6 +44,8 @@ class StoreReader:
         """Runs that did not end it, the oldest first; of many, the newest."""
     def deliveries(self, hook: str, count_max: int) -> list[dict[str, Any]]:
         """Calls of a hook that wait, the first due at the front."""
+    def waiting(self, hooks: list[str]) -> int:
+        """How many calls of these hooks wait; cheap."""
     def outbox(self) -> list[dict[str, Any]]:
         """How many calls wait and were given up, of each hook that has some."""
     def arguments(self, id: int) -> bytes | None: ...

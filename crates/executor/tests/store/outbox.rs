@@ -188,6 +188,8 @@ fn what_is_reported_is_there_after_a_restart() {
         .collect();
     assert_eq!(told, [("dead", 0, 0), ("queue", 0, 0), ("dead", 3, 7)]);
     assert_eq!(waiting[2].token, rows[1].token, "one id for all tries");
+    let waiting = |hooks: &[&str]| hooked.reader.waiting(hooks).expect("read");
+    assert_eq!((waiting(&["all", "other"]), waiting(&["other"])), (3, 0));
     let counts = hooked.reader.outbox().expect("read");
     assert_eq!((counts[0].waiting, counts[0].given_up), (3, 1));
     assert_eq!(counts[0].error.as_deref(), Some("error 2"));

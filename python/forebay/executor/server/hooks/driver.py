@@ -129,8 +129,7 @@ class Hooks:
 
     def figures(self) -> dict[str, list[Any]]:
         """Tries, and what waits for hooks that are configured, as metrics."""
-        counts = self._reader.outbox()
-        waiting = sum(one["waiting"] for one in counts if one["hook"] in self._hooks)
+        waiting = self._reader.waiting(list(self._hooks))
         counters: list[tuple[str, dict[str, str], int]] = [
             ("forebay_hook_deliveries_total", {"hook": hook, "outcome": outcome}, count)
             for (hook, outcome), count in list(self._ended.items())
