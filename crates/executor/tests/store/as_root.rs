@@ -303,16 +303,10 @@ fn a_call_that_was_answered_goes_on_a_full_disk_from_the_reserve() {
     assert!(!state.join("reserve").exists(), "it was needed");
 }
 
-#[test]
-#[ignore = "mounts a file system, which needs root: sudo make test"]
-fn the_reserve_that_a_killed_server_leaves_on_a_full_disk_serves_the_next() {
-    let directory = Directory::new();
-    let _mount = Mount::new(directory.path(), "64m");
-    let [killed, left] = ["killed", "left"].map(|name| directory.path().join(name));
-    let driven = with_calls(&killed, &hook_outbox(), 5);
-    // What a SIGKILL would leave.
-    std::fs::create_dir(&left).expect("made");
-    for entry in std::fs::read_dir(&killed).expect("listed") {
+/// Have a directory as a SIGKILL would leave that of a store now.
+fn leave(killed: &Path, left: &Path) {
+    std::fs::create_dir(left).expect("made");
+    for entry in std::fs::read_dir(killed).expect("listed") {
         let entry = entry.expect("listed");
         if entry.file_type().expect("looked at").is_file() {
             std::fs::copy(entry.path(), left.join(entry.file_name())).expect("copied");
@@ -320,6 +314,32 @@ fn the_reserve_that_a_killed_server_leaves_on_a_full_disk_serves_the_next() {
             std::fs::create_dir(left.join(entry.file_name())).expect("made");
         }
     }
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn a_store_that_was_killed_beside_a_run_opens_on_a_full_disk() {
+    let directory = Directory::new();
+    let _mount = Mount::new(directory.path(), "64m");
+    let [killed, left] = ["killed", "left"].map(|name| directory.path().join(name));
+    let (mut driven, _) = Driven::open(&killed);
+    driven.commit(vec![accept(1)]);
+    assert!(driven.store.journal().note(RequestId(1), 1));
+    leave(&killed, &left);
+    driven.store.close();
+    fill(directory.path());
+    let (_driven, recovery) = Driven::open(&left);
+    assert_eq!(recovery.restored[0].attempts, 1, "its run had begun");
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn the_reserve_that_a_killed_server_leaves_on_a_full_disk_serves_the_next() {
+    let directory = Directory::new();
+    let _mount = Mount::new(directory.path(), "64m");
+    let [killed, left] = ["killed", "left"].map(|name| directory.path().join(name));
+    let driven = with_calls(&killed, &hook_outbox(), 5);
+    leave(&killed, &left);
     driven.store.close();
     fill(directory.path());
     let outbox = hook_outbox();
