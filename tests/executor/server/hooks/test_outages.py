@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.executor.server.hooks.hooked import delivered, fail, ids_of, log_of, webhook
+from tests.executor.client_fixtures import small_disk
+from tests.executor.server.hooks.hooked import APP, QUICK, delivered, fail, ids_of, log_of, webhook
 from tests.executor.server.hooks.receiver import Receiver, late
 from tests.executor.serving import RefusedError, Serving, descendants, until
 
@@ -71,6 +73,29 @@ def test_a_killed_server_loses_no_call(serve: Callable[..., Serving], receiver: 
     while not receiver.calls.empty():
         heard.append(receiver.call().told["request"]["id"])
     assert set(heard) == set(ids)
+
+
+def test_a_call_is_removed_by_a_server_that_starts_on_a_full_disk(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    """The one before was killed at its delivery: else each restart would deliver again."""
+    released = threading.Event()
+    receiver.answers = [late(released)]
+    hooks = {"hooks": [webhook(receiver)], **QUICK}
+    with small_disk(tmp_path, "16m") as disk, Serving(tmp_path, APP, **hooks) as serving:
+        with serving.caller() as caller:
+            fail(caller)
+        first = receiver.call()
+        full = subprocess.run(
+            ["dd", "if=/dev/zero", f"of={disk / 'ballast'}", "bs=4k", "status=none"], check=False
+        )
+        assert full.returncode
+        serving.kill()
+        released.set()
+        serving.start()
+        assert receiver.call().id == first.id
+        delivered(serving)
+        assert receiver.calls.empty()
 
 
 def test_a_killed_hooks_process_loses_no_call(
