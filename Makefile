@@ -97,7 +97,7 @@ chaos:  ## kill 100 servers under 2,000 requests, and 100 writers of record file
 		$(BIN)/python -m pytest $(LONG) tests/executor/server/test_chaos.py \
 		tests/executor/server/test_chaos_memory.py tests/blockio/test_record_crash.py \
 		tests/gateway/http/test_process.py tests/gateway/http/test_feed_killed.py \
-		tests/executor/backup/test_backup.py tests/executor/server/test_hooks.py
+		tests/executor/backup/test_backup.py tests/executor/server/hooks/test_outages.py
 
 fuzz:  ## ten million mutated inputs for every decoder that strangers reach (some hours; FOREBAY_MUTATIONS says how many)
 	$(CARGO) run --release $(FUZZ) --bin mutate

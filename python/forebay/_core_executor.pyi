@@ -50,6 +50,8 @@ class StoreReader:
         """Runs that did not end it, the oldest first; of many, the newest."""
     def deliveries(self, hook: str, count_max: int) -> list[dict[str, Any]]:
         """Calls of a hook that wait, the first due at the front."""
+    def waiting(self, hooks: list[str]) -> int:
+        """How many calls of these hooks wait; cheap."""
     def outbox(self) -> list[dict[str, Any]]:
         """How many calls wait and were given up, of each hook that has some."""
     def arguments(self, id: int) -> bytes | None: ...
@@ -91,21 +93,22 @@ class HookOutbox:
     """Calls of hooks, for a dispatcher's setting `hooks`. Any thread; nothing waits for the disk.
 
     A rule is a hook's name, whether it wants what is dead and what failed, and names of requests.
+    What is reported is written later; False: too much waits to be, and this was not taken.
     """
 
     def __new__(cls, rules: list[tuple[str, bool, bool, list[str]]]) -> HookOutbox: ...
-    def add(self, hook: str, event: str, at: int, detail: str) -> None:
+    def add(self, hook: str, event: str, at: int, detail: str) -> bool:
         """A call that no request is the reason of."""
-    def answered(self, number: int, token: str) -> None:
+    def answered(self, number: int, token: str) -> bool:
         """Remove a row."""
-    def tried(self, number: int, token: str, tries: int, due_at: int | None, error: str) -> None:
+    def tried(self, number: int, token: str, tries: int, due_at: int | None, error: str) -> bool:
         """A try failed; None: it was the last one."""
-    def expire(self, before: int) -> None:
-        """Remove what was given up and is older."""
     def write(self) -> None:
         """Have the writer try what is not on disk."""
     def reports(self) -> int:
         """How many of these are not on disk."""
+    def room(self) -> int:
+        """How many more it takes; a commit makes room."""
     def dropped(self) -> int:
         """Rows that were too many."""
     def fileno(self) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli import main
-from tests.executor.server.receiver import Receiver, status
+from tests.executor.server.hooks.receiver import Receiver, status
 from tests.executor.serving import Caller, RefusedError, Serving, until, wait_gone
 
 APP = """

@@ -41,6 +41,9 @@ pub const BACKUP_STEP_PAGES: u16 = 1_024;
 pub const BACKUP_LOG_GROWTH_MAX: u64 = 256 << 20;
 /// Moments that a backup begins with before it gives up (`backup_moments_max`).
 pub const BACKUP_MOMENTS_MAX: u32 = 3;
+/// Reports of the calls of hooks that wait for the disk (`outbox_reports_max`): 2 MB, since what one of them quotes has
+/// at most 2,000 characters. A full disk makes them wait.
+pub const OUTBOX_REPORTS_MAX: usize = 1_000;
 /// Output that is kept of one request: head and tail (`log_bytes_max`).
 pub const LOG_BYTES_MAX: u64 = 10_000_000;
 /// Of that, the size of its beginning; a constant of the file format, because the marker follows it.

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from forebay.executor.client.result_file import file_of as file_of
     from forebay.executor.client.shown import why_of as why_of
     from forebay.executor.client.token import token_for as token_for
+    from forebay.executor.server.rows import now_ms as now_ms
+    from forebay.executor.server.rows import rfc3339 as rfc3339
     from forebay.executor.server.server import Server as Server
     from forebay.executor.server.takeover.giving import Offer as Offer
     from forebay.executor.server.takeover.taking import Predecessor as Predecessor
@@ -77,6 +79,7 @@ __getattr__, __dir__ = lazy(
         "client.result_file": ("file_of",),
         "client.shown": ("why_of",),
         "client.token": ("token_for",),
+        "server.rows": ("now_ms", "rfc3339"),
         "server.server": ("Server",),
         "server.takeover.giving": ("Offer",),
         "server.takeover.taking": ("Predecessor", "find_predecessor"),

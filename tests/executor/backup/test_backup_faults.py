@@ -153,6 +153,19 @@ class TestEnded:
         assert back_up(serving, tmp_path / "copy").code == 0
         assert partial_folders(tmp_path) == []
 
+    def test_what_a_kill_has_left_is_named_when_it_goes(
+        self, serving: Serving, tmp_path: Path
+    ) -> None:
+        """Whoever has seen the folder learns what it was, and that the new backup is whole."""
+        left = tmp_path / "copy.partial-0123abcd"
+        (left / "results").mkdir(parents=True)
+        left.chmod(0o700)
+        told = back_up(serving, tmp_path / "copy")
+        assert told.code == 0, told
+        assert f"{left} is removed: a backup that was killed had left it, in part" in told.err
+        assert os.listdir(tmp_path) == ["copy"]
+        assert check(serving, tmp_path / "copy") == []
+
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_a_signal_removes_what_it_had(
         self, serving: Serving, tmp_path: Path, number: signal.Signals

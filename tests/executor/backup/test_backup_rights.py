@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.errors import BrokenError, ConfigError, Error
+from forebay import _core
+from forebay.errors import BrokenError, ConfigError, Error, LimitError
 from forebay.executor.backup import layout
 from forebay.executor.backup.checking import check_backup
 from forebay.executor.backup.copying import back_up
@@ -141,6 +142,41 @@ def test_a_disk_that_fails_at_the_end_is_named(
     target = tmp_path / "copy"
     with pytest.raises(BrokenError, match=f"^{target}: Input/output error; look at its disk"):
         copied(state, target)
+    assert partial_folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_is_full_at_the_last_sync_is_told_as_any(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
+    """Some file systems find room for what was written only then; nothing is left there."""
+
+    def sync_file_system(folder: str) -> None:
+        raise BrokenError("synced") from OSError(full, os.strerror(full))
+
+    monkeypatch.setattr(_core, "sync_file_system", sync_file_system)
+    told = rf"^the backup needs \d+ bytes and does not fit: \d+ bytes are free .* {tmp_path}/copy;"
+    with pytest.raises(LimitError, match=told) as raised:
+        copied(state, tmp_path / "copy")
+    value, limit = raised.value.value, raised.value.limit
+    assert value is not None
+    assert limit is not None
+    assert value >= 4096
+    assert limit > 0
+    assert os.listdir(tmp_path) == [state.parent.name]
+
+
+def test_a_disk_that_is_full_for_the_name_is_told_as_any(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rename may need a block too."""
+
+    def rename(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(LimitError, match=r"^the backup needs"):
+        copied(state, tmp_path / "copy")
     assert partial_folders(tmp_path) == []
 
 

@@ -12,6 +12,7 @@ from msgspec import json
 
 from forebay.errors import BrokenError
 from forebay.gateway.asgi import fresh
+from forebay.gateway.asgi.fresh import Fresh
 from forebay.gateway.dashboard import overview as module
 from forebay.gateway.dashboard.overview import Overview
 from forebay.gateway.token import Role, Token
@@ -45,10 +46,16 @@ class Server:
         }[method]  # fmt: skip
 
 
+def overview_of(server: Any) -> tuple[Overview, Fresh[dict[str, Any]]]:
+    """Of a server, and what the gateway keeps of it beside."""
+    info = Fresh[dict[str, Any]](lambda: server.ask("info"))
+    return Overview(server, info), info
+
+
 def run(test: Callable[[Overview, Server], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        server: Any = Server()
-        await test(Overview(server), server)
+        server = Server()
+        await test(overview_of(server)[0], server)
 
     asyncio.run(main())
 
@@ -71,6 +78,22 @@ def test_all_readers_share_one_question() -> None:
         assert told["history"]["resident_bytes"] == []
 
     run(test)
+
+
+def test_what_the_gateway_knows_already_is_not_asked_again() -> None:
+    """Probes of its health and pages share one question about the server."""
+
+    async def main() -> None:
+        server = Server()
+        overview, info = overview_of(server)
+        await info.get()
+        keeping = asyncio.ensure_future(overview.keep())
+        await overview.body(None, READER)
+        await until(lambda: server.asked["workers"] == 2)
+        keeping.cancel()
+        assert server.asked["info"] == 1
+
+    asyncio.run(main())
 
 
 def test_each_reader_has_its_own_role_in_it() -> None:
@@ -103,6 +126,7 @@ def test_an_answer_is_as_old_as_a_second_at_most(monkeypatch: pytest.MonkeyPatch
 def test_samples_are_kept_and_the_server_may_go_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it did meanwhile is a gap, and the samples go on when it is back."""
     monkeypatch.setattr(module, "EVERY_S", 0.05)
+    monkeypatch.setattr(fresh, "AGE_S", 0.0)
 
     async def test(overview: Overview, server: Server) -> None:
         def told() -> list[Any]:

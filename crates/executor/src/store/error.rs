@@ -96,6 +96,12 @@ impl StoreError {
         }
     }
 
+    /// Whether `SQLite` found no room.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        matches!(self, Self::Database { source, .. }
+            if source.sqlite_error_code() == Some(ErrorCode::DiskFull))
+    }
+
     /// Names what was asked of the database; for `map_err`.
     pub(crate) fn database(what: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
         move |source| Self::Database { what, source }

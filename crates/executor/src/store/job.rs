@@ -6,7 +6,7 @@ use super::fetch::Question;
 use super::prune::{PruneRule, RetentionAges};
 use crate::id::RequestId;
 use crate::op::Op;
-use crate::request::Ending;
+use crate::request::{Ending, Millis};
 
 /// A job of the writing thread.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(super) enum WriteJob {
     Delete(Vec<RequestId>),
     /// Write what the outbox has waiting.
     Outbox,
+    /// Remove calls of hooks that are older than this and that nobody will make.
+    ExpireCalls(Millis),
 }
 
 /// A job of the reading thread.

@@ -77,6 +77,7 @@ use crate::op::Op;
 use crate::request::Ending;
 use inbox::Inbox;
 use job::{ReadJob, WriteJob};
+use reserve::Reserve;
 
 /// An answer of the store to its driver. Commits are answered in their order, fetches in theirs.
 #[derive(Debug)]
@@ -146,7 +147,14 @@ impl Store {
         // Its lock keeps every other store out of the directory, so it precedes the database.
         let journal = Journal::open(&config.directory.join("journal"), config.journal_entries)?;
         let mut connection = schema::open(&config)?;
-        let recovery = recovery::recover(&mut connection, &journal, &config)?;
+        let mut recovery = recovery::recover(&mut connection, &journal, &config);
+        // What a killed server has left may be all that a full disk has room for.
+        if recovery.as_ref().is_err_and(StoreError::is_full_disk)
+            && Reserve::of(&config.directory).spend()
+        {
+            recovery = recovery::recover(&mut connection, &journal, &config);
+        }
+        let recovery = recovery?;
 
         let config = Arc::new(config);
         let journal = Arc::new(journal);

@@ -13,6 +13,7 @@ use super::config::StoreConfig;
 use super::fetch::{Fetched, Question, fetch};
 use super::inbox::{Inbox, Seen};
 use super::job::{ReadJob, WriteJob};
+use super::outbox::Expiry;
 use super::prune::{Candidate, Plan, RetentionAges};
 use super::reader::DatabaseReader;
 use super::results::{self, Unfiled};
@@ -20,7 +21,7 @@ use super::statements;
 use super::unread::Unread;
 use crate::id::RequestId;
 use crate::limit::UNREAD_RETENTION_TIMES;
-use crate::request::Ending;
+use crate::request::{Ending, Millis};
 
 /// A request whose row was read is kept this long, since the reader may retry it (`prune_grace`).
 const GRACE: Duration = Duration::from_secs(60);
@@ -268,9 +269,11 @@ impl ReadThread {
         // Ends are stored by this clock. The wall clock may have been corrected backwards since, so the earlier of both
         // counts.
         let now = config.clock.now().min(config.clock.wall());
-        if Instant::now() >= self.ages_from
-            && let Some(ages) = &self.ages
-        {
+        let is_time = Instant::now() >= self.ages_from;
+        if is_time {
+            self.expire_calls(now.saturating_sub(config.retention_age_ms));
+        }
+        if is_time && let Some(ages) = &self.ages {
             let usual_ms = config.retention_age_ms;
             self.plans.push_back(if ages.is_empty() {
                 Plan::by_age(now.saturating_sub(usual_ms))
@@ -287,6 +290,16 @@ impl ReadThread {
             self.plans.push_back(Plan::by_bytes_of_all(most));
         }
         self.follow();
+    }
+
+    /// Have the writer remove calls of hooks that are too old, if there are some: a server without hooks writes nothing
+    /// for them.
+    fn expire_calls(&self, before: Millis) {
+        let old = Expiry::new(self.config.outbox.as_deref(), before);
+        // What cannot be read now is looked at again by the next check.
+        if old.is_any(&self.connection).unwrap_or(false) {
+            self.writes.push(WriteJob::ExpireCalls(before));
+        }
     }
 
     fn answer(&self, answer: Answer) {

@@ -65,7 +65,10 @@ impl Reserve {
     }
 
     /// Release it for a write that must succeed; whether there was something to release.
+    ///
+    /// Also one that a killed server has left: where the disk is full by now, this server could hold none of its own.
     pub fn spend(&mut self) -> bool {
-        std::mem::take(&mut self.is_held) && remove_file(&self.path).is_ok()
+        self.is_held = false;
+        remove_file(&self.path).is_ok()
     }
 }

@@ -17,7 +17,7 @@ use super::error::StoreError;
 use super::fold::{Change, fold};
 use super::inbox::{Inbox, Seen};
 use super::job::{ReadJob, WriteJob};
-use super::outbox::OutboxWritten;
+use super::outbox::{Expiry, OutboxWritten};
 use super::reserve::Reserve;
 use super::results::{self, Unfiled};
 use super::schema;
@@ -27,7 +27,7 @@ use super::timeline::{self, Timeline};
 use crate::id::RequestId;
 use crate::journal::Journal;
 use crate::op::Op;
-use crate::request::Outcome;
+use crate::request::{Millis, Outcome};
 
 /// Changes of one commit, at most: a bound on how long the first of them waits for its answer (`batch_ops_max`).
 const BATCH_OPS_MAX: usize = 8_192;
@@ -39,6 +39,14 @@ const IDLE: Duration = Duration::from_secs(2);
 struct Batch {
     ops: Vec<Op>,
     deletes: Vec<RequestId>,
+    /// Calls of hooks from before this time go, if nobody will make them.
+    calls_before: Option<Millis>,
+}
+
+impl Batch {
+    fn submits(&self) -> bool {
+        self.ops.iter().any(|op| matches!(op, Op::Accept(_)))
+    }
 }
 
 /// What a transaction has done besides the changes of its batch.
@@ -171,11 +179,8 @@ impl WriteThread {
             }
         };
         loop {
-            if let Err(failed) = self.commit(connection, &mut statements) {
-                self.refuse(&failed);
-                if failed.broken {
-                    return false;
-                }
+            if !self.commit_or_refuse(connection, &mut statements) {
+                return false;
             }
             loop {
                 // Without a WAL to write back the thread sleeps until there is work.
@@ -210,10 +215,34 @@ impl WriteThread {
                 Some(WriteJob::Delete(ids)) => self.batch.deletes.extend(ids),
                 // Its reports go with every batch.
                 Some(WriteJob::Outbox) => {}
+                Some(WriteJob::ExpireCalls(before)) => self.batch.calls_before = Some(before),
                 None => break,
             }
         }
         Seen::Messages
+    }
+
+    /// Commit the batch, or answer that it is not on disk. `false`: the connection is unusable.
+    fn commit_or_refuse(
+        &mut self,
+        connection: &Connection,
+        statements: &mut Statements<'_>,
+    ) -> bool {
+        let submits = self.batch.submits();
+        let Err(failed) = self.commit(connection, statements) else {
+            return true;
+        };
+        self.refuse(&failed);
+        if failed.broken {
+            return false;
+        }
+        // The driver gives its ends once more, without submissions. The reports are here already: they may use the
+        // reserve now, or what a hook was called for before a kill would be called again.
+        let reported = self.config.outbox.as_ref();
+        if submits && reported.is_some_and(|outbox| outbox.reports() > 0) {
+            return self.commit_or_refuse(connection, statements);
+        }
+        true
     }
 
     fn commit(
@@ -223,7 +252,7 @@ impl WriteThread {
     ) -> Result<(), Failed> {
         self.look_at_file()?;
         // Only submissions need the reserve to exist: ends and prunes are what it is kept for.
-        let submits = self.batch.ops.iter().any(|op| matches!(op, Op::Accept(_)));
+        let submits = self.batch.submits();
         if submits {
             let held = self.reserve.hold();
             held.map_err(|error| without_reserve(&error))?;
@@ -247,6 +276,7 @@ impl WriteThread {
         } = changed?;
         // Only now: the note was part of the transaction.
         self.noted = noted.or(self.noted.take());
+        self.batch.calls_before = None;
         if let Some(hooks) = &self.config.outbox {
             hooks.committed(outbox);
         }
@@ -321,7 +351,11 @@ impl WriteThread {
     ) -> Result<Changed, Failed> {
         statements.begin.execute([])?;
         let noted = self.note_clock(connection, statements)?;
-        let outbox = self.apply_ops(statements)?;
+        let mut outbox = self.apply_ops(statements)?;
+        if let Some(before) = self.batch.calls_before {
+            let hooks = self.config.outbox.as_deref();
+            outbox.expired = Expiry::new(hooks, before).remove(connection)?;
+        }
         let deleted = self.apply_deletes(statements)?;
         let committed = statements.commit.execute([]);
         // Only a failed commit is doubtful: without a commit the disk has nothing of the batch.
@@ -439,6 +473,7 @@ impl WriteThread {
             });
             self.doubtful.extend(accepted);
         }
+        self.batch.calls_before = None; // the next check of the retention finds them again
         let count = self.batch.ops.len();
         self.batch.ops.clear();
         if count > 0 {
@@ -546,84 +581,4 @@ impl From<StoreError> for Failed {
 }
 
 #[cfg(test)]
-mod tests {
-    use rusqlite::ffi;
-
-    use super::*;
-    use crate::op::fixture::accept;
-
-    fn failed(code: std::ffi::c_int) -> Failed {
-        Failed::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
-    }
-
-    #[test]
-    fn what_somebody_has_to_act_on_is_permanent() {
-        for code in [
-            ffi::SQLITE_READONLY,
-            ffi::SQLITE_CORRUPT,
-            ffi::SQLITE_NOTADB,
-            ffi::SQLITE_CANTOPEN,
-        ] {
-            assert_eq!(failed(code).until, Until::Mended, "{code}");
-        }
-        for code in [
-            ffi::SQLITE_FULL,
-            ffi::SQLITE_IOERR,
-            ffi::SQLITE_IOERR_FSYNC,
-            ffi::SQLITE_BUSY,
-        ] {
-            assert_ne!(failed(code).until, Until::Mended, "{code}");
-        }
-    }
-
-    #[test]
-    fn a_connection_is_kept_where_the_disk_is_full_and_no_other_way() {
-        assert!(!failed(ffi::SQLITE_FULL).broken);
-        for code in [
-            ffi::SQLITE_IOERR_FSYNC,
-            ffi::SQLITE_IOERR_WRITE,
-            ffi::SQLITE_CORRUPT,
-        ] {
-            assert!(failed(code).broken, "{code}");
-        }
-    }
-
-    fn kept(connection: &Connection) -> Vec<i64> {
-        let mut statement = connection
-            .prepare("SELECT id FROM requests ORDER BY id")
-            .unwrap();
-        let ids = statement.query_map([], |row| row.get(0)).unwrap();
-        ids.map(|id| id.unwrap()).collect()
-    }
-
-    #[test]
-    fn what_a_failed_commit_may_have_accepted_is_withdrawn_by_the_next() {
-        let directory = std::env::temp_dir().join(format!("forebay-writer-{}", std::process::id()));
-        let config = StoreConfig::new(&directory);
-        super::super::directory::prepare(&directory).unwrap();
-        let connection = schema::open(&config).unwrap();
-        let journal = Journal::open(&directory.join("journal"), 16).unwrap();
-        let mut writer = WriteThread::new(
-            Arc::new(config),
-            Arc::new(journal),
-            Arc::new(Inbox::new()),
-            Arc::new(Inbox::new()),
-            Arc::new(Queue::new(16).unwrap()),
-            Arc::default(),
-        );
-        let mut statements = Statements::prepare(&connection).unwrap();
-        // The disk has it, and the sync said that it failed.
-        writer.batch.ops = vec![accept(1), accept(2)];
-        writer.transact(&connection, &mut statements).unwrap();
-        writer.refuse(&Failed {
-            doubtful: true,
-            ..failed(ffi::SQLITE_IOERR_FSYNC)
-        });
-        assert_eq!(kept(&connection), [1, 2]);
-        writer.batch.ops = vec![accept(2), accept(3)];
-        writer.commit(&connection, &mut statements).unwrap();
-        assert_eq!(kept(&connection), [2, 3], "the second was accepted again");
-        assert!(writer.doubtful.is_empty());
-        std::fs::remove_dir_all(&directory).unwrap();
-    }
-}
+mod tests;

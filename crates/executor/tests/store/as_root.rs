@@ -5,15 +5,17 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_executor::id::RequestId;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
 use forebay_executor::store::{
-    Answer, DatabaseReader, HookOutbox, HookRule, PruneRule, Store, StoreConfig,
+    Answer, DatabaseReader, Delivery, HookOutbox, HookRule, OutboxReport, PruneRule, Store,
+    StoreConfig,
 };
 
-use crate::given::{Directory, Driven, accept, blob, claim, end, end_with, request};
+use crate::given::{Directory, Driven, accept, blob, claim, config, end, end_with, request};
 
 /// A small file system in memory; unmounted at the end of its test.
 struct Mount<'a>(&'a Path);
@@ -149,9 +151,7 @@ fn fill_and_prune(state: &Path) {
     driven.commit((1..=40).map(large).collect());
     driven.commit((1..=20).flat_map(|id| [claim(id, 1), end(id)]).collect());
     // Another program takes all that is left.
-    let filler = state.join("filler");
-    let full = std::fs::write(&filler, vec![0; 64 << 20]).expect_err("larger than the disk");
-    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    fill(state);
     let reserve = std::fs::metadata(state.join("reserve")).expect("held");
     assert!(reserve.len() > 1 << 20, "{} bytes", reserve.len());
 
@@ -183,7 +183,7 @@ fn fill_and_prune(state: &Path) {
         other => panic!("{other:?}"),
     }
 
-    std::fs::remove_file(&filler).expect("removed");
+    std::fs::remove_file(state.join("filler")).expect("removed");
     driven.commit(vec![large(50 + further)]);
     driven.store.close();
     assert!(!state.join("reserve").exists(), "it goes with the store");
@@ -198,20 +198,10 @@ fn a_full_disk_takes_an_end_with_its_call_of_a_hook_or_neither() {
     const COUNT: u64 = 100;
     let directory = Directory::new();
     let _mount = Mount::new(directory.path(), "16m");
-    let rule = HookRule {
-        hook: "ops".into(),
-        failed: true,
-        ..HookRule::default()
-    };
-    let outbox = Arc::new(HookOutbox::new(vec![rule]).expect("an outbox"));
-    let (mut driven, _) = Driven::with(StoreConfig {
-        outbox: Some(Arc::clone(&outbox)),
-        ..StoreConfig::new(directory.path())
-    });
+    let outbox = hook_outbox();
+    let mut driven = with_hooks(directory.path(), &outbox);
     driven.commit((1..=COUNT).map(accept).collect());
-    let filler = directory.path().join("filler");
-    let full = std::fs::write(&filler, vec![0; 64 << 20]).expect_err("larger than the disk");
-    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    fill(directory.path());
     let failed = |id| {
         let why = Failure::Refused("no".repeat(50_000).into());
         end_with(id, Status::Failed, Outcome::Failed(why))
@@ -236,9 +226,129 @@ fn a_full_disk_takes_an_end_with_its_call_of_a_hook_or_neither() {
     assert_eq!(called(), (1..refused).collect::<Vec<_>>());
     let status = reader.status(RequestId(refused)).expect("read");
     assert_eq!(status, Some(Status::Queued));
-    std::fs::remove_file(&filler).expect("removed");
+    std::fs::remove_file(directory.path().join("filler")).expect("removed");
     driven.commit(vec![failed(refused)]);
     assert_eq!(called(), (1..=refused).collect::<Vec<_>>());
+}
+
+fn hook_outbox() -> Arc<HookOutbox> {
+    let rule = HookRule {
+        hook: "ops".into(),
+        failed: true,
+        ..HookRule::default()
+    };
+    Arc::new(HookOutbox::new(vec![rule]).expect("an outbox"))
+}
+
+fn with_hooks(state: &Path, outbox: &Arc<HookOutbox>) -> Driven {
+    let (driven, _) = Driven::with(StoreConfig {
+        outbox: Some(Arc::clone(outbox)),
+        ..config(state)
+    });
+    driven
+}
+
+/// A store with calls of a hook, of requests that failed.
+fn with_calls(state: &Path, outbox: &Arc<HookOutbox>, count: u64) -> Driven {
+    let mut driven = with_hooks(state, outbox);
+    driven.commit((1..=count).map(accept).collect());
+    let failed = |id| {
+        let why = Failure::Refused("no".into());
+        end_with(id, Status::Failed, Outcome::Failed(why))
+    };
+    driven.commit((1..=count).map(failed).collect());
+    driven
+}
+
+/// What is left of a disk goes to another program.
+fn fill(at: &Path) {
+    let full = std::fs::write(at.join("filler"), vec![0; 64 << 20]).expect_err("a larger disk");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+}
+
+/// The first calls that wait, by the reports that they were answered.
+fn answers(state: &Path, count: usize) -> Vec<OutboxReport> {
+    let reader = DatabaseReader::open(state).expect("opens");
+    let waiting = reader.deliveries("ops", count).expect("read");
+    let answered = |one: Delivery| OutboxReport::Answered {
+        number: one.number,
+        token: one.token,
+    };
+    waiting.into_iter().map(answered).collect()
+}
+
+fn until_written(outbox: &HookOutbox) {
+    let deadline = Some(Instant::now() + Duration::from_secs(30));
+    while outbox.reports() > 0 {
+        assert!(outbox.wait(deadline).expect("no signal"), "not written");
+        outbox.clear();
+    }
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn a_call_that_was_answered_goes_on_a_full_disk_from_the_reserve() {
+    const COUNT: u64 = 40;
+    let directory = Directory::new();
+    let state = directory.path();
+    let _mount = Mount::new(state, "32m");
+    let outbox = hook_outbox();
+    let _driven = with_calls(state, &outbox, COUNT);
+    fill(state);
+    for report in answers(state, 1_000) {
+        assert!(outbox.report(report), "it has room");
+        until_written(&outbox);
+    }
+    assert!(answers(state, 1).is_empty());
+    assert!(!state.join("reserve").exists(), "it was needed");
+}
+
+/// Have a directory as a SIGKILL would leave that of a store now.
+fn leave(killed: &Path, left: &Path) {
+    std::fs::create_dir(left).expect("made");
+    for entry in std::fs::read_dir(killed).expect("listed") {
+        let entry = entry.expect("listed");
+        if entry.file_type().expect("looked at").is_file() {
+            std::fs::copy(entry.path(), left.join(entry.file_name())).expect("copied");
+        } else {
+            std::fs::create_dir(left.join(entry.file_name())).expect("made");
+        }
+    }
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn a_store_that_was_killed_beside_a_run_opens_on_a_full_disk() {
+    let directory = Directory::new();
+    let _mount = Mount::new(directory.path(), "64m");
+    let [killed, left] = ["killed", "left"].map(|name| directory.path().join(name));
+    let (mut driven, _) = Driven::open(&killed);
+    driven.commit(vec![accept(1)]);
+    assert!(driven.store.journal().note(RequestId(1), 1));
+    leave(&killed, &left);
+    driven.store.close();
+    fill(directory.path());
+    let (_driven, recovery) = Driven::open(&left);
+    assert_eq!(recovery.restored[0].attempts, 1, "its run had begun");
+}
+
+#[test]
+#[ignore = "mounts a file system, which needs root: sudo make test"]
+fn the_reserve_that_a_killed_server_leaves_on_a_full_disk_serves_the_next() {
+    let directory = Directory::new();
+    let _mount = Mount::new(directory.path(), "64m");
+    let [killed, left] = ["killed", "left"].map(|name| directory.path().join(name));
+    let driven = with_calls(&killed, &hook_outbox(), 5);
+    leave(&killed, &left);
+    driven.store.close();
+    fill(directory.path());
+    let outbox = hook_outbox();
+    let _driven = with_hooks(&left, &outbox);
+    for report in answers(&left, 5) {
+        assert!(outbox.report(report), "it has room");
+    }
+    until_written(&outbox);
+    assert!(answers(&left, 1).is_empty());
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_executor::id::RequestId;
+use forebay_executor::limit::OUTBOX_REPORTS_MAX;
 use forebay_executor::op::Op;
 use forebay_executor::request::{Failure, Options, Outcome, Status};
 use forebay_executor::store::{
-    DatabaseReader, Delivery, HookOutbox, HookRule, OutboxReport, StoreConfig,
+    Answer, DatabaseReader, Delivery, HookOutbox, HookRule, OutboxReport, Question, StoreConfig,
 };
 
 use crate::given::{Directory, Driven, accept, claim, config, end, end_of, end_with, request};
@@ -30,7 +31,13 @@ struct Hooked {
 
 impl Hooked {
     fn open(directory: &Directory, rules: Vec<HookRule>) -> Self {
-        let outbox = Arc::new(HookOutbox::new(rules).expect("an outbox"));
+        Self::on(
+            directory,
+            Arc::new(HookOutbox::new(rules).expect("an outbox")),
+        )
+    }
+
+    fn on(directory: &Directory, outbox: Arc<HookOutbox>) -> Self {
         let config = StoreConfig {
             outbox: Some(Arc::clone(&outbox)),
             ..config(directory.path())
@@ -55,7 +62,7 @@ impl Hooked {
 
     /// Report, and wait until it is written.
     fn report(&self, report: OutboxReport) {
-        self.outbox.report(report);
+        assert!(self.outbox.report(report), "it has room");
         let deadline = Some(Instant::now() + Duration::from_secs(30));
         while self.outbox.reports() > 0 {
             assert!(self.outbox.wait(deadline).expect("no signal"));
@@ -181,13 +188,76 @@ fn what_is_reported_is_there_after_a_restart() {
         .collect();
     assert_eq!(told, [("dead", 0, 0), ("queue", 0, 0), ("dead", 3, 7)]);
     assert_eq!(waiting[2].token, rows[1].token, "one id for all tries");
+    let waiting = |hooks: &[&str]| hooked.reader.waiting(hooks).expect("read");
+    assert_eq!((waiting(&["all", "other"]), waiting(&["other"])), (3, 0));
     let counts = hooked.reader.outbox().expect("read");
     assert_eq!((counts[0].waiting, counts[0].given_up), (3, 1));
     assert_eq!(counts[0].error.as_deref(), Some("error 2"));
-    hooked.report(OutboxReport::Expired {
-        before: u64::MAX >> 1,
-    });
-    assert_eq!(hooked.reader.outbox().expect("read")[0].given_up, 0);
+}
+
+/// Add calls of two hooks: each has one from long ago that waits and one that was given up, and one of now.
+fn add_calls(directory: &Directory) {
+    let hooks = ["kept", "gone"];
+    let rules = hooks.map(|hook| rule(hook, (true, true), &[]));
+    let hooked = Hooked::open(directory, rules.to_vec());
+    for hook in hooks {
+        for at in [1, 2, hooked.driven.store.config().clock.now()] {
+            hooked.report(OutboxReport::Added {
+                hook: hook.into(),
+                event: "disk".into(),
+                at,
+                detail: "{}".into(),
+            });
+        }
+        let second = hooked.waiting(hook).remove(1);
+        hooked.report(OutboxReport::Tried {
+            number: second.number,
+            token: second.token,
+            tries: 5,
+            due_at: None,
+            error: "away".into(),
+        });
+    }
+}
+
+/// Open a store with these hooks, and close it after the retention has looked; what is left of each hook.
+fn left_after_retention(directory: &Directory, rules: Option<Vec<HookRule>>) -> Vec<(String, u64)> {
+    let outbox = rules.map(|rules| Arc::new(HookOutbox::new(rules).expect("an outbox")));
+    let config = StoreConfig {
+        retention_age_ms: 3_600_000,
+        outbox,
+        ..config(directory.path())
+    };
+    let (mut driven, _) = Driven::with(config);
+    // It looks after it has answered the first; what it asks the writer for is written before the end.
+    for ticket in 0..2 {
+        driven.store.fetch(RequestId(1), Question::Row, ticket);
+        assert!(matches!(driven.answer(), Answer::Fetched { .. }));
+    }
+    driven.store.close();
+    let reader = DatabaseReader::open(directory.path()).expect("opens");
+    let counts = reader.outbox().expect("read");
+    let counts = counts.into_iter();
+    counts
+        .map(|one| (one.hook, one.waiting + one.given_up))
+        .collect()
+}
+
+#[test]
+fn what_was_given_up_and_calls_of_a_hook_that_is_gone_expire() {
+    let directory = Directory::new();
+    add_calls(&directory);
+    let rules = vec![rule("kept", (true, true), &[])];
+    let left = left_after_retention(&directory, Some(rules));
+    assert_eq!(left, [("gone".into(), 1), ("kept".into(), 2)]);
+}
+
+#[test]
+fn calls_expire_where_no_hook_is_left() {
+    let directory = Directory::new();
+    add_calls(&directory);
+    let left = left_after_retention(&directory, None);
+    assert_eq!(left, [("gone".into(), 1), ("kept".into(), 1)]);
 }
 
 #[test]
@@ -219,6 +289,28 @@ fn of_too_many_rows_the_oldest_are_dropped_and_counted() {
     assert_eq!(ids.len() as u64, ROWS_MAX);
     assert_eq!(ids[0], Some(RequestId(4)));
     assert_eq!(hooked.outbox.dropped(), 3);
+}
+
+#[test]
+fn no_more_reports_wait_than_the_limit_and_all_that_were_taken_are_written() {
+    let directory = Directory::new();
+    let outbox = Arc::new(HookOutbox::new(vec![rule("all", (true, true), &[])]).expect("made"));
+    let added = |at| OutboxReport::Added {
+        hook: "all".into(),
+        event: "disk".into(),
+        at,
+        detail: "{}".into(),
+    };
+    // Before its store is open nothing is written, as on a full disk.
+    let taken = (0..=OUTBOX_REPORTS_MAX as u64).map(|at| outbox.report(added(at)));
+    assert_eq!(taken.filter(|taken| *taken).count(), OUTBOX_REPORTS_MAX);
+    assert_eq!((outbox.reports(), outbox.room()), (OUTBOX_REPORTS_MAX, 0));
+    let mut hooked = Hooked::on(&directory, outbox);
+    hooked.driven.commit(vec![accept(1)]);
+    assert_eq!(hooked.outbox.room(), OUTBOX_REPORTS_MAX);
+    hooked.report(added(OUTBOX_REPORTS_MAX as u64));
+    let ats: Vec<u64> = hooked.waiting("all").iter().map(|one| one.at).collect();
+    assert_eq!(ats, (0..=OUTBOX_REPORTS_MAX as u64).collect::<Vec<_>>());
 }
 
 #[test]

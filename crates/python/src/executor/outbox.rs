@@ -30,31 +30,34 @@ impl PyHookOutbox {
         Ok(Self { core })
     }
 
-    fn add(&self, hook: String, event: String, at: u64, detail: String) {
+    fn add(&self, hook: String, event: String, at: u64, detail: String) -> bool {
         self.core.report(OutboxReport::Added {
             hook,
             event,
             at,
             detail,
-        });
+        })
     }
 
-    fn answered(&self, number: i64, token: String) {
-        self.core.report(OutboxReport::Answered { number, token });
+    fn answered(&self, number: i64, token: String) -> bool {
+        self.core.report(OutboxReport::Answered { number, token })
     }
 
-    fn tried(&self, number: i64, token: String, tries: u32, due_at: Option<u64>, error: String) {
+    fn tried(
+        &self,
+        number: i64,
+        token: String,
+        tries: u32,
+        due_at: Option<u64>,
+        error: String,
+    ) -> bool {
         self.core.report(OutboxReport::Tried {
             number,
             token,
             tries,
             due_at,
             error,
-        });
-    }
-
-    fn expire(&self, before: u64) {
-        self.core.report(OutboxReport::Expired { before });
+        })
     }
 
     fn write(&self) {
@@ -63,6 +66,10 @@ impl PyHookOutbox {
 
     fn reports(&self) -> usize {
         self.core.reports()
+    }
+
+    fn room(&self) -> usize {
+        self.core.room()
     }
 
     fn dropped(&self) -> u64 {

@@ -105,6 +105,10 @@ impl PyStoreReader {
         Ok(found.collect::<PyResult<_>>()?)
     }
 
+    fn waiting(&self, py: Python<'_>, hooks: Vec<String>) -> Result<u64> {
+        Ok(py.detach(|| self.0.waiting(&hooks))?)
+    }
+
     fn outbox<'py>(&self, py: Python<'py>) -> Result<Vec<Bound<'py, PyDict>>> {
         let found = py.detach(|| self.0.outbox())?;
         let found = found.iter().map(|one| seen::outbox_count(py, one));

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forebay.cli.output import say_json
-from forebay.cli.parser import UsageError, command, talking
+from forebay.cli.parser import Parser, UsageError, command, talking
 from forebay.cli.session import session, tell
+
+if TYPE_CHECKING:
+    from forebay.executor import Client
 
 EXAMPLES = """\
   forebay cordon                          submissions are refused; what was accepted goes on
@@ -26,9 +29,19 @@ def add(commands: Any) -> None:
         " the next one serves.",
         examples=EXAMPLES,
     )
+    cordoning(parser)
+    parser.add_argument("--undo", action="store_true", help="take submissions again")
+
+
+def cordoning(parser: Parser) -> None:
+    """Options of commands that let a server refuse submissions."""
     talking(parser)
     parser.add_argument("--reason", metavar="TEXT", help="what those who are refused are told")
-    parser.add_argument("--undo", action="store_true", help="take submissions again")
+
+
+def ask(client: Client, options: argparse.Namespace, *, dispatches: bool) -> Any:
+    """Have a server refuse submissions, and begin what it has accepted, or nothing more."""
+    return client.ask("cordon", options.reason or "", dispatches)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,10 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if options.undo and options.reason is not None:
         raise UsageError("--reason is for a cordon, and --undo ends one; give one of them")
     with session(options) as client:
-        if options.undo:
-            told = client.ask("uncordon")
-        else:
-            told = client.ask("cordon", options.reason or "", True)
+        told = client.ask("uncordon") if options.undo else ask(client, options, dispatches=True)
     if options.json:
         say_json(told)
     elif not options.undo:

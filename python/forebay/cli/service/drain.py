@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from forebay._units import duration
 from forebay.cli.exit_codes import TIMED_OUT
 from forebay.cli.output import note, say_json
-from forebay.cli.parser import command, talking
+from forebay.cli.parser import command
+from forebay.cli.service import cordon
 from forebay.cli.session import session, tell
 from forebay.errors import BrokenError
 
@@ -58,15 +59,14 @@ def add(commands: Any) -> None:
         " nothing runs. What waits stays on disk: for forebay cordon --undo, or the next server.",
         examples=EXAMPLES,
     )
-    talking(parser)
-    parser.add_argument("--reason", metavar="TEXT", help="what those who are refused are told")
+    cordon.cordoning(parser)
     parser.add_argument("--finish", action="store_true", help="run what waits, too")
 
 
 def run(options: argparse.Namespace) -> int:
     """Ask for it, and show what still runs."""
     with session(options, waits=True) as client:
-        client.ask("cordon", options.reason or "", options.finish)
+        cordon.ask(client, options, dispatches=options.finish)
         left, over = _wait(client, options)
     if options.json:
         told = {"running": left.running_count, "waiting": left.waiting_count}

@@ -22,7 +22,14 @@ from forebay import _core
 from forebay._runtime_directory import open_private
 from forebay.errors import BrokenError, ConfigError, LimitError
 from forebay.executor.backup import layout
-from forebay.executor.backup.errors import check_owner, explained, explaining
+from forebay.executor.backup.errors import (
+    check_owner,
+    does_not_fit,
+    explained,
+    explaining,
+    free_bytes,
+    is_full,
+)
 from forebay.executor.backup.folder import made
 from forebay.executor.server.rows import rfc3339
 from forebay.executor.wire.ids import number_of, text_of
@@ -50,7 +57,13 @@ _CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP,
 
 
 def back_up(
-    state: Path, target: Path, *, with_key: bool = True, with_tokens: bool = False, told: Told
+    state: Path,
+    target: Path,
+    *,
+    with_key: bool = True,
+    with_tokens: bool = False,
+    told: Told,
+    removed: Callable[[Path], object] = lambda _: None,
 ) -> dict[str, Any]:
     """Copy a state directory into a folder that a server can start from.
 
@@ -60,6 +73,7 @@ def back_up(
         with_key: with what opens sealed arguments.
         with_tokens: with the tokens of the gateway.
         told: gets the progress; what it raises ends the copy.
+        removed: gets each partial folder that a killed backup to DIR had left, once it is gone.
 
     Returns:
         What `backup.json` has.
@@ -71,7 +85,7 @@ def back_up(
     """
     with explaining(state):
         _check(state)
-        with made(target, state) as partial:
+        with made(target, state, removed) as partial:
             return _Copying(state, partial, target, told).run(
                 with_key=with_key, with_tokens=with_tokens
             )
@@ -143,7 +157,7 @@ class _Copying:
     def _database(self) -> _core.StoreBackup:
         target = self._inside / layout.DATABASE
         needed = _length(self._state / layout.DATABASE)
-        if needed > self._free():
+        if needed > free_bytes(self._partial):
             raise self._full(layout.DATABASE, needed)
 
         def step(done: int, whole: int) -> None:
@@ -238,10 +252,9 @@ class _Copying:
             before = _limit_before(error)
             if before is not None:
                 raise before from None  # the list of files could not be closed either
-            cause = error if isinstance(error, OSError) else error.__cause__
-            number = cause.errno if isinstance(cause, OSError) else None
-            if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if is_full(error):
                 raise self._full(name, needed if isinstance(needed, int) else needed()) from error
+            cause = error if isinstance(error, OSError) else error.__cause__
             if isinstance(cause, PermissionError):
                 raise explained(cause, self._state) from error
             if isinstance(error, OSError):
@@ -253,17 +266,7 @@ class _Copying:
             raise
 
     def _full(self, name: str, needed: int) -> LimitError:
-        free = self._free()
-        return LimitError(
-            f"{name} needs {needed} bytes and does not fit: {free} bytes are free on the disk of "
-            f"{self._target}; make room, or name a directory of another disk",
-            limit=free,
-            value=needed,
-        )
-
-    def _free(self) -> int:
-        found = os.statvfs(self._partial)
-        return found.f_bavail * found.f_frsize
+        return does_not_fit(name, needed, self._target, free_bytes(self._partial))
 
 
 class _ResultCopier:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forebay.errors import BrokenError, ConfigError, Error
+from forebay.errors import BrokenError, ConfigError, Error, LimitError
 
-__all__ = ["check_owner", "explained", "explaining"]
+__all__ = ["check_owner", "does_not_fit", "explained", "explaining", "free_bytes", "is_full"]
 
 
 @contextlib.contextmanager
@@ -40,6 +41,39 @@ def explained(error: OSError, source: Path) -> Error:
     if path != source and source not in path.parents:
         return ConfigError(f"{told}; name a directory of yours")
     return ConfigError(f"{told}; {_as_owner(path)}")
+
+
+def is_full(error: OSError | Error) -> bool:
+    """Whether an error of the system, or one of ours that has such a cause, is of a full disk."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+    )
+
+
+def free_bytes(folder: Path) -> int:
+    """What is free on its disk for this user."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def does_not_fit(name: str, needed: int, target: Path, free: int) -> LimitError:
+    """The error of a full disk.
+
+    Args:
+        name: what has no room there.
+        needed: its bytes.
+        target: DIR.
+        free: bytes of its disk.
+    """
+    return LimitError(
+        f"{name} needs {needed} bytes and does not fit: {free} bytes are free on the disk of "
+        f"{target}; make room, or name a directory of another disk",
+        limit=free,
+        value=needed,
+    )
 
 
 def check_owner(state: Path) -> None:

@@ -13,13 +13,14 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from forebay import _core
 from forebay._working_directory import working_directory
-from forebay.errors import ConfigError
+from forebay.errors import BrokenError, ConfigError
+from forebay.executor.backup.errors import does_not_fit, free_bytes, is_full
 
 __all__ = ["made"]
 
@@ -29,26 +30,29 @@ _RANDOM: Final = "[0-9a-f]{8}"
 
 
 @contextlib.contextmanager
-def made(target: Path, source: Path) -> Iterator[Path]:
+def made(target: Path, source: Path, removed: Callable[[Path], object]) -> Iterator[Path]:
     """The partial folder, which gets its name at the end of the block; an error removes it.
 
     Args:
         target: DIR; it does not exist, or is empty.
         source: the state directory that is copied.
+        removed: gets each partial folder of that name that a killed command had left.
 
     Raises:
         ConfigError: DIR cannot be made there.
+        LimitError: at the end the disk is full.
+        BrokenError: it failed.
         OSError: a directory cannot be looked at, or the folder cannot get its name.
     """
     whole = target if target.is_absolute() else working_directory() / target
     target = Path(os.path.normpath(whole))
     _check(target, source)
-    _remove_left(target)
+    for left in _remove_left(target):
+        removed(left)
     partial, lock = _lock_new(target)
     try:
         yield partial
-        _core.sync_file_system(os.fspath(partial))
-        _rename(partial, target)
+        _finish(partial, target)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -96,8 +100,8 @@ def _taken(target: Path) -> ConfigError:
     )
 
 
-def _remove_left(target: Path) -> None:
-    """Remove partial folders of the same name whose commands were killed.
+def _remove_left(target: Path) -> Iterator[Path]:
+    """Remove partial folders of the same name whose commands were killed; those that are gone.
 
     Another folder may be called alike: the name must be one that `_lock_new` gives, and the folder
     of this user and closed to others.
@@ -115,6 +119,8 @@ def _remove_left(target: Path) -> None:
                     shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(lock)
+            if not left.exists():
+                yield left
 
 
 def _lock_new(target: Path) -> tuple[Path, int]:
@@ -147,6 +153,9 @@ def _make(partial: Path) -> None:
     except FileExistsError:
         raise
     except OSError as error:
+        if is_full(error):
+            free = free_bytes(partial.parent)
+            raise does_not_fit(partial.name, 4096, partial.parent, free) from error
         raise ConfigError(
             f"nothing can be made in {partial.parent}: {error.strerror}; name a directory of "
             "yours, on a disk with room"
@@ -166,6 +175,23 @@ def _locked(partial: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+def _finish(partial: Path, target: Path) -> None:
+    """Have all of it on the disk, under its name."""
+    try:
+        _core.sync_file_system(os.fspath(partial))
+        _rename(partial, target)
+    except (OSError, BrokenError) as error:
+        if is_full(error):  # some file systems find room for what was written only now
+            needed = _bytes_of(partial if partial.exists() else target)
+            free = free_bytes(target.parent)
+            raise does_not_fit("the backup", needed, target, free) from error
+        raise
+
+
+def _bytes_of(folder: Path) -> int:
+    return sum(512 * path.lstat().st_blocks for path in folder.rglob("*"))
 
 
 def _rename(partial: Path, target: Path) -> None:

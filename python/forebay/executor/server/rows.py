@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, overload
 
 import msgspec
 
@@ -251,6 +251,14 @@ def _milliseconds(name: str, value: object) -> int:
 def now_ms() -> int:
     """The time in milliseconds since 1970, as rows have it."""
     return time.time_ns() // 1_000_000
+
+
+@overload
+def rfc3339(at_ms: int) -> str: ...
+
+
+@overload
+def rfc3339(at_ms: int | None) -> str | None: ...
 
 
 def rfc3339(at_ms: int | None) -> str | None:

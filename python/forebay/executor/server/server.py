@@ -333,7 +333,6 @@ class Server:
                 app=str(self._target.file),
                 number=config.server_number,
                 max_queued=config.max_queued,
-                retention_age=config.retention_age,
             )
             settings["hooks"] = hooks.outbox
         dispatcher = _core.Dispatcher(settings)

@@ -61,7 +61,7 @@ class Context:
         self.streams = Streams(access)
         self.conversions = Conversions()
         self.info: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("info"))
-        self.overview = Overview(server)
+        self.overview = Overview(server, self.info)
         self.metrics = HttpMetrics()
         self._manifest: Fresh[dict[str, Any]] = Fresh(lambda: server.ask("manifest"))
         self._forms: tuple[dict[str, Any], Forms] | None = None

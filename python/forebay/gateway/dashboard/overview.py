@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from forebay.errors import Error
+from forebay.executor._internal import now_ms, rfc3339
 from forebay.gateway.asgi.fresh import Fresh
 from forebay.gateway.dashboard.history import EVERY_S, History
 
@@ -37,10 +37,12 @@ class Overview:
 
     Args:
         server: that is asked.
+        info: of the server, as the gateway keeps it.
     """
 
-    def __init__(self, server: ServerLink) -> None:
+    def __init__(self, server: ServerLink, info: Fresh[dict[str, Any]]) -> None:
         self._server = server
+        self._info = info
         self._now: Fresh[bytes] = Fresh(self._load)
         self._started = _running_s()
         self._number = int(time.time() / EVERY_S)
@@ -69,13 +71,13 @@ class Overview:
         """
         while True:
             try:
-                info = await self._server.ask("info")
+                info = await self._info.get()
                 workers = await self._server.ask("workers")
             except Error:
                 pass
             else:
                 number = self._number + int(self._ran_s() // EVERY_S)
-                self._history.add(number, _now(), info["figures"], workers["workers"])
+                self._history.add(number, rfc3339(now_ms()), info["figures"], workers["workers"])
             await asyncio.sleep(EVERY_S - self._ran_s() % EVERY_S)
 
     def _ran_s(self) -> float:
@@ -92,7 +94,7 @@ class Overview:
     async def _load(self) -> bytes:
         """What is the same for all readers, in JSON."""
         server = self._server
-        info = await server.ask("info")
+        info = await self._info.get()
         metrics = await server.ask("metrics")
         workers = await server.ask("workers")
         services = await server.ask("services")
@@ -100,7 +102,7 @@ class Overview:
         return _encode(
             {
                 "schema": SCHEMA,
-                "at": _now(),
+                "at": rfc3339(now_ms()),
                 "info": {**{name: info.get(name) for name in FACTS}, "held": figures["held"]},
                 "figures": figures,
                 "waits": _waits(metrics["gauges"]),
@@ -118,7 +120,3 @@ def _waits(gauges: list[Any]) -> dict[str, int]:
 def _running_s() -> float:
     """Of the machine, also while it slept: that is a gap of the history."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

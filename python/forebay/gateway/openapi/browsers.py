@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from forebay.gateway.dashboard.files import TYPES
-from forebay.gateway.openapi.operation import Map, Operation, described_header, json_body, query
+from forebay.gateway.openapi.operation import (
+    Map,
+    Operation,
+    described_header,
+    get,
+    json_body,
+    query,
+    text_answer,
+)
 
 __all__ = ["BROWSERS"]
 
@@ -13,11 +21,7 @@ _COOKIE: Final = {"Set-Cookie": described_header("the session", {"type": "string
 _LOCATION: Final = {"Location": described_header("where to", {"type": "string"})}
 
 _FILE: Final[Map] = {
-    "description": "the file",
-    "content": {
-        kind.partition(";")[0]: {"schema": {"type": "string"}}
-        for kind in sorted({kind.decode() for kind in TYPES.values()})
-    },
+    **text_answer("the file", *sorted({it.decode().partition(";")[0] for it in TYPES.values()})),
     "headers": {"ETag": described_header("of this content", {"type": "string"})},
 }
 _KEPT: Final[Map] = {"description": "what If-None-Match names is the newest"}
@@ -31,19 +35,13 @@ _NAME: Final = {
 }
 
 
-def _open(path: str, name: str, summary: str, answers: dict[int, Map], **more: Any) -> Operation:
-    """A GET that needs no token."""
-    return Operation(
-        method="GET", path=path, name=name, summary=summary, answers=answers, role=None, **more
-    )
-
-
 BROWSERS: Final = (
-    _open(
+    get(
         "/login",
         "login",
         "Use the link of a browser, which sets a cookie",
         {303: {"description": "go on there", "headers": {**_LOCATION, **_COOKIE}}},
+        role=None,
         problems=(401, 422),
         parameters=(query("key", {"type": "string"}, "of the link"),),
     ),
@@ -65,20 +63,22 @@ BROWSERS: Final = (
         answers={204: {"description": "it has ended", "headers": _COOKIE}},
     ),
     *(
-        _open(
+        get(
             path,
             name,
             "The dashboard is at /ui/",
             {303: {"description": "go on there", "headers": _LOCATION}},
+            role=None,
         )
         for path, name in (("/", "get_home"), ("/ui", "get_dashboard"))
     ),
-    _open("/ui/", "get_page", "The page of the dashboard", {200: _FILE, 304: _KEPT}),
-    _open(
+    get("/ui/", "get_page", "The page of the dashboard", {200: _FILE, 304: _KEPT}, role=None),
+    get(
         "/ui/{file}",
         "get_page_file",
         "A file of the page",
         {200: _FILE, 304: _KEPT},
+        role=None,
         problems=(404,),
         parameters=(_NAME,),
     ),

@@ -16,12 +16,14 @@ __all__ = [
     "Map",
     "Operation",
     "described_header",
+    "get",
     "in_header",
     "json_answer",
     "json_body",
     "problem_response",
     "query",
     "shared",
+    "text_answer",
 ]
 
 Map = dict[str, Any]
@@ -143,6 +145,19 @@ def shared(name: str) -> Map:
 def json_answer(schema: str, told: str) -> Map:
     """An answer in JSON, of a schema of the description."""
     return {"description": told, "content": {JSON: {"schema": reference(schema)}}}
+
+
+def text_answer(told: str, *media: str) -> Map:
+    """An answer in text of one of these types."""
+    return {
+        "description": told,
+        "content": {kind: {"schema": {"type": "string"}} for kind in media},
+    }
+
+
+def get(path: str, name: str, summary: str, answers: dict[int, Map], **more: Any) -> Operation:
+    """A GET; `more` as of `Operation`."""
+    return Operation(method="GET", path=path, name=name, summary=summary, answers=answers, **more)
 
 
 def json_body(schema: str, *, required: bool = True) -> Map:

@@ -17,11 +17,13 @@ from forebay.gateway.openapi.operation import (
     Map,
     Operation,
     described_header,
+    get,
     in_header,
     json_answer,
     json_body,
     query,
     shared,
+    text_answer,
 )
 from forebay.gateway.openapi.parameters import OPTIONS
 
@@ -92,10 +94,6 @@ def _options() -> list[Map]:
     return [query(name, schema, told) for name, (schema, told) in OPTIONS.items()]
 
 
-def _events(told: str) -> Map:
-    return {"description": told, "content": {EVENTS: {"schema": {"type": "string"}}}}
-
-
 _TIME: Final = {"type": ["string", "number"], "examples": ["2026-01-31T12:00:00Z"]}
 
 _ID: Final = shared("Id")
@@ -116,12 +114,11 @@ def _of_request(below: str, name: str, summary: str, answer: Map, **more: Any) -
     problems = (*_OF_ID, *more.pop("problems", ()))
     parameters = (_ID, *more.pop("parameters", ()))
     partial = {206: more.pop("partial")} if "partial" in more else {}
-    return Operation(
-        method="GET",
-        path=f"/v1/requests/{{id}}{below}",
-        name=name,
-        summary=summary,
-        answers={200: answer, **partial},
+    return get(
+        f"/v1/requests/{{id}}{below}",
+        name,
+        summary,
+        {200: answer, **partial},
         problems=problems,
         parameters=parameters,
         **more,
@@ -131,7 +128,7 @@ def _of_request(below: str, name: str, summary: str, answer: Map, **more: Any) -
 def _read(path: str, name: str, summary: str, schema: str) -> Operation:
     """A GET that has no parameters."""
     answer = json_answer(schema, summary)
-    return Operation(method="GET", path=path, name=name, summary=summary, answers={200: answer})
+    return get(path, name, summary, {200: answer})
 
 
 def _order(path: str, name: str, summary: str, schema: str, **more: Any) -> Operation:
@@ -168,12 +165,11 @@ SHARED: Final = (
         body=json_body("ForebayBatch"),
         problems=_OF_BODY,
     ),
-    Operation(
-        method="GET",
-        path="/v1/requests",
-        name="list_requests",
-        summary="List requests, the newest first",
-        answers={200: json_answer("ForebayPage", "a page")},
+    get(
+        "/v1/requests",
+        "list_requests",
+        "List requests, the newest first",
+        {200: json_answer("ForebayPage", "a page")},
         problems=(404, 422),
         parameters=(
             query(
@@ -226,13 +222,7 @@ SHARED: Final = (
         "/logs",
         "get_logs",
         "Its output",
-        {
-            "description": "its output",
-            "content": {
-                "text/plain": {"schema": {"type": "string"}},
-                EVENTS: {"schema": {"type": "string"}},
-            },
-        },
+        text_answer("its output", "text/plain", EVENTS),
         parameters=(
             query("offset", {"type": "integer", "minimum": 0}, "the first byte"),
             _FOLLOWED[0],
@@ -243,7 +233,7 @@ SHARED: Final = (
         "/events",
         "follow_request",
         "What happens to it",
-        _events("events until its end"),
+        text_answer("events until its end", EVENTS),
         parameters=_FOLLOWED,
     ),
     _order(
@@ -266,12 +256,11 @@ SHARED: Final = (
         parameters=(_ID,),
         problems=(*_OF_ID, 409),
     ),
-    Operation(
-        method="GET",
-        path="/v1/events",
-        name="follow_events",
-        summary="What happens to all requests",
-        answers={200: _events("events")},
+    get(
+        "/v1/events",
+        "follow_events",
+        "What happens to all requests",
+        {200: text_answer("events", EVENTS)},
         problems=_OF_ID,
         parameters=(
             query("names", {"type": "array", "items": {"type": "string"}}),
@@ -281,12 +270,11 @@ SHARED: Final = (
             *_FOLLOWED,
         ),
     ),
-    Operation(
-        method="GET",
-        path="/v1/overview",
-        name="get_overview",
-        summary="The figures of the dashboard, now and in the last hour",
-        answers={200: json_answer("ForebayOverview", "the figures")},
+    get(
+        "/v1/overview",
+        "get_overview",
+        "The figures of the dashboard, now and in the last hour",
+        {200: json_answer("ForebayOverview", "the figures")},
         problems=(422,),
         parameters=(
             query(
@@ -341,43 +329,31 @@ SHARED: Final = (
         body=json_body("ForebayStop", required=False),
         problems=_OF_BODY,
     ),
-    Operation(
-        method="GET",
-        path="/openapi.json",
-        name="get_description",
-        summary="This description",
-        answers={200: {"description": "it", "content": {JSON: {"schema": {"type": "object"}}}}},
+    get(
+        "/openapi.json",
+        "get_description",
+        "This description",
+        {200: {"description": "it", "content": {JSON: {"schema": {"type": "object"}}}}},
     ),
-    Operation(
-        method="GET",
-        path="/metrics",
-        name="get_metrics",
-        summary="Counters for Prometheus",
-        answers={
-            200: {
-                "description": "Prometheus text",
-                "content": {
-                    "text/plain": {"schema": {"type": "string"}},
-                    "application/openmetrics-text": {"schema": {"type": "string"}},
-                },
-            }
-        },
+    get(
+        "/metrics",
+        "get_metrics",
+        "Counters for Prometheus",
+        {200: text_answer("Prometheus text", "text/plain", "application/openmetrics-text")},
     ),
     *BROWSERS,
-    Operation(
-        method="GET",
-        path="/healthz",
-        name="get_health",
-        summary="Whether the gateway answers",
-        answers={200: json_answer("ForebayHealth", "it does")},
+    get(
+        "/healthz",
+        "get_health",
+        "Whether the gateway answers",
+        {200: json_answer("ForebayHealth", "it does")},
         role=None,
     ),
-    Operation(
-        method="GET",
-        path="/readyz",
-        name="get_readiness",
-        summary="Whether requests can run",
-        answers={
+    get(
+        "/readyz",
+        "get_readiness",
+        "Whether requests can run",
+        {
             200: json_answer("ForebayReady", "they can"),
             503: json_answer("ForebayReady", "they cannot"),
         },

@@ -4,10 +4,13 @@
 //!
 //! The writer adds the row of a call in the transaction that commits the end which the call is about, so a killed server
 //! leaves both or neither. Whoever makes the calls reports here what became of each, and the writer changes the rows
-//! with its next commit. A report stays until its commit succeeded: on a full disk it waits, as ends do.
+//! with its next commit. A report stays until its commit succeeded: on a full disk it waits, as ends do. At most
+//! [`OUTBOX_REPORTS_MAX`] wait. Further ones are not taken, so whoever reports begins no call that would have no room
+//! for its report: what a receiver has answered is never forgotten.
 //!
 //! Rules and reports have their own lock, which nobody holds while the disk is used.
 
+mod expiry;
 mod report;
 mod rows;
 
@@ -21,10 +24,12 @@ use std::time::Instant;
 
 use forebay_base::wakeup::Wakeup;
 
+pub(super) use expiry::Expiry;
 pub use report::OutboxReport;
 pub(super) use rows::{OutboxRows, OutboxWritten};
 
 use super::error::{Result, StoreError};
+use crate::limit::OUTBOX_REPORTS_MAX;
 use crate::request::Status;
 
 /// Which ends a hook is called for.
@@ -90,9 +95,18 @@ impl HookOutbox {
     }
 
     /// Have a report written. Never blocks on the disk.
-    pub fn report(&self, report: OutboxReport) {
-        self.lock().push_back(report);
+    ///
+    /// `false`: [`OUTBOX_REPORTS_MAX`] wait already, and it was not taken.
+    #[must_use]
+    pub fn report(&self, report: OutboxReport) -> bool {
+        let mut reports = self.lock();
+        if reports.len() >= OUTBOX_REPORTS_MAX {
+            return false;
+        }
+        reports.push_back(report);
+        drop(reports);
         self.write();
+        true
     }
 
     /// Have the writer try what is not written.
@@ -133,6 +147,11 @@ impl HookOutbox {
     /// Reports that are not on disk.
     pub fn reports(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Reports that it takes before it is full. Each commit makes room, and wakes.
+    pub fn room(&self) -> usize {
+        OUTBOX_REPORTS_MAX - self.reports()
     }
 
     /// Bind it to the writer of its store, which `wake` has look for reports.

@@ -23,6 +23,4 @@ pub enum OutboxReport {
         due_at: Option<Millis>,
         error: String,
     },
-    /// Remove what was given up before this time.
-    Expired { before: Millis },
 }

@@ -16,7 +16,6 @@ const ADD: &str = "INSERT INTO outbox(token, hook, event, at, request, name, att
 const ANSWERED: &str = "DELETE FROM outbox WHERE number = ?1 AND token = ?2";
 const TRIED: &str =
     "UPDATE outbox SET tries = ?3, due_at = ?4, error = ?5 WHERE number = ?1 AND token = ?2";
-const EXPIRED: &str = "DELETE FROM outbox WHERE due_at IS NULL AND at < ?1";
 const DROP: &str = "DELETE FROM outbox WHERE number IN (SELECT number FROM outbox ORDER BY number LIMIT \
     max(0, (SELECT count(*) FROM outbox) - ?1))";
 
@@ -27,11 +26,12 @@ pub struct OutboxWritten {
     pub reports: usize,
     pub added: u64,
     pub dropped: u64,
+    pub expired: u64,
 }
 
 impl OutboxWritten {
     pub fn is_any(self) -> bool {
-        self.reports > 0 || self.added > 0
+        self.reports > 0 || self.added > 0 || self.expired > 0
     }
 }
 
@@ -40,7 +40,6 @@ pub struct OutboxRows<'c> {
     add: Statement<'c>,
     answered: Statement<'c>,
     tried: Statement<'c>,
-    expired: Statement<'c>,
     drop: Statement<'c>,
     of_request: Statement<'c>,
 }
@@ -51,7 +50,6 @@ impl<'c> OutboxRows<'c> {
             add: connection.prepare(ADD)?,
             answered: connection.prepare(ANSWERED)?,
             tried: connection.prepare(TRIED)?,
-            expired: connection.prepare(EXPIRED)?,
             drop: connection.prepare(DROP)?,
             of_request: connection.prepare("SELECT name, options FROM requests WHERE id = ?1")?,
         })
@@ -89,7 +87,7 @@ impl<'c> OutboxRows<'c> {
         let mut written = OutboxWritten {
             reports: reports.len(),
             added,
-            dropped: 0,
+            ..OutboxWritten::default()
         };
         for report in &reports {
             written.added += self.change(report)?;
@@ -126,9 +124,6 @@ impl<'c> OutboxRows<'c> {
                 let due_at = due_at.map(u64::cast_signed);
                 let row = params![number, token, tries, due_at, error];
                 self.tried.execute(row).map(|_| 0)
-            }
-            OutboxReport::Expired { before } => {
-                self.expired.execute([before.cast_signed()]).map(|_| 0)
             }
         }
     }

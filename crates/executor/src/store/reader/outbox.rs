@@ -54,6 +54,25 @@ impl DatabaseReader {
         })
     }
 
+    /// How many calls of these hooks wait: read from the index alone, so that it may be asked for often.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::deliveries`].
+    pub fn waiting<S: AsRef<str>>(&self, hooks: &[S]) -> Result<u64> {
+        self.read(|connection| {
+            let mut statement = connection.prepare(
+                "SELECT count(*) FROM outbox INDEXED BY outbox_due \
+                 WHERE hook = ?1 AND due_at IS NOT NULL",
+            )?;
+            let counts = hooks.iter().map(|hook| {
+                let count = statement.query_row([hook.as_ref()], |row| row.get::<_, i64>(0))?;
+                Ok(count.cast_unsigned())
+            });
+            counts.sum()
+        })
+    }
+
     /// The calls of each hook that has some, by its name.
     ///
     /// # Errors

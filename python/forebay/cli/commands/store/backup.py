@@ -72,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
                 with_key=not options.without_key,
                 with_tokens=options.with_tokens,
                 told=meter.take,
+                removed=lambda left: tell(options, _removed(left)),
             )
         finally:
             meter.end()
@@ -87,6 +88,10 @@ def run(options: argparse.Namespace) -> int:
     for name in told["missing"]:
         note(f"forebay: {name} is named by the store, and was not there to be copied")
     return SUCCEEDED
+
+
+def _removed(left: Path) -> str:
+    return f"forebay: {left} is removed: a backup that was killed had left it, in part"
 
 
 @contextlib.contextmanager

@@ -36,8 +36,8 @@ from forebay.executor.wire.refused import unknown
 
 LOOK_S: Final = 5.0
 """Seconds between two looks at limits, and two attempts to write what a full disk refused."""
-EXPIRE_S: Final = 60.0
-"""Seconds between two removals of what was given up long ago."""
+CLOCK_S: Final = 60.0
+"""The longest sleep until a row is due: the clock may be set back meanwhile."""
 PAUSE_S: Final = 1.0
 """After a fault, or a store that cannot be read."""
 LIMITS: Final = ("memory", "queue", "disk")
@@ -58,7 +58,6 @@ class Hooks:
         app: the application, for what is sent.
         number: of the server.
         max_queued: the limit of what waits.
-        retention_age: seconds for which a call that was given up is shown.
 
     Raises:
         ConfigError: a secret cannot be read.
@@ -74,7 +73,6 @@ class Hooks:
         app: str,
         number: int,
         max_queued: int,
-        retention_age: float,
     ) -> None:
         self._hooks = {hook.name: hook for hook in hooks}
         for hook in hooks:
@@ -83,7 +81,6 @@ class Hooks:
         self._state = state
         self._server = {"host": socket.gethostname(), "number": number, "app": app}
         self._max_queued = max_queued
-        self._retention_age = retention_age
         self.outbox = _core.HookOutbox(
             [(it.name, "dead" in it.on, "failed" in it.on, list(it.names)) for it in hooks]
         )
@@ -100,7 +97,7 @@ class Hooks:
         self._tests = queue.SimpleQueue()
         self._tested: dict[str, tuple[HookConfig, Future[dict[str, Any]]]] = {}
         self._due_ms: int | None = None
-        self._look_at = self._expire_at = self._write_at = 0.0
+        self._look_at = self._write_at = 0.0
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="forebay-hooks")
         self._reader: _core.StoreReader
@@ -132,8 +129,7 @@ class Hooks:
 
     def figures(self) -> dict[str, list[Any]]:
         """Tries, and what waits for hooks that are configured, as metrics."""
-        counts = self._reader.outbox()
-        waiting = sum(one["waiting"] for one in counts if one["hook"] in self._hooks)
+        waiting = self._reader.waiting(list(self._hooks))
         counters: list[tuple[str, dict[str, str], int]] = [
             ("forebay_hook_deliveries_total", {"hook": hook, "outcome": outcome}, count)
             for (hook, outcome), count in list(self._ended.items())
@@ -202,9 +198,6 @@ class Hooks:
         if self._limits and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
             self._look()
-        if time.monotonic() >= self._expire_at:
-            self._expire_at = time.monotonic() + EXPIRE_S
-            self.outbox.expire(max(0, now_ms() - int(1000 * self._retention_age)))
         self._wait()
 
     def _wait(self) -> None:
@@ -215,24 +208,26 @@ class Hooks:
         if (descriptor := self._link.fileno()) is not None:
             poll.register(descriptor, select.POLLIN)
         now = time.monotonic()
-        ends = [self._expire_at - now]
+        ends: list[float] = []
         if self.outbox.reports() > 0:
             ends.append(max(0.1, self._write_at - now))
         if self._limits:
             ends.append(self._look_at - now)
         if self._due_ms is not None:
-            ends.append((self._due_ms - now_ms()) / 1000)
+            ends.append(min(CLOCK_S, (self._due_ms - now_ms()) / 1000))
         if (deadline := self._link.deadline()) is not None:
             ends.append(deadline - now)
-        poll.poll(max(0.0, min(ends)) * 1000 + 1)  # a millisecond more: never before it is due
+        # A millisecond more: never before it is due.
+        poll.poll(max(0.0, min(ends)) * 1000 + 1 if ends else None)
 
     def _begin_due(self) -> None:
-        if self.outbox.reports() == 0:
-            self._turns.forget_reported()
-        elif time.monotonic() >= self._write_at:
+        unwritten = self.outbox.reports()
+        self._turns.forget_reported(unwritten)
+        if unwritten > 0 and time.monotonic() >= self._write_at:
             self.outbox.write()  # a disk that was full may have room
             self._write_at = time.monotonic() + LOOK_S
-        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, now_ms())
+        room = self.outbox.room()
+        chosen, self._due_ms = self._turns.choose(self._reader.deliveries, now_ms(), room)
         for hook, row in chosen:
             fault = self._ask(self._hooks[hook], row, row["token"])
             if fault is not None:
@@ -286,9 +281,10 @@ class Hooks:
     def _report(self, verdict: Verdict, said: str) -> None:
         number, token = verdict.row["number"], verdict.row["token"]
         if verdict.is_answered:
-            self.outbox.answered(number, token)
+            is_taken = self.outbox.answered(number, token)
         else:
-            self.outbox.tried(number, token, verdict.tries, verdict.due_ms, said)
+            is_taken = self.outbox.tried(number, token, verdict.tries, verdict.due_ms, said)
+        assert is_taken, "a try began whose end has no room"
         if not verdict.is_answered and verdict.due_ms is None:
             _log.error(
                 "hook %s: %s was given up after %d tries: %s; see: forebay hooks log",
@@ -312,6 +308,8 @@ class Hooks:
         for hook in self._hooks.values():
             for kind in (event for event in hook.on if event in values):
                 value, limit = values[kind]
+                if self.outbox.room() <= len(self._turns.flying):
+                    return  # what is left is for the ends of tries; the next look tells it
                 if self._edges.look(hook, kind, value, limit, time.monotonic()):
                     shown = hook.free if kind == "disk" else limit
                     detail = json.dumps({"kind": kind, "value": value, "limit": shown})

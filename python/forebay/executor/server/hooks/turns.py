@@ -1,7 +1,8 @@
 """Decides which delivery is tried when; without a clock, a thread or a socket.
 
 The rows of the outbox say what waits. A row that was reported on is on its way to the disk, so what
-was reported is kept here until the store has it: no row is tried again because a disk is full.
+was reported is kept here until the store has it: no row is tried again because a disk is full. The
+store takes a limited number of reports, so no try begins whose end could not be reported.
 """
 
 from __future__ import annotations
@@ -65,29 +66,37 @@ class Turns:
         self._chance = chance
         self._flying: dict[str, tuple[str, Row]] = {}
         self._reported: dict[str, Verdict] = {}
+        """What may not be on disk, the oldest first."""
 
-    def forget_reported(self) -> None:
-        """All that was reported is on disk."""
-        self._reported.clear()
+    def forget_reported(self, unwritten: int) -> None:
+        """Of what was reported only the newest, so many, are not on disk."""
+        for token in list(self._reported)[: max(0, len(self._reported) - unwritten)]:
+            del self._reported[token]
 
     def choose(
-        self, read: Callable[[str, int], list[Row]], now_ms: int
+        self, read: Callable[[str, int], list[Row]], now_ms: int, room: int = AT_ONCE
     ) -> tuple[list[tuple[str, Row]], int | None]:
         """What to try now, which counts as being tried; and when the next row is due.
 
         Args:
             read: gives rows of a hook that wait, the first due at the front, at most so many.
             now_ms: by the clock that rows have their times of.
+            room: how many ends of tries may be reported, with those of tries under way.
         """
         chosen: list[tuple[str, Row]] = []
-        if len(self._flying) >= AT_ONCE:
-            return chosen, None  # the end of a try is when to look again
+        at_once = min(AT_ONCE, room)
+        if len(self._flying) >= at_once:
+            return chosen, None  # the end of a try, or of a commit, is when to look again
         waiting = {hook: self._waiting(hook, read, now_ms) for hook in self._turns}
-        while hook := self._next(waiting, now_ms):
+        while hook := self._next(waiting, now_ms, at_once):
             row = waiting[hook].pop(0)
             self._begin(hook, row)
             chosen.append((hook, row))
-        due = (rows[0]["due_at"] for hook, rows in waiting.items() if rows and self._has_room(hook))
+        due = (
+            rows[0]["due_at"]
+            for hook, rows in waiting.items()
+            if rows and self._may_begin(hook, at_once)
+        )
         return chosen, min(due, default=None)
 
     def ended(self, token: str, *, is_answered: bool, now_ms: int) -> Verdict | None:
@@ -102,6 +111,7 @@ class Turns:
             wait = self._waits_s[tries - 1] * (1 + JITTER * (2 * self._chance() - 1))
             due_ms = now_ms + int(1000 * wait)
         verdict = Verdict(hook, row, tries, due_ms, is_answered)
+        self._reported.pop(token, None)  # the newest are at the end
         self._reported[token] = verdict
         return verdict
 
@@ -115,16 +125,16 @@ class Turns:
         self._turns[hook] = self._tried
         self._flying[row["token"]] = (hook, row)
 
-    def _has_room(self, hook: str) -> bool:
+    def _may_begin(self, hook: str, at_once: int) -> bool:
         of_hook = sum(other == hook for other, _ in self._flying.values())
-        return len(self._flying) < AT_ONCE and of_hook < AT_ONCE_OF_HOOK
+        return len(self._flying) < at_once and of_hook < AT_ONCE_OF_HOOK
 
-    def _next(self, waiting: dict[str, list[Row]], now_ms: int) -> str | None:
+    def _next(self, waiting: dict[str, list[Row]], now_ms: int, at_once: int) -> str | None:
         """The hook whose last try is longest ago, of those that have something due."""
         due = (
             hook
             for hook, rows in waiting.items()
-            if rows and rows[0]["due_at"] <= now_ms and self._has_room(hook)
+            if rows and rows[0]["due_at"] <= now_ms and self._may_begin(hook, at_once)
         )
         return min(due, key=self._turns.__getitem__, default=None)
 

@@ -61,7 +61,7 @@ def test_each_wait_follows_its_try_and_after_the_fifth_there_is_none() -> None:
         assert turns.choose(outbox.read, now)[0] == []  # reported, and not on disk
         verdict.row.update(tries=verdict.tries, due_at=verdict.due_ms)
         outbox.rows["a"][0].update(tries=verdict.tries, due_at=verdict.due_ms)
-        turns.forget_reported()
+        turns.forget_reported(0)
         if verdict.due_ms is None:
             continue
         waits.append((verdict.due_ms - now) / 1000)
@@ -119,9 +119,18 @@ def test_a_clock_that_was_set_back_delays_a_try_by_no_more_than_a_wait() -> None
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from(["ok", "fail", "write", "time"]), max_size=120), st.data())
-def test_every_row_is_delivered_or_tried_five_times(steps: list[str], data: st.DataObject) -> None:
-    """Whatever the order of answers, failures, commits and time; never twice at once."""
+@given(
+    st.lists(st.sampled_from(["ok", "fail", "write", "time"]), max_size=120),
+    st.integers(1, 8),
+    st.data(),
+)
+def test_every_row_is_delivered_or_tried_five_times(
+    steps: list[str], most: int, data: st.DataObject
+) -> None:
+    """Whatever the order of answers, failures, commits and time; never twice at once.
+
+    The store takes `most` reports: nothing begins whose end would be one too many.
+    """
     turns = Turns(["a", "b", "c"])
     outbox = Outbox(a=3, b=2, c=4)
     flying: dict[str, str] = {}
@@ -130,15 +139,16 @@ def test_every_row_is_delivered_or_tried_five_times(steps: list[str], data: st.D
     answered: set[str] = set()
     now = 0
 
-    def write() -> None:
-        for hook, token, tries, due, is_answered in unwritten:
+    def write(count: int) -> None:
+        for hook, token, tries, due, is_answered in unwritten[:count]:
             (row,) = (row for row in outbox.rows[hook] if row["token"] == token)
             if is_answered:
                 outbox.rows[hook].remove(row)
             else:
                 row.update(tries=tries, due_at=due)
-        unwritten.clear()
-        turns.forget_reported()
+        del unwritten[:count]
+        turns.forget_reported(len(unwritten))
+        assert len(turns._reported) <= len(unwritten)
 
     def end(token: str, *, is_answered: bool) -> None:
         verdict = turns.ended(token, is_answered=is_answered, now_ms=now)
@@ -148,9 +158,12 @@ def test_every_row_is_delivered_or_tried_five_times(steps: list[str], data: st.D
         if is_answered:
             answered.add(token)
         unwritten.append((verdict.hook, token, verdict.tries, verdict.due_ms, is_answered))
+        assert len(unwritten) <= most
 
     def choose() -> None:
-        chosen, _ = turns.choose(outbox.read, now)
+        room = most - len(unwritten)
+        chosen, due = turns.choose(outbox.read, now, room)
+        assert due is None or due > now or len(flying) + len(chosen) < min(AT_ONCE, room)
         for hook, row in chosen:
             token = row["token"]
             assert token not in flying
@@ -164,7 +177,7 @@ def test_every_row_is_delivered_or_tried_five_times(steps: list[str], data: st.D
     for step in steps:
         choose()
         if step == "write":
-            write()
+            write(data.draw(st.integers(0, len(unwritten))))
         elif step == "time":
             now += 200_000
         elif flying:
@@ -173,7 +186,7 @@ def test_every_row_is_delivered_or_tried_five_times(steps: list[str], data: st.D
         choose()
         for token in list(flying):
             end(token, is_answered=False)
-        write()
+        write(len(unwritten))
         now += 1_000_000
     assert len(tried) == 9
     assert all(count == 5 for token, count in tried.items() if token not in answered)
