@@ -11,7 +11,7 @@ import pytest
 
 from forebay.executor.worker.pool import BOUNDS
 from forebay.gateway.metrics.families import FAMILIES
-from tests.executor.serving import Caller, Serving
+from tests.executor.serving import Caller, Serving, wait_gone
 
 SOURCE = """
 import os
@@ -132,7 +132,7 @@ def test_a_worker_that_leaves_tells_what_is_pending(tmp_path: Path, request_name
         first = caller.run(request_name)
         assert caller.run(request_name) == first, "told less than a second after the first one"
         until(caller, ("forebay_pool_acquires_total", "server", "ok"), 2)
-        assert not Path(f"/proc/{first}").exists()
+        wait_gone(first)
 
 
 def test_an_arena_goes_with_its_worker(server: Serving) -> None:
