@@ -31,14 +31,13 @@ from forebay.errors import ClosedError, ConfigError, Error, InternalError
 from forebay.executor.app.sources import code_of
 from forebay.executor.backup.layout import refuse_other
 from forebay.executor.server.admin import HOOK_TEST, SLOW, Admin
-from forebay.executor.server.loading import Loaded, load
 from forebay.executor.server.plan import Plan
 from forebay.executor.server.rows import Rows, rfc3339
 from forebay.executor.server.services import Services
 from forebay.executor.server.settings import settings_of
 from forebay.executor.server.supervisor import Supervisor
 from forebay.executor.server.takeover.giving import Given, Giver, Offer
-from forebay.executor.server.takeover.moved import MovedWorkers
+from forebay.executor.server.takeover.succession import Kept, Succession
 from forebay.executor.server.takeover.taking import Place, Predecessor
 from forebay.executor.wire.paths import Notice, Running, ServerPaths, StateLock, paths_of
 
@@ -128,13 +127,8 @@ class Server:
         self.manifest: dict[str, Any] = {}
         """Of the newest code; empty until it was loaded once."""
         self._http = http
-        self._predecessor = predecessor
         self.offer = offer
-        self._loaded: Loaded | None = None
-        self._given: Given | None = None
-        self._is_replaced = False
-        self._moved: MovedWorkers | None = None
-        """Of the dispatcher, those that another supervisor has started."""
+        self._succession = Succession(predecessor, self, report)
         self._gateway: int | None = None
         """Its process."""
         self._report = report
@@ -151,8 +145,6 @@ class Server:
         self._supervisor: Supervisor | None = None
         """Both are None until `run` has made them; signals may come before."""
         self._services: Services
-        self._retired: list[Services] = []
-        """Those from before a take-over that has failed: workers may have leased some."""
         self._lock: StateLock
         self._slow: ThreadPoolExecutor
         """Answers what is in `SLOW`."""
@@ -175,16 +167,22 @@ class Server:
         """
         signals: list[int] = []
         with _handling(self._handlers(signals)), contextlib.ExitStack() as stack:
-            stack.callback(self._close_loaded)
-            stack.callback(self._close_retired)
-            place = None if self._predecessor is None else self._take(self._predecessor)
-            begins = self._predecessor is None or place is not None
+            succession = self._succession
+            stack.callback(succession.close)
+            place = None
+            if succession.takes:
+                place = succession.take(
+                    self._spec(),
+                    start_timeout=self._pool.start_timeout,
+                    within_s=self._config.drain_grace,
+                )
+            begins = place is not None or not succession.takes
             while begins:
                 self._run_once(place)
                 place = self._pass_on()
                 begins = place is not None
         number = next(iter(signals), 0)
-        if not self._is_replaced:
+        if not self._succession.is_over:
             self._report("ended", {})
         if isinstance(self._fault, UnfitError):
             raise self._fault
@@ -270,7 +268,8 @@ class Server:
     def pids(self) -> dict[int, int]:
         """Processes of the workers, by their slot."""
         pids = {} if self._supervisor is None else self._supervisor.pids()
-        return pids if self._moved is None else pids | self._moved.pids
+        moved = self._succession.moved
+        return pids if moved is None else pids | moved.pids
 
     def look(self) -> dict[str, Any] | None:
         """The figures of the dispatcher, as soon as it answers; None: it is not there.
@@ -301,13 +300,13 @@ class Server:
         self._dispatcher = dispatcher = self._dispatch(parts, place)
         self._services = Services(paths.pool_socket, self._pool, self._warm, dispatcher.note_event)
         parts.callback(self._close_services, self._services)
-        loaded, self._loaded = self._loaded, None
+        succession = self._succession
         self._supervisor = supervisor = Supervisor(
-            dispatcher, self._plan(dispatcher), self, loaded, self._moved
+            dispatcher, self._plan(dispatcher), self, succession.take_loaded(), succession.moved
         )
         parts.callback(self._close_supervisor, supervisor)
-        if self._moved is not None:
-            parts.callback(self._moved.close)
+        if succession.moved is not None:
+            parts.callback(succession.moved.close)
         rows = Rows(_core.StoreReader(str(paths.state)))
         self._admin = Admin(dispatcher, rows, self)
         parts.callback(self._take_notice_back)
@@ -438,11 +437,8 @@ class Server:
 
     def _tell_ready(self) -> None:
         self._renew_notice()
-        if self._predecessor is not None:
-            self._predecessor.taken()
-            self._predecessor = None
-        if self._moved is not None and self._dispatcher is not None:
-            self._moved.attend(self._dispatcher.worker_died)
+        assert self._dispatcher is not None
+        self._succession.serves(self._dispatcher)
         if not self._was_ready:  # else it is ready again, with what stands around it
             self._was_ready = True
             self._report("ready", self.facts())
@@ -479,51 +475,40 @@ class Server:
             before.close()
 
     def _take_notice_back(self) -> None:
-        if self._notice is not None and self._given is None:
+        if self._notice is not None and not self._succession.is_given:
             self._notice.close()
 
     def _close_supervisor(self, supervisor: Supervisor) -> None:
         """Its workers end, unless they are to go over."""
-        if self._given is None:
+        if not self._succession.is_given:
             supervisor.close()
 
     def _close_services(self, services: Services) -> None:
         """They end, unless what runs goes over and may have leased some."""
-        if self._given is None:
-            services.close()
-        else:
+        if self._succession.is_given:
             services.retire()
+        else:
+            services.close()
 
     def _close_lock(self) -> None:
         """Nobody has it then, unless the place is to be given."""
-        if self._given is None:
+        if not self._succession.is_given:
             self._lock.close()
 
-    # Taking the place of another server, and giving one's own.
-
-    def _take(self, predecessor: Predecessor) -> Place | None:
-        """Import the application, then have the running server's place; None: asked to stop."""
-
-        def is_asked_to_stop() -> bool:
-            return self._asked_to_stop > 0
-
-        self._loaded = load(
-            self._spec(), start_timeout=self._pool.start_timeout, is_asked_to_stop=is_asked_to_stop
-        )
-        if self._loaded is None:
+    def _pass_on(self) -> Place | None:
+        """Give the place to who asked for it; what to serve with again, if that has failed."""
+        if not self._succession.is_given or self._supervisor is None:
             return None
-        place = predecessor.take(self._config.drain_grace, self._report, is_asked_to_stop)
-        self._moved = None if place is None else predecessor.moved(place)
+        kept = Kept(self._lock, self._supervisor, self._services, self._gateway)
+        place = self._succession.pass_on(kept, self._config.drain_grace)
+        if self._notice is not None:
+            self._notice.close()  # unless it is the other one's by now
+            self._notice = None
+        self._over.clear()
+        self._fit.clear()
         return place
 
-    def _close_loaded(self) -> None:
-        """It was loaded, and nobody has taken it."""
-        if self._loaded is not None:
-            self._loaded.group.close(5.0)
-
-    def _close_retired(self) -> None:
-        for services in self._retired:
-            services.close()
+    # For a server that asks for its place; called in the giver's thread.
 
     def unwilling(self) -> str | None:
         """Why it cannot be replaced now."""
@@ -531,7 +516,8 @@ class Server:
 
     def moved(self) -> int:
         """How many workers it has that the server before it has started."""
-        return 0 if self._moved is None else len(self._moved.pids)
+        moved = self._succession.moved
+        return 0 if moved is None else len(moved.pids)
 
     def keep_workers(self, keeps: bool) -> None:
         """Whether its workers live on when its dispatcher has closed."""
@@ -540,45 +526,12 @@ class Server:
 
     def given(self, given: Given) -> None:
         """Its dispatcher has closed; `run` goes on with that."""
-        self._given = given
+        self._succession.given(given)
         self._over.set()
 
-    def _pass_on(self) -> Place | None:
-        """Give the place to who asked for it; what to serve with again, if that has failed."""
-        given, supervisor = self._given, self._supervisor
-        if given is None or supervisor is None:
-            return None
-        self._report("given", {"pid": given.channel.pid})
-        is_taken = given.pass_on(
-            self._lock.fileno(), self._gateway, lambda pid: self._report("taken", {"pid": pid})
-        )
-        self._given = None
-        if is_taken:
-            self._is_replaced = True
-            self._take_notice_back()  # the other one's own has its name by now
-            self._lock.close()
-            given.close()
-            services, until = self._services, time.monotonic() + self._config.drain_grace
-            given.keep_workers(
-                supervisor,
-                lambda: time.monotonic() < until and services.leased() > 0,
-                lambda: self._asked_to_stop > 1,
-            )
-            services.close()
-            return None
-        self._report("resumed", {"pid": given.channel.pid})
-        self._retired.append(self._services)
-        os.close(given.process)
-        place = Place(os.dup(self._lock.fileno()), given.clients, self._gateway, given.workers)
-        self._take_notice_back()
-        self._lock.close()
-        self._moved = MovedWorkers(given.workers, supervisor) if given.workers else None
-        if self._moved is None:
-            supervisor.close()
-        self._over.clear()
-        self._fit.clear()
-        self._notice = None
-        return place
+    def stops(self) -> int:
+        """How often it was asked to stop."""
+        return self._asked_to_stop
 
     def _begin_end(self, dispatcher: _core.Dispatcher) -> None:
         """Let what runs end, and meanwhile go on to answer; the second time end at once."""

@@ -107,13 +107,13 @@ class Given(NamedTuple):
     clients: tuple[int, int]
     workers: list[MovedWorker]
 
-    def pass_on(self, lock: int, gateway: int | None, on_taken: Callable[[int], None]) -> bool:
+    def pass_on(self, lock: int, gateway: int | None, on_taken: Callable[[], None]) -> bool:
         """Give it to the other server; whether that serves now. If not, it has ended.
 
         Args:
             lock: of the state directory.
             gateway: the process of the gateway.
-            on_taken: called with the other one's process before it is told that it is alone.
+            on_taken: called before the other one is told that it is alone.
         """
         try:
             for facts, descriptors in self.workers:
@@ -123,7 +123,7 @@ class Given(NamedTuple):
         except BrokenError:
             self._end()
             return False
-        on_taken(self.channel.pid)
+        on_taken()
         with contextlib.suppress(BrokenError):
             self.channel.send("left")
         return True
