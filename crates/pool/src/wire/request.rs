@@ -5,7 +5,7 @@ use super::{Deadlines, Handle, Launch};
 use crate::death::Cause;
 use crate::error::Result;
 
-/// From client to keeper. 11 is reserved for the heir of a client, see `docs/concepts/executor/takeover.md`.
+/// From client to keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeeperRequest {
     /// Describe a template; it is started with the first service that needs it.
