@@ -134,4 +134,16 @@ mod tests {
         }
         assert_eq!(allowed(&mut burst, 100, 3), 3);
     }
+
+    #[test]
+    fn runs_are_long_from_the_time_on_that_is_asked_about() {
+        for (took, workers) in [(5, 0), (9, 0), (10, 2)] {
+            let mut burst = Burst::default();
+            for now in 0..200 {
+                burst.began(now);
+                burst.ended(now, took, 10);
+            }
+            assert_eq!(allowed(&mut burst, 200, 2), workers, "runs of {took} ms");
+        }
+    }
 }
